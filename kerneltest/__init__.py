@@ -1,0 +1,56 @@
+"""kerneltest: conformance tests for Pallas kernels, from a pairing with a NumPy oracle.
+
+The public API is loaded on first use, so that handing pytest the plugin (below) imports neither NumPy nor JAX.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kerneltest.families import family as family
+    from kerneltest.limitations import limitation as limitation
+    from kerneltest.pairing import FLOATS as FLOATS
+    from kerneltest.pairing import INTEGERS as INTEGERS
+    from kerneltest.pairing import DeclarationError as DeclarationError
+    from kerneltest.pairing import Pairing as Pairing
+    from kerneltest.pairing import array as array
+    from kerneltest.pairing import choice as choice
+    from kerneltest.pairing import dim as dim
+    from kerneltest.pairing import index as index
+    from kerneltest.pairing import length as length
+    from kerneltest.pairing import mask as mask
+    from kerneltest.pairing import oracle_for as oracle_for
+    from kerneltest.pairing import scalar as scalar
+    from kerneltest.pairing import size as size
+    from kerneltest.pairing import tree as tree
+    from kerneltest.runner import check as check
+    from kerneltest.tolerance import conditioned as conditioned
+    from kerneltest.tolerance import dot as dot
+    from kerneltest.tolerance import exact as exact
+
+__version__ = "0.1.0"
+
+pytest_plugins = ("kerneltest.plugin",)
+
+_HOMES = {
+    "kerneltest.pairing": (
+        "FLOATS INTEGERS DeclarationError Pairing array choice dim index length mask oracle_for scalar size tree"
+    ),
+    "kerneltest.families": "family",
+    "kerneltest.limitations": "limitation",
+    "kerneltest.tolerance": "conditioned dot exact",
+    "kerneltest.runner": "check",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'kerneltest' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

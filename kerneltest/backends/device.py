@@ -1,0 +1,67 @@
+"""Real devices, through JAX's device list."""
+
+import functools
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from kerneltest.backends.base import Executable
+from kerneltest.backends.jitted import compile_for
+from kerneltest.dtypes import TF32
+from kerneltest.tolerance import Precision
+from kerneltest.trace import Traced
+
+_DRIVER = {
+    "cuda": ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+    "rocm": ["rocm-smi", "--showdriverversion", "--csv"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The first device of a platform.
+
+    Attributes:
+      id: the platform as JAX calls it, `cuda` or `rocm`.
+      foreign: dialects it has no lowering for.
+    """
+
+    id: str
+    foreign: frozenset[str]
+    tier: str = "device"
+
+    def unavailable(self) -> str:
+        try:
+            jax.devices(self.id)
+        except RuntimeError as error:
+            return f"JAX finds no {self.id} device here: {error}"
+        return ""
+
+    def refuses(self, traced: Traced) -> str:
+        wrong = sorted(traced.dialects & self.foreign)
+        return f"a kernel written for {', '.join(wrong)} cannot be compiled for {self.id}" if wrong else ""
+
+    def precision(self, traced: Traced) -> Precision:
+        return Precision(dot_input=TF32 if traced.reduced_dots else None)
+
+    def prepare(self, traced: Traced) -> Executable:
+        return compile_for(traced, jax.devices(self.id)[0], interpret=False)
+
+    def environment(self) -> dict[str, Any]:
+        device = jax.devices(self.id)[0]
+        return {
+            "platform": device.client.platform_version.splitlines()[0],
+            "device": device.device_kind,
+            "driver": _driver(self.id),
+        }
+
+
+@functools.cache
+def _driver(platform: str) -> str:
+    try:
+        shown = subprocess.run(_DRIVER[platform], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"unknown ({type(error).__name__})"
+    return shown.strip().splitlines()[-1] if shown.strip() else "unknown"

@@ -1,0 +1,46 @@
+"""Pallas' own interpreter, on the CPU."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from kerneltest.backends.base import Executable
+from kerneltest.backends.jitted import compile_for
+from kerneltest.tolerance import Precision
+from kerneltest.trace import Traced
+
+# The interpreter's loops gain nothing from LLVM's optimiser, and its compilation is most of the time.
+_OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Interpret:
+    """Any kernel, with no cooperation from it: its jaxpr is rewritten.
+
+    XLA's CPU code flushes subnormal float32 numbers to zero, which JAX calls intended (jax issue 16200).
+    """
+
+    id: str = "interpret"
+    tier: str = "interpret"
+
+    def unavailable(self) -> str:
+        try:
+            jax.devices("cpu")
+        except RuntimeError as error:
+            return f"JAX has no CPU device here: {error}"
+        return ""
+
+    def refuses(self, traced: Traced) -> str:
+        if "mosaic_gpu" in traced.dialects:
+            return "a Mosaic GPU kernel needs the Mosaic GPU interpreter (interpret-mosaic-gpu), not Pallas' general one"
+        return ""
+
+    def precision(self, traced: Traced) -> Precision:
+        return Precision(flushes=True)
+
+    def prepare(self, traced: Traced) -> Executable:
+        return compile_for(traced, jax.devices("cpu")[0], interpret=True, options=_OPTIONS)
+
+    def environment(self) -> dict[str, Any]:
+        return {}

@@ -1,0 +1,53 @@
+"""Compiles a traced kernel through `jax.jit` for one device: what interpret mode and real devices share."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from kerneltest.backends.base import Failure
+from kerneltest.dtypes import Array
+from kerneltest.trace import Traced, function, where_raised
+
+# Words by which JAX, XLA and the drivers tell these causes.
+_CAUSES = (
+    ("unimplemented", re.compile(r"unimplemented primitive|no lowering|not implemented in pallas|rule for primitive")),
+    ("resource_exceeded", re.compile(r"shared memory|resource_exhausted|out of resource|exceeds the limit")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Jitted:
+    """A compiled function of the leaves."""
+
+    compiled: Any
+    device: Any
+
+    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
+        try:
+            outputs = jax.block_until_ready(self.compiled(*jax.device_put(list(leaves), self.device)))
+            return tuple(np.asarray(output) for output in outputs)
+        except Exception as error:
+            raise Failure("runtime_error", f"the kernel raised {type(error).__name__}: {error}") from error
+
+
+def compile_for(
+    traced: Traced, device: Any, *, interpret: bool, options: Mapping[str, Any] | None = None
+) -> Jitted:
+    """Compiles `traced` for `device`.
+
+    Raises:
+      Failure: naming the exception and the user's line.
+    """
+    place = jax.sharding.SingleDeviceSharding(device)
+    arguments = [jax.ShapeDtypeStruct(i.shape, i.dtype, sharding=place) for i in traced.inputs]
+    try:
+        lowered = jax.jit(function(traced, interpret=interpret), out_shardings=place).lower(*arguments)
+        return Jitted(lowered.compile(compiler_options=dict(options) if options else None), device)
+    except Exception as error:
+        text = str(error)
+        verdict = next((v for v, words in _CAUSES if words.search(text.lower())), "compile_error")
+        raise Failure(verdict, f"{type(error).__name__}: {text}{where_raised(error)}") from error

@@ -1,0 +1,27 @@
+"""The backends there are, by id."""
+
+from collections.abc import Sequence
+
+from kerneltest.backends.base import Backend
+
+KNOWN = ("interpret", "cuda", "rocm")
+
+
+def resolve(ids: Sequence[str]) -> tuple[Backend, ...]:
+    """The backends with these ids, in this order.
+
+    Raises:
+      ValueError: an unknown id; lists the known ones.
+    """
+    from kerneltest.backends.device import Device
+    from kerneltest.backends.interpret import Interpret
+
+    made: dict[str, Backend] = {
+        "interpret": Interpret(),
+        "cuda": Device("cuda", foreign=frozenset({"mosaic_tpu"})),
+        "rocm": Device("rocm", foreign=frozenset({"mosaic_tpu", "mosaic_gpu"})),
+    }
+    for each in ids:
+        if each not in made:
+            raise ValueError(f"unknown backend {each!r}; known are {', '.join(KNOWN)}")
+    return tuple(made[each] for each in dict.fromkeys(ids))

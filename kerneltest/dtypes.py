@@ -1,0 +1,121 @@
+"""Facts about the dtypes that a kernel may use: names, unit roundoff, ranges, and how values are cast to them."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """A binary floating-point format.
+
+    Attributes:
+      precision: significand bits, the hidden one included.
+      min_exponent: exponent of the smallest normal number, so `2.0**min_exponent` is that number.
+      max_exponent: exponent of the largest finite number.
+    """
+
+    precision: int
+    min_exponent: int
+    max_exponent: int
+
+    @property
+    def unit_roundoff(self) -> float:
+        """The largest relative error of one rounding to nearest, `2**-precision`."""
+        return 2.0**-self.precision
+
+    @property
+    def smallest_normal(self) -> float:
+        return 2.0**self.min_exponent
+
+    @property
+    def smallest_subnormal(self) -> float:
+        return 2.0 ** (self.min_exponent - self.precision + 1)
+
+    @property
+    def overflow(self) -> float:
+        """The least magnitude that rounds to infinity (half an ULP past the largest finite number)."""
+        return 2.0**self.max_exponent * (2.0 - self.unit_roundoff)
+
+    def ulp(self, x: Array) -> Array:
+        """The spacing of the format's numbers at `|x|`, float64; not below that of subnormal numbers."""
+        _, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
+        exponent = np.maximum(exponent - 1, self.min_exponent)
+        return np.asarray(np.ldexp(1.0, exponent - (self.precision - 1)))
+
+
+# NVIDIA, "TensorFloat-32 in the A100 GPU": float32's exponent, 10 stored significand bits.
+TF32 = FloatFormat(precision=11, min_exponent=-126, max_exponent=127)
+
+
+class UnknownDtype(ValueError):
+    """A dtype name that neither NumPy nor ml_dtypes knows, or that an oracle cannot take."""
+
+
+@functools.cache
+def dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype called `name`, those of ml_dtypes (`bfloat16`, `float8_e4m3fn`) included.
+
+    Raises:
+      UnknownDtype: no such dtype, or one whose values an oracle cannot hold in float64 or int64.
+    """
+    try:
+        found = np.dtype(getattr(ml_dtypes, name, name))
+    except TypeError as error:
+        raise UnknownDtype(f"{name!r} is not a dtype that NumPy or ml_dtypes knows") from error
+    if not (is_float(found) or is_integer(found) or found == np.bool_):
+        raise UnknownDtype(f"an oracle takes real numbers and booleans, not {name}")
+    if found == np.uint64:
+        raise UnknownDtype("an oracle computes integers in int64, which cannot hold every uint64")
+    return found
+
+
+def is_float(kind: np.dtype[Any]) -> bool:
+    return bool(kind.kind == "f") or kind.name in _CUSTOM_FLOATS
+
+
+def is_integer(kind: np.dtype[Any]) -> bool:
+    return bool(kind.kind in "iu") or kind.name in ("int2", "uint2", "int4", "uint4")
+
+
+_CUSTOM_FLOATS = frozenset(name for name in dir(ml_dtypes) if name.startswith(("bfloat", "float")))
+
+
+@functools.cache
+def float_format(kind: np.dtype[Any]) -> FloatFormat:
+    """The format of a floating dtype."""
+    info = ml_dtypes.finfo(kind)
+    return FloatFormat(int(info.nmant) + 1, int(info.minexp), int(info.maxexp) - 1)
+
+
+def cast(values: Array, kind: np.dtype[Any]) -> Array:
+    """`values` (float64, int64 or bool) as `kind`: floats to nearest, ties to even; integers wrap around."""
+    with np.errstate(all="ignore"):
+        return np.asarray(values).astype(kind)
+
+
+def widen(values: Array) -> Array:
+    """`values` as an oracle sees them: floats as float64, integers as int64, booleans as they are."""
+    if is_float(values.dtype):
+        return values.astype(np.float64)
+    if is_integer(values.dtype):
+        return values.astype(np.int64)
+    return values.copy()
+
+
+def flush_subnormals(values: Array) -> Array:
+    """`values` with those below the smallest normal number of float32 (or of their own, if wider) set to zero.
+
+    What a processor in flush-to-zero mode sees. Narrower formats are computed in float32, so float16's
+    subnormal numbers survive it.
+    """
+    if not is_float(values.dtype):
+        return values
+    threshold = min(float_format(values.dtype).smallest_normal, 2.0**-126)
+    small = np.abs(values.astype(np.float64)) < threshold
+    return np.where(small, np.copysign(values.dtype.type(0), values), values).astype(values.dtype)

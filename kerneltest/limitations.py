@@ -1,0 +1,78 @@
+"""Declared limitations: a verdict that is expected, where, why, and who says so. Strict both ways."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from kerneltest.verdicts import DECLARABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Limitation:
+    """An expected finding.
+
+    Attributes:
+      verdict: the one verdict that is expected; any other, a pass included, fails.
+      backend, dtype, family: shell-style patterns of what the limitation covers.
+      signature: a shell-style pattern of the signature's text, such as `*precision=highest*`.
+      reason: why, in words.
+      url: where this is documented or tracked.
+    """
+
+    verdict: str
+    reason: str
+    url: str
+    backend: str = "*"
+    dtype: str = "*"
+    family: str = "*"
+    signature: str = "*"
+
+    def covers(self, backend: str, dtype: str, family: str, signature: str) -> bool:
+        return (
+            fnmatchcase(backend, self.backend)
+            and fnmatchcase(dtype, self.dtype)
+            and fnmatchcase(family, self.family)
+            and fnmatchcase(signature, self.signature)
+        )
+
+
+def limitation(
+    *,
+    verdict: str,
+    reason: str,
+    url: str,
+    backend: str = "*",
+    dtype: str = "*",
+    family: str = "*",
+    signature: str = "*",
+) -> Limitation:
+    """Declares that `verdict` is expected where the patterns match; see `Limitation`.
+
+    Raises:
+      ValueError: the verdict cannot be expected, or the reason or the URL is missing.
+    """
+    if verdict not in DECLARABLE:
+        raise ValueError(f"limitation: {verdict!r} cannot be expected; choose one of {', '.join(DECLARABLE)}")
+    if not reason.strip():
+        raise ValueError("limitation: say the reason, for whoever reads the report")
+    if not url.startswith(("https://", "http://")):
+        raise ValueError(f"limitation: url must link to where this is documented or tracked, not {url!r}")
+    return Limitation(verdict, reason, url, backend, dtype, family, signature)
+
+
+def settle(
+    limitations: Iterable[Limitation], verdict: str, backend: str, dtype: str, family: str, signature: str
+) -> tuple[str, str]:
+    """The verdict in the light of what was declared, and a sentence to add to its message (or "")."""
+    for declared in limitations:
+        if not declared.covers(backend, dtype, family, signature):
+            continue
+        if verdict == declared.verdict:
+            return "expected", f"Declared limitation: {declared.reason} ({declared.url})"
+        if verdict == "pass":
+            return "unexpected_pass", (
+                f"A limitation declares {declared.verdict} here, but the case passes: remove the limitation, or "
+                f"narrow it. Declared: {declared.reason} ({declared.url})"
+            )
+        return verdict, f"A limitation declares {declared.verdict} here, which this is not."
+    return verdict, ""

@@ -1,0 +1,233 @@
+"""Kernel to jaxpr, and what can be read off or rewritten there. The only module that touches JAX's internals."""
+
+import functools
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+
+from kerneltest.dtypes import dtype, is_float
+from kerneltest.oracle import Output
+from kerneltest.pairing import Pairing
+from kerneltest.plan import Signature
+
+OLDEST, NEWEST = (0, 10, 2), (0, 12)
+
+_ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
+_LOOPS = frozenset({"scan", "while"})
+# Where a compiler parameter or a mesh is defined says which of Pallas' languages a kernel is written in.
+_DIALECTS = {
+    "jax._src.pallas.triton": "triton",
+    "jax._src.pallas.mosaic_gpu": "mosaic_gpu",
+    "jax._src.pallas.mosaic": "mosaic_tpu",
+}
+_EXACT_ON_INTEGERS = frozenset(
+    """add sub neg mul dot_general max min abs sign floor ceil round clamp select_n reduce_sum reduce_max reduce_min
+    cumsum cummax cummin convert_element_type broadcast_in_dim reshape squeeze expand_dims transpose rev concatenate
+    slice dynamic_slice dynamic_update_slice gather scatter scatter_add pad copy copy_p iota stop_gradient
+    get swap addupdate masked_load masked_swap load store atomic_rmw full_like device_put optimization_barrier
+    jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vmap_call cond scan while run_scoped
+    run_state pallas_call core_map mpmd_map""".split()
+)
+_MULTIPLIES = frozenset({"mul", "dot_general"})
+
+
+class TraceError(Exception):
+    """The kernel raised while it was traced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One `pallas_call` or Mosaic kernel inside the function under test.
+
+    Attributes:
+      name: its name, or "" where it has none.
+      grid: how many programs along each axis.
+      dialect: `triton`, `mosaic_gpu`, `mosaic_tpu`, or `any` where the kernel leaves it open.
+    """
+
+    name: str
+    grid: tuple[int, ...]
+    dialect: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Traced:
+    """A kernel as a jaxpr, for one signature.
+
+    Attributes:
+      jaxpr: from the leaves, in the pairing's order, to the flat outputs.
+      inputs: shape and dtype of each leaf.
+      outputs: shape and dtype of each output.
+      calls: the kernels inside, in order.
+      exact: its arithmetic is exact, in any order, on integers within the plan's limit: nothing but sums, moves and
+        at most one multiplication of floats.
+      reduced_dots: it has a float32 matrix product whose precision it leaves to the backend.
+    """
+
+    jaxpr: ClosedJaxpr
+    inputs: tuple[Output, ...]
+    outputs: tuple[Output, ...]
+    calls: tuple[Call, ...]
+    exact: bool
+    reduced_dots: bool
+
+    @property
+    def dialects(self) -> frozenset[str]:
+        return frozenset(call.dialect for call in self.calls)
+
+
+def version_problem() -> str:
+    """Why this JAX is not one that kerneltest was tested with, or ""."""
+    found = jax.__version_info__[:3]
+    if found < OLDEST:
+        return f"JAX {jax.__version__} is older than {'.'.join(map(str, OLDEST))}, the oldest that kerneltest knows"
+    if found[:2] > NEWEST:
+        return f"JAX {jax.__version__} is newer than {'.'.join(map(str, NEWEST))}, the newest that was tested"
+    return ""
+
+
+def trace(pairing: Pairing, signature: Signature) -> Traced:
+    """Traces the kernel for one signature, without values and without a device.
+
+    Raises:
+      TraceError: the kernel raised, or has no Pallas call; names the signature and the user's line.
+    """
+    kinds = dict(signature.dtypes)
+    inputs = tuple(Output(signature.shape(leaf), dtype(kinds[path])) for path, leaf in pairing.leaves.items())
+
+    def flat(*leaves: Any) -> list[Any]:
+        named = dict(zip(pairing.leaves, leaves, strict=True))
+        values = pairing.assemble(named, dict(signature.dims), dict(signature.statics), oracle=False)
+        return jax.tree_util.tree_leaves(pairing.call_kernel(values))
+
+    try:
+        closed = jax.make_jaxpr(flat)(*(jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs))
+    except Exception as error:
+        raise TraceError(
+            f"the kernel raised {type(error).__name__} while traced for {signature}: {error}{where_raised(error)}"
+        ) from error
+    return Traced(
+        jaxpr=closed,
+        inputs=inputs,
+        outputs=tuple(Output(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
+        calls=tuple(_call(equation) for equation, _ in _equations(closed.jaxpr) if _name(equation) in _ENTRIES),
+        exact=_is_exact(closed.jaxpr),
+        reduced_dots=any(_is_reduced_dot(equation) for equation, _ in _equations(closed.jaxpr)),
+    )
+
+
+def function(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
+    """The kernel as a function of its leaves, every Pallas call in it interpreted or compiled."""
+    return jaxpr_as_fun(traced.jaxpr.replace(jaxpr=_with_interpret(traced.jaxpr.jaxpr, interpret)))
+
+
+def where_raised(error: BaseException) -> str:
+    """" (FILE:LINE)" of the last frame outside JAX and kerneltest, or ""."""
+    ours = (str(Path(jax.__file__).parent), str(Path(__file__).parent))
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
+    frames = [f for f in frames if not f.filename.startswith("<") and "/lib/python" not in f.filename]
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def _name(equation: Any) -> str:
+    return str(equation.primitive.name)
+
+
+def _nested(value: Any) -> Iterator[Any]:
+    """The jaxprs in one parameter of an equation."""
+    for item in value if isinstance(value, (tuple, list)) else (value,):
+        if isinstance(item, ClosedJaxpr):
+            yield item.jaxpr
+        elif isinstance(item, Jaxpr):
+            yield item
+
+
+def _equations(jaxpr: Any, *, looped: bool = False) -> Iterator[tuple[Any, bool]]:
+    """Every equation at any depth, and whether it lies in a loop."""
+    for equation in jaxpr.eqns:
+        yield equation, looped
+        for value in equation.params.values():
+            for inner in _nested(value):
+                yield from _equations(inner, looped=looped or _name(equation) in _LOOPS)
+
+
+def _with_interpret(jaxpr: Any, interpret: bool) -> Any:
+    def rewritten(value: Any) -> Any:
+        if isinstance(value, ClosedJaxpr):
+            return value.replace(jaxpr=_with_interpret(value.jaxpr, interpret))
+        if isinstance(value, Jaxpr):
+            return _with_interpret(value, interpret)
+        if isinstance(value, (tuple, list)) and any(isinstance(v, (ClosedJaxpr, Jaxpr)) for v in value):
+            return type(value)(rewritten(v) for v in value)
+        return value
+
+    equations = []
+    for equation in jaxpr.eqns:
+        params: Mapping[str, Any] = {key: rewritten(value) for key, value in equation.params.items()}
+        if _name(equation) in _ENTRIES and "interpret" in params:
+            params = {**params, "interpret": interpret}
+        equations.append(equation.replace(params=params))
+    return jaxpr.replace(eqns=equations)
+
+
+def _call(equation: Any) -> Call:
+    params = equation.params
+    dialect = "any"
+    for value in params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            home = type(item).__module__
+            dialect = next((d for prefix, d in _DIALECTS.items() if home.startswith(prefix + ".")), dialect)
+    grid = getattr(params.get("grid_mapping"), "grid", ())
+    return Call(params.get("name") or "", tuple(g for g in grid if isinstance(g, int)), dialect)
+
+
+def _is_exact(jaxpr: Any) -> bool:
+    multiplications = 0
+    for equation, looped in _equations(jaxpr):
+        if not any(_holds_floats(v.aval) for v in equation.outvars):
+            continue
+        if _name(equation) not in _EXACT_ON_INTEGERS:
+            return False
+        if _name(equation) in _MULTIPLIES:
+            # A product in a loop may be multiplied again by the next turn; a dot only feeds a sum.
+            multiplications += 2 if looped and _name(equation) == "mul" else 1
+    return multiplications <= 1
+
+
+def _holds_floats(aval: Any) -> bool:
+    kind = getattr(aval, "dtype", None)
+    try:
+        return kind is not None and is_float(np.dtype(kind))
+    except TypeError:
+        return False  # a key, a semaphore or a barrier
+
+
+def _is_reduced_dot(equation: Any) -> bool:
+    if _name(equation) != "dot_general" or equation.invars[0].aval.dtype != np.float32:
+        return False
+    asked = str(equation.params.get("precision"))
+    return not ("HIGHEST" in asked or asked.endswith("F32_F32_F32"))
+
+
+@functools.cache
+def environment() -> dict[str, str]:
+    """Versions and devices, as JAX reports them."""
+    import platform
+
+    import jaxlib
+
+    devices = sorted({f"{d.client.platform_version.splitlines()[0]}: {d.device_kind}" for d in jax.devices()})
+    return {
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "devices": "; ".join(devices),
+    }
