@@ -17,8 +17,6 @@ from kerneltest.dtypes import TF32, Array, dtype, float_format, is_float
 from kerneltest.pairing import Array as ArrayArgument
 from kerneltest.pairing import Choice, Dim, Pairing
 
-DEPTHS = ("quick", "standard", "deep")
-
 
 @dataclass(frozen=True, slots=True)
 class Signature:

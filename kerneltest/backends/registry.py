@@ -3,8 +3,15 @@
 from collections.abc import Sequence
 
 from kerneltest.backends.base import Backend
+from kerneltest.backends.device import Device
+from kerneltest.backends.interpret import Interpret
+from kerneltest.options import BACKENDS
 
-KNOWN = ("interpret", "cuda", "rocm")
+_MADE: dict[str, Backend] = {
+    "interpret": Interpret(),
+    "cuda": Device("cuda", foreign=frozenset({"mosaic_tpu"})),
+    "rocm": Device("rocm", foreign=frozenset({"mosaic_tpu", "mosaic_gpu"})),
+}
 
 
 def resolve(ids: Sequence[str]) -> tuple[Backend, ...]:
@@ -13,15 +20,7 @@ def resolve(ids: Sequence[str]) -> tuple[Backend, ...]:
     Raises:
       ValueError: an unknown id; lists the known ones.
     """
-    from kerneltest.backends.device import Device
-    from kerneltest.backends.interpret import Interpret
-
-    made: dict[str, Backend] = {
-        "interpret": Interpret(),
-        "cuda": Device("cuda", foreign=frozenset({"mosaic_tpu"})),
-        "rocm": Device("rocm", foreign=frozenset({"mosaic_tpu", "mosaic_gpu"})),
-    }
     for each in ids:
-        if each not in made:
-            raise ValueError(f"unknown backend {each!r}; known are {', '.join(KNOWN)}")
-    return tuple(made[each] for each in dict.fromkeys(ids))
+        if each not in _MADE:
+            raise ValueError(f"unknown backend {each!r}; known are {', '.join(BACKENDS)}")
+    return tuple(_MADE[each] for each in dict.fromkeys(ids))

@@ -1,0 +1,282 @@
+"""pytest's hooks: options, collection, one item a (pairing, backend, dtype, family group), the run's folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kerneltest.options import BACKENDS, DEPTHS
+
+if TYPE_CHECKING:
+    from kerneltest.pairing import Pairing
+    from kerneltest.runner import Item
+    from kerneltest.session import Summary
+
+ALL_BACKENDS = "all"
+
+_run_key = pytest.StashKey["Run"]()
+
+_OPTIONS = {
+    "kt_depth": ("standard", "how many lengths and combinations to try: quick, standard or deep"),
+    "kt_seed": ("0", "seed of all random values"),
+    "kt_backends": (ALL_BACKENDS, "comma-separated backend ids; 'all' is every backend, the absent ones skipped"),
+    "kt_report": ("", "folder for the plan, the records and report.html"),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kerneltest", "conformance of Pallas kernels")
+    for name, (default, what) in _OPTIONS.items():
+        group.addoption(f"--{name.replace('_', '-')}", dest=name, help=f"{what} (default: {default or 'none'})")
+        parser.addini(name, f"the same as --{name.replace('_', '-')}", default=default)
+
+
+class Run:
+    """One pytest run: its options, its folder, and what its items share. Imports kerneltest's core on first use."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.depth = self._option("kt_depth")
+        self.backend_ids = [each.strip() for each in self._option("kt_backends").split(",") if each.strip()]
+        self.report = self._option("kt_report")
+        if self.depth not in DEPTHS:
+            raise pytest.UsageError(f"--kt-depth: unknown depth {self.depth!r}; known are {', '.join(DEPTHS)}")
+        try:
+            self.seed = int(self._option("kt_seed"))
+        except ValueError as error:
+            raise pytest.UsageError(f"--kt-seed: {error}") from error
+        # A backend that was asked for by name and is absent fails; one among all is skipped with its reason.
+        self.asked_by_name = self.backend_ids != [ALL_BACKENDS]
+        if self.asked_by_name:
+            known = ", ".join(BACKENDS)
+            for each in self.backend_ids:
+                if each not in BACKENDS:
+                    raise pytest.UsageError(f"--kt-backends: unknown backend {each!r}; known are {known}, or 'all'")
+            if not self.backend_ids:
+                raise pytest.UsageError(f"--kt-backends: name at least one of {known}, or 'all'")
+        self.worker = getattr(config, "workerinput", None)
+        self.is_xdist_controller = self.worker is None and bool(config.getoption("numprocesses", None))
+        self.folder = self._make_folder()
+        self.summary: Summary | None = None
+        self._backends: Any = None
+        self._writer: Any = None
+        self._memory: Any = None
+
+    def _option(self, name: str) -> str:
+        given = self.config.getoption(name)
+        return str(self.config.getini(name) if given is None else given)
+
+    def _make_folder(self) -> Path:
+        """The run's folder, empty of an earlier run's records; said to be unwritable before anything is run."""
+        if self.worker is not None:
+            return Path(self.worker["kt_folder"])
+        if not self.report or self.config.option.collectonly:
+            return Path(tempfile.mkdtemp(prefix="kerneltest-"))
+        folder = Path(self.config.invocation_params.dir, self.report)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe = folder / ".writable"
+            probe.write_text("")
+            probe.unlink()
+            for old in [*folder.glob("records-*.jsonl"), folder / "plan.json", folder / "report.html"]:
+                old.unlink(missing_ok=True)
+            shutil.rmtree(folder / "cases", ignore_errors=True)
+        except OSError as error:
+            raise pytest.UsageError(f"--kt-report: cannot write to {folder}: {error.strerror or error}") from error
+        return folder
+
+    @property
+    def backends(self) -> Any:
+        if self._backends is None:
+            from kerneltest.backends import resolve
+
+            self._backends = resolve(self.backend_ids if self.asked_by_name else BACKENDS)
+        return self._backends
+
+    @property
+    def memory(self) -> Any:
+        if self._memory is None:
+            from kerneltest.runner import Memory
+
+            self._memory = Memory()
+        return self._memory
+
+    @property
+    def writer(self) -> Any:
+        if self._writer is None:
+            from kerneltest.record import Writer
+
+            shard = "controller" if self.is_xdist_controller else os.environ.get("PYTEST_XDIST_WORKER", "main")
+            self._writer = Writer(self.folder, shard)
+        return self._writer
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        if self._memory is not None:
+            self._memory.pool.shutdown(cancel_futures=True)
+        if not self.report and self.worker is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_run_key] = Run(config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _run_key in config.stash:
+        config.stash[_run_key].close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["kt_folder"] = str(node.config.stash[_run_key].folder)
+
+
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> pytest.Collector | None:
+    # Told by the name of its class, so that a run without pairings loads nothing of the core.
+    if type(obj).__name__ != "Pairing" or type(obj).__module__ != "kerneltest.pairing":
+        return None
+    declared_here = getattr(collector, "obj", None)
+    if getattr(obj, "module", None) != getattr(declared_here, "__name__", None):
+        return None  # imported from the suite that declares it, and collected there
+    return PairingCollector.from_parent(collector, name=name, pairing=obj)
+
+
+class PairingCollector(pytest.Collector):
+    """A pairing: its children are the items of every backend, dtype and family group."""
+
+    def __init__(self, *, pairing: Pairing, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pairing = pairing
+
+    def collect(self) -> Iterator[pytest.Item]:
+        from kerneltest.runner import items_of
+
+        run = self.config.stash[_run_key]
+        name = f"{self.parent.nodeid if self.parent else ''}::{self.name}"
+        for item in items_of(self.pairing, name, run.backends, run.depth, run.seed):
+            brief = item.name.removeprefix(name)
+            yield KernelItem.from_parent(self.parent, name=f"{self.name}{brief}", item=item)
+
+
+class Findings(Exception):
+    """An item has findings; the message lists them."""
+
+
+class KernelItem(pytest.Item):
+    """One pairing on one backend, in one dtype, with one group of families."""
+
+    def __init__(self, *, item: Item, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.item = item
+        parts = {"backend": item.backend.id, "dtype": item.dtype, "group": item.group}
+        self.user_properties += list(parts.items())
+
+    def runtest(self) -> None:
+        from dataclasses import replace
+
+        from kerneltest.record import save_arguments
+        from kerneltest.runner import run as run_item
+        from kerneltest.verdicts import NO_FINDING
+
+        run = self.config.stash[_run_key]
+        found, unavailable, compared = [], "", 0
+        for outcome in run_item(self.item, run.memory):
+            record = outcome.record
+            if record.evidence is not None and outcome.arguments is not None and len(found) < _SAVED:
+                file = save_arguments(run.folder, f"{record.case}-{_slug(record.backend)}", outcome.arguments)
+                record = replace(record, evidence=replace(record.evidence, file=file))
+            run.writer.write(record)
+            compared += record.compared
+            if record.verdict == "unavailable":
+                unavailable = record.message
+            elif record.verdict not in NO_FINDING:
+                found.append(record)
+        self.user_properties.append(("verdict", found[0].verdict if found else unavailable and "unavailable" or "pass"))
+        if found:
+            raise Findings(_story(found, self.nodeid, run))
+        if unavailable and run.asked_by_name:
+            raise Findings(f"{self.item.backend.id} was asked for and is unavailable: {unavailable}")
+        if unavailable:
+            pytest.skip(f"{self.item.backend.id} unavailable: {unavailable}")
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        if isinstance(excinfo.value, Findings):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        code = getattr(self.item.pairing.oracle, "__code__", None)
+        return self.path, code.co_firstlineno - 1 if code else None, self.name
+
+
+_SAVED = 20  # arguments saved per item: enough to study, small enough to keep
+_SHOWN = 5
+
+
+def _slug(text: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in text)
+
+
+def _story(found: list[Any], nodeid: str, run: Run) -> str:
+    lines = [f"{len(found)} finding{'s' * (len(found) > 1)}"]
+    for record in found[:_SHOWN]:
+        target = f" in {record.target}" if record.target else ""
+        lines += ["", f"{record.verdict}: {record.family}{target}, {record.signature}"]
+        lines += [f"  {line}" for line in record.message.splitlines()]
+        if record.evidence is not None:
+            lines += [f"  {path} = {text}" for path, text in (record.evidence.arguments or {}).items()]
+    if len(found) > _SHOWN:
+        lines += ["", f"... and {len(found) - _SHOWN} more"]
+    options = f"--kt-depth {run.depth} --kt-seed {run.seed}"
+    return "\n".join([*lines, "", f'reproduce: pytest -p kerneltest {options} "{nodeid}"'])
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    run = session.config.stash[_run_key]
+    items = [item for item in session.items if isinstance(item, KernelItem)]
+    if not items or session.config.option.collectonly:
+        return
+    from kerneltest.record import write_plan
+    from kerneltest.session import plan_of
+
+    write_plan(run.folder, plan_of([item.item for item in items], [i.nodeid for i in items], run.depth, run.seed))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
+    run = sched.config.stash[_run_key]
+    from kerneltest.session import record_crash
+
+    record_crash(run.folder, run.writer, crashitem)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    run = session.config.stash[_run_key]
+    if run.worker is not None or not (run.folder / "plan.json").exists():
+        return
+    from kerneltest.session import finish
+
+    run.summary = finish(run.folder, write_report=bool(run.report))
+    if not run.summary.complete and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+    run = config.stash.get(_run_key, None)
+    if run is None or run.summary is None:
+        return
+    if config.option.verbose < 0 and run.summary.complete:
+        return
+    terminalreporter.section("kerneltest")
+    for line in run.summary.lines:
+        terminalreporter.write_line(line)
+

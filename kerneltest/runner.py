@@ -1,0 +1,352 @@
+"""Plan, run, judge: one pairing on one backend, and `check` for all of them."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from kerneltest.backends import Backend, Executable, Failure, resolve
+from kerneltest.dtypes import Array
+from kerneltest.judge import Comparison, compare, describe
+from kerneltest.limitations import settle
+from kerneltest.locate import Axis, axes_of, locate
+from kerneltest.options import DEPTHS
+from kerneltest.oracle import Expectation, OracleError, expect
+from kerneltest.pairing import Pairing
+from kerneltest.plan import Case, Signature, cases, dtypes_of, groups_of, signatures, totals
+from kerneltest.record import Evidence, Record
+from kerneltest.trace import Traced, TraceError, trace
+from kerneltest.verdicts import NO_FINDING
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What one pytest item runs: a pairing, a backend, a dtype and a family group."""
+
+    name: str
+    pairing: Pairing
+    pairing_id: str
+    backend: Backend
+    dtype: str
+    group: str
+    depth: str
+    seed: int
+
+    def cases(self) -> Iterator[Case]:
+        return cases(self.pairing, self.dtype, self.group, self.depth, self.seed)
+
+    def families(self) -> Mapping[str, int]:
+        return totals(self.cases())
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A record, and the case's array arguments if it is a finding."""
+
+    record: Record
+    arguments: Mapping[str, Array] | None = None
+
+
+@dataclass(slots=True)
+class Memory:
+    """What cases share: traces and expectations of one pairing and dtype, executables by backend.
+
+    Compilation and the oracle are the cost, so nothing here is done twice while the same pairing and dtype are in
+    hand; the next ones clear it.
+    """
+
+    owner: tuple[int, str] | None = None
+    traces: dict[Signature, Traced | TraceError] = field(default_factory=dict)
+    executables: dict[tuple[str, Signature], "Future[Executable]"] = field(default_factory=dict)
+    expectations: dict[str, tuple[Mapping[str, Array], Expectation | OracleError, bool]] = field(default_factory=dict)
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_compilers()))
+
+    def turn_to(self, pairing: Pairing, dtype: str) -> None:
+        if self.owner != (id(pairing), dtype):
+            self.owner = (id(pairing), dtype)
+            for store in (self.traces, self.executables, self.expectations):
+                store.clear()  # type: ignore[attr-defined]
+
+    def traced(self, pairing: Pairing, signature: Signature) -> Traced | TraceError:
+        if signature not in self.traces:
+            try:
+                self.traces[signature] = trace(pairing, signature)
+            except TraceError as error:
+                self.traces[signature] = error
+        return self.traces[signature]
+
+    def executable(self, backend: Backend, signature: Signature, traced: Traced) -> "Future[Executable]":
+        key = (backend.id, signature)
+        if key not in self.executables:
+            self.executables[key] = self.pool.submit(backend.prepare, traced)
+        return self.executables[key]
+
+    def expected(
+        self, pairing: Pairing, case: Case, traced: Traced
+    ) -> tuple[Mapping[str, Array], Expectation | OracleError, bool]:
+        """The case's arguments, what is expected of them, and whether that holds bit for bit."""
+        if case.id not in self.expectations:
+            arguments = case.fill(pairing)
+            bitwise = case.family.group == "structural" and traced.exact
+            found: Expectation | OracleError
+            try:
+                found = expect(pairing, case.signature, arguments, traced.outputs, bitwise=bitwise)
+            except OracleError as error:
+                found = error
+            self.expectations[case.id] = (arguments, found, bitwise)
+        return self.expectations[case.id]
+
+
+def run(item: Item, memory: Memory, only: str = "") -> Iterator[Outcome]:
+    """Every case of an item, in the plan's order; one record a cell where the backend cannot serve it.
+
+    Args:
+      item: what to run.
+      memory: what it shares with other items.
+      only: the id of the one case to run.
+    """
+    backend, pairing = item.backend, item.pairing
+    planned = [case for case in item.cases() if only in ("", case.id)]
+    if not planned:
+        return
+    memory.turn_to(pairing, item.dtype)
+    reason = backend.unavailable()
+    if not reason:
+        traces = {case.signature: memory.traced(pairing, case.signature) for case in planned}
+        for traced in traces.values():
+            if isinstance(traced, Traced):
+                reason = reason or backend.refuses(traced)
+    if reason:
+        for family in item.families():
+            yield Outcome(_record(item, family, "unavailable", reason))
+        return
+    for signature, traced in traces.items():
+        if isinstance(traced, Traced):
+            memory.executable(backend, signature, traced)
+    for case in planned:
+        started = time.perf_counter()
+        outcome = _settled(item, case, _run_case(item, case, memory))
+        yield replace(outcome, record=replace(outcome.record, seconds=time.perf_counter() - started))
+
+
+def _run_case(item: Item, case: Case, memory: Memory) -> Outcome:
+    traced = memory.traced(item.pairing, case.signature)
+    if isinstance(traced, TraceError):
+        return Outcome(_record(item, case, "runtime_error", str(traced)), case.fill(item.pairing))
+    arguments, expectation, bitwise = memory.expected(item.pairing, case, traced)
+    if isinstance(expectation, OracleError):
+        return Outcome(_record(item, case, "oracle_error", str(expectation)), arguments)
+    try:
+        executable = memory.executable(item.backend, case.signature, traced).result()
+        outputs = executable.run([arguments[path] for path in item.pairing.leaves])
+    except Failure as failure:
+        return Outcome(_record(item, case, failure.verdict, str(failure)), arguments)
+    precision = item.backend.precision(traced)
+    comparisons = [
+        compare(
+            actual,
+            expectation.values[i],
+            expectation.bound(i, actual.dtype, precision),
+            signed_zeros=item.pairing.signed_zeros,
+        )
+        for i, actual in enumerate(outputs)
+    ]
+    base = _record(item, case, "pass")
+    base = replace(
+        base,
+        compared=sum(c.compared for c in comparisons),
+        used=max((c.used for c in comparisons if c.used is not None), default=None),
+        tolerance="bit for bit" if bitwise else str(item.pairing.tolerance),
+    )
+    for number, comparison in enumerate(comparisons):
+        if comparison.verdict != "pass":
+            return Outcome(_mismatch(item, base, number, comparison, case, arguments), arguments)
+    return Outcome(base)
+
+
+def _mismatch(
+    item: Item, base: Record, number: int, comparison: Comparison, case: Case, arguments: Mapping[str, Array]
+) -> Record:
+    place = locate(comparison, _axes(item, case.signature, number, comparison.actual.shape))
+    wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
+    where = f"[{', '.join(map(str, place.index))}]"
+    tile = f", tile {place.tile}" if place.tile else ""
+    which = f"output {number}: " if number else ""
+    message = f"{which}{wrong} of {total} elements wrong"
+    message += f", {place.pattern}" if place.pattern else ""
+    message += f"; worst at {where}{tile}: {describe(comparison, place.index)}"
+    evidence = Evidence(
+        output=number,
+        index=place.index,
+        tile=place.tile,
+        wrong_tiles=place.wrong_tiles,
+        pattern=place.pattern,
+        actual=_plain(comparison.actual[place.index]),
+        expected=_plain(comparison.expected[place.index]),
+        bound=float(comparison.bound[place.index]),
+        arguments={path: _excerpt(value) for path, value in arguments.items()},
+    )
+    return replace(base, verdict=comparison.verdict, message=message, wrong=wrong, evidence=evidence)
+
+
+def _settled(item: Item, case: Case, outcome: Outcome) -> Outcome:
+    record = outcome.record
+    verdict, remark = settle(
+        item.pairing.limitations, record.verdict, item.backend.id, item.dtype, case.family.name, str(case.signature)
+    )
+    message = f"{record.message}\n{remark}".strip() if remark else record.message
+    record = replace(record, verdict=verdict, message=message)
+    return Outcome(record, None if verdict in NO_FINDING else outcome.arguments)
+
+
+def _record(item: Item, of: Case | str, verdict: str, message: str = "") -> Record:
+    whole = isinstance(of, str)
+    return Record(
+        item=item.name,
+        pairing=item.pairing_id,
+        backend=item.backend.id,
+        dtype=item.dtype,
+        group=item.group,
+        family=of if isinstance(of, str) else of.family.name,
+        signature="*" if isinstance(of, str) else str(of.signature),
+        target="" if isinstance(of, str) else of.target,
+        case="" if isinstance(of, str) else of.id,
+        verdict=verdict,
+        message=message,
+        evidence=None if whole or verdict in NO_FINDING else Evidence(),
+    )
+
+
+def _axes(item: Item, signature: Signature, output: int, shape: tuple[int, ...]) -> tuple[Axis, ...]:
+    """The dims of an output's axes, from the shapes it has over all signatures. Only a finding needs them."""
+    shapes, lengths = [], []
+    for other in signatures(item.pairing, item.depth):
+        try:
+            traced = trace(item.pairing, other)
+        except TraceError:
+            continue
+        shapes.append(traced.outputs[output].shape)
+        lengths.append(dict(other.dims))
+        names = axes_of(shapes, lengths)
+        if len(shapes) > 1 and all(names):
+            break
+    return tuple(
+        Axis(name or f"axis{i}", length, item.pairing.dims[name].tile if name else None)
+        for i, (name, length) in enumerate(zip(axes_of(shapes, lengths), shape, strict=True))
+    )
+
+
+def _plain(value: Any) -> float | int | bool:
+    number = value.item() if hasattr(value, "item") else value
+    return number if isinstance(number, (bool, int)) else float(number)
+
+
+def _excerpt(value: Array) -> str:
+    with np.printoptions(threshold=40, edgeitems=3, precision=6, linewidth=100):
+        return f"{value.dtype.name}{list(value.shape)} {value.astype(np.float64) if value.dtype != bool else value}"
+
+
+def _compilers() -> int:
+    """How many compilations to run side by side: the processors, shared among xdist's workers."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return max(1, (os.cpu_count() or 1) // workers)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A verdict that is not a pass.
+
+    Attributes:
+      verdict, backend, family, signature, message: as recorded.
+      arguments: the failing inputs, by name.
+      record: all that was recorded.
+    """
+
+    verdict: str
+    backend: str
+    family: str
+    signature: str
+    message: str
+    arguments: Mapping[str, Array]
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What `check` found.
+
+    Attributes:
+      findings: in the plan's order.
+      cases: how many were judged.
+      seconds: in all.
+      unavailable: backend to reason.
+      records: one a case.
+    """
+
+    findings: tuple[Finding, ...]
+    cases: int
+    seconds: float
+    unavailable: Mapping[str, str]
+    records: tuple[Record, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was compared and nothing was found."""
+        return not self.findings and any(record.compared for record in self.records)
+
+
+def check(
+    pairing: Pairing,
+    *,
+    backends: Sequence[str] = ("interpret",),
+    depth: str = "standard",
+    seed: int = 0,
+    case: str = "",
+) -> Result:
+    """Runs a pairing without pytest.
+
+    Args:
+      pairing: what to check.
+      backends: ids, such as `interpret` or `cuda`.
+      depth: `quick`, `standard` or `deep`.
+      seed: of all random values.
+      case: the id of the one case to run, as a finding shows it; by default all.
+
+    Raises:
+      ValueError: an unknown backend or depth (lists the known ones), or a case that is not in the plan.
+    """
+    if depth not in DEPTHS:
+        raise ValueError(f"unknown depth {depth!r}; known are {', '.join(DEPTHS)}")
+    memory, started = Memory(), time.perf_counter()
+    outcomes = [
+        outcome
+        for item in items_of(pairing, pairing.name, resolve(backends), depth, seed)
+        for outcome in run(item, memory, case)
+    ]
+    memory.pool.shutdown()
+    if case and not outcomes:
+        raise ValueError(f"{pairing.name} has no case {case} at depth {depth} with seed {seed}")
+    records = tuple(outcome.record for outcome in outcomes)
+    findings = tuple(
+        Finding(r.verdict, r.backend, r.family, r.signature, r.message, outcome.arguments or {}, r)
+        for outcome, r in zip(outcomes, records, strict=True)
+        if r.verdict not in NO_FINDING
+    )
+    unavailable = {r.backend: r.message for r in records if r.verdict == "unavailable"}
+    judged = sum(1 for record in records if record.case)
+    return Result(findings, judged, time.perf_counter() - started, unavailable, records)
+
+
+def items_of(
+    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int
+) -> Iterator[Item]:
+    """A pairing's items, backends innermost, so that they share traces and the oracle's answers."""
+    for dtype in dtypes_of(pairing, depth):
+        for group in groups_of(pairing, dtype, depth):
+            for backend in backends:
+                name = f"{pairing_id}[{backend.id}-{dtype}-{group}]"
+                yield Item(name, pairing, pairing_id, backend, dtype, group, depth, seed)

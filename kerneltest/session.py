@@ -1,0 +1,130 @@
+"""The two ends of a run: its plan before, its reconciliation, summary and report after."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kerneltest.reconcile import Reconciled, reconcile
+from kerneltest.record import Plan, PlannedItem, Record, RecordError, Writer, read_plan, read_records
+from kerneltest.runner import Item
+from kerneltest.trace import environment, version_problem
+from kerneltest.verdicts import SEVERITY
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How a run ended, for the terminal.
+
+    Attributes:
+      complete: every planned cell has one status and something was compared.
+      lines: to print.
+    """
+
+    complete: bool
+    lines: tuple[str, ...]
+
+
+def plan_of(items: Sequence[Item], node_ids: Sequence[str], depth: str, seed: int) -> Plan:
+    """The plan of a run's items, under the names that select them."""
+    backends = {item.backend.id: item.backend for item in items}
+    reasons = {name: backend.unavailable() for name, backend in backends.items()}
+    facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
+    limited = {item.pairing_id: item.pairing.limitations for item in items if item.pairing.limitations}
+    problem = version_problem()
+    return Plan(
+        items=tuple(
+            PlannedItem(name, item.pairing_id, item.backend.id, item.dtype, item.group, item.families())
+            for item, name in zip(items, node_ids, strict=True)
+        ),
+        seed=seed,
+        depth=depth,
+        environment={
+            **environment(),
+            **({"warning": problem} if problem else {}),
+            **{f"{name}: {key}": value for name, found in facts.items() for key, value in found.items()},
+        },
+        unavailable={name: reason for name, reason in reasons.items() if reason},
+        limitations={
+            name: tuple(f"{x.verdict} on {x.backend}, {x.dtype}, {x.family}: {x.reason} ({x.url})" for x in declared)
+            for name, declared in limited.items()
+        },
+    )
+
+
+def record_crash(folder: Path, writer: Writer, node_id: str) -> None:
+    """Records a crash for each cell of an item whose worker died; cases already recorded stand."""
+    for item in read_plan(folder).items:
+        if item.item != node_id:
+            continue
+        for family in item.families:
+            writer.write(
+                Record(
+                    item=item.item,
+                    pairing=item.pairing,
+                    backend=item.backend,
+                    dtype=item.dtype,
+                    group=item.group,
+                    family=family,
+                    signature="*",
+                    target="",
+                    case="",
+                    verdict="crash",
+                    message="the worker process died while it ran this item",
+                )
+            )
+
+
+def finish(folder: Path, *, write_report: bool) -> Summary:
+    """Reconciles a run with its plan and writes its report.
+
+    A folder that cannot be read is an incomplete run, not an exception: what was printed before stays.
+    """
+    try:
+        plan = read_plan(folder)
+        records = list(read_records(folder))
+    except RecordError as error:
+        return Summary(False, (f"INCOMPLETE: {error}",))
+    reconciled = reconcile(plan, records)
+    lines = [*_matrix(plan, reconciled), *_remarks(plan, reconciled)]
+    if write_report:
+        from kerneltest.report.build import write_html
+
+        lines.append(f"report: {write_html(folder / 'report.html', [folder])}")
+    return Summary(reconciled.complete, tuple(lines))
+
+
+def _matrix(plan: Plan, reconciled: Reconciled) -> Iterable[str]:
+    """One line a pairing, one column a backend: planned cases and the verdicts that are not passes."""
+    backends = list(dict.fromkeys(item.backend for item in plan.items))
+    pairings = list(dict.fromkeys(item.pairing for item in plan.items))
+    rows = [["", *backends]]
+    for pairing in pairings:
+        row = [pairing]
+        for backend in backends:
+            counts: dict[str, int] = {}
+            for cell, status in reconciled.cells.items():
+                if cell[:2] == (pairing, backend):
+                    for verdict, count in status.verdicts.items():
+                        counts[verdict] = counts.get(verdict, 0) + count
+                    if status.verdict not in status.verdicts:
+                        counts[status.verdict] = counts.get(status.verdict, 0) + 1
+            if counts.keys() == {"unavailable"}:
+                counts = {"unavailable": 0}
+            order = sorted(counts, key=lambda v: SEVERITY.get(v, len(SEVERITY)))
+            row.append(", ".join(f"{counts[v]} {v}" if counts[v] else v for v in order) or "-")
+        rows.append(row)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _remarks(plan: Plan, reconciled: Reconciled) -> Iterable[str]:
+    yield from (f"{backend} unavailable: {reason}" for backend, reason in plan.unavailable.items())
+    if "warning" in plan.environment:
+        yield f"warning: {plan.environment['warning']}"
+    missing = [cell for cell, status in reconciled.cells.items() if status.verdict == "missing"]
+    if missing or reconciled.problems:
+        yield f"INCOMPLETE: {len(missing)} of {len(reconciled.cells)} planned cells have cases without a record"
+        yield from (f"  no verdict: {' / '.join(cell)}" for cell in missing[:10])
+        yield from (f"  {problem}" for problem in reconciled.problems[:10])
+    idle = [cell for cell, status in reconciled.cells.items() if status.verdict == "nothing compared"]
+    yield from (f"nothing compared: {' / '.join(cell)}" for cell in idle[:10])

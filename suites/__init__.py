@@ -1,0 +1,1 @@
+"""The pairings: every kernel in `kernels/` with its oracle."""

@@ -1,0 +1,59 @@
+"""Pairings of the tiled product under vmap: one and two leading axes, and either operand without them."""
+
+import numpy as np
+
+import kerneltest as kt
+from kernels.batched_matmul import batched_matmul
+from kernels.matmul import BLOCK_K, BLOCK_M, BLOCK_N
+
+TILES = dict(m=kt.dim(tile=BLOCK_M), n=kt.dim(tile=BLOCK_N), k=kt.dim(tile=BLOCK_K))
+BATCH = kt.dim(values=(3, 1))
+PRECISION = kt.choice(None, "highest")
+
+
+@kt.oracle_for(
+    batched_matmul,
+    x=kt.array("b m k"),
+    y=kt.array("b k n"),
+    precision=PRECISION,
+    dims=dict(b=BATCH, **TILES),
+    tolerance=kt.dot("k"),
+)
+def one_axis(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return x @ y
+
+
+@kt.oracle_for(
+    batched_matmul,
+    x=kt.array("a b m k"),
+    y=kt.array("a b k n"),
+    precision=PRECISION,
+    dims=dict(a=kt.dim(values=(2, 1)), b=BATCH, **TILES),
+    tolerance=kt.dot("k"),
+)
+def two_axes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return x @ y
+
+
+@kt.oracle_for(
+    batched_matmul,
+    x=kt.array("b m k"),
+    y=kt.array("k n"),
+    precision=PRECISION,
+    dims=dict(b=BATCH, **TILES),
+    tolerance=kt.dot("k"),
+)
+def left_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return x @ y
+
+
+@kt.oracle_for(
+    batched_matmul,
+    x=kt.array("m k"),
+    y=kt.array("b k n"),
+    precision=PRECISION,
+    dims=dict(b=BATCH, **TILES),
+    tolerance=kt.dot("k", output="b m n"),
+)
+def right_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return x @ y

@@ -1,0 +1,50 @@
+"""Pairings of the matrix products: inner products in float32 of operands that a GPU may round to TF32."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import kerneltest as kt
+from kernels.matmul import BLOCK_K, BLOCK_M, BLOCK_N, matmul, matmul_2x2
+
+# The slope of the tanh form of gelu is at most 1.1290, that of silu at most 1.0999 (maxima of their derivatives).
+STEEPEST = 1.13
+
+
+@kt.oracle_for(
+    matmul_2x2,
+    x=kt.array("m k"),
+    y=kt.array("k n"),
+    precision=kt.choice(None, "highest"),
+    dims=dict(
+        m=kt.dim(values=(32, 64, 128)),
+        n=kt.dim(values=(32, 64, 128)),
+        k=kt.dim(values=(16, 32, 64)),
+    ),
+    tolerance=kt.dot("k"),
+)
+def two_by_two(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return x @ y
+
+
+@kt.oracle_for(
+    matmul,
+    x=kt.array("m k"),
+    y=kt.array("k n"),
+    activation=kt.choice(none=None, relu=jax.nn.relu, gelu=jax.nn.gelu, silu=jax.nn.silu, tanh=jnp.tanh),
+    precision=kt.choice(None, "highest"),
+    dims=dict(m=kt.dim(tile=BLOCK_M), n=kt.dim(tile=BLOCK_N), k=kt.dim(tile=BLOCK_K, minimum=0)),
+    tolerance=kt.dot("k", slope=STEEPEST),
+)
+def tiled(x: np.ndarray, y: np.ndarray, activation: str) -> np.ndarray:
+    z = x @ y
+    match activation:
+        case "relu":
+            return np.maximum(z, 0)
+        case "gelu":
+            return z * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))
+        case "silu":
+            return z / (1 + np.exp(-z))
+        case "tanh":
+            return np.tanh(z)
+    return z
