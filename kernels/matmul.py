@@ -14,6 +14,15 @@ BLOCK_M, BLOCK_N, BLOCK_K = 32, 32, 32
 Activation = Callable[[jax.Array], jax.Array]
 
 
+def relu(z: jax.Array) -> jax.Array:
+    """`max(z, 0)` that keeps NaN on every backend.
+
+    `jax.nn.relu` does not: Pallas' Triton lowering turns `maximum` into an instruction that returns the operand
+    that is not NaN (docs/upstream/triton_maximum_drops_nan.py).
+    """
+    return jnp.where(z < 0, 0.0, z)
+
+
 def _dot(x: jax.Array, y: jax.Array, precision: str | None) -> jax.Array:
     return jnp.dot(x, y, precision=precision, preferred_element_type=jnp.float32)
 

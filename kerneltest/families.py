@@ -219,6 +219,18 @@ def large_and_small(slot: Slot, rng: Rng) -> Array:
     return slot.cast(values)
 
 
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
+def far_below_zero(slot: Slot, rng: Rng) -> Array:
+    """Values around -200: their exponentials underflow unless the right maximum is subtracted."""
+    return slot.cast(rng.standard_normal(slot.shape) - 200)
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
+def far_above_zero(slot: Slot, rng: Rng) -> Array:
+    """Values around 200: their exponentials overflow unless a maximum is subtracted."""
+    return slot.cast(rng.standard_normal(slot.shape) + 200)
+
+
 @family(group="special", applies=is_float_data, each=True)
 def one_inf(slot: Slot, rng: Rng) -> Array:
     """A single +inf."""

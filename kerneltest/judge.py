@@ -82,7 +82,7 @@ def describe(comparison: Comparison, index: tuple[int, ...]) -> str:
     """`got 3.5, expected 3.25 +- 0.01` for one element."""
     got, wanted = _text(comparison.actual[index]), _text(comparison.expected[index])
     bound = float(comparison.bound[index])
-    how = f" ± {bound:.3g}" if bound > 0 else ""
+    how = f" ± {bound:.3g}" if bound > 0 and np.isfinite(comparison.expected[index]) else ""
     return f"got {got}, expected {wanted}{how}"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from kerneltest.verdicts import DECLARABLE
+from kerneltest.verdicts import DECLARABLE, NO_FINDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class Limitation:
     """An expected finding.
 
     Attributes:
-      verdict: the one verdict that is expected; any other, a pass included, fails.
+      verdict: the one verdict that is expected; any other finding fails, and so does a cell without it.
       backend, dtype, family: shell-style patterns of what the limitation covers.
       signature: a shell-style pattern of the signature's text, such as `*precision=highest*`.
       reason: why, in words.
@@ -63,16 +63,29 @@ def limitation(
 def settle(
     limitations: Iterable[Limitation], verdict: str, backend: str, dtype: str, family: str, signature: str
 ) -> tuple[str, str]:
-    """The verdict in the light of what was declared, and a sentence to add to its message (or "")."""
+    """A case's verdict in the light of what was declared, and a sentence to add to its message (or "")."""
     for declared in limitations:
-        if not declared.covers(backend, dtype, family, signature):
-            continue
-        if verdict == declared.verdict:
-            return "expected", f"Declared limitation: {declared.reason} ({declared.url})"
-        if verdict == "pass":
-            return "unexpected_pass", (
-                f"A limitation declares {declared.verdict} here, but the case passes: remove the limitation, or "
-                f"narrow it. Declared: {declared.reason} ({declared.url})"
-            )
-        return verdict, f"A limitation declares {declared.verdict} here, which this is not."
+        if declared.covers(backend, dtype, family, signature) and verdict not in NO_FINDING:
+            if verdict == declared.verdict:
+                return "expected", f"Declared limitation: {declared.reason} ({declared.url})"
+            return verdict, f"A limitation declares {declared.verdict} here, which this is not."
     return verdict, ""
+
+
+def outlived(
+    limitations: Iterable[Limitation], cases: Iterable[tuple[str, str]], backend: str, dtype: str, family: str
+) -> str:
+    """Why a limitation no longer holds for a cell, all of whose cases (signature, verdict) are given, or "".
+
+    It must occur at least once among the cases it covers; it need not in every one, since what triggers it may
+    depend on the values.
+    """
+    cases = list(cases)
+    for declared in limitations:
+        covered = [v for signature, v in cases if declared.covers(backend, dtype, family, signature)]
+        if covered and set(covered) == {"pass"}:
+            return (
+                f"A limitation declares {declared.verdict} here, but all {len(covered)} cases pass: remove or narrow "
+                f"it. Declared: {declared.reason} ({declared.url})"
+            )
+    return ""

@@ -76,7 +76,7 @@ def _tiles(wrong: Array, axes: Sequence[Axis]) -> Array:
 
 def _past_the_last_full_tile(comparison: Comparison, axes: Sequence[Axis]) -> str:
     for place, axis in enumerate(axes):
-        if not axis.tile or axis.length % axis.tile == 0:
+        if not axis.tile or axis.length < axis.tile or axis.length % axis.tile == 0:
             continue
         edge = axis.length // axis.tile * axis.tile
         if np.nonzero(comparison.wrong)[place].min() >= edge:

@@ -126,6 +126,9 @@ class Run:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        # JAX takes most of a GPU's memory when it starts, which leaves none for the workers beside this one.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     config.stash[_run_key] = Run(config)
 
 

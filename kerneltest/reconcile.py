@@ -78,9 +78,9 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
 
 def _status(item: str, planned: int, records: list[Record]) -> Status:
     verdicts = Counter(record.verdict for record in records)
-    whole_cell = any(not record.case for record in records)
+    unserved = any(not record.case and record.verdict in ("unavailable", "crash") for record in records)
     compared = sum(record.compared for record in records)
-    if not whole_cell and len(records) < planned:
+    if not unserved and sum(1 for record in records if record.case) < planned:
         verdict = "missing"
     else:
         verdict = worst(set(verdicts))

@@ -1,5 +1,6 @@
 """Plan, run, judge: one pairing on one backend, and `check` for all of them."""
 
+import functools
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 from kerneltest.backends import Backend, Executable, Failure, resolve
 from kerneltest.dtypes import Array
 from kerneltest.judge import Comparison, compare, describe
-from kerneltest.limitations import settle
+from kerneltest.limitations import outlived, settle
 from kerneltest.locate import Axis, axes_of, locate
 from kerneltest.options import DEPTHS
 from kerneltest.oracle import Expectation, OracleError, expect
@@ -127,10 +128,16 @@ def run(item: Item, memory: Memory, only: str = "") -> Iterator[Outcome]:
     for signature, traced in traces.items():
         if isinstance(traced, Traced):
             memory.executable(backend, signature, traced)
+    ended: dict[str, list[tuple[str, str]]] = {}
     for case in planned:
         started = time.perf_counter()
         outcome = _settled(item, case, _run_case(item, case, memory))
+        ended.setdefault(case.family.name, []).append((str(case.signature), outcome.record.verdict))
         yield replace(outcome, record=replace(outcome.record, seconds=time.perf_counter() - started))
+    for family, verdicts in ended.items():
+        reason = outlived(pairing.limitations, verdicts, backend.id, item.dtype, family)
+        if reason and not only:
+            yield Outcome(_record(item, family, "unexpected_pass", reason))
 
 
 def _run_case(item: Item, case: Case, memory: Memory) -> Outcome:
@@ -164,14 +171,14 @@ def _run_case(item: Item, case: Case, memory: Memory) -> Outcome:
     )
     for number, comparison in enumerate(comparisons):
         if comparison.verdict != "pass":
-            return Outcome(_mismatch(item, base, number, comparison, case, arguments), arguments)
+            return Outcome(_mismatch(item, base, number, comparison, arguments), arguments)
     return Outcome(base)
 
 
 def _mismatch(
-    item: Item, base: Record, number: int, comparison: Comparison, case: Case, arguments: Mapping[str, Array]
+    item: Item, base: Record, number: int, comparison: Comparison, arguments: Mapping[str, Array]
 ) -> Record:
-    place = locate(comparison, _axes(item, case.signature, number, comparison.actual.shape))
+    place = locate(comparison, _axes(item, number, comparison.actual.shape))
     wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
     where = f"[{', '.join(map(str, place.index))}]"
     tile = f", tile {place.tile}" if place.tile else ""
@@ -221,23 +228,27 @@ def _record(item: Item, of: Case | str, verdict: str, message: str = "") -> Reco
     )
 
 
-def _axes(item: Item, signature: Signature, output: int, shape: tuple[int, ...]) -> tuple[Axis, ...]:
-    """The dims of an output's axes, from the shapes it has over all signatures. Only a finding needs them."""
-    shapes, lengths = [], []
-    for other in signatures(item.pairing, item.depth):
-        try:
-            traced = trace(item.pairing, other)
-        except TraceError:
-            continue
-        shapes.append(traced.outputs[output].shape)
-        lengths.append(dict(other.dims))
-        names = axes_of(shapes, lengths)
-        if len(shapes) > 1 and all(names):
-            break
+def _axes(item: Item, output: int, shape: tuple[int, ...]) -> tuple[Axis, ...]:
+    names = _output_dims(item.pairing, output, item.depth)
     return tuple(
         Axis(name or f"axis{i}", length, item.pairing.dims[name].tile if name else None)
-        for i, (name, length) in enumerate(zip(axes_of(shapes, lengths), shape, strict=True))
+        for i, (name, length) in enumerate(zip(names, shape, strict=True))
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _output_dims(pairing: Pairing, output: int, depth: str) -> tuple[str, ...]:
+    """The dims of an output's axes, from its shapes over signatures. Traced again, since only a finding needs it."""
+    shapes, lengths = [], []
+    for signature in signatures(pairing, depth):
+        try:
+            shapes.append(trace(pairing, signature).outputs[output].shape)
+        except TraceError:
+            continue
+        lengths.append(dict(signature.dims))
+        if len(shapes) > 1 and all(axes_of(shapes, lengths)):
+            break
+    return axes_of(shapes, lengths)
 
 
 def _plain(value: Any) -> float | int | bool:

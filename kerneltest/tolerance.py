@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from kerneltest.dtypes import Array, FloatFormat, dtype, float_format, is_float
+from kerneltest.dtypes import TF32, Array, FloatFormat, dtype, float_format, is_float
 
 if TYPE_CHECKING:
     from kerneltest import pairing
@@ -171,7 +171,8 @@ class Dot:
     `|error| <= slope * ((2 v + v^2) |A||B| + gamma_(k + 8)(u) |A||B|)`, with v the unit roundoff of the format to
     which a backend rounds the operands (TF32 for float32 on a GPU unless the kernel asks for more, else 0), u that
     of `accumulate`, and k the contracted length. Eight more roundings are for what is applied to the sum. Where
-    |A||B| exceeds the accumulation format's range, a partial sum may overflow and the bound is infinite.
+    |A||B| exceeds the accumulation format's range, a partial sum may overflow and the bound is infinite; so it is
+    where a backend's rounding of an operand overflows, as float32's largest number does in TF32.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1 (inner products, any order
     of summation); Blanchard, Higham, Lopez, Mary, Pranesh, "Mixed Precision Block Fused Multiply-Add", 2020, for
@@ -203,6 +204,7 @@ class Dot:
         a, b = (path for path, leaf in measured.declared.items() if self.contract in leaf.shape)
         size_a, size_b = np.abs(measured.leaves[a]), np.abs(measured.leaves[b])
         products = self._product(measured, a, b, size_a, size_b)
+        rounded = self._product(measured, a, b, _saturated(size_a), _saturated(size_b))
         ones_a, ones_b = np.ones_like(size_a), np.ones_like(size_b)
         operands = self._product(measured, a, b, size_a, ones_b) + self._product(measured, a, b, ones_a, size_b)
         products, operands = self.slope * products, self.slope * operands
@@ -216,7 +218,7 @@ class Dot:
                 f"dot(contract={self.contract!r}) gives shape {fixed.shape}, the oracle {value.shape}; say which dims "
                 "the output has, as in kt.dot(..., output='b m n')"
             )
-        return (Bound(fixed, products, operands, self.slope * terms, format),)
+        return (Bound(fixed, self.slope * rounded, operands, self.slope * terms, format),)
 
     def _product(self, measured: Measured, a: str, b: str, left: Array, right: Array) -> Array:
         axes_a, axes_b = measured.declared[a].shape, measured.declared[b].shape
@@ -224,7 +226,8 @@ class Dot:
         kept = self.output.split() or [axis for axis in letters if axis != self.contract]
         spec = ["".join(letters[axis] for axis in axes) for axes in (axes_a, axes_b, kept)]
         with np.errstate(all="ignore"):
-            return np.asarray(np.einsum(f"{spec[0]},{spec[1]}->{spec[2]}", left, right))
+            total = np.einsum(f"{spec[0]},{spec[1]}->{spec[2]}", left, right)
+        return np.where(np.isnan(total), np.inf, total)  # inf * 0: nothing can be said
 
     def __str__(self) -> str:
         return f"dot(contract={self.contract}, accumulate={self.accumulate}, slope={self.slope:g})"
@@ -250,6 +253,10 @@ def dot(contract: str, *, accumulate: str = "float32", slope: float = 1.0, outpu
 def gamma(n: int, u: float) -> float:
     """`n u / (1 - n u)` (Higham, Lemma 3.1), infinite where `n u >= 1`: no digit is certain any more."""
     return n * u / (1 - n * u) if n * u < 1 else math.inf
+
+
+def _saturated(size: Array) -> Array:
+    return np.where(size >= TF32.overflow, np.inf, size)
 
 
 def _format(name: str, measured: Measured) -> FloatFormat:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import kerneltest as kt
-from kernels.matmul import BLOCK_K, BLOCK_M, BLOCK_N, matmul, matmul_2x2
+from kernels.matmul import BLOCK_K, BLOCK_M, BLOCK_N, matmul, matmul_2x2, relu
 
 # The slope of the tanh form of gelu is at most 1.1290, that of silu at most 1.0999 (maxima of their derivatives).
 STEEPEST = 1.13
@@ -31,7 +31,7 @@ def two_by_two(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     matmul,
     x=kt.array("m k"),
     y=kt.array("k n"),
-    activation=kt.choice(none=None, relu=jax.nn.relu, gelu=jax.nn.gelu, silu=jax.nn.silu, tanh=jnp.tanh),
+    activation=kt.choice(none=None, relu=relu, gelu=jax.nn.gelu, silu=jax.nn.silu, tanh=jnp.tanh),
     precision=kt.choice(None, "highest"),
     dims=dict(m=kt.dim(tile=BLOCK_M), n=kt.dim(tile=BLOCK_N), k=kt.dim(tile=BLOCK_K, minimum=0)),
     tolerance=kt.dot("k", slope=STEEPEST),
