@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 BLOCK_M, BLOCK_N = 64, 64

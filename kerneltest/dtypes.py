@@ -44,8 +44,9 @@ class FloatFormat:
 
     def ulp(self, x: Array) -> Array:
         """The spacing of the format's numbers at `|x|`, float64; not below that of subnormal numbers."""
-        _, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
-        exponent = np.maximum(exponent - 1, self.min_exponent)
+        size = np.where(np.isfinite(x), np.abs(x), 0.0)
+        _, exponent = np.frexp(np.maximum(size, self.smallest_normal))
+        exponent = exponent - 1
         return np.asarray(np.ldexp(1.0, exponent - (self.precision - 1)))
 
 
@@ -53,7 +54,7 @@ class FloatFormat:
 TF32 = FloatFormat(precision=11, min_exponent=-126, max_exponent=127)
 
 
-class UnknownDtype(ValueError):
+class DtypeError(ValueError):
     """A dtype name that neither NumPy nor ml_dtypes knows, or that an oracle cannot take."""
 
 
@@ -62,16 +63,16 @@ def dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype called `name`, those of ml_dtypes (`bfloat16`, `float8_e4m3fn`) included.
 
     Raises:
-      UnknownDtype: no such dtype, or one whose values an oracle cannot hold in float64 or int64.
+      DtypeError: no such dtype, or one whose values an oracle cannot hold in float64 or int64.
     """
     try:
         found = np.dtype(getattr(ml_dtypes, name, name))
     except TypeError as error:
-        raise UnknownDtype(f"{name!r} is not a dtype that NumPy or ml_dtypes knows") from error
+        raise DtypeError(f"{name!r} is not a dtype that NumPy or ml_dtypes knows") from error
     if not (is_float(found) or is_integer(found) or found == np.bool_):
-        raise UnknownDtype(f"an oracle takes real numbers and booleans, not {name}")
+        raise DtypeError(f"an oracle takes real numbers and booleans, not {name}")
     if found == np.uint64:
-        raise UnknownDtype("an oracle computes integers in int64, which cannot hold every uint64")
+        raise DtypeError("an oracle computes integers in int64, which cannot hold every uint64")
     return found
 
 
@@ -95,8 +96,13 @@ def float_format(kind: np.dtype[Any]) -> FloatFormat:
 
 def cast(values: Array, kind: np.dtype[Any]) -> Array:
     """`values` (float64, int64 or bool) as `kind`: floats to nearest, ties to even; integers wrap around."""
+    values = np.asarray(values)
     with np.errstate(all="ignore"):
-        return np.asarray(values).astype(kind)
+        if kind.name in _CUSTOM_FLOATS and values.dtype == np.float64:
+            # ml_dtypes casts through float32, which would round twice.
+            ulp = float_format(kind).ulp(values)
+            values = np.where(np.isfinite(values), np.rint(values / ulp) * ulp, values)
+        return values.astype(kind)
 
 
 def widen(values: Array) -> Array:

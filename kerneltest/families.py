@@ -121,7 +121,7 @@ def is_integer_data(slot: Slot) -> bool:
 
 
 def is_mask(slot: Slot) -> bool:
-    return slot.role == "mask"
+    return slot.role == "mask" and bool(slot.shape)
 
 
 def has_axes(slot: Slot) -> bool:
@@ -254,7 +254,7 @@ def _masked(slot: Slot, where: tuple[Any, ...], rng: Rng) -> Array:
 
 
 def _maskable(slot: Slot) -> bool:
-    return has_axes(slot) or (slot.role == "mask" and slot.size > 0)
+    return has_axes(slot) or (is_mask(slot) and slot.size > 0)
 
 
 @family(group="special", applies=_maskable, each=True)
@@ -315,9 +315,9 @@ def signed_zeros(slot: Slot, rng: Rng) -> Array:
 @family(group="special", applies=lambda slot: is_float_data(slot) and slot.domain is None, each=True)
 def subnormals(slot: Slot, rng: Rng) -> Array:
     """Numbers between the smallest subnormal and the smallest normal one, both signs."""
-    format = float_format(slot.dtype)
-    steps = rng.integers(1, 2 ** (format.precision - 1), slot.shape)
-    return slot.cast(steps * format.smallest_subnormal * rng.choice((-1.0, 1.0), slot.shape))
+    fmt = float_format(slot.dtype)
+    steps = rng.integers(1, 2 ** (fmt.precision - 1), slot.shape)
+    return slot.cast(steps * fmt.smallest_subnormal * rng.choice((-1.0, 1.0), slot.shape))
 
 
 @family(group="special", applies=lambda slot: is_float_data(slot) and slot.domain is None, each=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.dtypes import Array, flush_subnormals, float_format, is_float, is_integer, widen
+from kerneltest.dtypes import Array, float_format, flush_subnormals, is_float, is_integer, widen
 from kerneltest.pairing import Pairing
 from kerneltest.plan import Signature
 from kerneltest.tolerance import Bound, Exact, Measured, Precision
@@ -45,18 +45,18 @@ class Expectation:
             return np.zeros(value.shape)
         value = np.asarray(value, np.float64)
         size = np.where(np.isfinite(value), np.abs(value), 0.0)
-        format = float_format(kind)
+        fmt = float_format(kind)
         total = np.zeros(value.shape)
         if self.bounds is not None:
             before = self.bounds[output].at(precision)
             if before.any():
-                total = before + format.ulp(size + np.where(np.isfinite(before), before, 0.0)) / 2
+                total = before + fmt.ulp(size + np.where(np.isfinite(before), before, 0.0)) / 2
         if precision.flushes:
             if self.flushed is not None:
                 with np.errstate(all="ignore"):
                     moved = np.abs(np.asarray(self.flushed[output], np.float64) - value)
                 total = total + np.where(np.isfinite(moved), moved, 0.0)
-            threshold = format.smallest_normal if format.min_exponent <= -126 else 0.0
+            threshold = fmt.smallest_normal if fmt.min_exponent <= -126 else 0.0
             total = total + np.where(size < threshold, size, 0.0)
         return total
 
@@ -83,7 +83,7 @@ def expect(
             oracle=True,
         )
         with np.errstate(all="ignore"):
-            return tuple(np.asarray(value) for value in _flatten(pairing.oracle(**values)))
+            return tuple(np.asarray(value) for value in _flatten(pairing.call_oracle(values)))
 
     wide = {path: widen(value) for path, value in leaves.items()}
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kerneltest.dtypes import UnknownDtype, dtype
+from kerneltest.dtypes import DtypeError, dtype
 from kerneltest.limitations import Limitation
 from kerneltest.tolerance import Tolerance, conditioned
 
@@ -96,9 +96,7 @@ class Tree:
 Argument = Array | Size | Choice | Tree
 
 
-def array(
-    shape: str, dtypes: str | Sequence[str] = FLOATS, *, domain: tuple[float, float] | None = None
-) -> Array:
+def array(shape: str, dtypes: str | Sequence[str] = FLOATS, *, domain: tuple[float, float] | None = None) -> Array:
     """An array of data: `shape` as in `"m k"` or `"b 3 n"`, `dtypes` by name, values within `domain`."""
     return Array(_shape(shape), _names(dtypes), "data", domain)
 
@@ -211,21 +209,18 @@ class Pairing:
                     values[name] = dims[argument.dim]
                 case Choice():
                     values[name] = statics[name] if oracle and argument.named else argument.value(statics[name])
-        if oracle:
-            taken = inspect.signature(self.oracle).parameters
-            if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
-                values = {name: value for name, value in values.items() if name in taken}
         return values
 
     def call_kernel(self, values: Mapping[str, Any]) -> Any:
-        """Calls the kernel: positionally as far as its signature goes, since `vmap` maps every keyword."""
-        positional: list[Any] = []
-        keywords = dict(values)
-        for name, parameter in inspect.signature(self.kernel).parameters.items():
-            if name not in keywords or parameter.kind is parameter.KEYWORD_ONLY:
-                break
-            positional.append(keywords.pop(name))
-        return self.kernel(*positional, **keywords)
+        """The kernel's result."""
+        return _call(self.kernel, values)
+
+    def call_oracle(self, values: Mapping[str, Any]) -> Any:
+        """The oracle's result; static arguments that it does not take are left out."""
+        taken = inspect.signature(self.oracle).parameters
+        if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+            values = {name: value for name, value in values.items() if name in taken}
+        return _call(self.oracle, values)
 
 
 def oracle_for(
@@ -261,6 +256,17 @@ def oracle_for(
         return made
 
     return pair
+
+
+def _call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """Calls positionally as far as the signature goes: `vmap` maps every keyword, and ufuncs take none."""
+    positional: list[Any] = []
+    keywords = dict(values)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in keywords or parameter.kind is parameter.KEYWORD_ONLY:
+            break
+        positional.append(keywords.pop(name))
+    return function(*positional, **keywords)
 
 
 def _shape(text: str) -> tuple[str | int, ...]:
@@ -333,7 +339,7 @@ def _check(pairing: Pairing, declared: Mapping[str, Dim]) -> None:
         for each in leaf.dtypes:
             try:
                 kind = dtype(each)
-            except UnknownDtype as error:
+            except DtypeError as error:
                 raise wrong(f"argument {path!r}", f"{error}; remove it from the dtypes") from error
             if kind.itemsize == 8 and not _wide():
                 raise wrong(f"argument {path!r}", f"{each} would reach the kernel as 32 bits, since JAX's 64-bit "

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from allpairspy import AllPairs
 
-from kerneltest.families import FAMILIES, GROUPS, Family, Slot
 from kerneltest.dtypes import TF32, Array, dtype, float_format, is_float
+from kerneltest.families import FAMILIES, GROUPS, Family, Slot
 from kerneltest.pairing import Array as ArrayArgument
 from kerneltest.pairing import Choice, Dim, Pairing
 
@@ -178,9 +178,8 @@ def _covering(factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
 
 def _balanced(rows: list[list[Any]], factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
     """The same coverage, but cells that no tuple needs are spread evenly rather than left at one option."""
-    Tuple = tuple[tuple[int, Any], ...]
 
-    def tuples(row: list[Any], column: int, value: Any) -> list[Tuple]:
+    def tuples(row: list[Any], column: int, value: Any) -> list[tuple[tuple[int, Any], ...]]:
         others = [cell for cell in enumerate(row) if cell[0] != column]
         rest = itertools.combinations(others, strength - 1)
         return [tuple(sorted((*cells, (column, value)), key=lambda cell: cell[0])) for cells in rest]
@@ -226,7 +225,7 @@ def _exact_limit(pairing: Pairing, signature: Signature, floats: list[np.dtype[A
         terms = max((int(np.prod(signature.shape(leaf))) for leaf in pairing.leaves.values()), default=1)
     total = min([2**24, *(int(2**f.max_exponent) for f in map(float_format, floats))])
     limit = 2 ** min([TF32.precision, *(f.precision for f in map(float_format, floats))])
-    return max(1, min(limit // 2, math.isqrt(total // max(terms, 1))))
+    return max(1, min(int(limit) // 2, math.isqrt(int(total) // max(terms, 1))))
 
 
 def totals(planned: Iterator[Case]) -> Mapping[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import pytest
 from kerneltest.options import BACKENDS, DEPTHS
 
 if TYPE_CHECKING:
-    from kerneltest.pairing import Pairing
+    from kerneltest.record import Record
     from kerneltest.runner import Item
     from kerneltest.session import Summary
 
@@ -142,34 +141,28 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["kt_folder"] = str(node.config.stash[_run_key].folder)
 
 
-def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> pytest.Collector | None:
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> list[pytest.Item | pytest.Collector] | None:
     # Told by the name of its class, so that a run without pairings loads nothing of the core.
     if type(obj).__name__ != "Pairing" or type(obj).__module__ != "kerneltest.pairing":
         return None
-    declared_here = getattr(collector, "obj", None)
-    if getattr(obj, "module", None) != getattr(declared_here, "__name__", None):
+    if getattr(obj, "module", None) != getattr(collector.obj, "__name__", None):
         return None  # imported from the suite that declares it, and collected there
-    return PairingCollector.from_parent(collector, name=name, pairing=obj)
+    from kerneltest.pairing import Pairing
+    from kerneltest.runner import items_of
+
+    assert isinstance(obj, Pairing)
+    run = collector.config.stash[_run_key]
+    pairing_id = f"{collector.nodeid}::{name}"
+    items = items_of(obj, pairing_id, run.backends, run.depth, run.seed)
+    return [
+        KernelItem.from_parent(collector, name=item.name.removeprefix(f"{collector.nodeid}::"), item=item)
+        for item in items
+    ]
 
 
-class PairingCollector(pytest.Collector):
-    """A pairing: its children are the items of every backend, dtype and family group."""
-
-    def __init__(self, *, pairing: Pairing, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.pairing = pairing
-
-    def collect(self) -> Iterator[pytest.Item]:
-        from kerneltest.runner import items_of
-
-        run = self.config.stash[_run_key]
-        name = f"{self.parent.nodeid if self.parent else ''}::{self.name}"
-        for item in items_of(self.pairing, name, run.backends, run.depth, run.seed):
-            brief = item.name.removeprefix(name)
-            yield KernelItem.from_parent(self.parent, name=f"{self.name}{brief}", item=item)
-
-
-class Findings(Exception):
+class FindingsError(Exception):
     """An item has findings; the message lists them."""
 
 
@@ -187,31 +180,32 @@ class KernelItem(pytest.Item):
 
         from kerneltest.record import save_arguments
         from kerneltest.runner import run as run_item
-        from kerneltest.verdicts import NO_FINDING
+        from kerneltest.verdicts import NO_FINDING, worst
 
         run = self.config.stash[_run_key]
-        found, unavailable, compared = [], "", 0
+        found: list[Record] = []
+        unavailable = ""
         for outcome in run_item(self.item, run.memory):
             record = outcome.record
             if record.evidence is not None and outcome.arguments is not None and len(found) < _SAVED:
                 file = save_arguments(run.folder, f"{record.case}-{_slug(record.backend)}", outcome.arguments)
                 record = replace(record, evidence=replace(record.evidence, file=file))
             run.writer.write(record)
-            compared += record.compared
             if record.verdict == "unavailable":
                 unavailable = record.message
             elif record.verdict not in NO_FINDING:
                 found.append(record)
-        self.user_properties.append(("verdict", found[0].verdict if found else unavailable and "unavailable" or "pass"))
+        verdict = worst({record.verdict for record in found}) if found else "unavailable" if unavailable else "pass"
+        self.user_properties.append(("verdict", verdict))
         if found:
-            raise Findings(_story(found, self.nodeid, run))
+            raise FindingsError(_story(found, self.nodeid, run))
         if unavailable and run.asked_by_name:
-            raise Findings(f"{self.item.backend.id} was asked for and is unavailable: {unavailable}")
+            raise FindingsError(f"{self.item.backend.id} was asked for and is unavailable: {unavailable}")
         if unavailable:
             pytest.skip(f"{self.item.backend.id} unavailable: {unavailable}")
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
-        if isinstance(excinfo.value, Findings):
+        if isinstance(excinfo.value, FindingsError):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
@@ -228,7 +222,7 @@ def _slug(text: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in text)
 
 
-def _story(found: list[Any], nodeid: str, run: Run) -> str:
+def _story(found: list[Record], nodeid: str, run: Run) -> str:
     lines = [f"{len(found)} finding{'s' * (len(found) > 1)}"]
     for record in found[:_SHOWN]:
         target = f" in {record.target}" if record.target else ""
@@ -282,4 +276,3 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     terminalreporter.section("kerneltest")
     for line in run.summary.lines:
         terminalreporter.write_line(line)
-

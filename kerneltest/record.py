@@ -237,7 +237,9 @@ def read_records(folder: Path) -> Iterator[Record]:
 def _record(data: dict[str, Any]) -> Record:
     evidence = data.get("evidence")
     if evidence is not None:
-        evidence = Evidence(**{k: tuple(v) if isinstance(v, list) else v for k, v in evidence.items()})
+        for name in ("index", "wrong_tiles"):
+            evidence[name] = tuple(evidence[name])
+        evidence = Evidence(**evidence)
     known = {field.name for field in fields(Record)}
     if unknown := data.keys() - known:
         raise ValueError(f"unknown fields {sorted(unknown)}")

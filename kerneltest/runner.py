@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.backends import Backend, Executable, Failure, resolve
+from kerneltest.backends import Backend, BackendError, Executable, resolve
 from kerneltest.dtypes import Array
 from kerneltest.judge import Comparison, compare, describe
 from kerneltest.limitations import outlived, settle
@@ -70,7 +70,7 @@ class Memory:
         if self.owner != (id(pairing), dtype):
             self.owner = (id(pairing), dtype)
             for store in (self.traces, self.executables, self.expectations):
-                store.clear()  # type: ignore[attr-defined]
+                store.clear()
 
     def traced(self, pairing: Pairing, signature: Signature) -> Traced | TraceError:
         if signature not in self.traces:
@@ -150,7 +150,7 @@ def _run_case(item: Item, case: Case, memory: Memory) -> Outcome:
     try:
         executable = memory.executable(item.backend, case.signature, traced).result()
         outputs = executable.run([arguments[path] for path in item.pairing.leaves])
-    except Failure as failure:
+    except BackendError as failure:
         return Outcome(_record(item, case, failure.verdict, str(failure)), arguments)
     precision = item.backend.precision(traced)
     comparisons = [
@@ -175,9 +175,7 @@ def _run_case(item: Item, case: Case, memory: Memory) -> Outcome:
     return Outcome(base)
 
 
-def _mismatch(
-    item: Item, base: Record, number: int, comparison: Comparison, arguments: Mapping[str, Array]
-) -> Record:
+def _mismatch(item: Item, base: Record, number: int, comparison: Comparison, arguments: Mapping[str, Array]) -> Record:
     place = locate(comparison, _axes(item, number, comparison.actual.shape))
     wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
     where = f"[{', '.join(map(str, place.index))}]"
@@ -352,9 +350,7 @@ def check(
     return Result(findings, judged, time.perf_counter() - started, unavailable, records)
 
 
-def items_of(
-    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int
-) -> Iterator[Item]:
+def items_of(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int) -> Iterator[Item]:
     """A pairing's items, backends innermost, so that they share traces and the oracle's answers."""
     for dtype in dtypes_of(pairing, depth):
         for group in groups_of(pairing, dtype, depth):

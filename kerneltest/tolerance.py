@@ -16,6 +16,8 @@ from kerneltest.dtypes import TF32, Array, FloatFormat, dtype, float_format, is_
 if TYPE_CHECKING:
     from kerneltest import pairing
 
+FLOAT32 = float_format(np.dtype(np.float32))
+
 Evaluate = Callable[[Mapping[str, Array]], tuple[Array, ...]]
 
 
@@ -48,7 +50,7 @@ class Bound:
     products: Array | None = None
     operands: Array | None = None
     roundings: float = 0.0
-    accumulate: FloatFormat = float_format(np.dtype(np.float32))
+    accumulate: FloatFormat = FLOAT32
 
     def at(self, precision: Precision) -> Array:
         lost = self.accumulate.smallest_normal if precision.flushes else self.accumulate.smallest_subnormal / 2
@@ -138,8 +140,8 @@ class Conditioned:
         return ""
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        format = _format(self.compute, measured)
-        u = format.unit_roundoff
+        fmt = _format(self.compute, measured)
+        u = fmt.unit_roundoff
         rng = np.random.Generator(np.random.PCG64(0))
         worst = [np.zeros(v.shape) for v in measured.values]
         for _ in range(self.samples):
@@ -154,7 +156,7 @@ class Conditioned:
             Bound(
                 self.factor * (w + u * _magnitude(v)) + gamma(n, u) * _magnitude(v),
                 roundings=self.factor,
-                accumulate=format,
+                accumulate=fmt,
             )
             for w, v in zip(worst, measured.values, strict=True)
         )
@@ -200,7 +202,7 @@ class Dot:
         return ""
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        format = _format(self.accumulate, measured)
+        fmt = _format(self.accumulate, measured)
         a, b = (path for path, leaf in measured.declared.items() if self.contract in leaf.shape)
         size_a, size_b = np.abs(measured.leaves[a]), np.abs(measured.leaves[b])
         products = self._product(measured, a, b, size_a, size_b)
@@ -210,21 +212,21 @@ class Dot:
         products, operands = self.slope * products, self.slope * operands
         terms = measured.dims[self.contract] + 8
         with np.errstate(all="ignore"):
-            fixed = gamma(terms, format.unit_roundoff) * products
-            fixed = np.where(products > format.overflow, np.inf, fixed)
+            fixed = gamma(terms, fmt.unit_roundoff) * products
+            fixed = np.where(products > fmt.overflow, np.inf, fixed)
         (value,) = measured.values
         if fixed.shape != value.shape:
             raise ValueError(
                 f"dot(contract={self.contract!r}) gives shape {fixed.shape}, the oracle {value.shape}; say which dims "
                 "the output has, as in kt.dot(..., output='b m n')"
             )
-        return (Bound(fixed, self.slope * rounded, operands, self.slope * terms, format),)
+        return (Bound(fixed, self.slope * rounded, operands, self.slope * terms, fmt),)
 
     def _product(self, measured: Measured, a: str, b: str, left: Array, right: Array) -> Array:
         axes_a, axes_b = measured.declared[a].shape, measured.declared[b].shape
-        letters = {axis: chr(ord("a") + i) for i, axis in enumerate(dict.fromkeys((*axes_a, *axes_b)))}
+        letters = {axis: chr(ord("a") + i) for i, axis in enumerate(dict.fromkeys(map(str, (*axes_a, *axes_b))))}
         kept = self.output.split() or [axis for axis in letters if axis != self.contract]
-        spec = ["".join(letters[axis] for axis in axes) for axes in (axes_a, axes_b, kept)]
+        spec = ["".join(letters[str(axis)] for axis in axes) for axes in (axes_a, axes_b, kept)]
         with np.errstate(all="ignore"):
             total = np.einsum(f"{spec[0]},{spec[1]}->{spec[2]}", left, right)
         return np.where(np.isnan(total), np.inf, total)  # inf * 0: nothing can be said
@@ -238,9 +240,7 @@ def exact() -> Tolerance:
     return Exact()
 
 
-def conditioned(
-    factor: float = 8.0, *, sums: str = "", compute: str = "float32", samples: int = 4
-) -> Tolerance:
+def conditioned(factor: float = 8.0, *, sums: str = "", compute: str = "float32", samples: int = 4) -> Tolerance:
     """A multiple of what the oracle does when its inputs are perturbed by one rounding; see `Conditioned`."""
     return Conditioned(factor, tuple(sums.split()), compute, samples)
 
@@ -262,7 +262,7 @@ def _saturated(size: Array) -> Array:
 def _format(name: str, measured: Measured) -> FloatFormat:
     if name != "input":
         return float_format(dtype(name))
-    return max(measured.input_formats, key=lambda f: f.unit_roundoff, default=float_format(np.dtype(np.float32)))
+    return max(measured.input_formats, key=lambda f: f.unit_roundoff, default=FLOAT32)
 
 
 def _distance(near: Array, value: Array) -> Array:

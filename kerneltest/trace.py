@@ -1,9 +1,11 @@
 """Kernel to jaxpr, and what can be read off or rewritten there. The only module that touches JAX's internals."""
 
 import functools
+import platform
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +126,13 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
 
 def function(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
     """The kernel as a function of its leaves, every Pallas call in it interpreted or compiled."""
-    return jaxpr_as_fun(traced.jaxpr.replace(jaxpr=_with_interpret(traced.jaxpr.jaxpr, interpret)))
+    rewritten = traced.jaxpr.replace(jaxpr=_with_interpret(traced.jaxpr.jaxpr, interpret))
+    run: Callable[..., Any] = jaxpr_as_fun(rewritten)
+    return run
 
 
 def where_raised(error: BaseException) -> str:
-    """" (FILE:LINE)" of the last frame outside JAX and kerneltest, or ""."""
+    """ " (FILE:LINE)" of the last frame outside JAX and kerneltest, or ""."""
     ours = (str(Path(jax.__file__).parent), str(Path(__file__).parent))
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
     frames = [f for f in frames if not f.filename.startswith("<") and "/lib/python" not in f.filename]
@@ -218,14 +222,10 @@ def _is_reduced_dot(equation: Any) -> bool:
 @functools.cache
 def environment() -> dict[str, str]:
     """Versions and devices, as JAX reports them."""
-    import platform
-
-    import jaxlib
-
     devices = sorted({f"{d.client.platform_version.splitlines()[0]}: {d.device_kind}" for d in jax.devices()})
     return {
         "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
+        "jaxlib": metadata.version("jaxlib"),
         "numpy": np.__version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",

@@ -1,6 +1,6 @@
 """Where a kernel is run, or how far it is taken. Each tier is a module; a backend is a line in the registry."""
 
-from kerneltest.backends.base import Backend, Executable, Failure
+from kerneltest.backends.base import Backend, BackendError, Executable
 from kerneltest.backends.registry import resolve
 
-__all__ = ["Backend", "Executable", "Failure", "resolve"]
+__all__ = ["Backend", "BackendError", "Executable", "resolve"]

@@ -8,7 +8,7 @@ from kerneltest.tolerance import Precision
 from kerneltest.trace import Traced
 
 
-class Failure(Exception):
+class BackendError(Exception):
     """A kernel that a backend could not prepare or run.
 
     Attributes:
@@ -27,7 +27,7 @@ class Executable(Protocol):
         """The outputs, once they are all there.
 
         Raises:
-          Failure: with verdict `runtime_error` or a sharper one.
+          BackendError: with verdict `runtime_error` or a sharper one.
         """
         ...
 
@@ -62,7 +62,7 @@ class Backend(Protocol):
         """Compiles one signature.
 
         Raises:
-          Failure: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.
+          BackendError: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.
         """
         ...
 

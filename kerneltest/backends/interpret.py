@@ -33,7 +33,9 @@ class Interpret:
 
     def refuses(self, traced: Traced) -> str:
         if "mosaic_gpu" in traced.dialects:
-            return "a Mosaic GPU kernel needs the Mosaic GPU interpreter (interpret-mosaic-gpu), not Pallas' general one"
+            return (
+                "a Mosaic GPU kernel needs the Mosaic GPU interpreter (interpret-mosaic-gpu), not Pallas' general one"
+            )
         return ""
 
     def precision(self, traced: Traced) -> Precision:

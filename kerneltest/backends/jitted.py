@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.backends.base import Failure
+from kerneltest.backends.base import BackendError
 from kerneltest.dtypes import Array
 from kerneltest.trace import Traced, function, where_raised
 
@@ -31,16 +31,14 @@ class Jitted:
             outputs = jax.block_until_ready(self.compiled(*jax.device_put(list(leaves), self.device)))
             return tuple(np.asarray(output) for output in outputs)
         except Exception as error:
-            raise Failure("runtime_error", f"the kernel raised {type(error).__name__}: {error}") from error
+            raise BackendError("runtime_error", f"the kernel raised {type(error).__name__}: {error}") from error
 
 
-def compile_for(
-    traced: Traced, device: Any, *, interpret: bool, options: Mapping[str, Any] | None = None
-) -> Jitted:
+def compile_for(traced: Traced, device: Any, *, interpret: bool, options: Mapping[str, Any] | None = None) -> Jitted:
     """Compiles `traced` for `device`.
 
     Raises:
-      Failure: naming the exception and the user's line.
+      BackendError: naming the exception and the user's line.
     """
     place = jax.sharding.SingleDeviceSharding(device)
     arguments = [jax.ShapeDtypeStruct(i.shape, i.dtype, sharding=place) for i in traced.inputs]
@@ -50,4 +48,4 @@ def compile_for(
     except Exception as error:
         text = str(error)
         verdict = next((v for v, words in _CAUSES if words.search(text.lower())), "compile_error")
-        raise Failure(verdict, f"{type(error).__name__}: {text}{where_raised(error)}") from error
+        raise BackendError(verdict, f"{type(error).__name__}: {text}{where_raised(error)}") from error

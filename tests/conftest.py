@@ -1,0 +1,3 @@
+"""Shared by the framework's own tests."""
+
+pytest_plugins = ("pytester",)

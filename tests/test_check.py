@@ -1,0 +1,192 @@
+"""`kt.check`: verdicts that are not about values, bad input, limitations, reproduction of one case."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from tests.broken import BROKEN
+from tests.sample import double, elementwise, exponential
+
+SMALL = dict(n=kt.dim(values=(3, 5)))
+
+
+def _paired(oracle: Callable[..., Any], kernel: Callable[..., Any] = double, **more: Any) -> kt.Pairing:
+    return kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=SMALL, **more)(oracle)
+
+
+def _raises(x: np.ndarray) -> np.ndarray:
+    raise KeyError("gelu")
+
+
+@pytest.mark.parametrize(
+    ("oracle", "words"),
+    [
+        (_raises, "oracle _raises raised KeyError: 'gelu'"),
+        (lambda x: x[None], "has shape (1, 3), the kernel's has (3,)"),
+        (lambda x: (x, x), "returned 2 outputs, the kernel 1"),
+        (lambda x: x * 1j, "has dtype complex128, the kernel's has float32: return float values"),
+        (lambda x: "nothing", "has shape (), the kernel's has (3,)"),
+    ],
+)
+def test_an_oracle_at_fault_is_named(oracle: Callable[..., Any], words: str) -> None:
+    result = kt.check(_paired(oracle), depth="quick")
+    assert {finding.verdict for finding in result.findings} == {"oracle_error"}
+    assert words in result.findings[0].message
+    assert not result.ok
+
+
+def test_an_oracle_that_gives_floats_for_integers_is_at_fault() -> None:
+    pairing = kt.oracle_for(double, x=kt.array("n", "int32"))(lambda x: x * 2.0)
+    (message,) = {finding.message for finding in kt.check(pairing, depth="quick").findings}
+    assert "has dtype float64, the kernel's has int32: return integer values" in message
+
+
+def test_an_error_model_at_fault_is_named_with_the_oracle() -> None:
+    def product(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.zeros((x.shape[0], y.shape[0], y.shape[2]), x.dtype) + elementwise(
+            lambda a: a.sum(), x.sum().reshape(1)
+        )
+
+    pairing = kt.oracle_for(product, x=kt.array("m k"), y=kt.array("b k n"), tolerance=kt.dot("k"))(
+        lambda x, y: np.zeros((x.shape[0], y.shape[0], y.shape[2])) + x.sum()
+    )
+    found = [f for f in kt.check(pairing, depth="quick").findings if f.verdict == "oracle_error"]
+    assert not found or "error model dot(contract=k" in found[0].message
+
+
+def test_an_oracle_cannot_change_its_inputs() -> None:
+    def greedy(x: np.ndarray) -> np.ndarray:
+        x *= 2
+        return x
+
+    assert kt.check(_paired(greedy, tolerance=kt.exact()), depth="quick").ok
+
+
+def test_a_kernel_that_raises_for_one_signature_loses_nothing_else() -> None:
+    def picky(x: jax.Array) -> jax.Array:
+        if x.shape[0] == 5:
+            raise ValueError("five is right out")
+        return double(x)
+
+    result = kt.check(_paired(lambda x: 2 * x, picky, tolerance=kt.exact()), depth="quick")
+    assert {f.verdict for f in result.findings} == {"runtime_error"}
+    assert all("five is right out" in f.message and "n=5" in f.message for f in result.findings)
+    assert {r.signature for r in result.records if r.verdict == "pass"} == {"n=3,float32"}
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (NotImplementedError("Unimplemented primitive in Pallas GPU lowering: is_finite"), "unimplemented"),
+        (RuntimeError("RESOURCE_EXHAUSTED: Shared memory size limit exceeded: 2097152"), "resource_exceeded"),
+        (ValueError("all operations must have sizes that are a power of 2"), "compile_error"),
+    ],
+)
+def test_what_stops_a_compilation_is_told_apart(
+    error: Exception, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kerneltest.backends import jitted
+
+    def fails(*args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(jitted, "function", fails)
+    result = kt.check(_paired(lambda x: x), depth="quick")
+    assert {f.verdict for f in result.findings} == {verdict}
+    assert f"{type(error).__name__}: {error}" in result.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (dict(backends=["cpu"]), "unknown backend 'cpu'; known are interpret, cuda, rocm"),
+        (dict(depth="shallow"), "unknown depth 'shallow'; known are quick, standard, deep"),
+        (dict(case="0123"), "has no case 0123 at depth standard with seed 0"),
+    ],
+)
+def test_bad_input_lists_what_is_known(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        kt.check(_paired(lambda x: 2 * x), **wrong)
+
+
+def test_an_unavailable_backend_has_a_reason_and_is_not_ok() -> None:
+    result = kt.check(_paired(lambda x: 2 * x), backends=["rocm"], depth="quick")
+    assert not result.ok and not result.findings and result.cases == 0
+    assert "no rocm device" in result.unavailable["rocm"]
+
+
+def test_a_finding_can_be_run_again_alone() -> None:
+    pairing = BROKEN[0].broken()
+    finding = kt.check(pairing, depth="quick").findings[0]
+    again = kt.check(pairing, depth="quick", case=finding.record.case)
+    assert again.cases == 1
+    (same,) = again.findings
+    assert same.message == finding.message
+    assert all(np.array_equal(same.arguments[k], v) for k, v in finding.arguments.items())
+
+
+def test_the_sign_of_a_zero_counts_only_where_it_is_declared() -> None:
+    def positive(x: jax.Array) -> jax.Array:
+        return elementwise(lambda v: jnp.where(v == 0, 0.0, v), x)
+
+    lax = _paired(lambda x: x, positive, tolerance=kt.exact())
+    assert kt.check(lax, depth="quick").ok
+    strict = kt.check(replace(lax, signed_zeros=True), depth="quick")
+    assert {f.verdict for f in strict.findings} == {"special_mismatch"}
+
+
+def _limitation(**more: Any) -> Any:
+    return kt.limitation(reason="known", url="https://example.org/1", **more)
+
+
+def _wrong_at_5(x: jax.Array) -> jax.Array:
+    return double(x) + (x.shape[0] == 5)
+
+
+@pytest.mark.parametrize(
+    ("limitation", "verdicts"),
+    [
+        (_limitation(verdict="mismatch"), {"pass", "expected"}),
+        (_limitation(verdict="mismatch", signature="n=5,*"), {"pass", "expected"}),
+        (_limitation(verdict="mismatch", signature="n=3,*"), {"pass", "mismatch", "unexpected_pass"}),
+        (_limitation(verdict="mismatch", backend="cuda"), {"pass", "mismatch"}),
+        (_limitation(verdict="race"), {"pass", "mismatch"}),
+    ],
+)
+def test_a_limitation_holds_for_its_verdict_alone_and_must_occur(limitation: Any, verdicts: set[str]) -> None:
+    pairing = _paired(lambda x: 2 * x, _wrong_at_5, limitations=[limitation], tolerance=kt.exact())
+    structural = [r for r in kt.check(pairing, depth="quick").records if r.group == "structural"]
+    assert {record.verdict for record in structural} == verdicts
+
+
+def test_structural_families_of_inexact_kernels_are_judged_by_the_bound() -> None:
+    result = kt.check(_paired(np.exp, exponential), depth="quick")
+    assert result.ok, result.findings[0].message
+    judged = {record.tolerance for record in result.records if record.group == "structural"}
+    assert judged == {"conditioned(factor=8, compute=float32)"}
+
+
+def test_the_oracle_and_the_compiler_are_asked_once_a_case_and_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kerneltest.backends import interpret
+
+    calls = {"oracle": 0, "compile": 0}
+
+    def oracle(x: np.ndarray) -> np.ndarray:
+        calls["oracle"] += 1
+        return 2 * x
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls["compile"] += 1
+        return compile_for(*args, **kwargs)
+
+    compile_for = interpret.compile_for
+    monkeypatch.setattr(interpret, "compile_for", counted)
+    result = kt.check(_paired(oracle, tolerance=kt.exact()), depth="quick")
+    subnormal = sum(record.family == "subnormals" for record in result.records)
+    assert calls == {"oracle": result.cases + subnormal, "compile": 2}

@@ -1,0 +1,101 @@
+"""Comparing one output: classes of special values, bounds, rounding to the output's dtype."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kerneltest.dtypes import TF32, cast, dtype, float_format
+from kerneltest.judge import compare, describe
+
+INF, NAN = np.inf, np.nan
+LARGEST = float(np.finfo(np.float32).max)
+
+# actual, expected, bound, signed zeros matter, verdict
+ELEMENTS = [
+    (1.0, 1.0, 0.0, False, "pass"),
+    (1.0, 1.0 + 2.0**-25, 0.0, False, "pass"),  # the rounded value itself
+    (np.nextafter(np.float32(1), 2), 1.0, 0.0, False, "mismatch"),
+    (1.1, 1.0, 0.2, False, "pass"),
+    (1.3, 1.0, 0.2, False, "mismatch"),
+    (NAN, NAN, 0.0, False, "pass"),
+    (NAN, 1.0, 1e9, False, "special_mismatch"),
+    (1.0, NAN, 1e9, False, "special_mismatch"),
+    (INF, INF, 0.0, False, "pass"),
+    (-INF, INF, 1e9, False, "special_mismatch"),
+    (LARGEST, INF, 1e9, False, "special_mismatch"),
+    (INF, 1e39, 0.0, False, "pass"),  # rounds to infinity
+    (LARGEST, 3.5e38, 2e37, False, "pass"),  # rounds to infinity, but the bound admits the largest finite
+    (INF, LARGEST, 1e32, False, "pass"),  # finite, but the bound reaches past the overflow threshold
+    (INF, LARGEST, 0.0, False, "special_mismatch"),
+    (-INF, LARGEST, 1e38, False, "special_mismatch"),
+    (INF, 1.0, 1e30, False, "special_mismatch"),
+    (-0.0, 0.0, 0.0, False, "pass"),
+    (-0.0, 0.0, 0.0, True, "special_mismatch"),
+    (-0.0, 0.0, 1.0, True, "special_mismatch"),
+    (-0.0, -0.0, 0.0, True, "pass"),
+    (123.0, 1.0, INF, False, "pass"),  # an infinite bound asks nothing ...
+    (NAN, 1.0, INF, False, "pass"),
+    (1.0, NAN, INF, False, "special_mismatch"),  # ... of finite values only
+]
+
+
+@pytest.mark.parametrize(("actual", "expected", "bound", "signed", "verdict"), ELEMENTS)
+def test_an_element(actual: float, expected: float, bound: float, signed: bool, verdict: str) -> None:
+    found = compare(np.array([actual], np.float32), np.array([expected]), np.array([bound]), signed_zeros=signed)
+    assert found.verdict == verdict
+
+
+def test_nothing_counts_as_compared_where_the_bound_is_infinite() -> None:
+    found = compare(np.zeros(3, np.float32), np.zeros(3), np.array([0.0, INF, 1.0]), signed_zeros=False)
+    assert found.compared == 2
+
+
+def test_how_much_of_the_bound_was_used() -> None:
+    found = compare(np.array([1.5, 2.0], np.float32), np.array([1.0, 2.0]), np.array([1.0, 4.0]), signed_zeros=False)
+    assert found.used == 0.5
+    exact = compare(np.ones(2, np.float32), np.ones(2), np.zeros(2), signed_zeros=False)
+    assert exact.used is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "stored"), [("int8", 200, -56), ("uint8", -1, 255), ("int32", 2**31, -(2**31))]
+)
+def test_integers_wrap_around(kind: str, expected: int, stored: int) -> None:
+    actual = np.array([stored], dtype(kind))
+    assert compare(actual, np.array([expected]), np.zeros(1), signed_zeros=False).verdict == "pass"
+    assert compare(actual, np.array([expected + 1]), np.zeros(1), signed_zeros=False).verdict == "mismatch"
+
+
+def test_the_worst_element_is_a_difference_in_class_before_a_large_error() -> None:
+    actual = np.array([5.0, NAN, 1e6, 0.0], np.float32)
+    found = compare(actual, np.zeros(4), np.zeros(4), signed_zeros=False)
+    assert found.worst == (1,)
+    assert describe(found, (2,)) == "got 1000000, expected 0"
+    assert describe(compare(actual, np.zeros(4), np.ones(4), signed_zeros=False), (0,)) == "got 5, expected 0 ± 1"
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16", "float8_e5m2"])
+def test_float_formats_agree_with_the_dtypes_themselves(kind: str) -> None:
+    fmt, native = float_format(dtype(kind)), dtype(kind)
+    one = np.array(1.0, native)
+    following = np.array(1 + 2.0 ** (1 - fmt.precision), native)
+    assert float(following) > float(one)
+    assert float(fmt.ulp(np.array(1.5))) == float(following) - 1
+    assert float(np.array(fmt.smallest_subnormal, native)) == fmt.smallest_subnormal
+    assert float(cast(np.array(fmt.smallest_subnormal / 4), native)) == 0
+    assert float(fmt.ulp(np.array(0.0))) == fmt.smallest_subnormal
+    largest = float(ml_dtypes.finfo(native).max)
+    assert float(cast(np.array(np.nextafter(fmt.overflow, 0)), native)) == largest
+    assert np.isinf(float(cast(np.array(fmt.overflow), native)))
+
+
+def test_a_cast_rounds_once() -> None:
+    # Just above the midpoint of two bfloat16 numbers, by less than float32 can tell.
+    above = 1 + 2.0**-8 + 2.0**-40
+    assert float(cast(np.array(above), dtype("bfloat16"))) == 1 + 2.0**-7
+    assert float(cast(np.array(1 + 2.0**-8), dtype("bfloat16"))) == 1.0
+
+
+def test_tf32_has_the_range_of_float32_and_ten_stored_bits() -> None:
+    assert TF32.unit_roundoff == 2.0**-11
+    assert TF32.overflow < LARGEST

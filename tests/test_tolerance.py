@@ -1,0 +1,157 @@
+"""Error models: right computations stay within, wrong ones do not, and each term does its part."""
+
+import numpy as np
+import pytest
+
+from kerneltest import conditioned, dot, pairing
+from kerneltest.dtypes import TF32, float_format
+from kerneltest.oracle import Expectation, Output, expect
+from kerneltest.plan import signatures
+from kerneltest.tolerance import Bound, Measured, Precision, gamma
+
+F32 = float_format(np.dtype(np.float32))
+PLAIN, ON_TENSOR_CORES, FLUSHING = Precision(), Precision(dot_input=TF32), Precision(flushes=True)
+
+
+def _measured(function, leaves, declared, dims):  # type: ignore[no-untyped-def]
+    def evaluate(named):  # type: ignore[no-untyped-def]
+        return (np.asarray(function(**named)),)
+
+    wide = {name: value.astype(np.float64) for name, value in leaves.items()}
+    formats = tuple(float_format(value.dtype) for value in leaves.values())
+    return Measured(evaluate, wide, evaluate(wide), declared, dims, formats)
+
+
+def _product(m: int = 9, k: int = 200, n: int = 7) -> Measured:
+    rng = np.random.default_rng(0)
+    leaves = {"x": rng.normal(size=(m, k)).astype(np.float32), "y": rng.normal(size=(k, n)).astype(np.float32)}
+    declared = {"x": pairing.array("m k"), "y": pairing.array("k n")}
+    return _measured(lambda x, y: x @ y, leaves, declared, dict(m=m, k=k, n=n))
+
+
+def _to_tf32(x: np.ndarray) -> np.ndarray:
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent)
+
+
+def test_dot_bounds_float32_sums_in_any_order() -> None:
+    measured = _product()
+    (bound,) = dot("k").bounds(measured)
+    x, y = (value.astype(np.float32) for value in measured.leaves.values())
+    forward, backward = np.float32(0), np.float32(0)
+    for i in range(x.shape[1]):
+        forward = forward + x[:, i, None] * y[None, i]
+        backward = backward + x[:, ~i, None] * y[None, ~i]
+    for result in (forward, backward, x @ y):
+        assert (np.abs(result - measured.values[0]) <= bound.at(PLAIN)).all()
+
+
+def test_dot_admits_tf32_only_where_it_is_in_play() -> None:
+    measured = _product()
+    (bound,) = dot("k").bounds(measured)
+    rounded = _to_tf32(measured.leaves["x"]) @ _to_tf32(measured.leaves["y"])
+    error = np.abs(rounded - measured.values[0])
+    assert (error <= bound.at(ON_TENSOR_CORES)).all()
+    assert (error > bound.at(PLAIN)).any()
+
+
+def test_dot_finds_sums_in_bfloat16() -> None:
+    measured = _product()
+    (bound,) = dot("k").bounds(measured)
+    (loose,) = dot("k", accumulate="bfloat16").bounds(measured)
+    import ml_dtypes
+
+    total = np.zeros((9, 7), ml_dtypes.bfloat16)
+    for i in range(200):
+        total = total + (measured.leaves["x"][:, i, None] * measured.leaves["y"][None, i]).astype(ml_dtypes.bfloat16)
+    error = np.abs(total.astype(np.float64) - measured.values[0])
+    assert (error > bound.at(PLAIN)).any()
+    assert (error <= loose.at(PLAIN)).all()
+
+
+def test_dot_says_nothing_where_a_partial_sum_may_overflow() -> None:
+    leaves = {"x": np.array([[3e38, -3e38, 1.0]], np.float32), "y": np.array([[2.0], [2.0], [1.0]], np.float32)}
+    declared = {"x": pairing.array("m k"), "y": pairing.array("k n")}
+    (bound,) = dot("k").bounds(_measured(lambda x, y: x @ y, leaves, declared, dict(m=1, k=3, n=1)))
+    assert np.isinf(bound.at(PLAIN)).all()
+
+
+def test_dot_says_nothing_where_rounding_an_operand_overflows() -> None:
+    largest = np.finfo(np.float32).max
+    leaves = {"x": np.array([[largest], [1.0]], np.float32), "y": np.array([[0.5]], np.float32)}
+    declared = {"x": pairing.array("m k"), "y": pairing.array("k n")}
+    (bound,) = dot("k").bounds(_measured(lambda x, y: x @ y, leaves, declared, dict(m=2, k=1, n=1)))
+    assert np.isfinite(bound.at(PLAIN)).all()
+    assert np.isinf(bound.at(ON_TENSOR_CORES)).tolist() == [[True], [False]]
+
+
+@pytest.mark.parametrize("axes", ["b m n", ""])
+def test_dot_orders_the_output_as_it_is_told(axes: str) -> None:
+    leaves = {"x": np.ones((2, 3), np.float32), "y": np.ones((5, 3, 4), np.float32)}
+    declared = {"x": pairing.array("m k"), "y": pairing.array("b k n")}
+    measured = _measured(lambda x, y: x @ y, leaves, declared, dict(m=2, k=3, b=5, n=4))
+    if axes:
+        assert dot("k", output=axes).bounds(measured)[0].fixed.shape == (5, 2, 4)
+    else:
+        with pytest.raises(ValueError, match="say which dims the output has"):
+            dot("k").bounds(measured)
+
+
+def test_conditioned_follows_the_condition_of_the_function() -> None:
+    x = np.linspace(-30, 30, 101, dtype=np.float32)
+    (bound,) = conditioned().bounds(_measured(lambda x: np.exp(x), {"x": x}, {"x": pairing.array("n")}, dict(n=101)))
+    relative = bound.fixed / np.exp(x.astype(np.float64))
+    u = F32.unit_roundoff
+    # exp's condition number is |x|: the bound is 8 u (|x| + 1), to first order
+    assert np.allclose(relative, 8 * u * (np.abs(x) + 1), rtol=1e-3)
+
+
+def test_conditioned_is_infinite_where_a_rounding_leaves_the_domain() -> None:
+    x = np.array([1.0, 4.0], np.float32)
+    with np.errstate(all="ignore"):
+        measured = _measured(
+            lambda x: np.sqrt(1 - x) * np.sqrt(x - 1), {"x": x[:1]}, {"x": pairing.array("n")}, dict(n=1)
+        )
+        (bound,) = conditioned().bounds(measured)
+    assert np.isinf(bound.fixed).all()
+
+
+def test_conditioned_adds_gamma_for_declared_sums() -> None:
+    leaves, declared = {"x": np.ones((1, 100), np.float32)}, {"x": pairing.array("m n")}
+    measured = _measured(lambda x: x.sum(-1), leaves, declared, dict(m=1, n=100))
+    without, with_sums = (model.bounds(measured)[0].fixed for model in (conditioned(), conditioned(sums="n")))
+    assert with_sums - without == pytest.approx(gamma(100, F32.unit_roundoff) * 100)
+
+
+def test_gamma_is_infinite_once_no_digit_is_certain() -> None:
+    assert gamma(10, 2.0**-24) == pytest.approx(10 * 2.0**-24, rel=1e-5)
+    assert gamma(2**24, 2.0**-24) == np.inf
+
+
+def test_underflow_has_its_own_term_and_flushing_a_larger_one() -> None:
+    bound = Bound(np.zeros(1), roundings=4)
+    assert bound.at(PLAIN) == 4 * 2.0**-150
+    assert bound.at(FLUSHING) == 4 * 2.0**-126
+
+
+def _expectation(x: np.ndarray) -> Expectation:
+    from kerneltest import array, exact, oracle_for
+    from tests.sample import double
+
+    made = oracle_for(double, x=array("n"), tolerance=exact())(lambda x: 2 * x)
+    signature = signatures(made, "quick")[0]
+    return expect(made, signature, {"x": x}, (Output(x.shape, x.dtype),), bitwise=False)
+
+
+def test_flushed_subnormals_are_allowed_where_the_backend_flushes_and_nowhere_else() -> None:
+    kind = np.dtype(np.float32)
+    expectation = _expectation(np.array([1e-40, 1.0], np.float32))
+    assert expectation.bound(0, kind, PLAIN).tolist() == [0.0, 0.0]
+    flushing = expectation.bound(0, kind, FLUSHING)
+    assert flushing[0] >= 2e-40 and flushing[1] == 0
+
+
+def test_half_an_ulp_of_the_output_is_added_for_its_rounding() -> None:
+    expectation = Expectation((np.array([1.0]),), None, (Bound(np.array([2.0**-30])),))
+    for name, half in ((np.float32, 2.0**-24), (np.float16, 2.0**-11)):
+        assert expectation.bound(0, np.dtype(name), PLAIN) == pytest.approx(2.0**-30 + half)
