@@ -1,6 +1,7 @@
 """kerneltest: conformance tests for Pallas kernels, from a pairing with a NumPy oracle.
 
-The public API is loaded on first use, so that handing pytest the plugin (below) imports neither NumPy nor JAX.
+The public API is loaded on first use, so that handing pytest the plugin (below) imports neither NumPy nor JAX. For the
+same reason `dir()` does not list it: pytest looks at every name that a plugin lists.
 """
 
 from importlib import import_module
@@ -50,7 +51,3 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'kerneltest' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})

@@ -38,7 +38,8 @@ def test_special_floats_are_encoded_and_come_back() -> None:
 
     json.loads(text, parse_constant=refuse)
     back = loads(text)
-    assert np.isnan(back["a"][0]) and back["a"][1:] == [np.inf, -np.inf, 0.0, 1.5]
+    assert np.isnan(back["a"][0])
+    assert back["a"][1:] == [np.inf, -np.inf, 0.0, 1.5]
     assert np.signbit(back["a"][3])
     assert (back["b"], back["c"], back["d"]) == (2.0, 3, None)
 
@@ -72,8 +73,10 @@ def test_arguments_come_back_bit_for_bit(tmp_path: Path, kind: type) -> None:
     values = np.array(source, np.float32).astype(kind)
     path = tmp_path / save_arguments(tmp_path, "c1", {"x": values, "a.b": values[0, 0]})
     back = load_arguments(path)
-    assert back["x"].dtype == values.dtype and back["x"].shape == (1, 4)
-    assert back["x"].tobytes() == values.tobytes() and back["a.b"].shape == ()
+    assert back["x"].dtype == values.dtype
+    assert back["x"].shape == (1, 4)
+    assert back["x"].tobytes() == values.tobytes()
+    assert back["a.b"].shape == ()
 
 
 def _shard(folder: Path, *lines: str) -> None:

@@ -12,14 +12,14 @@ import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
-from kerneltest.backends import resolve
-from kerneltest.plan import signatures
-from kerneltest.trace import Traced, TraceError, trace, version_problem
 from kernels.iota import iota_scalar_memory
 from kernels.matmul import matmul
 from kernels.pipeline_copy import pipeline_copy
 from kernels.softmax import softmax_tiled
 from kernels.vector_add import vector_add
+from kerneltest.backends import resolve
+from kerneltest.plan import signatures
+from kerneltest.trace import Traced, TraceError, trace, version_problem
 from tests.sample import double, elementwise, exponential
 
 

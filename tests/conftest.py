@@ -1,3 +1,0 @@
-"""Shared by the framework's own tests."""
-
-pytest_plugins = ("pytester",)
