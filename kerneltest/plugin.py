@@ -93,8 +93,11 @@ class Run:
     @property
     def backends(self) -> Any:
         if self._backends is None:
-            from kerneltest.backends import resolve
+            from kerneltest.backends import cache_on_disk, resolve
 
+            cache = getattr(self.config, "cache", None)  # absent under -p no:cacheprovider
+            if cache is not None:
+                cache_on_disk(cache.mkdir("kerneltest"))
             self._backends = resolve(self.backend_ids if self.asked_by_name else BACKENDS)
         return self._backends
 
@@ -199,7 +202,7 @@ class KernelItem(pytest.Item):
         self.user_properties.append(("verdict", verdict))
         if found:
             raise FindingsError(_story(found, self.nodeid, run))
-        if unavailable and run.asked_by_name:
+        if unavailable and run.asked_by_name and self.item.backend.unavailable():
             raise FindingsError(f"{self.item.backend.id} was asked for and is unavailable: {unavailable}")
         if unavailable:
             pytest.skip(f"{self.item.backend.id} unavailable: {unavailable}")

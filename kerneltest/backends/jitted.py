@@ -3,10 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
 from kerneltest.backends.base import BackendError
 from kerneltest.dtypes import Array
@@ -32,6 +34,17 @@ class Jitted:
             return tuple(np.asarray(output) for output in outputs)
         except Exception as error:
             raise BackendError("runtime_error", f"the kernel raised {type(error).__name__}: {error}") from error
+
+
+def cache_on_disk(folder: Path) -> None:
+    """Keeps compiled code in `folder` between runs, unless JAX was told of another place or of none."""
+    if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    # A kernel compiles in less than the second, and to less than the size, below which JAX keeps nothing.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    compilation_cache.reset_cache()  # a suite that compiled something while imported has settled it without a folder
 
 
 def compile_for(traced: Traced, device: Any, *, interpret: bool, options: Mapping[str, Any] | None = None) -> Jitted:

@@ -1,0 +1,24 @@
+# One environment and one call each; `make test PYTHON=python3.12 VENV=.venv-3.12` for another Python.
+PYTHON ?= python3
+VENV ?= .venv
+REPORT ?= reports/latest
+TESTS ?= tests
+
+test: $(VENV)/ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/pytest -q -n auto $(TESTS)
+
+conformance: $(VENV)/ready
+	$(VENV)/bin/pytest -p kerneltest -n auto suites --kt-report $(REPORT)
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	@touch $@
+
+clean:
+	rm -rf .venv* .pytest_cache .mypy_cache .ruff_cache $(REPORT)
+
+.PHONY: test conformance clean

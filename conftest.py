@@ -1,0 +1,3 @@
+"""Plain `pytest` in a checkout loads the plugin, installed or not."""
+
+pytest_plugins = ["kerneltest"]
