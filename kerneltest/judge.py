@@ -58,7 +58,8 @@ def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool)
     if not is_float(actual.dtype):
         wrong = np.asarray(actual != cast(expected, actual.dtype))
         return Comparison(actual, expected, bound, wrong, np.zeros(wrong.shape, bool), wrong.size, None)
-    got = actual.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # never-written memory may hold signalling NaNs
+        got = actual.astype(np.float64)
     exact = np.asarray(expected, np.float64)
     rounded = cast(exact, actual.dtype).astype(np.float64)
     finite = np.isfinite(exact)

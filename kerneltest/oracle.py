@@ -86,14 +86,14 @@ def expect(
             return tuple(np.asarray(value) for value in _flatten(pairing.call_oracle(values)))
 
     wide = {path: widen(value) for path, value in leaves.items()}
+    flat = {path: widen(flush_subnormals(value)) for path, value in leaves.items()}
+    has_subnormals = any(not np.array_equal(flat[p], wide[p], equal_nan=True) for p in wide if is_float(wide[p].dtype))
     try:
         values = evaluate(wide)
+        flushed = evaluate(flat) if has_subnormals else None
     except Exception as error:
         raise OracleError(f"oracle {pairing.name} raised {type(error).__name__}: {error}") from error
     _check_outputs(pairing.name, values, outputs)
-    flat = {path: widen(flush_subnormals(value)) for path, value in leaves.items()}
-    has_subnormals = any(not np.array_equal(flat[p], wide[p], equal_nan=True) for p in wide if is_float(wide[p].dtype))
-    flushed = evaluate(flat) if has_subnormals else None
     if bitwise or isinstance(pairing.tolerance, Exact):
         return Expectation(values, flushed, None)
     formats = tuple(float_format(value.dtype) for value in leaves.values() if is_float(value.dtype))

@@ -218,7 +218,7 @@ class KernelItem(pytest.Item):
 
 
 _SAVED = 20  # arguments saved per item: enough to study, small enough to keep
-_SHOWN = 5
+_SHOWN = 5  # findings told per item, the first of each verdict and family
 
 
 def _slug(text: str) -> str:
@@ -227,14 +227,18 @@ def _slug(text: str) -> str:
 
 def _story(found: list[Record], nodeid: str, run: Run) -> str:
     lines = [f"{len(found)} finding{'s' * (len(found) > 1)}"]
-    for record in found[:_SHOWN]:
+    kinds: dict[tuple[str, str], Record] = {}
+    for record in found:
+        kinds.setdefault((record.verdict, record.family), record)
+    shown = list(kinds.values())[:_SHOWN]
+    for record in shown:
         target = f" in {record.target}" if record.target else ""
         lines += ["", f"{record.verdict}: {record.family}{target}, {record.signature}"]
         lines += [f"  {line}" for line in record.message.splitlines()]
         if record.evidence is not None:
             lines += [f"  {path} = {text}" for path, text in (record.evidence.arguments or {}).items()]
-    if len(found) > _SHOWN:
-        lines += ["", f"... and {len(found) - _SHOWN} more"]
+    if len(found) > len(shown):
+        lines += ["", f"... and {len(found) - len(shown)} more"]
     options = f"--kt-depth {run.depth} --kt-seed {run.seed}"
     return "\n".join([*lines, "", f'reproduce: pytest -p kerneltest {options} "{nodeid}"'])
 

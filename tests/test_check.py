@@ -47,17 +47,21 @@ def test_an_oracle_that_gives_floats_for_integers_is_at_fault() -> None:
     assert "has dtype float64, the kernel's has int32: return integer values" in message
 
 
-def test_an_error_model_at_fault_is_named_with_the_oracle() -> None:
-    def product(x: jax.Array, y: jax.Array) -> jax.Array:
-        return jnp.zeros((x.shape[0], y.shape[0], y.shape[2]), x.dtype) + elementwise(
-            lambda a: a.sum(), x.sum().reshape(1)
-        )
+class _Model:
+    def misfit(self, leaves: Any, dims: Any) -> str:
+        return ""
 
-    pairing = kt.oracle_for(product, x=kt.array("m k"), y=kt.array("b k n"), tolerance=kt.dot("k"))(
-        lambda x, y: np.zeros((x.shape[0], y.shape[0], y.shape[2])) + x.sum()
-    )
-    found = [f for f in kt.check(pairing, depth="quick").findings if f.verdict == "oracle_error"]
-    assert not found or "error model dot(contract=k" in found[0].message
+    def bounds(self, measured: Any) -> Any:
+        raise ZeroDivisionError("no terms")
+
+    def __str__(self) -> str:
+        return "untested"
+
+
+def test_an_error_model_at_fault_is_named_with_the_oracle() -> None:
+    pairing = _paired(lambda x: 2 * x, tolerance=_Model())
+    (message,) = {f.message for f in kt.check(pairing, depth="quick").findings if f.verdict == "oracle_error"}
+    assert message == "error model untested of oracle <lambda> raised ZeroDivisionError: no terms"
 
 
 def test_an_oracle_cannot_change_its_inputs() -> None:
