@@ -38,7 +38,8 @@ class Jitted:
 
 def cache_on_disk(folder: Path) -> None:
     """Keeps compiled code in `folder` between runs, unless JAX was told of another place or of none."""
-    if jax.config.read("jax_compilation_cache_dir") or not jax.config.read("jax_enable_compilation_cache"):
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # A kernel compiles in less than the second, and to less than the size, below which JAX keeps nothing.
