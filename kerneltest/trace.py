@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from kerneltest.dtypes import dtype, is_float
@@ -43,19 +44,21 @@ class TraceError(Exception):
     """The kernel raised while it was traced."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Call:
     """One `pallas_call` or Mosaic kernel inside the function under test.
 
     Attributes:
-      name: its name, or "" where it has none.
+      name: its name, or that of its function.
       grid: how many programs along each axis.
       dialect: `triton`, `mosaic_gpu`, `mosaic_tpu`, or `any` where the kernel leaves it open.
+      equation: where it stands in the jaxpr.
     """
 
     name: str
     grid: tuple[int, ...]
     dialect: str
+    equation: Any
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -114,11 +117,13 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
         raise TraceError(
             f"the kernel raised {type(error).__name__} while traced for {signature}: {error}{where_raised(error)}"
         ) from error
+    # A jitted function called twice is one jaxpr, so its calls are the same equations.
+    unique = {id(equation): equation for equation, _ in _equations(closed.jaxpr) if _name(equation) in _ENTRIES}
     return Traced(
         jaxpr=closed,
         inputs=inputs,
         outputs=tuple(Output(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
-        calls=tuple(_call(equation) for equation, _ in _equations(closed.jaxpr) if _name(equation) in _ENTRIES),
+        calls=tuple(map(_call, unique.values())),
         exact=_is_exact(closed.jaxpr),
         reduced_dots=any(_is_reduced_dot(equation) for equation, _ in _equations(closed.jaxpr)),
     )
@@ -129,6 +134,15 @@ def function(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
     rewritten = traced.jaxpr.replace(jaxpr=_with_interpret(traced.jaxpr.jaxpr, interpret))
     run: Callable[..., Any] = jaxpr_as_fun(rewritten)
     return run
+
+
+def callable_of(call: Call) -> tuple[Callable[..., Any], list[Any]]:
+    """One Pallas call as a function, through Triton where it leaves that open, and what it takes."""
+    params = dict(call.equation.params, interpret=False)
+    if call.dialect == "any":
+        params["compiler_params"] = plgpu.CompilerParams()
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
+    return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
 
 
 def where_raised(error: BaseException) -> str:
@@ -188,7 +202,9 @@ def _call(equation: Any) -> Call:
             home = type(item).__module__
             dialect = next((d for prefix, d in _DIALECTS.items() if home.startswith(prefix + ".")), dialect)
     grid = getattr(params.get("grid_mapping"), "grid", ())
-    return Call(params.get("name") or "", tuple(g for g in grid if isinstance(g, int)), dialect)
+    debug = getattr(params.get("jaxpr"), "debug_info", None)
+    name = params.get("name") or getattr(debug, "func_name", "")
+    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, equation)
 
 
 def _is_exact(jaxpr: Any) -> bool:
