@@ -10,6 +10,7 @@ TARGET_TIERS = ("lower", "compile")
 BACKENDS = (
     "interpret",
     *(f"{tier}:{target}" for tier in TARGET_TIERS for target in TARGETS),
+    "compile:xla-sm_90",
     "cuda",
     "rocm",
 )
@@ -29,8 +30,8 @@ def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
         if not matching:
             tiers = ", ".join(f"{tier}:TARGET" for tier in TARGET_TIERS)
             raise ValueError(
-                f"unknown backend {word!r}; known are interpret, {tiers}, cuda, rocm (TARGET is one of "
-                f"{', '.join(TARGETS)}), patterns such as 'lower:*', or 'all'"
+                f"unknown backend {word!r}; known are interpret, {tiers}, compile:xla-sm_90, cuda, rocm "
+                f"(TARGET is one of {', '.join(TARGETS)}), patterns such as 'lower:*', or 'all'"
             )
         found |= dict.fromkeys(matching)
     return tuple(found)

@@ -4,6 +4,7 @@ import functools
 import platform
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import config as jax_config
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
@@ -143,6 +145,11 @@ def callable_of(call: Call) -> tuple[Callable[..., Any], list[Any]]:
         params["compiler_params"] = plgpu.CompilerParams()
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
     return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
+
+
+def without_cache() -> AbstractContextManager[Any]:
+    """Compiles without JAX's cache on disk, from which code for a device that is not there cannot be read back."""
+    return jax_config.enable_compilation_cache(False)
 
 
 def where_raised(error: BaseException) -> str:

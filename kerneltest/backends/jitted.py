@@ -71,6 +71,11 @@ def compile_for(
         lowered = jax.jit(function(traced, interpret=interpret), out_shardings=place).lower(*arguments)
         return Jitted(lowered.compile(compiler_options=dict(options) if options else None), device, precision)
     except Exception as error:
-        text = str(error)
-        verdict = next((v for v, words in _CAUSES if words.search(text.lower())), "compile_error")
-        raise BackendError(verdict, f"{type(error).__name__}: {text}{where_raised(error)}") from error
+        raise failure(error) from error
+
+
+def failure(error: Exception) -> BackendError:
+    """What a compilation raised, with its verdict and the user's line."""
+    text = str(error)
+    verdict = next((v for v, words in _CAUSES if words.search(text.lower())), "compile_error")
+    return BackendError(verdict, f"{type(error).__name__}: {text}{where_raised(error)}")
