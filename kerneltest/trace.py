@@ -149,7 +149,8 @@ def callable_of(call: Call) -> tuple[Callable[..., Any], list[Any]]:
 
 def without_cache() -> AbstractContextManager[Any]:
     """Compiles without JAX's cache on disk, from which code for a device that is not there cannot be read back."""
-    return jax_config.enable_compilation_cache(False)
+    off: AbstractContextManager[Any] = jax_config.enable_compilation_cache(False)
+    return off
 
 
 def where_raised(error: BaseException) -> str:
