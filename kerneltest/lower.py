@@ -107,7 +107,7 @@ class Kernel:
     @property
     def text(self) -> str:
         """The module as MLIR text."""
-        with _context():
+        with mlir_context():
             return str(ir.Module.parse(self.bytecode))
 
 
@@ -183,7 +183,8 @@ def _aliases(text: str) -> dict[int, int]:
 
 
 @functools.cache
-def _context() -> Any:
+def mlir_context() -> Any:
+    """A context that knows the Triton dialect."""
     context = ir.Context()
     triton_dialect.register_dialect(context)
     context.load_all_available_dialects()

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 DEPTHS = ("quick", "standard", "deep")
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx1100", "gfx1151")
-TARGET_TIERS = ("lower", "compile")
+TARGET_TIERS = ("lower", "compile", "simulate")
 BACKENDS = (
     "interpret",
     *(f"{tier}:{target}" for tier in TARGET_TIERS for target in TARGETS),
@@ -15,7 +15,16 @@ BACKENDS = (
     "rocm",
 )
 # What `all` stands for: the tiers that take milliseconds, for one target of each kind; the rest by name or pattern.
-ALL = ("interpret", "lower:sm_90", "lower:gfx942", "lower:gfx1151", "cuda", "rocm")
+ALL = (
+    "interpret",
+    "lower:sm_90",
+    "lower:gfx942",
+    "lower:gfx1151",
+    "simulate:sm_90",
+    "simulate:gfx942",
+    "cuda",
+    "rocm",
+)
 
 
 def backend_ids(words: Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from kerneltest.backends.base import Backend
 from kerneltest.backends.device import Device
 from kerneltest.backends.interpret import Interpret
 from kerneltest.backends.lowered import Compile, Lower
+from kerneltest.backends.simulate import Simulate
 from kerneltest.backends.xla import XlaCompile
 from kerneltest.options import backend_ids
 from kerneltest.targets import TARGETS
@@ -15,6 +16,7 @@ _ALL: tuple[Backend, ...] = (
     *(Lower(target) for target in TARGETS.values()),
     *(Compile(target) for target in TARGETS.values()),
     XlaCompile(TARGETS["sm_90"]),
+    *(Simulate(target) for target in TARGETS.values()),
     Device("cuda", foreign=frozenset({"mosaic_tpu"})),
     Device("rocm", foreign=frozenset({"mosaic_tpu", "mosaic_gpu"})),
 )
