@@ -392,21 +392,20 @@ def _constant(op: Operation) -> Array:
     return np.asarray(value).astype(kind.dtype).reshape((1,) * (len(kind.shape) + 1))
 
 
-def _casts(kind: np.dtype[Any]) -> Mapping[str, Compute]:
-    return {
-        "arith.extf": _cast(kind),
-        "arith.truncf": _cast(kind),
-        "tt.fp_to_fp": _cast(kind),
-        "arith.extsi": _extended(kind, signed=True),
-        "arith.extui": _extended(kind, signed=False),
-        "arith.trunci": _truncated(kind),
-        "arith.sitofp": _to_float(kind, signed=True),
-        "arith.uitofp": _to_float(kind, signed=False),
-        "arith.fptosi": _to_integer(kind, signed=True),
-        "arith.fptoui": _to_integer(kind, signed=False),
-        "arith.bitcast": _bitcast(kind),
-        "tt.bitcast": _bitcast(kind),
-    }
+_CASTS: Mapping[str, Callable[[np.dtype[Any]], Compute]] = {
+    "arith.extf": _cast,
+    "arith.truncf": _cast,
+    "tt.fp_to_fp": _cast,
+    "arith.extsi": functools.partial(_extended, signed=True),
+    "arith.extui": functools.partial(_extended, signed=False),
+    "arith.trunci": _truncated,
+    "arith.sitofp": functools.partial(_to_float, signed=True),
+    "arith.uitofp": functools.partial(_to_float, signed=False),
+    "arith.fptosi": functools.partial(_to_integer, signed=True),
+    "arith.fptoui": functools.partial(_to_integer, signed=False),
+    "arith.bitcast": _bitcast,
+    "tt.bitcast": _bitcast,
+}
 
 
 def _movement(op: Operation, shapes: Sequence[Type]) -> Compute | None:
@@ -476,8 +475,8 @@ def rule(op: Operation, shapes: Sequence[Type] = ()) -> Rule:
         case "tt.extern_elementwise":
             kind = op.types[0].dtype
             return Rule(_function(_bare(op.attributes["symbol"]), kind, kind.kind == "i"), any_operand)
-    if op.types and op.name in (casts := _casts(op.types[0].dtype)):
-        return Rule(casts[op.name], any_operand)
+    if op.name in _CASTS:
+        return Rule(_CASTS[op.name](op.types[0].dtype), any_operand)
     if op.name.startswith("math."):
         kind = op.types[0].dtype
         return Rule(_function(op.name.removeprefix("math."), kind, kind.kind == "i"), any_operand)
