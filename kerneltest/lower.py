@@ -2,6 +2,8 @@
 
 import functools
 import re
+import sys
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,10 @@ INSTEAD: dict[str, str] = {
     "rev": "an index that runs backwards: ref[n - 1 - jnp.arange(n)]",
     "random_bits": "random numbers drawn outside and passed in, or a counter-based generator in integer arithmetic",
 }
+
+# MLIR's bindings look for a Python module of the dialect whenever they touch an operation, until they find one: a tenth
+# of a lowering and most of reading its result.
+sys.modules.setdefault("jaxlib.mlir.dialects.tt", types.ModuleType("jaxlib.mlir.dialects.tt"))
 
 _TRITON, _MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
 

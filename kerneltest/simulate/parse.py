@@ -2,7 +2,6 @@
 
 import functools
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +11,6 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from kerneltest.lower import mlir_context
-
-# The bindings look for a Python module of the dialect whenever an operation is touched, and find none each time.
-sys.modules.setdefault("jaxlib.mlir.dialects.tt", None)  # type: ignore[arg-type]
 
 ELEMENTS: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(kind)
