@@ -69,7 +69,7 @@ class _Simulation:
             ]
             hints = {r.name: r.hint for r in (*inputs, *outputs) if r.hint}
             self.given, self.made = given, made
-            self.simulation = Simulation(parse(kernel.bytecode), kernel.grid, [*given, *made], hints)
+            self.simulation = Simulation(parse(kernel.bytecode), kernel.grid, given, made, hints)
         except LoweringError as error:
             raise BackendError(error.verdict, str(error)) from error
         except UnknownOperationError as error:

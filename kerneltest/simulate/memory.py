@@ -7,7 +7,7 @@ import numpy as np
 
 from kerneltest.dtypes import Array, is_float, is_integer
 
-_NOBODY, _MANY = -1, -2
+_NOBODY = np.iinfo(np.int32).max
 
 UNWRITTEN, UNINITIALISED = 1, 2
 
@@ -30,6 +30,38 @@ class Fault:
 
 
 @dataclass(slots=True)
+class Visitors:
+    """For each element of a buffer, the programs that did one thing to it.
+
+    Attributes:
+      first, last: the least and the greatest of their linear ids.
+      access: the number of the latest access.
+    """
+
+    first: Array
+    last: Array
+    access: Array
+
+    @classmethod
+    def nobody(cls, size: int) -> "Visitors":
+        """Of a buffer that nobody has touched."""
+        return cls(np.full(size, _NOBODY, np.int32), np.full(size, -1, np.int32), np.zeros(size, np.int32))
+
+    def others(self, offset: Array, programs: Array) -> Array:
+        """For each pair of element and program, another program that was there, or -1."""
+        first, last = self.first[offset], self.last[offset]
+        other = np.where(first != programs, first, last)
+        return np.where((first == _NOBODY) | (other == programs), -1, other)
+
+    def note(self, offset: Array, programs: Array, number: int) -> None:
+        """Adds the programs of one access, which come in ascending order: of those that meet, the last one stays."""
+        low = np.minimum(self.first[offset], programs)
+        self.last[offset] = np.maximum(self.last[offset], programs)
+        self.first[offset[::-1]] = low[::-1]
+        self.access[offset] = number
+
+
+@dataclass(slots=True)
 class Buffer:
     """One array in memory.
 
@@ -48,10 +80,8 @@ class Buffer:
     writable: bool = False
     written: Array = field(init=False)
     undefined: Array | None = None
-    writer: Array = field(init=False)
-    writing: Array = field(init=False)
-    reader: Array = field(init=False)
-    reading: Array = field(init=False)
+    writers: Visitors = field(init=False)
+    readers: Visitors = field(init=False)
     raced: dict[int, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -61,8 +91,7 @@ class Buffer:
         """Forgets who read and wrote."""
         size = self.data.size if self.writable else 0
         self.written = np.full(size, not self.output)
-        self.writer, self.reader = np.full(size, _NOBODY, np.int32), np.full(size, _NOBODY, np.int32)
-        self.writing, self.reading = np.zeros(size, np.int32), np.zeros(size, np.int32)
+        self.writers, self.readers = Visitors.nobody(size), Visitors.nobody(size)
 
     def element(self, offset: int) -> str:
         """`[3, 4]` for an element, its flat offset where it lies outside."""
@@ -136,18 +165,17 @@ class Watch:
                 unread = lanes if unread is None else unread | lanes
                 self.sources[f"{buffer.name}{buffer.element(int(offset[missing][0]))} read before anything was "
                              f"written there at {access.place}"] = None  # fmt: skip
-            self._conflict(access, offset, programs, buffer.writer, buffer.writing, "is read by", "was written by")
-            self._note(buffer.reader, buffer.reading, offset, programs, access.number)
-            buffer.reader[offset[buffer.reader[offset] != programs]] = _MANY
+            self._conflict(access, offset, programs, buffer.writers, "is read by", "was written by")
+            buffer.readers.note(offset, programs, access.number)
         elif access.kind == "store":
-            self._conflict(access, offset, programs, buffer.writer, buffer.writing, "is written by", "was written by")
-            self._conflict(access, offset, programs, buffer.reader, buffer.reading, "is written by", "was read by")
-            self._note(buffer.writer, buffer.writing, offset, programs, access.number)
-            self._within(access, offset, programs)
+            self._conflict(access, offset, programs, buffer.writers, "is written by", "was written by")
+            self._conflict(access, offset, programs, buffer.readers, "is written by", "was read by")
+            buffer.writers.note(offset, programs, access.number)
+            self._conflict(access, offset, programs, buffer.writers, "is written by", "also by")
             buffer.written[offset] = True
         else:
             # Atomic operations may meet each other, but nothing else: their programs are kept nowhere.
-            self._conflict(access, offset, programs, buffer.writer, buffer.writing, "is updated by", "was written by")
+            self._conflict(access, offset, programs, buffer.writers, "is updated by", "was written by")
             buffer.written[offset] = True
         return unread
 
@@ -168,43 +196,22 @@ class Watch:
         )
 
     def _conflict(
-        self, access: Access, offset: Array, programs: Array, other: Array, when: Array, now: str, before: str
+        self, access: Access, offset: Array, programs: Array, visitors: Visitors, now: str, before: str
     ) -> None:
-        first = other[offset]
-        clash = (first != _NOBODY) & (first != programs)
+        others = visitors.others(offset, programs)
+        clash = others >= 0
         if not clash.any():
             return
         i = int(np.argmax(clash))
-        name = access.buffer.name
-        who = self.program(int(first[i])) if first[i] >= 0 else "several programs"
+        name, at = access.buffer.name, int(offset[i])
         self.add(
             "race",
             name,
-            f"{name}{access.buffer.element(int(offset[i]))} {now} {self.program(int(programs[i]))} at {access.place}, "
-            f"and {before} {who} at {self.places[int(when[offset[i]])]}, in no order; {int(clash.sum())} such elements",
-            offset=int(offset[i]),
+            f"{name}{access.buffer.element(at)} {now} {self.program(int(programs[i]))} at {access.place}, and {before} "
+            f"{self.program(int(others[i]))} at {self.places[int(visitors.access[at])]}, in no order; "
+            f"{int(clash.sum())} such accesses",
+            offset=at,
         )
-
-    def _within(self, access: Access, offset: Array, programs: Array) -> None:
-        """Programs that meet in one and the same store."""
-        last = access.buffer.writer[offset]
-        clash = last != programs
-        if not clash.any():
-            return
-        i = int(np.argmax(clash))
-        name = access.buffer.name
-        self.add(
-            "race",
-            name,
-            f"{name}{access.buffer.element(int(offset[i]))} is written by {self.program(int(programs[i]))} and by "
-            f"{self.program(int(last[i]))} at {access.place}, in no order; {int(clash.sum())} such writes",
-            offset=int(offset[i]),
-        )
-
-    def _note(self, who: Array, when: Array, offset: Array, programs: Array, number: int) -> None:
-        known = who[offset]
-        who[offset] = np.where((known == _NOBODY) | (known == programs), programs, _MANY)
-        when[offset] = number
 
     def add(self, verdict: str, name: str, message: str, offset: int | None = None) -> None:
         """Keeps the first fault of a kind on a buffer."""

@@ -57,7 +57,7 @@ class Simulation:
     Args:
       body: its function.
       grid: programs along x, y and z.
-      buffers: in the function's order of arguments; outputs that share an input's memory are that input's buffer.
+      inputs, outputs: in the function's order of arguments; an output that shares an input's memory is its buffer.
       hints: for `Watch`.
       programs: the linear ids of the programs to run, by default all.
     """
@@ -66,11 +66,14 @@ class Simulation:
         self,
         body: Region,
         grid: tuple[int, int, int],
-        buffers: Sequence[Buffer],
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
         hints: dict[str, str],
         programs: Array | None = None,
     ) -> None:
+        buffers = [*inputs, *outputs]
         self.buffers, self.grid = buffers, grid
+        self.memory = list({id(buffer): buffer for buffer in buffers}.values())
         self.programs = np.arange(int(np.prod(grid)), dtype=np.int32) if programs is None else programs
         self.watch = Watch(grid, hints)
         self.hints = hints
@@ -79,10 +82,8 @@ class Simulation:
         # Whether an address or a mask depends on loaded values, so that every access is checked as it happens.
         self.dynamic = False
         self.accesses = 0
-        for operation in _all(body):
-            if operation.name in ("tt.store", "tt.atomic_rmw", "tt.atomic_cas"):
-                for buffer in buffers:
-                    buffer.writable = buffer.writable or buffer.output
+        for buffer in outputs:
+            buffer.writable = True
         for buffer in buffers:
             buffer.reset()
         with np.errstate(all="ignore"):
@@ -97,7 +98,7 @@ class Simulation:
           inputs: for each buffer that is no output, its values and the mask of its undefined elements.
         """
         given = iter(inputs)
-        for buffer in self.buffers:
+        for buffer in self.memory:
             if buffer.output:
                 buffer.data = np.full(buffer.data.size, garbage(buffer.data.dtype))
                 buffer.undefined = None
@@ -107,10 +108,10 @@ class Simulation:
                 buffer.undefined = None if undefined is None else undefined.reshape(-1).copy()
         if self.dynamic:
             self.watch = Watch(self.grid, self.hints)
-            for buffer in self.buffers:
+            for buffer in self.memory:
                 buffer.reset()
         raced = [(fault.buffer, fault.offset) for fault in self.watch.faults.values() if fault.offset is not None]
-        for buffer in self.buffers:
+        for buffer in self.memory:
             buffer.raced = {offset: [] for name, offset in raced if name == buffer.name}
         environment = self.template.copy()
         masks: list[Any] = [None] * len(environment)
@@ -120,7 +121,7 @@ class Simulation:
 
     def faults(self) -> list[Fault]:
         """What the last run did to memory and must not."""
-        values = {(b.name, offset): found for b in self.buffers for offset, found in b.raced.items()}
+        values = {(b.name, offset): found for b in self.memory for offset, found in b.raced.items()}
         return [
             replace(fault, message=fault.message + _difference(values.get((fault.buffer, fault.offset or 0), [])))
             for fault in self.watch.faults.values()
@@ -142,10 +143,6 @@ def _difference(values: Sequence[Any]) -> str:
         return ""
     distinct = list(dict.fromkeys(str(value) for value in values))
     return f"; all write {distinct[0]}" if len(distinct) == 1 else f"; they write {' and '.join(distinct[:2])}"
-
-
-def _all(region: Region) -> list[Operation]:
-    return [inner for op in region.operations for inner in (op, *(i for r in op.regions for i in _all(r)))]
 
 
 class _Interpreter:
@@ -389,6 +386,8 @@ class _Interpreter:
             if undefined is not None:
                 self.masks[id(values)] = (values, undefined)
             return values
+        if kind == "load" and mask is not None and not extras:
+            simulation.watch.sources[f"a masked load without `other` at {op.place}"] = None
         known = not any(isinstance(part, Slot) for part in where)
         simulation.dynamic = simulation.dynamic or not known
         fixed = self.access(kind, op, pointer.buffer, where) if known else None

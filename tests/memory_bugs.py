@@ -1,0 +1,407 @@
+"""Kernels that interpret mode passes and that are wrong in truth, each with a twin that is right.
+
+All take a vector `x` of 100 elements, in blocks of 32, so that the last block has a tail of 4.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+N, BLOCK = 100, 32
+TILES = -(-N // BLOCK)
+LOWEST = np.iinfo(np.int32).min
+
+Kernel = Callable[[jax.Array], jax.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One bug.
+
+    Attributes:
+      name: the bug, in words.
+      wrong, right: the kernel with it and without.
+      oracle: what both compute.
+      verdict, words: what the simulator must say.
+      dtype: of x.
+    """
+
+    name: str
+    wrong: Kernel
+    right: Kernel
+    oracle: Callable[[np.ndarray], np.ndarray]
+    verdict: str
+    words: str
+    dtype: str = "float32"
+
+
+def _call(body: Callable[..., None], shape: Any = N, grid: Any = TILES, **more: Any) -> Kernel:
+    shape = shape if isinstance(shape, tuple) else (shape,)
+
+    def kernel(x: jax.Array) -> jax.Array:
+        return pl.pallas_call(
+            body,
+            out_shape=jax.ShapeDtypeStruct(shape, more.get("dtype") or x.dtype),
+            grid=grid if isinstance(grid, tuple) else (grid,),
+            compiler_params=plgpu.CompilerParams(),
+            **{key: value for key, value in more.items() if key != "dtype"},
+        )(x)
+
+    return kernel
+
+
+def _here() -> jax.Array:
+    return pl.program_id(0) * BLOCK + jnp.arange(BLOCK)
+
+
+def _copy(limit: int, shift: int = 0, mask_load: bool = True) -> Kernel:
+    """A copy that stores where the index is below `limit`."""
+
+    def body(x: Any, o: Any) -> None:
+        at = _here()
+        inside = at < N
+        value = plgpu.load(x.at[at + shift], mask=inside, other=0) if mask_load else x[at + shift]
+        plgpu.store(o.at[at], value, mask=at < limit)
+
+    return _call(body)
+
+
+def _blocked(masked: bool) -> Kernel:
+    """Blocks cut by a BlockSpec: only JAX 0.12 masks their tail on a GPU."""
+    if masked:
+        return _copy(N)
+    block = pl.BlockSpec((BLOCK,), lambda i: (i,))
+
+    def body(x: Any, o: Any) -> None:
+        o[...] = x[...]
+
+    return _call(body, in_specs=[block], out_specs=block)
+
+
+def _tail_maximum(masked: bool) -> Kernel:
+    """Each block's maximum; interpret mode pads the last block with the least integer, or clamps its indices."""
+
+    def body(x: Any, o: Any) -> None:
+        at = _here()
+        value = plgpu.load(x.at[at], mask=at < N, other=LOWEST if masked else None)
+        o[pl.program_id(0)] = jnp.max(value)
+
+    return _call(body, TILES)
+
+
+def _neighbour(guarded: bool) -> Kernel:
+    """Differences to the element before, the first one kept: index -1 is read and thrown away."""
+
+    def body(x: Any, o: Any) -> None:
+        at = _here()
+        inside = at < N
+        before = plgpu.load(x.at[at - 1], mask=inside & (at > 0) if guarded else inside, other=0)
+        here = plgpu.load(x.at[at], mask=inside, other=0)
+        plgpu.store(o.at[at], jnp.where(at > 0, here - before, here), mask=inside)
+
+    return _call(body)
+
+
+def _lookup(guarded: bool) -> Kernel:
+    """x[x] where x is an index and 0 elsewhere: the others are looked up too, and thrown away."""
+
+    def body(x: Any, o: Any) -> None:
+        at = _here()
+        inside = at < N
+        index = plgpu.load(x.at[at], mask=inside, other=0)
+        known = (index >= 0) & (index < N)
+        found = plgpu.load(x.at[index], mask=inside & known if guarded else inside, other=0)
+        plgpu.store(o.at[at], jnp.where(known, found, 0), mask=inside)
+
+    return _call(body)
+
+
+def _accumulated(kind: str) -> Kernel:
+    """The sum of all blocks in one output block."""
+
+    def body(x: Any, o: Any) -> None:
+        at = _here()
+        value = plgpu.load(x.at[at], mask=at < N, other=0)
+        if kind == "store":
+
+            @pl.when(pl.program_id(0) == 0)
+            def _() -> None:
+                o[...] = jnp.zeros_like(o)
+
+            o[...] += value
+        else:
+            total = jnp.zeros(BLOCK, value.dtype)
+            for i in range(TILES):
+                at = i * BLOCK + jnp.arange(BLOCK)
+                total += plgpu.load(x.at[at], mask=at < N, other=0)
+            o[...] = total
+
+    return _call(body, BLOCK, TILES if kind == "store" else 1)
+
+
+def _accumulated_atomically(kind: str) -> Kernel:
+    """The sum of everything, added by every program to an output that starts at 0."""
+
+    def body(x: Any, start: Any, o: Any) -> None:
+        del start
+        at = _here()
+        total = jnp.sum(plgpu.load(x.at[at], mask=at < N, other=0))
+        if kind == "plain":
+            o[0] = o[0] + total
+        else:
+            plgpu.atomic_add(o, jnp.zeros((), jnp.int32), total)
+
+    def kernel(x: jax.Array) -> jax.Array:
+        return pl.pallas_call(
+            body,
+            out_shape=jax.ShapeDtypeStruct((1,), x.dtype),
+            grid=(TILES,),
+            input_output_aliases={1: 0},
+            compiler_params=plgpu.CompilerParams(),
+        )(x, jnp.zeros(1, x.dtype))
+
+    return kernel
+
+
+def _maximum(initialised: bool) -> Kernel:
+    """The running maximum of each block, in an output that starts as the least integer on interpret mode alone."""
+
+    def body(x: Any, o: Any) -> None:
+        at = _here()
+        inside = at < N
+        value = plgpu.load(x.at[at], mask=inside, other=LOWEST)
+        before = jnp.full(BLOCK, LOWEST) if initialised else plgpu.load(o.at[at], mask=inside, other=LOWEST)
+        plgpu.store(o.at[at], jnp.maximum(before, value), mask=inside)
+
+    return _call(body)
+
+
+def _shared_block(own: bool) -> Kernel:
+    """The last block of x: every program writes the output, and the last one wins where they run in order."""
+
+    def body(x: Any, o: Any) -> None:
+        i = pl.program_id(0) if not own else TILES - 1
+        at = i * BLOCK + jnp.arange(BLOCK)
+        o[...] = plgpu.load(x.at[at], mask=at < N, other=0)
+
+    return _call(body, BLOCK, 1 if own else TILES)
+
+
+def _pairs(own: bool) -> Kernel:
+    """Two programs to an output block; the second one's value stays where they run in order."""
+
+    def body(x: Any, o: Any) -> None:
+        i = pl.program_id(0)
+        at = (2 * i + 1 if own else i) * BLOCK + jnp.arange(BLOCK)
+        to = (i if own else i // 2) * BLOCK + jnp.arange(BLOCK)
+        o[to] = plgpu.load(x.at[at], mask=at < N, other=0)
+
+    return _call(body, 2 * BLOCK, 2 if own else TILES)
+
+
+def _same_value(own: bool) -> Kernel:
+    """How many elements there are, written by everybody or by one."""
+
+    def body(x: Any, o: Any) -> None:
+        o[0] = jnp.asarray(N, x.dtype)
+
+    return _call(body, 1, 1 if own else TILES)
+
+
+def _running_sum(own: bool) -> Kernel:
+    """Sums of blocks up to each; the wrong one reads the output of the program before it."""
+
+    def body(x: Any, o: Any) -> None:
+        i = pl.program_id(0)
+        if own:
+            total = jnp.zeros((), x.dtype)
+            for j in range(TILES):
+                at = j * BLOCK + jnp.arange(BLOCK)
+                total += jnp.where(j <= i, jnp.sum(plgpu.load(x.at[at], mask=at < N, other=0)), 0)
+            o[i] = total
+            return
+        at = _here()
+        before = plgpu.load(o.at[jnp.maximum(i - 1, 0)], mask=i > 0, other=0)
+        o[i] = before + jnp.sum(plgpu.load(x.at[at], mask=at < N, other=0))
+
+    return _call(body, TILES)
+
+
+def _in_place(own: bool) -> Kernel:
+    """Each element plus the one after it, stored over x itself; the wrong one reads what another program stores."""
+
+    def body(x: Any, *rest: Any) -> None:
+        o = rest[-1]
+        at = _here()
+        inside = at < N
+        after = plgpu.load(x.at[at + 1], mask=at + 1 < N, other=0)
+        plgpu.store(o.at[at], plgpu.load(x.at[at], mask=inside, other=0) + after, mask=inside)
+
+    return _call(body, **({} if own else {"input_output_aliases": {0: 0}}))
+
+
+def _empty_rows(written: bool) -> Kernel:
+    """Maxima of rows of which half are empty; interpret mode fills what nobody wrote with the answer."""
+
+    def body(x: Any, o: Any) -> None:
+        i, at = pl.program_id(0), _here()
+
+        @pl.when(i % 2 == 0)
+        def _() -> None:
+            o[i] = jnp.max(plgpu.load(x.at[at], mask=at < N, other=LOWEST))
+
+        if written:
+
+            @pl.when(i % 2 == 1)
+            def _() -> None:
+                o[i] = jnp.int32(LOWEST)
+
+    return _call(body, TILES)
+
+
+def _grid(tiles: int, fill: bool) -> Kernel:
+    """Positive elements of x below 64 and NaN beyond: the wrong grid stops there, and NaN is what stood there."""
+
+    def body(x: Any, o: Any) -> None:
+        at = _here()
+        inside = at < N
+        value = plgpu.load(x.at[at], mask=inside, other=0)
+        plgpu.store(o.at[at], jnp.where(at < 2 * BLOCK, value, jnp.nan) if fill else value, mask=inside)
+
+    return _call(body, N, tiles)
+
+
+def _overlapping(step: int) -> Kernel:
+    """A copy in windows that overlap by one element, in which both programs write the same."""
+
+    def body(x: Any, o: Any) -> None:
+        at = pl.program_id(0) * step + jnp.arange(BLOCK)
+        inside = at < N
+        plgpu.store(o.at[at], plgpu.load(x.at[at], mask=inside, other=0), mask=inside)
+
+    return _call(body, N, -(-(N - 1) // step))
+
+
+def _histogram(atomic: bool) -> Kernel:
+    """How often each of 0 to 15 occurs in x (modulo 16), counted by programs that meet at the counters."""
+
+    def body(x: Any, start: Any, o: Any) -> None:
+        del start
+        value = x[pl.program_id(0)] & 15
+        if atomic:
+            plgpu.atomic_add(o, value, jnp.ones((), x.dtype))
+        else:
+            o[value] = o[value] + 1
+
+    def kernel(x: jax.Array) -> jax.Array:
+        return pl.pallas_call(
+            body,
+            out_shape=jax.ShapeDtypeStruct((16,), x.dtype),
+            grid=(N,),
+            input_output_aliases={1: 0},
+            compiler_params=plgpu.CompilerParams(),
+        )(x, jnp.zeros(16, x.dtype))
+
+    return kernel
+
+
+def _looped(blocks: int) -> Kernel:
+    """The largest of the elements; the wrong loop goes one block too far."""
+
+    def body(x: Any, o: Any) -> None:
+        def step(i: Any, most: Any) -> Any:
+            at = i * BLOCK + jnp.arange(BLOCK)
+            inside = at < N if blocks == TILES else at >= 0
+            return jnp.maximum(most, jnp.max(plgpu.load(x.at[at], mask=inside, other=LOWEST)))
+
+        o[0] = jax.lax.fori_loop(0, blocks, step, jnp.int32(LOWEST))
+
+    return _call(body, 1, 1)
+
+
+def _searched(guarded: bool) -> Kernel:
+    """The first position at or after the program's at which x is beyond 1000 (or N): a loop that x itself ends."""
+
+    def body(x: Any, o: Any) -> None:
+        start = pl.program_id(0) * BLOCK
+
+        def going(i: Any) -> Any:
+            value = plgpu.load(x.at[i], mask=i < N, other=0) if guarded else x[i]
+            return (i < N) & (value <= 1000)
+
+        o[pl.program_id(0)] = jax.lax.while_loop(going, lambda i: i + 1, start)
+
+    return _call(body, TILES)
+
+
+def _first_large(x: np.ndarray) -> np.ndarray:
+    return np.array([next((j for j in range(i * BLOCK, N) if x[j] > 1000), N) for i in range(TILES)])
+
+
+def _block_maxima(x: np.ndarray) -> np.ndarray:
+    return np.array([x[i * BLOCK : (i + 1) * BLOCK].max() for i in range(TILES)])
+
+
+def _padded(x: np.ndarray) -> np.ndarray:
+    return np.concatenate([x, np.zeros(TILES * BLOCK - N, x.dtype)]).reshape(TILES, BLOCK)
+
+
+def _even_maxima(x: np.ndarray) -> np.ndarray:
+    return np.where(np.arange(TILES) % 2 == 0, _block_maxima(x), LOWEST)
+
+
+def _known_lookup(x: np.ndarray) -> np.ndarray:
+    known = (x >= 0) & (x < N)
+    return np.where(known, x[np.where(known, x, 0)], 0)
+
+
+def _copied(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+BUGS = [
+    Bug("a store one element past the end", _copy(N + 1), _copy(N), _copied, "out_of_bounds", "store at o offset 100"),
+    Bug("a store of a tile past the end", _copy(10 * N), _copy(N), _copied, "out_of_bounds", "28 such accesses"),
+    Bug("an unmasked load of the tail", _copy(N, mask_load=False), _copy(N), _copied, "out_of_bounds", "load at x"),
+    Bug("a block's tail left to the BlockSpec", _blocked(False), _blocked(True), _copied, "out_of_bounds",
+        "does not mask the tail of a block"),
+    Bug("a negative index", _neighbour(False), _neighbour(True),
+        lambda x: np.concatenate([x[:1], np.diff(x)]), "out_of_bounds", "load at x offset -1 of 100"),
+    Bug("a lookup by data that is no index", _lookup(False), _lookup(True), _known_lookup, "out_of_bounds",
+        "load at x offset", "int32"),
+    Bug("a masked load without other in a maximum", _tail_maximum(False), _tail_maximum(True), _block_maxima,
+        "uninitialised", "a masked load without `other` at", "int32"),
+    Bug("a sum accumulated in an output block by all programs", _accumulated("store"), _accumulated("once"),
+        lambda x: _padded(x).sum(axis=0), "race", "is read by program (1)"),
+    Bug("a sum without atomics", _accumulated_atomically("plain"), _accumulated_atomically("atomic"),
+        lambda x: x.sum(keepdims=True), "race", "o[0]"),
+    Bug("counters without atomics", _histogram(False), _histogram(True),
+        lambda x: np.bincount(x & 15, minlength=16), "race", "in no order", "int32"),
+    Bug("every program writes the output, the last one stays", _shared_block(False), _shared_block(True),
+        lambda x: _padded(x)[-1], "race", "is written by program"),
+    Bug("two programs share an output block", _pairs(False), _pairs(True),
+        lambda x: _padded(x)[1::2].reshape(-1), "race", "by program (1)"),
+    Bug("every program writes the same value", _same_value(False), _same_value(True),
+        lambda x: np.full(1, N), "race", "all write 100"),
+    Bug("windows that overlap by an element", _overlapping(BLOCK - 1), _overlapping(BLOCK), _copied, "race", "o[31]"),
+    Bug("a read of another program's output", _running_sum(False), _running_sum(True),
+        lambda x: np.cumsum(_padded(x).sum(axis=1)), "race", "and was read by program (1)"),
+    Bug("an input overwritten before its neighbour read it", _in_place(False), _in_place(True),
+        lambda x: x + np.concatenate([x[1:], np.zeros(1, x.dtype)]), "race", "and was read by program"),
+    Bug("a maximum with what nobody wrote", _maximum(False), _maximum(True), _copied, "uninitialised",
+        "read before anything was written there", "int32"),
+    Bug("rows never written", _empty_rows(False), _empty_rows(True), _even_maxima, "unwritten",
+        "2 of 4 elements", "int32"),
+    Bug("a grid without its tail", _grid(2, False), _grid(TILES, True),
+        lambda x: np.where(np.arange(N) < 2 * BLOCK, x, np.nan), "unwritten", "36 of 100 elements"),
+    Bug("a loop one block too far", _looped(TILES + 1), _looped(TILES), lambda x: x.max(keepdims=True),
+        "out_of_bounds", "load at x offset 100 of 100", "int32"),
+    Bug("a search that reads past the end before it stops", _searched(False), _searched(True), _first_large,
+        "out_of_bounds", "load at x offset 100 of 100", "int32"),
+]  # fmt: skip
