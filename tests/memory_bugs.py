@@ -380,7 +380,7 @@ BUGS = [
     Bug("a sum accumulated in an output block by all programs", _accumulated("store"), _accumulated("once"),
         lambda x: _padded(x).sum(axis=0), "race", "is read by program (1)"),
     Bug("a sum without atomics", _accumulated_atomically("plain"), _accumulated_atomically("atomic"),
-        lambda x: x.sum(keepdims=True), "race", "o[0]"),
+        lambda x: x.sum(keepdims=True), "race", "start[0]"),
     Bug("counters without atomics", _histogram(False), _histogram(True),
         lambda x: np.bincount(x & 15, minlength=16), "race", "in no order", "int32"),
     Bug("every program writes the output, the last one stays", _shared_block(False), _shared_block(True),
