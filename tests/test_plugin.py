@@ -52,9 +52,9 @@ def test_items_are_named_after_pairing_backend_dtype_and_group(tmp_path: Path) -
 def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -> None:
     run = _pytest(tmp_path, "--kt-report", "out", "-rs")
     assert run.returncode == 0, run.stdout
-    assert re.search(r"^ +interpret +lower +cuda +rocm$", run.stdout, re.MULTILINE)
+    assert re.search(r"^ +interpret +lower +simulate +cuda +rocm$", run.stdout, re.MULTILINE)
     passed = r"\d+ pass"
-    assert re.search(rf"test_suite\.py::doubled +{passed} +{passed} +unavailable +unavailable", run.stdout)
+    assert re.search(rf"test_suite\.py::doubled +{passed} +{passed} +{passed} +unavailable +unavailable", run.stdout)
     assert "rocm unavailable: JAX finds no rocm device here" in run.stdout
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"plan.json", "records-main.jsonl", "report.html"}

@@ -17,7 +17,7 @@ from kerneltest.simulate.parse import UnknownOperationError, parse
 from kerneltest.simulate.run import Simulation
 from kerneltest.targets import Target
 from kerneltest.tolerance import Precision
-from kerneltest.trace import Call, Held, Traced, evaluate, references
+from kerneltest.trace import Call, Held, Reference, Traced, evaluate, references
 from kerneltest.verdicts import SEVERITY
 
 
@@ -60,15 +60,13 @@ class _Simulation:
         try:
             (kernel,) = lower_call(call, target)
             inputs, outputs = references(call)
-            given = [Buffer(r.name, r.shape, np.zeros(math.prod(r.shape), r.dtype), output=False) for r in inputs]
+            given = [_buffer(reference, output=False) for reference in inputs]
             made = [
-                given[kernel.aliases[i]]
-                if i in kernel.aliases
-                else Buffer(r.name, r.shape, np.zeros(math.prod(r.shape), r.dtype), output=True)
-                for i, r in enumerate(outputs)
+                given[kernel.aliases[i]] if i in kernel.aliases else _buffer(reference, output=True)
+                for i, reference in enumerate(outputs)
             ]
             hints = {r.name: r.hint for r in (*inputs, *outputs) if r.hint}
-            self.given, self.made = given, made
+            self.made = list(zip(made, (reference.dtype for reference in outputs), strict=True))
             self.simulation = Simulation(parse(kernel.bytecode), kernel.grid, given, made, hints)
         except LoweringError as error:
             raise BackendError(error.verdict, str(error)) from error
@@ -81,18 +79,29 @@ class _Simulation:
         Raises:
           BackendError: what the kernel did to memory and must not.
         """
-        self.simulation.run([(np.asarray(held.values), held.undefined) for held in operands])
+        self.simulation.run([(_signless(np.asarray(held.values)), held.undefined) for held in operands])
         faults = self.simulation.faults()
         if faults:
             first = max(faults, key=lambda fault: SEVERITY[fault.verdict])
             told = "\n".join(f"{fault.verdict}: {fault.message}" for fault in faults)
             raise BackendError(first.verdict, f"kernel {self.call.name}: {told}")
         found = []
-        for buffer in self.made:
+        for buffer, kind in self.made:
             undefined = self.simulation.undefined(buffer)
             mask = None if undefined is None else undefined.reshape(buffer.shape)
-            found.append(Held(buffer.data.reshape(buffer.shape), mask, tuple(self.simulation.watch.sources)))
+            found.append(Held(buffer.data.view(kind).reshape(buffer.shape), mask, tuple(self.simulation.watch.sources)))
         return found
+
+
+def _buffer(reference: Reference, *, output: bool) -> Buffer:
+    data = _signless(np.zeros(math.prod(reference.shape), reference.dtype))
+    return Buffer(reference.name, reference.shape, data, output)
+
+
+def _signless(values: Array) -> Array:
+    """The same bits as the IR's integers, which have no sign; booleans are bytes in memory."""
+    kind = values.dtype
+    return values.view(f"i{kind.itemsize}") if kind.kind in "ub" else values
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,12 @@ class Region:
 
     Attributes:
       arguments: the numbers of the values it is entered with.
+      types: theirs.
       operations: in order, the last one ends it and names what it yields.
     """
 
     arguments: tuple[int, ...]
+    types: tuple[Type, ...]
     operations: "tuple[Operation, ...]"
 
     @property
@@ -125,7 +127,8 @@ class _Reader:
         (block,) = region.blocks
         arguments = tuple(self.number(argument) for argument in block.arguments)
         operations = [self.operation(op.operation) for op in block.operations]
-        return Region(arguments, _alive(operations))
+        types = tuple(parse_type(str(argument.type)) for argument in block.arguments)
+        return Region(arguments, types, _alive(operations))
 
     def operation(self, op: Any) -> Operation:
         return Operation(

@@ -215,6 +215,7 @@ class _Interpreter:
     def enter(self, region: Region, arguments: Sequence[Value]) -> list[Value]:
         """Runs a region; what it yields."""
         self.environment.update(zip(region.arguments, arguments, strict=True))
+        self.types.update(zip(region.arguments, region.types, strict=True))
         for op in region.operations[:-1]:
             self.operation(op)
         return [self.environment[number] for number in region.yields]
@@ -253,7 +254,7 @@ class _Interpreter:
             pointer, delta = operands
             moved = Rule(lambda a, b: a + b.astype(np.int64), any_operand)
             return [Pointer(pointer.buffer, self.apply(moved, [pointer.offset, delta])[0])]
-        made = rule(op, tuple(self.types.get(number, Type((), np.dtype(bool), False)) for number in op.operands))
+        made = rule(op, tuple(self.types[number] for number in op.operands))
         pointers = [operand for operand in operands if isinstance(operand, Pointer)]
         if not pointers:
             return self.apply(made, operands, len(op.results))

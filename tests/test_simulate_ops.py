@@ -1,0 +1,339 @@
+"""Each operation as the simulator runs it, against NumPy, on random, special and extreme values."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+import kerneltest as kt
+from kerneltest.backends import resolve
+from kerneltest.backends.base import Executable
+from kerneltest.dtypes import cast, dtype, float_format, is_float
+from kerneltest.plan import signatures
+from kerneltest.simulate.ops import tf32
+from kerneltest.trace import trace
+
+TARGETS = ("simulate:sm_90", "simulate:gfx942")
+N = 64
+F = ("float32", "float16", "bfloat16")
+I = ("int32", "int8", "uint8", "int16", "uint32")  # noqa: E741
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation.
+
+    Attributes:
+      name: of the test.
+      kernel: on blocks.
+      reference: on float64 (integers: on their own dtype).
+      dtypes: of all operands.
+      arity: how many operands.
+      domain: least and greatest operand.
+    """
+
+    name: str
+    kernel: Callable[..., Any]
+    reference: Callable[..., Any]
+    dtypes: tuple[str, ...] = F
+    arity: int = 1
+    domain: tuple[float, float] | None = None
+
+
+def _values(kind: str, domain: tuple[float, float] | None, order: int) -> np.ndarray:
+    rng = np.random.default_rng(order)
+    made = dtype(kind)
+    if made == np.bool_:
+        return rng.random(N) < 0.5
+    if not is_float(made):
+        info = ml_dtypes.iinfo(made)
+        low, high = (max(info.min, int(domain[0])), min(info.max, int(domain[1]))) if domain else (info.min, info.max)
+        edges = np.array([low, low + 1, 0, 1, high - 1, high], np.int64)
+        return np.roll(
+            np.concatenate([edges.clip(low, high), rng.integers(low, high, N - 6, endpoint=True)]), order
+        ).astype(made)
+    fmt, info = float_format(made), ml_dtypes.finfo(made)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, fmt.smallest_subnormal, fmt.smallest_normal,
+               float(info.max), -float(info.max), 2.5, -2.5, 3.5]  # fmt: skip
+    found = np.concatenate([special, rng.standard_normal(N - len(special)) * 3])
+    if domain:
+        found = np.where(np.isnan(found), domain[0], found.clip(*domain))
+    return np.roll(found, order * 5).astype(made)
+
+
+def _simulated(kernel: Callable[..., Any], operands: list[np.ndarray], backend: str) -> tuple[np.ndarray, ...]:
+    def call(**named: jax.Array) -> Any:
+        return kernel(*named.values())
+
+    names = [f"x{i}" for i in range(len(operands))]
+    source = f"lambda {', '.join(names)}: call({', '.join(f'{n}={n}' for n in names)})"
+    dims = {f"d{i}_{a}": kt.dim(values=(length,)) for i, x in enumerate(operands) for a, length in enumerate(x.shape)}
+    arguments = {
+        name: kt.array(" ".join(f"d{i}_{a}" for a in range(x.ndim)), x.dtype.name)
+        for i, (name, x) in enumerate(zip(names, operands, strict=True))
+    }
+    pairing = kt.oracle_for(eval(source, {"call": call}), dims=dims, **arguments)(lambda **_: None)
+    (stage,) = resolve([backend])
+    executable: Executable = stage.prepare(trace(pairing, signatures(pairing, "quick")[0]))  # type: ignore[assignment]
+    return executable.run(operands)
+
+
+def _elementwise(function: Callable[..., Any], out: str | None = None) -> Callable[..., jax.Array]:
+    def kernel(*operands: jax.Array) -> jax.Array:
+        def body(*refs: Any) -> None:
+            refs[-1][...] = function(*(ref[...] for ref in refs[:-1])).astype(refs[-1].dtype)
+
+        shape = jax.eval_shape(function, *operands)
+        like = jax.ShapeDtypeStruct(shape.shape, out or shape.dtype)
+        return pl.pallas_call(body, out_shape=like, compiler_params=plgpu.CompilerParams())(*operands)
+
+    return kernel
+
+
+def _trunc(x: Any) -> Any:
+    return np.where(x < 0, np.ceil(x), np.floor(x))
+
+
+OPS = [
+    Op("add", jnp.add, np.add, F + I, 2),
+    Op("sub", jnp.subtract, np.subtract, F + I, 2),
+    Op("mul", jnp.multiply, np.multiply, F + I, 2),
+    Op("div", jnp.divide, np.divide, ("float32",), 2),
+    Op("integer div", lax.div, lambda a, b: _trunc(a / b.astype(np.float64)), I, 2, (1, 2**30)),
+    Op("integer rem", lax.rem, np.fmod, I, 2, (1, 2**30)),
+    Op("rem", lax.rem, np.fmod, ("float32",), 2, (-50, 50)),
+    Op("maximum", jnp.maximum, np.fmax, F, 2),
+    Op("minimum", jnp.minimum, np.fmin, F, 2),
+    Op("integer maximum", jnp.maximum, np.maximum, I, 2),
+    Op("integer minimum", jnp.minimum, np.minimum, I, 2),
+    Op("neg", jnp.negative, np.negative, (*F, "int32", "int8")),
+    Op("abs", jnp.abs, np.abs, (*F, "int32")),
+    Op("sign", jnp.sign, np.sign, ("float32", "int32"), 1, (-100, 100)),
+    Op("square", jnp.square, np.square, F),
+    Op("floor", jnp.floor, np.floor, ("float32",)),
+    Op("ceil", jnp.ceil, np.ceil, ("float32",)),
+    Op("exp", jnp.exp, np.exp, ("float32",)),
+    Op("exp2", jnp.exp2, np.exp2, ("float32",)),
+    Op("expm1", jnp.expm1, np.expm1, ("float32",)),
+    Op("log", jnp.log, np.log, ("float32",)),
+    Op("log1p", jnp.log1p, np.log1p, ("float32",)),
+    Op("sqrt", jnp.sqrt, np.sqrt, ("float32",)),
+    Op("rsqrt", lax.rsqrt, lambda x: 1 / np.sqrt(x), ("float32",)),
+    Op("cbrt", jnp.cbrt, np.cbrt, ("float32",)),
+    Op("sin", jnp.sin, np.sin, ("float32",), 1, (-100, 100)),
+    Op("cos", jnp.cos, np.cos, ("float32",), 1, (-100, 100)),
+    Op("tan", jnp.tan, np.tan, ("float32",), 1, (-1.5, 1.5)),
+    Op("asin", lax.asin, np.arcsin, ("float32",), 1, (-1, 1)),
+    Op("atan2", lax.atan2, np.arctan2, ("float32",), 2, (-10, 10)),
+    Op("sinh", lax.sinh, np.sinh, ("float32",), 1, (-10, 10)),
+    Op("tanh", jnp.tanh, np.tanh, ("float32",)),
+    Op("pow", jnp.power, np.power, ("float32",), 2, (0.1, 5)),
+    Op("integer pow", lambda x: x**3, lambda x: x * x * x, ("float32",), 1, (-100, 100)),
+    Op("nextafter", lax.nextafter, None, ("float32",), 2),  # type: ignore[arg-type]
+    Op("and", jnp.bitwise_and, np.bitwise_and, (*I, "bool"), 2),
+    Op("or", jnp.bitwise_or, np.bitwise_or, (*I, "bool"), 2),
+    Op("xor", jnp.bitwise_xor, np.bitwise_xor, (*I, "bool"), 2),
+    Op("not", jnp.bitwise_not, np.bitwise_not, (*I, "bool")),
+    Op("shift left", lax.shift_left, np.left_shift, ("int32", "uint32"), 2, (0, 31)),
+    Op("shift right", lax.shift_right_arithmetic, np.right_shift, ("int32",), 2, (0, 31)),
+    Op("logical shift", lax.shift_right_logical, np.right_shift, ("uint32",), 2, (0, 31)),
+    Op("population count", lax.population_count, np.bitwise_count, ("uint32",)),
+    Op("leading zeros", lax.clz, lambda x: 32 - np.vectorize(int.bit_length)(x.astype(object)), ("uint32",)),
+    Op("clamp", lambda x: jnp.clip(x, -1, 1), lambda x: np.fmin(np.fmax(x, -1), 1), ("float32", "int32")),
+    Op("where", lambda x, y: jnp.where(x > y, x, -y), lambda x, y: np.where(x > y, x, -y), ("float32", "int32"), 2),
+    Op("is_finite", lambda x: jnp.where(jnp.isfinite(x), 1.0, 0.0), np.isfinite, ("float32",)),
+    *(
+        Op(name, getattr(jnp, name), getattr(np, name), ("float32", "int32", "uint32", "int8", "uint8"), 2)
+        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    ),
+]  # fmt: skip
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64) if is_float(x.dtype) else x
+
+
+def _agree(got: np.ndarray, wanted: Any, *, ulps: float) -> None:
+    wanted = np.asarray(wanted)
+    if not is_float(got.dtype):
+        np.testing.assert_array_equal(got, wanted.astype(got.dtype))
+        return
+    rounded = cast(wanted.astype(np.float64), got.dtype).astype(np.float64)
+    wide = got.astype(np.float64)
+    same = (wide == rounded) | (np.isnan(wide) & np.isnan(rounded))
+    with np.errstate(all="ignore"):
+        close = np.abs(wide - rounded) <= ulps * float_format(got.dtype).ulp(np.abs(rounded))
+    bad = ~(same | close)
+    assert not bad.any(), (np.argwhere(bad)[:3].tolist(), got[bad][:3], rounded[bad][:3])
+
+
+# A float16 quotient or power may be computed in two roundings; NumPy's float32 power is another library's.
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize(
+    ("op", "kind"), [(op, k) for op in OPS for k in op.dtypes], ids=lambda p: getattr(p, "name", p)
+)
+def test_elementwise(op: Op, kind: str, backend: str) -> None:
+    operands = [_values(kind, op.domain, i) for i in range(op.arity)]
+    out = (
+        "int32"
+        if kind == "bool" or op.name in ("equal", "not_equal") or op.name.startswith(("less", "greater"))
+        else None
+    )
+    (got,) = _simulated(_elementwise(op.kernel, out), operands, backend)
+    with np.errstate(all="ignore"):
+        wanted = np.nextafter(*operands) if op.reference is None else op.reference(*(_wide(x) for x in operands))
+    _agree(got, wanted, ulps=1 if op.name in ("pow", "integer pow", "div") else 0)
+
+
+CASTS = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "uint32", "bool")
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize(("old", "new"), [(a, b) for a in CASTS for b in CASTS if a != b])
+def test_casts(old: str, new: str, backend: str) -> None:
+    within = (-100.0, 100.0) if is_float(dtype(old)) and not is_float(dtype(new)) else None
+    if within and new.startswith("u"):
+        within = (0.0, 100.0)
+    (values,) = [_values(old, within, 0)]
+    (got,) = _simulated(_elementwise(lambda x: x.astype(new)), [values], backend)
+    wide = _wide(values)
+    wanted = wide if is_float(dtype(new)) else wide != 0 if new == "bool" else np.trunc(wide).astype(np.int64)
+    _agree(
+        got, wanted.astype(np.int64) & (2 ** (8 * dtype(new).itemsize) - 1) if new.startswith("u") else wanted, ulps=0
+    )
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+def test_subnormal_numbers_are_kept(backend: str) -> None:
+    tiny = np.full(N, 3e-45, np.float32)
+    (got,) = _simulated(_elementwise(jnp.add), [tiny, tiny], backend)
+    assert (got == np.float32(6e-45)).all()
+    assert (got > 0).all()
+
+
+def _reduced(function: Callable[..., Any], axis: int) -> Callable[[jax.Array], jax.Array]:
+    return _elementwise(lambda x: function(x, axis=axis))
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", ["float32", "int32"])
+@pytest.mark.parametrize("name", ["sum", "max", "min", "argmax", "argmin"])
+def test_reductions(name: str, kind: str, axis: int, backend: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(-50, 50, (16, 32)).astype(kind)
+    (got,) = _simulated(_reduced(getattr(jnp, name), axis), [x], backend)
+    np.testing.assert_array_equal(got, getattr(np, name)(x, axis=axis).astype(got.dtype))
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_scans(axis: int, backend: str) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (16, 32)).astype(np.int32)
+    (got,) = _simulated(_elementwise(lambda v: jnp.cumsum(v, axis=axis)), [x], backend)
+    np.testing.assert_array_equal(got, np.cumsum(x, axis=axis))
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize(
+    ("name", "kernel", "wanted"),
+    [
+        ("transpose", lambda x: x.T, lambda x: x.T),
+        ("reshape", lambda x: x.reshape(8, 64), lambda x: x.reshape(8, 64)),
+        ("outer", lambda x: x.sum(axis=1)[:, None] + x.sum(axis=0)[None, :],
+         lambda x: x.sum(axis=1)[:, None] + x.sum(axis=0)[None, :]),
+        ("iota", lambda x: x * lax.broadcasted_iota(jnp.int32, (16, 32), 1), lambda x: x * np.arange(32)),
+        ("static loop", lambda x: lax.fori_loop(0, 5, lambda i, c: c * 2 + i, x), lambda x: x * 32 + 26),
+        ("dynamic loop", lambda x: lax.fori_loop(0, (x.max() & 3) + 2, lambda i, c: c + i, x),
+         lambda x: x + sum(range((x.max() & 3) + 2))),
+        ("while loop", lambda x: lax.while_loop(lambda c: c.sum() < 10000, lambda c: c + 1, x),
+         lambda x: x + max(0, -(-(10000 - x.sum()) // x.size))),
+        ("branch on data", lambda x: lax.cond(x.max() > 0, lambda v: v + 1, lambda v: v - 1, x), lambda x: x + 1),
+        ("other branch", lambda x: lax.cond(x.max() < 0, lambda v: v + 1, lambda v: v - 1, x), lambda x: x - 1),
+    ],
+    ids=lambda p: p if isinstance(p, str) else "",
+)  # fmt: skip
+def test_movement_and_control_flow(
+    name: str, kernel: Callable[..., Any], wanted: Callable[..., Any], backend: str
+) -> None:
+    x = np.random.default_rng(0).integers(-50, 50, (16, 32)).astype(np.int32)
+    (got,) = _simulated(_elementwise(kernel), [x], backend)
+    np.testing.assert_array_equal(got, wanted(x))
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int8"])
+def test_dots_of_integers_are_exact(kind: str, backend: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 8, shape).astype(dtype(kind)) for shape in ((32, 16), (16, 64)))
+    out = jnp.int32 if kind == "int8" else jnp.float32
+    (got,) = _simulated(_elementwise(lambda x, y: jnp.dot(x, y, preferred_element_type=out)), [a, b], backend)
+    np.testing.assert_array_equal(got, (a.astype(np.int64) @ b.astype(np.int64)).astype(got.dtype))
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+def test_dots_round_their_operands_as_declared(backend: str) -> None:
+    a = np.full((16, 16), 1 + 2.0**-12, np.float32)
+    b = np.eye(16, dtype=np.float32)
+    for precision, expected in ((None, 1.0), ("highest", 1 + 2.0**-12)):
+        kernel = _elementwise(lambda x, y, p=precision: jnp.dot(x, y, precision=p))
+        (got,) = _simulated(kernel, [a, b], backend)
+        assert (got == np.float32(expected)).all()
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"),
+    [(1 + 2.0**-12, 1.0), (1 + 2.0**-11, 1 + 2.0**-10), (1 + 3 * 2.0**-12, 1 + 2.0**-10),
+     (-1 - 2.0**-11, -1 - 2.0**-10), (np.inf, np.inf), (float(np.finfo(np.float32).max), np.inf)],
+)  # fmt: skip
+def test_tf32_rounds_to_nearest_and_ties_away(value: float, rounded: float) -> None:
+    assert tf32(np.array([value], np.float32))[0] == np.float32(rounded)
+    assert np.isnan(tf32(np.array([np.nan], np.float32))[0])
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("atomic_add", 4 * 10 + 1), ("atomic_max", 10), ("atomic_min", 1), ("atomic_and", 0), ("atomic_or", 11),
+     ("atomic_xor", 1), ("atomic_xchg", 10)],
+)  # fmt: skip
+def test_atomics(name: str, wanted: int, backend: str) -> None:
+    def body(x: Any, o: Any) -> None:
+        del x
+        getattr(plgpu, name)(o, jnp.zeros((), jnp.int32), jnp.full((), 10, jnp.int32))
+
+    def kernel(x: jax.Array) -> jax.Array:
+        return pl.pallas_call(
+            body, out_shape=x, grid=(4,), input_output_aliases={0: 0}, compiler_params=plgpu.CompilerParams()
+        )(x)
+
+    (got,) = _simulated(kernel, [np.ones(1, np.int32)], backend)
+    assert got[0] == wanted
+
+
+def test_an_operation_that_is_not_simulated_is_named() -> None:
+    def body(x: Any, o: Any) -> None:
+        (o[...],) = plgpu.elementwise_inline_asm(
+            "add.f32 $0, $1, $1;", args=[x[...]], constraints="=r,r", pack=1,
+            result_shape_dtypes=[jax.ShapeDtypeStruct((N,), jnp.float32)],
+        )  # fmt: skip
+
+    def kernel(x: jax.Array) -> jax.Array:
+        return pl.pallas_call(body, out_shape=x, compiler_params=plgpu.CompilerParams())(x)
+
+    from kerneltest.backends import BackendError
+
+    with pytest.raises(
+        BackendError, match=r"operation tt\.elementwise_inline_asm is not one that the simulator runs"
+    ) as e:
+        _simulated(kernel, [np.ones(N, np.float32)], "simulate:sm_90")
+    assert e.value.verdict == "unimplemented"
+    assert "test_simulate_ops.py:" in str(e.value)
