@@ -12,7 +12,6 @@ left out of the map. Probes run in a child process: when a compiler aborts, its 
 import argparse
 import contextlib
 import faulthandler
-import functools
 import inspect
 import json
 import os
@@ -22,7 +21,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -152,10 +152,9 @@ def _elementwise() -> Iterator[Probe]:
     yield Probe("reduce_precision", "elementwise", _of_lax("reduce_precision", 5, 10), FLOATS, (VECTOR,))
     for name in "eq ne lt le gt ge".split():
         yield Probe(name, "comparison", _of_lax(name), DTYPES, (VECTOR, VECTOR))
-    operands = ((VECTOR, "bool"), VECTOR, VECTOR)
-    yield Probe("select_n", "comparison", _of_lax("select_n"), DTYPES, operands)
-    operands = ((VECTOR, "int32"), VECTOR, VECTOR, VECTOR)
-    yield Probe("select_n[three cases]", "comparison", _of_lax("select_n"), DTYPES, operands)
+    yield Probe("select_n", "comparison", _of_lax("select_n"), DTYPES, ((VECTOR, "bool"), VECTOR, VECTOR))
+    which = (VECTOR, "int32")
+    yield Probe("select_n[three cases]", "comparison", _of_lax("select_n"), DTYPES, (which, VECTOR, VECTOR, VECTOR))
 
 
 def _reductions() -> Iterator[Probe]:
@@ -434,13 +433,15 @@ def _pallas() -> Iterator[Probe]:
             scratch[...] = x[...]
             o[...] = scratch[...]
 
-        space = named("plt.GMEM", "pl.MemorySpace.ANY", "pl.ANY")
-        pl.run_scoped(inner, space(x.shape, x.dtype))
+        space = named("pl.MemorySpace.ANY", "pl.ANY")
+        allocate = space if callable(space) else lambda *described: named("pl.MemoryRef")(*described, space)
+        pl.run_scoped(inner, allocate(x.shape, x.dtype))
 
     def looped(x: Any, o: Any) -> None:
-        @named("pl.loop")(0, 4)
         def turn(i: Any) -> None:
             o[i] = x[i]
+
+        named("pl.loop")(0, 4)(turn)
 
     def when(x: Any, o: Any) -> None:
         @pl.when(pl.program_id(0) == 0)
@@ -517,17 +518,17 @@ def lower(probe: Probe, dtype: str, target: Target) -> bytes | None:
             return None
     else:
         output = _array(probe.output, dtype)
-    leaves, structure = jax.tree_util.tree_flatten(output)
+    leaves = jax.tree_util.tree_leaves(output)
 
     def kernel(*refs: Any) -> None:
         if probe.output is not None:
             probe.body(*refs)
             return
         values = probe.body(*(ref[...] for ref in refs[: len(operands)]))
-        for ref, value in zip(refs[len(operands) :], jax.tree_util.tree_leaves(values)):  # noqa: B905: Python 3.10
+        for ref, value in zip(refs[len(operands) :], jax.tree_util.tree_leaves(values), strict=True):
             ref[...] = value
 
-    parameters = getattr(plt, "CompilerParams", None) or plt.TritonCompilerParams
+    parameters = named("plt.CompilerParams", "plt.TritonCompilerParams")
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
     call = pl.pallas_call(kernel, out_shape=shapes, grid=probe.grid, compiler_params=parameters())
     with _device(target.device_kind):
@@ -546,7 +547,7 @@ def _device(kind: str) -> Any:
     sharding = jax.sharding
     if not hasattr(sharding, "AbstractDevice"):
         return contextlib.nullcontext()
-    described = {"device_kind": kind, "num_cores": None}
+    described: dict[str, Any] = {"device_kind": kind, "num_cores": None}
     if "platform" in inspect.signature(sharding.AbstractDevice).parameters:
         described["platform"] = "gpu"
     device = sharding.AbstractDevice(**described)
@@ -568,7 +569,7 @@ def _config(operation: Any) -> Any:
     attributes = operation.attributes
     if "call_target_name" not in attributes or "triton" not in str(attributes["call_target_name"]):
         return {}
-    return attributes["mhlo.backend_config"] if "mhlo.backend_config" in attributes else {}
+    return attributes["mhlo.backend_config"]
 
 
 def compile_ir(bytecode: bytes, target: Target) -> None:
@@ -585,3 +586,156 @@ def compile_ir(bytecode: bytes, target: Target) -> None:
         path.write_text(str(ir.Module.parse(bytecode)), encoding="utf-8")
         os.environ["TRITON_CACHE_DIR"] = folder
         triton.compile(str(path), target=GPUTarget(target.backend, target.architecture, target.lanes))
+
+
+# --- The whole map ----------------------------------------------------------------------------------------------------
+
+Cell = tuple[Probe, str, str]
+
+
+def cells(primitives: Sequence[str] = (), targets: Sequence[str] = tuple(TARGETS)) -> tuple[Cell, ...]:
+    """Every (probe, dtype, target) to ask for; `exp` selects a primitive with its variants, `exp[x]` one variant.
+
+    Raises:
+      ValueError: a name is unknown.
+    """
+    known = probes()
+    chosen = [probe for probe in known if not primitives or {probe.name, probe.name.split("[")[0]} & set(primitives)]
+    names = {probe.name for probe in known} | {probe.name.split("[")[0] for probe in known}
+    if unknown := [name for name in primitives if name not in names]:
+        raise ValueError(f"unknown primitive {', '.join(unknown)}")
+    if unknown := [name for name in targets if name not in TARGETS]:
+        raise ValueError(f"unknown target {', '.join(unknown)}; known are {', '.join(TARGETS)}")
+    return tuple((probe, dtype, target) for probe in chosen for dtype in probe.dtypes for target in targets)
+
+
+def mark(cell: Cell, *, compiled: bool) -> tuple[str, str] | None:
+    """The mark of a cell and JAX's message; None where lax has no such operation."""
+    probe, dtype, target = cell
+    try:
+        bytecode = lower(probe, dtype, TARGETS[target])
+        if bytecode is None:
+            return None
+        if not bytecode:
+            return "error", "the lowered module holds no Triton IR"
+        if compiled:
+            compile_ir(bytecode, TARGETS[target])
+    except AbsentError as error:
+        return "absent", str(error)
+    except Exception as error:
+        message = _message(error)
+        return ("unimplemented" if "unimplemented primitive" in message.lower() else "error"), message
+    return ("compiles" if compiled else "lowers"), ""
+
+
+def _message(error: BaseException) -> str:
+    """The words of the first cause, without what JAX wraps around it, and without folders."""
+    while error.__cause__ is not None and type(error.__cause__).__name__ != "JaxStackTraceBeforeTransformation":
+        error = error.__cause__
+    words = str(error)
+    if not words and error.__traceback__:
+        words = "in " + list(traceback.walk_tb(error.__traceback__))[-1][0].f_code.co_name
+    return _tidy(f"{type(error).__name__}: {words}")
+
+
+def _tidy(text: str) -> str:
+    return re.sub(r"(?<![\w:/])/(?:[^/\s:\"']+/)+", "", " ".join(text.split()))[:MESSAGE_LENGTH]
+
+
+def _child(todo: Sequence[Cell], compiled: bool) -> None:
+    """Prints one line of JSON for each cell. Its stderr is a file, from which it reads what a compiler prints there."""
+    results = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what others print does not end up among the results
+    for cell in todo:
+        faulthandler.dump_traceback_later(SECONDS_A_CELL, exit=True)
+        start = os.lseek(2, 0, os.SEEK_END)
+        result = mark(cell, compiled=compiled)
+        if result and result[0] == "error":
+            printed = os.pread(2, 1 << 16, start).decode(errors="replace")
+            if reason := re.search(r"error: (.*)", printed):
+                result = "error", _tidy(f"{result[1]}: {reason[1]}")
+        results.write(json.dumps(result) + "\n")
+        results.flush()
+
+
+def run(todo: Sequence[Cell], child: Sequence[str]) -> list[tuple[str, str] | None]:
+    """The mark of each cell; `child` is the command of a child process, to which the first cell's number is added."""
+    results: list[tuple[str, str] | None] = []
+    while len(results) < len(todo):
+        with tempfile.TemporaryFile() as stderr:
+            process = subprocess.Popen(
+                [*child, str(len(results))],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                encoding="utf-8",
+                env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            )
+            assert process.stdout is not None
+            results += [json.loads(line) for line in process.stdout if line.endswith("\n")]
+            status = process.wait()
+            if len(results) < len(todo):
+                stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - 4000))
+                results.append(("error", _death(status, stderr.read().decode(errors="replace"))))
+    return results
+
+
+def _death(status: int, printed: str) -> str:
+    if "Timeout (" in printed:
+        return f"no answer within {SECONDS_A_CELL} s"
+    how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    reason = re.search(r".*(?:Assertion|LLVM ERROR|error:).*", printed)
+    return _tidy(f"the compiler died ({how}){': ' + reason[0] if reason else ''}")
+
+
+def grouped(todo: Sequence[Cell], results: Sequence[tuple[str, str] | None]) -> list[dict[str, Any]]:
+    """The rows of the map: targets and dtypes that share a primitive, a mark and a message share a row."""
+    dtypes: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for (probe, dtype, target), result in zip(todo, results, strict=True):
+        if result is not None:
+            dtypes.setdefault((probe.name, probe.group, *result, target), []).append(dtype)
+    targets: dict[tuple[str, str, str, str, tuple[str, ...]], list[str]] = {}
+    for (name, group, found, message, target), kinds in dtypes.items():
+        targets.setdefault((name, group, found, message, tuple(kinds)), []).append(target)
+    return [
+        {"primitive": name, "group": group, "mark": found, "message": message, "dtypes": kinds, "targets": places}
+        for (name, group, found, message, kinds), places in targets.items()
+    ]
+
+
+def main() -> int:
+    """Writes the map of this environment to stdout; 2 for unusable input."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--targets", default=",".join(TARGETS), help="separated by commas")
+    parser.add_argument("--primitives", default="", help="separated by commas; all if left out")
+    parser.add_argument("--compile", action="store_true", help="also compile what lowers, with the triton package")
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    try:
+        todo = cells([p for p in chosen.primitives.split(",") if p], chosen.targets.split(","))
+        triton = metadata.version("triton") if chosen.compile else ""
+    except ValueError as error:
+        print(f"lowering_probe: {error}", file=sys.stderr)
+        return 2
+    except metadata.PackageNotFoundError:
+        print("lowering_probe: --compile needs the triton package; without --compile nothing does", file=sys.stderr)
+        return 2
+    if chosen.child is not None:
+        _child(todo[chosen.child :], chosen.compile)
+        return 0
+    rows = grouped(todo, run(todo, [sys.executable, "-W", "ignore", __file__, *sys.argv[1:], "--child"]))
+    header = {
+        "schema": SCHEMA,
+        "jax": jax.__version__,
+        "jaxlib": metadata.version("jaxlib"),
+        "python": platform.python_version(),
+        "triton": triton,
+        "targets": list(dict.fromkeys(target for _, _, target in todo)),
+    }
+    # One row a line, so that two maps can also be compared by diff.
+    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    print(json.dumps(header)[:-1] + ', "rows": [\n' + lines + "\n]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
