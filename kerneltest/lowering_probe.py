@@ -543,7 +543,7 @@ def _array(spec: Any, dtype: str) -> jax.ShapeDtypeStruct:
 
 
 def _device(kind: str) -> Any:
-    """A context in which JAX takes the GPU to be of some kind; before 0.8 it has none and does not ask."""
+    """A context in which JAX takes the GPU to be of some kind. Where it is missing, the lowering does not ask."""
     sharding = jax.sharding
     if not hasattr(sharding, "AbstractDevice"):
         return contextlib.nullcontext()
@@ -593,8 +593,8 @@ def compile_ir(bytecode: bytes, target: Target) -> None:
 Cell = tuple[Probe, str, str]
 
 
-def cells(primitives: Sequence[str] = (), targets: Sequence[str] = tuple(TARGETS)) -> tuple[Cell, ...]:
-    """Every (probe, dtype, target) to ask for; `exp` selects a primitive with its variants, `exp[x]` one variant.
+def cells(primitives: Sequence[str] = (), targets: Sequence[str] = ()) -> tuple[Cell, ...]:
+    """Every (probe, dtype, target) to ask for; `sort` selects a primitive with its variants, nothing selects all.
 
     Raises:
       ValueError: a name is unknown.
@@ -606,7 +606,7 @@ def cells(primitives: Sequence[str] = (), targets: Sequence[str] = tuple(TARGETS
         raise ValueError(f"unknown primitive {', '.join(unknown)}")
     if unknown := [name for name in targets if name not in TARGETS]:
         raise ValueError(f"unknown target {', '.join(unknown)}; known are {', '.join(TARGETS)}")
-    return tuple((probe, dtype, target) for probe in chosen for dtype in probe.dtypes for target in targets)
+    return tuple((probe, dtype, target) for probe in chosen for dtype in probe.dtypes for target in targets or TARGETS)
 
 
 def mark(cell: Cell, *, compiled: bool) -> tuple[str, str] | None:
@@ -690,7 +690,10 @@ def _death(status: int, printed: str) -> str:
 def grouped(todo: Sequence[Cell], results: Sequence[tuple[str, str] | None]) -> list[dict[str, Any]]:
     """The rows of the map: targets and dtypes that share a primitive, a mark and a message share a row."""
     dtypes: dict[tuple[str, str, str, str, str], list[str]] = {}
+    accepted = {probe.name for (probe, _, _), result in zip(todo, results, strict=True) if result}
     for (probe, dtype, target), result in zip(todo, results, strict=True):
+        if probe.name not in accepted:
+            result = "absent", "lax refuses it for every dtype asked for"
         if result is not None:
             dtypes.setdefault((probe.name, probe.group, *result, target), []).append(dtype)
     targets: dict[tuple[str, str, str, str, tuple[str, ...]], list[str]] = {}
@@ -705,13 +708,13 @@ def grouped(todo: Sequence[Cell], results: Sequence[tuple[str, str] | None]) -> 
 def main() -> int:
     """Writes the map of this environment to stdout; 2 for unusable input."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--targets", default=",".join(TARGETS), help="separated by commas")
-    parser.add_argument("--primitives", default="", help="separated by commas; all if left out")
+    for option in ("--targets", "--primitives"):
+        parser.add_argument(option, default="", help="separated by commas; all if left out")
     parser.add_argument("--compile", action="store_true", help="also compile what lowers, with the triton package")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     try:
-        todo = cells([p for p in chosen.primitives.split(",") if p], chosen.targets.split(","))
+        todo = cells(*([n for n in names.split(",") if n] for names in (chosen.primitives, chosen.targets)))
         triton = metadata.version("triton") if chosen.compile else ""
     except ValueError as error:
         print(f"lowering_probe: {error}", file=sys.stderr)
