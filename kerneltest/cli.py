@@ -82,7 +82,7 @@ def _lowering(chosen: argparse.Namespace, command: str) -> int:
             if several:
                 chosen.json.mkdir(parents=True, exist_ok=True)
             for found in maps:
-                path = chosen.json / f"jax-{found.jax}.json" if several else chosen.json
+                path = chosen.json / f"{'compiled' if found.triton else 'jax'}-{found.jax}.json" if several else chosen.json
                 path.write_text(dumps(found), encoding="utf-8")
         pairs = steps(maps)
         if chosen.diff:

@@ -160,7 +160,7 @@ def measure(
     command += [f"--targets={','.join(targets)}", f"--primitives={','.join(primitives)}", *["--compile"] * compiled]
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or not jax}
     done = subprocess.run(command, capture_output=True, encoding="utf-8", env={**clean, "JAX_PLATFORMS": "cpu"})
-    where = f"JAX {jax}" if jax else "this environment"
+    where = f"JAX {jax} with Python {python}" if jax else "this environment"
     if done.returncode:
         raise MapError(f"{where}: {_reason(done.stderr)}")
     return parse(done.stdout, where)
@@ -175,7 +175,7 @@ def _environment(version: str, python: str, compiled: bool) -> list[str]:
     if uv is None:
         raise MapError(
             "--jax needs uv, which makes an environment for each version: pip install uv. "
-            "Without --jax, this environment's JAX is probed"
+            "Without --jax, this environment's JAX is probed; given files, maps are read"
         )
     # absl: some versions of Pallas import it and do not ask for it.
     packages = [f"jax=={version}", "absl-py", *["triton"] * compiled]
@@ -187,7 +187,7 @@ def _reason(printed: str) -> str:
     """The line that says what went wrong: an explanation of uv's, or the last line."""
     lines = [" ".join(line.split()).removeprefix("lowering_probe: ") for line in printed.splitlines() if line.strip()]
     causes = [line for line in lines if re.search(r"Because|cause:|error: No interpreter", line)]
-    return (causes or lines[-1:] or ["it ended without a word"])[0]
+    return (causes or lines[-1:] or ["it ended without a word"])[0].removeprefix("cause: ").removeprefix("error: ")
 
 
 # --- Reading and writing ----------------------------------------------------------------------------------------------

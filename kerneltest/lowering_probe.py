@@ -454,9 +454,13 @@ def _pallas() -> Iterator[Probe]:
     def contiguous(x: Any, o: Any) -> None:
         o[...] = x[named("plt.max_contiguous", "pl.max_contiguous")(jnp.arange(16, dtype=jnp.int32), 16)]
 
-    def assembly(x: Any) -> Any:
-        options = dict(constraints="=r,r", pack=1, result_shape_dtypes=[jax.ShapeDtypeStruct(x.shape, x.dtype)])  # noqa: C408
-        return named("plt.elementwise_inline_asm")("mov.b32 $0, $1;", args=[x], **options)
+    def assembly(instruction: str, constraints: str) -> Callable[[Any], Any]:
+        def body(x: Any) -> Any:
+            like = [jax.ShapeDtypeStruct(x.shape, x.dtype)]
+            inline = named("plt.elementwise_inline_asm")
+            return inline(instruction, args=[x], constraints=constraints, pack=1, result_shape_dtypes=like)
+
+        return body
 
     yield refs("program_id", identifier("pl.program_id"))
     yield refs("num_programs", identifier("pl.num_programs"))
@@ -473,7 +477,8 @@ def _pallas() -> Iterator[Probe]:
     yield refs("when", when)
     yield refs("multiple_of", aligned, VECTOR, ((), "int32"))
     yield refs("max_contiguous", contiguous)
-    yield values("elementwise_inline_asm", assembly, ("float32", "int32"))
+    yield values("elementwise_inline_asm[PTX]", assembly("mov.b32 $0, $1;", "=r,r"), ("float32", "int32"))
+    yield values("elementwise_inline_asm[AMD]", assembly("v_mov_b32 $0, $1;", "=v,v"), ("float32", "int32"))
     yield values("approx_tanh", lambda x: named("plt.approx_tanh")(x), FLOATS)
     yield values("reciprocal", lambda x: named("pl.reciprocal")(x), FLOATS)
     yield values("reciprocal[approx]", lambda x: named("pl.reciprocal")(x, approx=True), FLOATS)
@@ -575,11 +580,12 @@ def _config(operation: Any) -> Any:
 def compile_ir(bytecode: bytes, target: Target) -> None:
     """Compiles Triton IR to the target's machine code with the `triton` package, which may abort the process."""
     import triton
+    from jax.interpreters import mlir
     from jaxlib.mlir import ir
     from jaxlib.triton import dialect
     from triton.backends.compiler import GPUTarget
 
-    with ir.Context() as context, tempfile.TemporaryDirectory() as folder:
+    with mlir.make_ir_context() as context, tempfile.TemporaryDirectory() as folder:
         dialect.register_dialect(context)
         context.load_all_available_dialects()
         path = Path(folder) / "kernel.ttir"
@@ -652,8 +658,7 @@ def _child(todo: Sequence[Cell], compiled: bool) -> None:
         result = mark(cell, compiled=compiled)
         if result and result[0] == "error":
             printed = os.pread(2, 1 << 16, start).decode(errors="replace")
-            if reason := re.search(r"error: (.*)", printed):
-                result = "error", _tidy(f"{result[1]}: {reason[1]}")
+            result = "error", _tidy(f"{result[1]}: {_reason(printed)}".rstrip(": "))
         results.write(json.dumps(result) + "\n")
         results.flush()
 
@@ -683,8 +688,13 @@ def _death(status: int, printed: str) -> str:
     if "Timeout (" in printed:
         return f"no answer within {SECONDS_A_CELL} s"
     how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-    reason = re.search(r".*(?:Assertion|LLVM ERROR|error:).*", printed)
-    return _tidy(f"the compiler died ({how}){': ' + reason[0] if reason else ''}")
+    return _tidy(f"the compiler died ({how}): {_reason(printed)}".rstrip(": "))
+
+
+def _reason(printed: str) -> str:
+    """The line of a compiler's output that says why it failed."""
+    found = re.search(r"LLVM ERROR: .*|Assertion .*|(?<=error: )(?!Failures have been detected).*", printed)
+    return found[0] if found else printed.strip().partition("\n")[0]
 
 
 def grouped(todo: Sequence[Cell], results: Sequence[tuple[str, str] | None]) -> list[dict[str, Any]]:

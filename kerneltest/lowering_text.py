@@ -151,7 +151,7 @@ def _markdown(maps: Sequence[LoweringMap], command: str) -> Iterator[str]:
     for old, new, changes in steps(maps):
         for stopped, verb in ((False, "started"), (True, "stopped")):
             mine = [change for change in changes if change.stopped == stopped]
-            yield from ("", f"## What {verb} lowering from {title(old)} to {title(new)}", "")
+            yield from ("", f"## What {verb} lowering from {_escaped(title(old))} to {_escaped(title(new))}", "")
             if not mine:
                 yield "Nothing."
                 continue
@@ -160,12 +160,12 @@ def _markdown(maps: Sequence[LoweringMap], command: str) -> Iterator[str]:
             ])  # fmt: skip
     shown = table(maps)
     for group in dict.fromkeys(group for group, _, _ in shown.rows):
-        yield from ("", f"## {group.capitalize()}", "")
+        yield from ("", f"## {_escaped(group.capitalize())}", "")
         yield from _rows(["primitive", *shown.columns], [
             [f"`{name}`", *(f"{cell.glyph} {cell.text}" for cell in cells)]
             for own, name, cells in shown.rows if own == group
         ])  # fmt: skip
-    yield from ("", f"## Errors of {title(maps[-1])}", "")
+    yield from ("", f"## Errors of {_escaped(title(maps[-1]))}", "")
     yield from _rows(["primitive", "dtypes", "targets", "message"], [
         [f"`{row.primitive}`", short(row.dtypes), " ".join(row.targets), row.message]
         for row in maps[-1].rows if row.mark == "error"
@@ -177,7 +177,7 @@ def _places(change: Change, found: LoweringMap) -> str:
 
 
 def _rows(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield "| " + " | ".join(heading) + " |"
+    yield "| " + " | ".join(map(_escaped, heading)) + " |"
     yield "|" + " --- |" * len(heading)
     for row in rows:
         yield "| " + " | ".join(map(_escaped, row)) + " |"
