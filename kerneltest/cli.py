@@ -1,10 +1,13 @@
 """The command line: `kerneltest report`, `kerneltest lowering`."""
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kerneltest.lowering_map import LoweringMap
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,14 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lowering.add_argument("--targets", default="", help="such as sm_90,gfx942; all if left out")
     lowering.add_argument("--primitives", default="", help="such as exp,sort; all if left out")
     lowering.add_argument("--compile", action="store_true", help="compile what lowers, with the triton package")
-    lowering.add_argument("--diff", type=Path, metavar="OLD", help="compare an older map with the last one")
+    lowering.add_argument(
+        "--diff", type=Path, metavar="OLD", help="compare an older map with the newest; 1 if something stopped lowering"
+    )
     lowering.add_argument("--json", type=Path, metavar="FILE", help="where to write the map; for several maps a folder")
     lowering.add_argument("--markdown", type=Path, metavar="FILE")
-    given = sys.argv[1:] if arguments is None else arguments
-    chosen = parser.parse_args(given)
-    if chosen.command == "lowering":
-        return _lowering(chosen, shlex.join(["kerneltest", *given]))
-    return _report(chosen)
+    chosen = parser.parse_args(arguments)
+    return _lowering(chosen) if chosen.command == "lowering" else _report(chosen)
 
 
 def _report(chosen: argparse.Namespace) -> int:
@@ -51,50 +53,50 @@ def _report(chosen: argparse.Namespace) -> int:
     return 0 if all(run.reconciled.green for run in runs) else 1
 
 
-def _lowering(chosen: argparse.Namespace, command: str) -> int:
-    from kerneltest.lowering_map import PYTHON, MapError, compare, dumps, measure, read
+def _lowering(chosen: argparse.Namespace) -> int:
+    from kerneltest.lowering_map import PYTHON, MapError, measure, read
+    from kerneltest.lowering_text import counted, title
+
+    maps: list[LoweringMap] = []
+    problems: list[Exception] = []
+    stopped = False
+    asked = {name: [n for n in getattr(chosen, name).split(",") if n] for name in ("targets", "primitives")}
+    try:
+        old = read(chosen.diff) if chosen.diff else None  # before minutes are spent on measuring
+        if chosen.maps and not chosen.jax and (chosen.targets or chosen.primitives or chosen.compile or chosen.python):
+            raise MapError("--targets, --primitives, --compile and --python are for measuring; maps are read whole")
+        for source in [*chosen.maps, *chosen.jax] or [""]:
+            try:
+                if isinstance(source, Path):
+                    found = read(source)
+                else:
+                    python = chosen.python or PYTHON
+                    found = measure(**asked, compiled=chosen.compile, jax=source, python=python)
+                print(f"{title(found)}: {counted(found)}", flush=True)
+                maps.append(found)
+            except MapError as error:
+                problems.append(error)  # the other versions are still measured and written
+        stopped = bool(maps) and _show(chosen, sorted(maps, key=lambda found: found.version), old)
+    except (MapError, OSError) as error:
+        problems.append(error)
+    for problem in problems:
+        print(f"kerneltest lowering: {problem}", file=sys.stderr)
+    return 2 if problems else int(stopped)
+
+
+def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "LoweringMap | None") -> bool:
+    """Writes and prints what was asked for; whether something stopped lowering since the old map."""
+    from kerneltest.lowering_map import compare, save
     from kerneltest.lowering_text import change_line, markdown, steps, terminal
 
-    failed = False
-
-    def complain(error: Exception) -> None:
-        nonlocal failed
-        failed = True
-        print(f"kerneltest lowering: {error}", file=sys.stderr)
-
-    maps = []
-    asked = {name: [n for n in getattr(chosen, name).split(",") if n] for name in ("targets", "primitives")}
-    for source in [*chosen.maps, *chosen.jax] or [""]:
-        try:
-            if isinstance(source, Path):
-                maps.append(read(source))
-            else:
-                python = chosen.python or PYTHON
-                maps.append(measure(**asked, compiled=chosen.compile, jax=source, python=python))
-        except MapError as error:
-            complain(error)  # the others are still measured and written
-    if not maps:
-        return 2
-    try:
-        print(terminal(maps))
-        if chosen.json:
-            several = len(maps) > 1 or chosen.json.is_dir()
-            if several:
-                chosen.json.mkdir(parents=True, exist_ok=True)
-            for found in maps:
-                path = chosen.json / f"{'compiled' if found.triton else 'jax'}-{found.jax}.json" if several else chosen.json
-                path.write_text(dumps(found), encoding="utf-8")
-        pairs = steps(maps)
-        if chosen.diff:
-            old = read(chosen.diff)
-            pairs = [(old, maps[-1], compare(old, maps[-1]))]
-        for old, new, changes in pairs:
-            print(f"\nJAX {old.jax} -> {new.jax}: " + ("" if changes else "no primitive started or stopped lowering"))
-            print("\n".join(f"  {'-' if c.stopped else '+'} {change_line(c, new.targets)}" for c in changes))
-        if chosen.markdown:
-            chosen.markdown.write_text(markdown(maps, command), encoding="utf-8")
-    except (MapError, OSError) as error:
-        complain(error)
-    if failed:
-        return 2
-    return int(bool(chosen.diff) and any(change.stopped for change in pairs[0][2]))
+    if chosen.json:
+        save(chosen.json, maps)
+    print("\n" + terminal(maps))
+    pairs = [(old, maps[-1], compare(old, maps[-1]))] if old else steps(maps)
+    for before, after, changes in pairs:
+        print(f"\nJAX {before.jax} to {after.jax}: {len(changes) or 'no'} changes")
+        for change in changes:
+            print(f"  {'- stopped' if change.stopped else '+ started'} {change_line(change, after.targets)}")
+    if chosen.markdown:
+        chosen.markdown.write_text(markdown(maps), encoding="utf-8")
+    return old is not None and any(change.stopped for change in pairs[0][2])

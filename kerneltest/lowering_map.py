@@ -76,6 +76,11 @@ class LoweringMap:
     targets: tuple[str, ...]
     rows: tuple[Row, ...]
 
+    @property
+    def version(self) -> tuple[int, ...]:
+        """JAX's, to sort by."""
+        return tuple(int(number) for number in re.findall(r"\d+", self.jax))
+
     @cached_property
     def cells(self) -> Mapping[Key, Row]:
         """The row of each (primitive, dtype, target)."""
@@ -240,6 +245,16 @@ def dumps(found: LoweringMap) -> str:
     header = {"schema": SCHEMA, **asdict(found)}
     rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in header.pop("rows"))
     return json.dumps(header)[:-1] + ', "rows": [\n' + rows + "\n]}\n"
+
+
+def save(path: Path, maps: Sequence[LoweringMap]) -> None:
+    """Writes one map to a file, or any number to a folder, as `jax-VERSION.json` or `compiled-VERSION.json`."""
+    if len(maps) == 1 and not path.is_dir():
+        path.write_text(dumps(maps[0]), encoding="utf-8")
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    for found in maps:
+        (path / f"{'compiled' if found.triton else 'jax'}-{found.jax}.json").write_text(dumps(found), encoding="utf-8")
 
 
 # --- Comparing --------------------------------------------------------------------------------------------------------

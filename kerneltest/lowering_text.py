@@ -104,16 +104,13 @@ def change_line(change: Change, targets: Sequence[str]) -> str:
 
 
 def terminal(maps: Sequence[LoweringMap]) -> str:
-    """The counts and the table, for a terminal."""
+    """The table, for a terminal."""
     shown = table(maps)
-    lines = [f"{title(found)}: {counted(found)}" for found in maps]
     names = max(len(name) for _, name, _ in shown.rows)
     widths = [max(len(h), *(len(c[i].text) + 2 for _, _, c in shown.rows)) for i, h in enumerate(shown.columns)]
     widths = [min(width, 60) for width in widths]
-    lines += [
-        "",
-        " " * names + "  " + "  ".join(h.ljust(w) for h, w in zip(shown.columns, widths, strict=True)).rstrip(),
-    ]
+    head = "  ".join(column.ljust(width) for column, width in zip(shown.columns, widths, strict=True))
+    lines = [f"{' ' * names}  {head}".rstrip()]
     heading = ""
     for group, name, cells in shown.rows:
         if group != heading:
@@ -130,14 +127,15 @@ def counted(found: LoweringMap) -> str:
     return f"{total} cells = " + " + ".join(f"{count} {mark}" for mark, count in found.counts.items())
 
 
-def markdown(maps: Sequence[LoweringMap], command: str) -> str:
-    """A page for one or more maps; `command` is what made it."""
-    return "\n".join(_markdown(maps, command)) + "\n"
+def markdown(maps: Sequence[LoweringMap]) -> str:
+    """A page for one or more maps."""
+    return "\n".join(_markdown(maps)) + "\n"
 
 
-def _markdown(maps: Sequence[LoweringMap], command: str) -> Iterator[str]:
-    yield from ("# What Pallas lowers to Triton", "", "Made by", "", f"    {command}", "")
-    yield "A cell is a primitive with a dtype on a target. Nothing here was run on a GPU. The marks:"
+def _markdown(maps: Sequence[LoweringMap]) -> Iterator[str]:
+    yield from ("# What Pallas lowers to Triton", "")
+    yield "Made by `kerneltest lowering`. A cell is a primitive with a dtype on a target; what lax itself refuses,"
+    yield "outside of Pallas, is no cell. Nothing here was run on a GPU, and a mark says nothing of values. The marks:"
     yield ""
     used = {mark for found in maps for mark in found.counts}
     yield from (f"- `{mark}`: {meaning}" for mark, meaning in MEANING.items() if mark in used)
