@@ -128,7 +128,7 @@ class Change:
       primitive: the primitive.
       before, after: marks; "refused by lax" where lax itself has no such operation on the dtype.
       dtypes, targets: of the cells.
-      message: of the one that does not lower.
+      message: of the first of them, where it does not lower.
     """
 
     primitive: str
@@ -272,7 +272,7 @@ def compare(old: LoweringMap, new: LoweringMap) -> tuple[Change, ...]:
     primitives = old.primitives.keys() & new.primitives.keys()
     if not targets or not primitives:
         raise MapError("the two maps have no target or no primitive in common")
-    changed: dict[tuple[str, str, str, str, str], list[str]] = {}
+    changed: dict[tuple[str, str, str, str], dict[str, str]] = {}
     for key in dict.fromkeys([*new.cells, *old.cells]):
         primitive, dtype, target = key
         if primitive not in primitives or target not in targets:
@@ -281,11 +281,12 @@ def compare(old: LoweringMap, new: LoweringMap) -> tuple[Change, ...]:
         before, after = (row.mark if row else "refused by lax" for row in (was, now))
         if (before in GOOD) != (after in GOOD):
             bad = now if before in GOOD else was
-            changed.setdefault((primitive, before, after, bad.message if bad else "", target), []).append(dtype)
-    merged: dict[tuple[str, str, str, str, tuple[str, ...]], list[str]] = {}
-    for (primitive, before, after, message, target), dtypes in changed.items():
-        merged.setdefault((primitive, before, after, message, tuple(dtypes)), []).append(target)
+            changed.setdefault((primitive, before, after, target), {})[dtype] = bad.message if bad else ""
+    merged: dict[tuple[str, str, str, tuple[str, ...]], dict[str, str]] = {}
+    for (primitive, before, after, target), messages in changed.items():
+        first = next(iter(messages.values()))
+        merged.setdefault((primitive, before, after, tuple(messages)), {})[target] = first
     return tuple(
-        Change(primitive, before, after, dtypes, tuple(places), message)
-        for (primitive, before, after, message, dtypes), places in merged.items()
+        Change(primitive, before, after, dtypes, tuple(messages), next(iter(messages.values())))
+        for (primitive, before, after, dtypes), messages in merged.items()
     )

@@ -183,5 +183,5 @@ def _rows(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 def _escaped(text: str) -> str:
     """Text that stays one cell, whatever a message holds."""
-    plain = text if re.fullmatch(r"`[^`|<]*`", text) else re.sub(r"([\\`*_<>\[\]])", r"\\\1", text)
+    plain = text if re.fullmatch(r"`[^`|<]*`", text) else re.sub(r"([\\`*<\[\]])", r"\\\1", text)
     return " ".join(plain.replace("|", "\\|").split())
