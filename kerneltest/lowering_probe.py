@@ -68,10 +68,6 @@ NUMBERS = FLOATS + INTEGERS
 DTYPES = (*NUMBERS, "bool")
 BITS = (*INTEGERS, "bool")
 SOME = ("float32",)  # for what does not depend on a dtype
-BYTES = {
-    name: 1 if "8" in name or name == "bool" else int(re.sub(r"\D", "", name)) // 8
-    for name in ("float64 float32 float16 bfloat16 int64 int32 int16 uint32".split())
-} | dict.fromkeys("float8_e4m3fn float8_e5m2 int8 uint8 bool".split(), 1)
 
 
 class AbsentError(Exception):
@@ -138,8 +134,7 @@ def _elementwise() -> Iterator[Probe]:
     for arity, table in ((1, unary), (2, binary)):
         for dtypes, names in table.items():
             for name in names.split():
-                primitive = {"bitwise_not": "not", "reciprocal": "reciprocal[lax]"}.get(name, name)
-                primitive = primitive.replace("bitwise_", "")
+                primitive = "reciprocal[lax]" if name == "reciprocal" else name.removeprefix("bitwise_")
                 yield Probe(primitive, "elementwise", _of_lax(name), dtypes, (VECTOR,) * arity)
     for name in ("max", "min"):
         yield Probe(name + "[bool]", "elementwise", _of_lax(name), ("bool",), (VECTOR, VECTOR))
@@ -191,8 +186,15 @@ def _reductions() -> Iterator[Probe]:
 
 
 def _dots() -> Iterator[Probe]:
-    def dot(variant: str, dtypes: tuple[str, ...], contract: Any = ((1,), (0,)), batch: Any = ((), ()),
-            operands: Any = (TILE, TILE), precision: str = "", accumulate: str = "") -> Probe:  # fmt: skip
+    def dot(
+        variant: str,
+        dtypes: tuple[str, ...],
+        contract: Any = ((1,), (0,)),
+        batch: Any = ((), ()),
+        operands: Any = (TILE, TILE),
+        precision: str = "",
+        accumulate: str = "",
+    ) -> Probe:
         def body(x: Any, y: Any) -> Any:
             chosen = named(f"lax.{precision}") if precision else None
             kind = jnp.dtype(accumulate) if accumulate else None
@@ -236,8 +238,13 @@ def _indexing() -> Iterator[Probe]:
 
     yield probe("gather[take]", lambda x, i: jnp.take(x, i, axis=0, mode="clip"), (VECTOR, index))
     yield probe("gather[take_along_axis]", lambda x, i: jnp.take_along_axis(x, i, axis=0, mode="clip"), (VECTOR, index))
-    for name, method in (("scatter", "set"), ("scatter_add", "add"), ("scatter_mul", "multiply"),
-                         ("scatter_min", "min"), ("scatter_max", "max")):  # fmt: skip
+    for name, method in (
+        ("scatter", "set"),
+        ("scatter_add", "add"),
+        ("scatter_mul", "multiply"),
+        ("scatter_min", "min"),
+        ("scatter_max", "max"),
+    ):
         yield probe(name, lambda x, i, v, m=method: getattr(x.at[i], m)(v), (VECTOR, index, VECTOR), NUMBERS)
     scalar = ((), "int32")
     yield probe("dynamic_slice", lambda x, i: lax.dynamic_slice(x, (i,), (8,)), (VECTOR, scalar))
@@ -257,10 +264,10 @@ def _casts() -> Iterator[Probe]:
         name = "convert_element_type"
         yield Probe(f"{name}[to {target}]", "cast", cast(name, target), others, (VECTOR,))
     for target in NUMBERS:
-        same = tuple(dtype for dtype in NUMBERS if dtype != target and BYTES[dtype] == BYTES[target])
+        size = jnp.dtype(target).itemsize
+        same = tuple(dtype for dtype in NUMBERS if dtype != target and jnp.dtype(dtype).itemsize == size)
         name = "bitcast_convert_type"
-        if same:
-            yield Probe(f"{name}[to {target}]", "cast", cast(name, target), same, (VECTOR,))
+        yield Probe(f"{name}[to {target}]", "cast", cast(name, target), same, (VECTOR,))
 
 
 def _shapes() -> Iterator[Probe]:
@@ -302,8 +309,9 @@ def _control() -> Iterator[Probe]:
     derived.defvjp(lambda x: (x + x, None), lambda _, g: (g,))
     yield probe("cond", lambda x, i: lax.cond(i > 0, lambda: x + x, lambda: x), length)
     yield probe("cond[switch of three]", lambda x, i: lax.switch(i, [lambda: x, lambda: x + x, lambda: -x]), length)
-    yield probe("while", lambda x, n: lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] + s[1]), (n * 0, x)),
-                length)  # fmt: skip
+    yield probe(
+        "while", lambda x, n: lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] + s[1]), (n * 0, x)), length
+    )
     yield probe("fori_loop[static]", lambda x: lax.fori_loop(0, 4, lambda _, s: s + s, x))
     yield probe("fori_loop[dynamic]", lambda x, n: lax.fori_loop(0, n, lambda _, s: s + s, x), length)
     yield probe("fori_loop[unrolled]", lambda x: lax.fori_loop(0, 4, lambda _, s: s + s, x, unroll=True))
@@ -321,9 +329,8 @@ def _control() -> Iterator[Probe]:
     yield probe("linear_solve", lambda x: lax.custom_linear_solve(lambda v: v, x, lambda f, b: f(b)))
 
 
-def _load(*arguments: Any, **options: Any) -> Any:
+def _load(ref: Any, index: Any, **options: Any) -> Any:
     """`load`, whose first home takes the indices apart from the reference."""
-    ref, index = arguments
     if hasattr(plt, "load"):
         return plt.load(ref.at[index], **options)
     return named("pl.load")(ref, index, **options)
@@ -542,13 +549,12 @@ def lower(probe: Probe, dtype: str, target: Target) -> bytes | None:
 
 
 def _array(spec: Any, dtype: str) -> jax.ShapeDtypeStruct:
-    named_dtype = len(spec) == 2 and isinstance(spec[1], str)
-    shape, kind = spec if named_dtype else (spec, dtype)
+    shape, kind = spec if len(spec) == 2 and isinstance(spec[1], str) else (spec, dtype)
     return jax.ShapeDtypeStruct(shape, jnp.dtype(kind))
 
 
 def _device(kind: str) -> Any:
-    """A context in which JAX takes the GPU to be of some kind. Where it is missing, the lowering does not ask."""
+    """A context in which JAX takes the GPU to be of some kind; versions without one do not ask for the kind."""
     sharding = jax.sharding
     if not hasattr(sharding, "AbstractDevice"):
         return contextlib.nullcontext()

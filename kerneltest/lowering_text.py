@@ -140,12 +140,20 @@ def _markdown(maps: Sequence[LoweringMap]) -> Iterator[str]:
     used = {mark for found in maps for mark in found.counts}
     yield from (f"- `{mark}`: {meaning}" for mark, meaning in MEANING.items() if mark in used)
     yield ""
-    yield from _rows(["JAX", "jaxlib", "Python", "Triton", *(m for m in MEANING if m in used), "targets that agree"], [
-        [found.jax, found.jaxlib, found.python, found.triton or "not used",
-         *(str(found.counts.get(m, 0)) for m in MEANING if m in used),
-         "; ".join(" ".join(alike) for alike in found.alike)]
-        for found in maps
-    ])  # fmt: skip
+    yield from _rows(
+        ["JAX", "jaxlib", "Python", "Triton", *(m for m in MEANING if m in used), "targets that agree"],
+        [
+            [
+                found.jax,
+                found.jaxlib,
+                found.python,
+                found.triton or "not used",
+                *(str(found.counts.get(m, 0)) for m in MEANING if m in used),
+                "; ".join(" ".join(alike) for alike in found.alike),
+            ]
+            for found in maps
+        ],
+    )
     for old, new, changes in steps(maps):
         for stopped, verb in ((False, "started"), (True, "stopped")):
             mine = [change for change in changes if change.stopped == stopped]
@@ -153,21 +161,30 @@ def _markdown(maps: Sequence[LoweringMap]) -> Iterator[str]:
             if not mine:
                 yield "Nothing."
                 continue
-            yield from _rows(["primitive", "dtypes", "targets", "before", "after", "message"], [
-                [f"`{c.primitive}`", short(c.dtypes), _places(c, new), c.before, c.after, c.message] for c in mine
-            ])  # fmt: skip
+            yield from _rows(
+                ["primitive", "dtypes", "targets", "before", "after", "message"],
+                [[f"`{c.primitive}`", short(c.dtypes), _places(c, new), c.before, c.after, c.message] for c in mine],
+            )
     shown = table(maps)
     for group in dict.fromkeys(group for group, _, _ in shown.rows):
         yield from ("", f"## {_escaped(group.capitalize())}", "")
-        yield from _rows(["primitive", *shown.columns], [
-            [f"`{name}`", *(f"{cell.glyph} {cell.text}" for cell in cells)]
-            for own, name, cells in shown.rows if own == group
-        ])  # fmt: skip
+        yield from _rows(
+            ["primitive", *shown.columns],
+            [
+                [f"`{name}`", *(f"{cell.glyph} {cell.text}" for cell in cells)]
+                for own, name, cells in shown.rows
+                if own == group
+            ],
+        )
     yield from ("", f"## Errors of {_escaped(title(maps[-1]))}", "")
-    yield from _rows(["primitive", "dtypes", "targets", "message"], [
-        [f"`{row.primitive}`", short(row.dtypes), " ".join(row.targets), row.message]
-        for row in maps[-1].rows if row.mark == "error"
-    ])  # fmt: skip
+    yield from _rows(
+        ["primitive", "dtypes", "targets", "message"],
+        [
+            [f"`{row.primitive}`", short(row.dtypes), " ".join(row.targets), row.message]
+            for row in maps[-1].rows
+            if row.mark == "error"
+        ],
+    )
 
 
 def _places(change: Change, found: LoweringMap) -> str:
