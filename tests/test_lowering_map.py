@@ -73,6 +73,13 @@ def test_every_probe_is_well_formed() -> None:
         assert any(lowering_probe.mark((probe, dtype, "sm_90"), compiled=False) for dtype in dtypes), probe.name
 
 
+def test_a_primitive_is_chosen_with_its_variants() -> None:
+    chosen = {probe.name for probe, _, _ in lowering_probe.cells(["sort", "cumsum[reverse]"])}
+    assert chosen == {"sort", "sort[keys and values]", "cumsum[reverse]"}
+    with pytest.raises(ValueError, match="unknown primitive sine"):
+        lowering_probe.cells(["sort", "sine"])
+
+
 def test_a_message_keeps_urls_and_loses_folders_and_length() -> None:
     assert lowering_probe._tidy("at /home/me/jax/x.py:3\n see https://a.b/c/d") == "at x.py:3 see https://a.b/c/d"
     assert len(lowering_probe._tidy("x" * 999)) == lowering_probe.MESSAGE_LENGTH
@@ -214,7 +221,6 @@ def test_diff_fails_when_something_stopped(old: str, new: str, code: int, tmp_pa
             ["--targets", "sm_1"],
             "unknown target sm_1; known are sm_80, sm_90, sm_100, gfx90a, gfx942, gfx1100, gfx1151",
         ),
-        (["--primitives", "sine"], "unknown primitive sine"),
         (["map.json", "--targets", "sm_90"], "are for measuring; maps are read whole"),
         (["--diff", "no/such/map.json"], "no/such/map.json: no readable map: "),
     ],
