@@ -126,7 +126,7 @@ class Change:
 
     Attributes:
       primitive: the primitive.
-      before, after: marks; "refused by lax" where lax itself has no such operation on the dtype.
+      before, after: marks; "refused when traced" where JAX refuses the dtype outside of Pallas already.
       dtypes, targets: of the cells.
       message: of the first of them, where it does not lower.
     """
@@ -278,7 +278,7 @@ def compare(old: LoweringMap, new: LoweringMap) -> tuple[Change, ...]:
         if primitive not in primitives or target not in targets:
             continue
         was, now = old.cells.get(key), new.cells.get(key)
-        before, after = (row.mark if row else "refused by lax" for row in (was, now))
+        before, after = (row.mark if row else "refused when traced" for row in (was, now))
         if (before in GOOD) != (after in GOOD):
             bad = now if before in GOOD else was
             changed.setdefault((primitive, before, after, target), {})[dtype] = bad.message if bad else ""

@@ -173,12 +173,12 @@ def _with(mark: str, **more: object) -> LoweringMap:
         (
             MAP,
             _with("lowers", dtypes=("float32",)),
-            [("exp", "lowers", "refused by lax", ("float16",), ROW.targets, "")],
+            [("exp", "lowers", "refused when traced", ("float16",), ROW.targets, "")],
         ),
         (
             _with("lowers", dtypes=("float16",)),
             MAP,
-            [("exp", "refused by lax", "lowers", ("float32",), ROW.targets, "")],
+            [("exp", "refused when traced", "lowers", ("float32",), ROW.targets, "")],
         ),
         (replace(MAP, rows=(SORT,)), MAP, []),  # exp was not asked for before
         (replace(_with("lowers", targets=("sm_90",)), targets=("sm_90",)), MAP, []),  # nor was gfx942
