@@ -70,6 +70,9 @@ def _lowering(chosen: argparse.Namespace) -> int:
                 if isinstance(source, Path):
                     found = read(source)
                 else:
+                    print(
+                        f"measuring the JAX {source or 'of this environment'}: minutes, for all primitives", flush=True
+                    )
                     python = chosen.python or PYTHON
                     found = measure(**asked, compiled=chosen.compile, jax=source, python=python)
                 print(f"{title(found)}: {counted(found)}", flush=True)

@@ -308,7 +308,7 @@ def test_in_the_report_messages_are_text(tmp_path: Path) -> None:
 
 
 def test_the_report_shows_the_table_and_the_changes(tmp_path: Path) -> None:
-    page = _report(tmp_path / "run", replace(MAP, jax="1.2.2"), _with("error"))
+    page = _report(tmp_path / "run", _with("error"), replace(MAP, jax="1.2.2"))  # in order of version, not as given
     text = " ".join(page.text.split())
     assert "JAX 1.2.3: 6 cells = 4 error + 2 unimplemented" in text
     assert "✗ stopped: exp (f32 f16): lowers -> error: why" in text

@@ -120,7 +120,8 @@ def _page(run: LoadedRun) -> dict[str, Any]:
     }
 
 
-def _lowering(maps: Sequence[LoweringMap]) -> dict[str, Any]:
+def _lowering(given: Sequence[LoweringMap]) -> dict[str, Any]:
+    maps = sorted(given, key=lambda found: found.version)
     return {
         "meaning": lowering_map.MEANING,
         "counts": [(lowering_text.title(found), lowering_text.counted(found)) for found in maps],
