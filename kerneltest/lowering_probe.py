@@ -380,8 +380,11 @@ def _memory() -> Iterator[Probe]:
     def masked_load_other(x: Any, m: Any, o: Any) -> None:
         o[...] = _load(x, (whole,), mask=m[...], other=np.zeros((), x.dtype))
 
-    def hinted_load(x: Any, o: Any) -> None:
-        o[...] = _load(x, (whole,), cache_modifier=".cg", eviction_policy="evict_last")
+    def hinted_load(**hint: str) -> Callable[[Any, Any], None]:
+        def body(x: Any, o: Any) -> None:
+            o[...] = _load(x, (whole,), **hint)
+
+        return body
 
     def masked_store(x: Any, m: Any, o: Any) -> None:
         _store(o, (whole,), x[...], mask=m[...])
@@ -396,7 +399,8 @@ def _memory() -> Iterator[Probe]:
     yield probe("swap", swap)
     yield probe("masked_load", masked_load, VECTOR, mask)
     yield probe("masked_load[other]", masked_load_other, VECTOR, mask)
-    yield probe("masked_load[cache, eviction]", hinted_load)
+    yield probe("masked_load[cache]", hinted_load(cache_modifier=".cg"))
+    yield probe("masked_load[eviction]", hinted_load(eviction_policy="evict_last"))
     yield probe("masked_store", masked_store, VECTOR, mask)
 
     def atomic(name: str, index: Any) -> Callable[..., None]:
@@ -651,7 +655,9 @@ def _message(error: BaseException) -> str:
 
 
 def _tidy(text: str) -> str:
-    return re.sub(r"(?<![\w:/])/(?:[^/\s:\"']+/)+", "", " ".join(text.split()))[:MESSAGE_LENGTH]
+    """On one line and cut short, without folders and random names, so that the same failure has the same words."""
+    without_folders = re.sub(r"(?<![\w:/])/(?:[^/\s:\"']+/)+", "", " ".join(text.split()))
+    return re.sub(r"\btmp\w{8}\b", "tmp", without_folders)[:MESSAGE_LENGTH]
 
 
 def _child(todo: Sequence[Cell], compiled: bool) -> None:

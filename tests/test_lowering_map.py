@@ -82,6 +82,7 @@ def test_a_primitive_is_chosen_with_its_variants() -> None:
 
 def test_a_message_keeps_urls_and_loses_folders_and_length() -> None:
     assert lowering_probe._tidy("at /home/me/jax/x.py:3\n see https://a.b/c/d") == "at x.py:3 see https://a.b/c/d"
+    assert lowering_probe._tidy("ptxas tmpzy5kejj9.ptx, line 54") == "ptxas tmp.ptx, line 54"
     assert len(lowering_probe._tidy("x" * 999)) == lowering_probe.MESSAGE_LENGTH
 
 
