@@ -4,10 +4,14 @@ VENV ?= .venv
 REPORT ?= reports/latest
 TESTS ?= tests
 
-test: $(VENV)/ready
+test: lint unit
+
+lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+unit: $(VENV)/ready
 	$(VENV)/bin/pytest -q -n auto $(TESTS)
 
 conformance: $(VENV)/ready
@@ -21,4 +25,4 @@ $(VENV)/ready: pyproject.toml
 clean:
 	rm -rf .venv* .pytest_cache .mypy_cache .ruff_cache $(REPORT)
 
-.PHONY: test conformance clean
+.PHONY: test lint unit conformance clean

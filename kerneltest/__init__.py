@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kerneltest.families import family as family
     from kerneltest.limitations import limitation as limitation
+    from kerneltest.lower import INSTEAD as INSTEAD
     from kerneltest.pairing import FLOATS as FLOATS
     from kerneltest.pairing import INTEGERS as INTEGERS
     from kerneltest.pairing import DeclarationError as DeclarationError
@@ -39,6 +40,7 @@ _HOMES = {
     ),
     "kerneltest.families": "family",
     "kerneltest.limitations": "limitation",
+    "kerneltest.lower": "INSTEAD",
     "kerneltest.tolerance": "conditioned dot exact",
     "kerneltest.runner": "check",
 }

@@ -14,6 +14,7 @@ import numpy as np
 from kerneltest.dtypes import Array, float_format, is_float, is_integer
 
 GROUPS = ("structural", "numeric", "special", "masks")
+NO_VALUES = "signatures"  # the group of tiers that take a signature somewhere and run nothing
 
 Rng = np.random.Generator
 
@@ -106,6 +107,7 @@ class Family:
 
 
 FAMILIES: dict[str, Family] = {}
+SIGNATURE = Family("signature", NO_VALUES, lambda slot, rng: np.zeros(slot.shape), lambda slot: False, False, True)
 
 
 def is_data(slot: Slot) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from allpairspy import AllPairs
 
 from kerneltest.dtypes import TF32, Array, dtype, float_format, is_float
-from kerneltest.families import FAMILIES, GROUPS, Family, Slot
+from kerneltest.families import FAMILIES, GROUPS, NO_VALUES, SIGNATURE, Family, Slot
 from kerneltest.pairing import Array as ArrayArgument
 from kerneltest.pairing import Choice, Dim, Pairing
 
@@ -149,9 +149,12 @@ def groups_of(pairing: Pairing, dtype_name: str, depth: str) -> tuple[str, ...]:
 
 
 def cases(pairing: Pairing, dtype_name: str, group: str, depth: str, seed: int) -> Iterator[Case]:
-    """Every case of a pairing, dtype and family group, signature by signature."""
+    """Every case of a pairing, dtype and family group, signature by signature; one each in group `NO_VALUES`."""
     for signature in signatures(pairing, depth):
         if signature.dtype != dtype_name:
+            continue
+        if group == NO_VALUES:
+            yield Case(pairing.name, signature, SIGNATURE, "", seed)
             continue
         slots = {
             path: _slot(pairing, signature, path, leaf, i) for i, (path, leaf) in enumerate(pairing.leaves.items())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerneltest.options import BACKENDS, DEPTHS
+from kerneltest.options import DEPTHS, backend_ids
 
 if TYPE_CHECKING:
     from kerneltest.record import Record
@@ -24,7 +24,10 @@ _run_key = pytest.StashKey["Run"]()
 _OPTIONS = {
     "kt_depth": ("standard", "how many lengths and combinations to try: quick, standard or deep"),
     "kt_seed": ("0", "seed of all random values"),
-    "kt_backends": (ALL_BACKENDS, "comma-separated backend ids; 'all' is every backend, the absent ones skipped"),
+    "kt_backends": (
+        ALL_BACKENDS,
+        "comma-separated backend ids and patterns ('compile:*'); one named and absent fails, among 'all' it is skipped",
+    ),
     "kt_report": ("", "folder for the plan, the records and report.html"),
 }
 
@@ -34,6 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for name, (default, what) in _OPTIONS.items():
         group.addoption(f"--{name.replace('_', '-')}", dest=name, help=f"{what} (default: {default or 'none'})")
         parser.addini(name, f"the same as --{name.replace('_', '-')}", default=default)
+    kept = "keep lowered and compiled code (.ttir, .ptx, .amdgcn) in the report's folder"
+    group.addoption("--kt-artifacts", dest="kt_artifacts", action="store_true", default=None, help=kept)
+    parser.addini("kt_artifacts", "the same as --kt-artifacts", type="bool", default=False)
 
 
 class Run:
@@ -50,15 +56,16 @@ class Run:
             self.seed = int(self._option("kt_seed"))
         except ValueError as error:
             raise pytest.UsageError(f"--kt-seed: {error}") from error
+        self.artifacts = bool(config.getoption("kt_artifacts") or config.getini("kt_artifacts"))
+        if self.artifacts and not self.report:
+            raise pytest.UsageError("--kt-artifacts needs --kt-report, the folder to keep them in")
         # A backend that was asked for by name and is absent fails; one among all is skipped with its reason.
         self.asked_by_name = self.backend_ids != [ALL_BACKENDS]
-        if self.asked_by_name:
-            known = ", ".join(BACKENDS)
-            for each in self.backend_ids:
-                if each not in BACKENDS:
-                    raise pytest.UsageError(f"--kt-backends: unknown backend {each!r}; known are {known}, or 'all'")
-            if not self.backend_ids:
-                raise pytest.UsageError(f"--kt-backends: name at least one of {known}, or 'all'")
+        try:
+            if not backend_ids(self.backend_ids):
+                raise ValueError("name at least one backend, or 'all'")
+        except ValueError as error:
+            raise pytest.UsageError(f"--kt-backends: {error}") from error
         self.worker = getattr(config, "workerinput", None)
         self.is_xdist_controller = self.worker is None and bool(config.getoption("numprocesses", None))
         self.folder = self._make_folder()
@@ -85,7 +92,8 @@ class Run:
             probe.unlink()
             for old in [*folder.glob("records-*.jsonl"), folder / "plan.json", folder / "report.html"]:
                 old.unlink(missing_ok=True)
-            shutil.rmtree(folder / "cases", ignore_errors=True)
+            for name in ("cases", "artifacts"):
+                shutil.rmtree(folder / name, ignore_errors=True)
         except OSError as error:
             raise pytest.UsageError(f"--kt-report: cannot write to {folder}: {error.strerror or error}") from error
         return folder
@@ -98,7 +106,7 @@ class Run:
             cache = getattr(self.config, "cache", None)  # absent under -p no:cacheprovider
             if cache is not None:
                 cache_on_disk(cache.mkdir("kerneltest"))
-            self._backends = resolve(self.backend_ids if self.asked_by_name else BACKENDS)
+            self._backends = resolve(self.backend_ids)
         return self._backends
 
     @property
@@ -181,7 +189,7 @@ class KernelItem(pytest.Item):
     def runtest(self) -> None:
         from dataclasses import replace
 
-        from kerneltest.record import save_arguments
+        from kerneltest.record import save_arguments, save_artifacts
         from kerneltest.runner import run as run_item
         from kerneltest.verdicts import NO_FINDING, worst
 
@@ -193,6 +201,9 @@ class KernelItem(pytest.Item):
             if record.evidence is not None and outcome.arguments is not None and len(found) < _SAVED:
                 file = save_arguments(run.folder, f"{record.case}-{_slug(record.backend)}", outcome.arguments)
                 record = replace(record, evidence=replace(record.evidence, file=file))
+            if run.artifacts and (files := outcome.files()):
+                name = f"{record.case}-{_slug(record.backend)}"
+                record = replace(record, files=save_artifacts(run.folder, name, files))
             run.writer.write(record)
             if record.verdict == "unavailable":
                 unavailable = record.message

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from kerneltest.dtypes import Array, dtype
 
-SCHEMA = 1
+SCHEMA = 2
 
 Cell = tuple[str, str, str, str]
 
@@ -58,11 +58,14 @@ class Record:
       case: the case's id; "" for a whole cell.
       verdict: one of `kerneltest.verdicts.MEANING`.
       message: for a person.
-      compared, wrong: elements.
+      compared, wrong: elements; kernels where a tier gives no values.
       used: the largest error as a fraction of its bound; None if no element had a bound.
       tolerance: the error model, or `bit for bit`.
       seconds: to run and judge the case, without compiling.
       evidence: for findings.
+      facts: by kernel, what its compiler tells.
+      advice: what in those facts its author may want to change.
+      files: artifacts kept, relative to the run's folder.
     """
 
     item: str
@@ -82,6 +85,9 @@ class Record:
     tolerance: str = ""
     seconds: float = 0.0
     evidence: Evidence | None = None
+    facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    advice: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     @property
     def cell(self) -> Cell:
@@ -172,6 +178,14 @@ class Writer:
         self._file.close()
 
 
+def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[str, ...]:
+    """Saves the texts of an artifact under `artifacts/`; returns their paths within the folder."""
+    (folder / "artifacts" / case).mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / "artifacts" / case / name).write_text(text, encoding="utf-8")
+    return tuple(f"artifacts/{case}/{name}" for name in files)
+
+
 def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> str:
     """Saves a case's array arguments under `cases/`; returns the path within the folder."""
     (folder / "cases").mkdir(exist_ok=True)
@@ -240,7 +254,9 @@ def _record(data: dict[str, Any]) -> Record:
         for name in ("index", "wrong_tiles"):
             evidence[name] = tuple(evidence[name])
         evidence = Evidence(**evidence)
-    known = {field.name for field in fields(Record)}
+    for name in ("advice", "files"):
+        data[name] = tuple(data[name])
+    known = {each.name for each in fields(Record)}
     if unknown := data.keys() - known:
         raise ValueError(f"unknown fields {sorted(unknown)}")
     return Record(**{**data, "evidence": evidence})

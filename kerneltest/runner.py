@@ -3,15 +3,16 @@
 import functools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from kerneltest.backends import Backend, BackendError, Executable, resolve
+from kerneltest.backends import Artifact, Backend, BackendError, Executable, resolve
 from kerneltest.dtypes import Array
+from kerneltest.families import NO_VALUES
 from kerneltest.judge import Comparison, compare, describe
 from kerneltest.limitations import outlived, settle
 from kerneltest.locate import Axis, axes_of, locate
@@ -46,15 +47,16 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A record, and the case's array arguments if it is a finding."""
+    """A record, the case's array arguments if it is a finding, and the files of an artifact."""
 
     record: Record
     arguments: Mapping[str, Array] | None = None
+    files: Callable[[], Mapping[str, str]] = dict
 
 
 @dataclass(slots=True)
 class Memory:
-    """What cases share: traces and expectations of one pairing and dtype, executables by backend.
+    """What cases share: traces and expectations of one pairing and dtype, what backends prepared.
 
     Compilation and the oracle are the cost, so nothing here is done twice while the same pairing and dtype are in
     hand; the next ones clear it.
@@ -62,14 +64,14 @@ class Memory:
 
     owner: tuple[int, str] | None = None
     traces: dict[Signature, Traced | TraceError] = field(default_factory=dict)
-    executables: dict[tuple[str, Signature], "Future[Executable]"] = field(default_factory=dict)
+    prepared: dict[tuple[str, Signature], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, tuple[Mapping[str, Array], Expectation | OracleError, bool]] = field(default_factory=dict)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_compilers()))
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:
         if self.owner != (id(pairing), dtype):
             self.owner = (id(pairing), dtype)
-            for store in (self.traces, self.executables, self.expectations):
+            for store in (self.traces, self.prepared, self.expectations):
                 store.clear()
 
     def traced(self, pairing: Pairing, signature: Signature) -> Traced | TraceError:
@@ -80,11 +82,11 @@ class Memory:
                 self.traces[signature] = error
         return self.traces[signature]
 
-    def executable(self, backend: Backend, signature: Signature, traced: Traced) -> "Future[Executable]":
+    def preparing(self, backend: Backend, signature: Signature, traced: Traced) -> "Future[Executable | Artifact]":
         key = (backend.id, signature)
-        if key not in self.executables:
-            self.executables[key] = self.pool.submit(backend.prepare, traced)
-        return self.executables[key]
+        if key not in self.prepared:
+            self.prepared[key] = self.pool.submit(backend.prepare, traced)
+        return self.prepared[key]
 
     def expected(
         self, pairing: Pairing, case: Case, traced: Traced
@@ -127,7 +129,7 @@ def run(item: Item, memory: Memory, only: str = "") -> Iterator[Outcome]:
         return
     for signature, traced in traces.items():
         if isinstance(traced, Traced):
-            memory.executable(backend, signature, traced)
+            memory.preparing(backend, signature, traced)
     ended: dict[str, list[tuple[str, str]]] = {}
     for case in planned:
         started = time.perf_counter()
@@ -143,21 +145,25 @@ def run(item: Item, memory: Memory, only: str = "") -> Iterator[Outcome]:
 def _run_case(item: Item, case: Case, memory: Memory) -> Outcome:
     traced = memory.traced(item.pairing, case.signature)
     if isinstance(traced, TraceError):
-        return Outcome(_record(item, case, "runtime_error", str(traced)), case.fill(item.pairing))
+        filled = None if item.group == NO_VALUES else case.fill(item.pairing)
+        return Outcome(_record(item, case, "runtime_error", str(traced)), filled)
+    preparing = memory.preparing(item.backend, case.signature, traced)
+    if item.group == NO_VALUES:
+        return _taken(item, case, preparing)
     arguments, expectation, bitwise = memory.expected(item.pairing, case, traced)
     if isinstance(expectation, OracleError):
         return Outcome(_record(item, case, "oracle_error", str(expectation)), arguments)
     try:
-        executable = memory.executable(item.backend, case.signature, traced).result()
+        executable = preparing.result()
+        assert not isinstance(executable, Artifact)
         outputs = executable.run([arguments[path] for path in item.pairing.leaves])
     except BackendError as failure:
         return Outcome(_record(item, case, failure.verdict, str(failure)), arguments)
-    precision = item.backend.precision(traced)
     comparisons = [
         compare(
             actual,
             expectation.values[i],
-            expectation.bound(i, actual.dtype, precision),
+            expectation.bound(i, actual.dtype, executable.precision),
             signed_zeros=item.pairing.signed_zeros,
         )
         for i, actual in enumerate(outputs)
@@ -173,6 +179,19 @@ def _run_case(item: Item, case: Case, memory: Memory) -> Outcome:
         if comparison.verdict != "pass":
             return Outcome(_mismatch(item, base, number, comparison, arguments), arguments)
     return Outcome(base)
+
+
+def _taken(item: Item, case: Case, preparing: "Future[Executable | Artifact]") -> Outcome:
+    """A case of a tier that runs nothing."""
+    try:
+        artifact = preparing.result()
+    except BackendError as failure:
+        return Outcome(_record(item, case, failure.verdict, str(failure)))
+    assert isinstance(artifact, Artifact)
+    record = _record(item, case, "pass")
+    return Outcome(
+        replace(record, compared=artifact.kernels, facts=artifact.facts, advice=artifact.advice), files=artifact.files
+    )
 
 
 def _mismatch(item: Item, base: Record, number: int, comparison: Comparison, arguments: Mapping[str, Array]) -> Record:
@@ -205,7 +224,7 @@ def _settled(item: Item, case: Case, outcome: Outcome) -> Outcome:
     )
     message = f"{record.message}\n{remark}".strip() if remark else record.message
     record = replace(record, verdict=verdict, message=message)
-    return Outcome(record, None if verdict in NO_FINDING else outcome.arguments)
+    return replace(outcome, record=record, arguments=None if verdict in NO_FINDING else outcome.arguments)
 
 
 def _record(item: Item, of: Case | str, verdict: str, message: str = "") -> Record:
@@ -353,7 +372,9 @@ def check(
 def items_of(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int) -> Iterator[Item]:
     """A pairing's items, backends innermost, so that they share traces and the oracle's answers."""
     for dtype in dtypes_of(pairing, depth):
-        for group in groups_of(pairing, dtype, depth):
+        for group in (NO_VALUES, *groups_of(pairing, dtype, depth)):
             for backend in backends:
+                if (group == NO_VALUES) != (backend.tier in ("lower", "compile")):
+                    continue
                 name = f"{pairing_id}[{backend.id}-{dtype}-{group}]"
                 yield Item(name, pairing, pairing_id, backend, dtype, group, depth, seed)

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kerneltest.options import in_order
 from kerneltest.reconcile import Reconciled, reconcile
 from kerneltest.record import Plan, PlannedItem, Record, RecordError, Writer, read_plan, read_records
 from kerneltest.runner import Item
 from kerneltest.trace import environment, version_problem
-from kerneltest.verdicts import SEVERITY
+from kerneltest.verdicts import PASS, SEVERITY, UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +95,36 @@ def finish(folder: Path, *, write_report: bool) -> Summary:
 
 
 def _matrix(plan: Plan, reconciled: Reconciled) -> Iterable[str]:
-    """One line a pairing, one column a backend: planned cases and the verdicts that are not passes."""
-    backends = list(dict.fromkeys(item.backend for item in plan.items))
+    """One line a pairing, one column a backend (a tier, where it has several targets): cases by verdict."""
+    tiers = list(dict.fromkeys(each.partition(":")[0] for each in in_order(item.backend for item in plan.items)))
     pairings = list(dict.fromkeys(item.pairing for item in plan.items))
-    rows = [["", *backends]]
+    rows = [["", *tiers]]
     for pairing in pairings:
         row = [pairing]
-        for backend in backends:
+        for tier in tiers:
             counts: dict[str, int] = {}
+            where: dict[str, set[str]] = {}
             for cell, status in reconciled.cells.items():
-                if cell[:2] == (pairing, backend):
-                    for verdict, count in status.verdicts.items():
-                        counts[verdict] = counts.get(verdict, 0) + count
-                    if status.verdict not in status.verdicts:
-                        counts[status.verdict] = counts.get(status.verdict, 0) + 1
-            if counts.keys() == {"unavailable"}:
-                counts = {"unavailable": 0}
-            order = sorted(counts, key=lambda v: SEVERITY.get(v, len(SEVERITY)))
-            row.append(", ".join(f"{counts[v]} {v}" if counts[v] else v for v in order) or "-")
+                backend, _, target = cell[1].partition(":")
+                if cell[0] != pairing or backend != tier:
+                    continue
+                verdicts = status.verdicts if status.verdict in status.verdicts else {status.verdict: 1}
+                for verdict, count in verdicts.items():
+                    counts[verdict] = counts.get(verdict, 0) + count
+                    where.setdefault(verdict, set()).add(target)
+            row.append(", ".join(_count(v, n, where[v]) for v, n in sorted(counts.items(), key=_rank)) or "-")
         rows.append(row)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _rank(counted: tuple[str, int]) -> int:
+    return SEVERITY.get(counted[0], len(SEVERITY))
+
+
+def _count(verdict: str, count: int, targets: set[str]) -> str:
+    on = f" ({' '.join(sorted(targets))})" if targets != {""} and verdict != PASS else ""
+    return f"{UNAVAILABLE if verdict == UNAVAILABLE else f'{count} {verdict}'}{on}"
 
 
 def _remarks(plan: Plan, reconciled: Reconciled) -> Iterable[str]:

@@ -3,7 +3,8 @@
 import functools
 import platform
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import config as jax_config
+from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
-from kerneltest.dtypes import dtype, is_float
+from kerneltest.dtypes import Array, dtype, is_float
 from kerneltest.oracle import Output
 from kerneltest.pairing import Pairing
 from kerneltest.plan import Signature
@@ -43,19 +46,21 @@ class TraceError(Exception):
     """The kernel raised while it was traced."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Call:
     """One `pallas_call` or Mosaic kernel inside the function under test.
 
     Attributes:
-      name: its name, or "" where it has none.
+      name: its name, or that of its function.
       grid: how many programs along each axis.
       dialect: `triton`, `mosaic_gpu`, `mosaic_tpu`, or `any` where the kernel leaves it open.
+      equation: where it stands in the jaxpr.
     """
 
     name: str
     grid: tuple[int, ...]
     dialect: str
+    equation: Any
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -114,11 +119,13 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
         raise TraceError(
             f"the kernel raised {type(error).__name__} while traced for {signature}: {error}{where_raised(error)}"
         ) from error
+    # A jitted function called twice is one jaxpr, so its calls are the same equations.
+    unique = {id(equation): equation for equation, _ in _equations(closed.jaxpr) if _name(equation) in _ENTRIES}
     return Traced(
         jaxpr=closed,
         inputs=inputs,
         outputs=tuple(Output(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
-        calls=tuple(_call(equation) for equation, _ in _equations(closed.jaxpr) if _name(equation) in _ENTRIES),
+        calls=tuple(map(_call, unique.values())),
         exact=_is_exact(closed.jaxpr),
         reduced_dots=any(_is_reduced_dot(equation) for equation, _ in _equations(closed.jaxpr)),
     )
@@ -129,6 +136,190 @@ def function(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
     rewritten = traced.jaxpr.replace(jaxpr=_with_interpret(traced.jaxpr.jaxpr, interpret))
     run: Callable[..., Any] = jaxpr_as_fun(rewritten)
     return run
+
+
+def callable_of(call: Call) -> tuple[Callable[..., Any], list[Any]]:
+    """One Pallas call as a function, through Triton where it leaves that open, and what it takes."""
+    params = dict(call.equation.params, interpret=False)
+    if call.dialect == "any":
+        params["compiler_params"] = plgpu.CompilerParams()
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
+    return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One array that a Pallas call reads or writes.
+
+    Attributes:
+      name: of the kernel's parameter.
+      shape, dtype: of the whole array, not of a block.
+      hint: what may explain an access past its end, or "".
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    hint: str
+
+
+def references(call: Call) -> tuple[list[Reference], list[Reference]]:
+    """The inputs and the outputs of a Pallas call, in its order."""
+    params = call.equation.params
+    names = list(getattr(getattr(params["jaxpr"], "debug_info", None), "arg_names", ()) or ())
+    blocks = list(params["grid_mapping"].block_mappings)
+    variables = [*call.equation.invars, *call.equation.outvars]
+    count = len(call.equation.invars)
+    found = []
+    for i, variable in enumerate(variables):
+        name = names[i] if i < len(names) and names[i] else f"input {i}" if i < count else f"output {i - count}"
+        shape = tuple(variable.aval.shape)
+        found.append(Reference(name, shape, np.dtype(variable.aval.dtype), _tail_hint(blocks, i, shape)))
+    return found[:count], found[count:]
+
+
+def _tail_hint(blocks: list[Any], number: int, shape: tuple[int, ...]) -> str:
+    """Before 0.12, JAX's Triton lowering reads and writes whole blocks, past the end of the array as well."""
+    if jax.__version_info__ >= (0, 12) or number >= len(blocks):
+        return ""
+    block = [getattr(length, "block_size", length) for length in blocks[number].block_shape]
+    cut = [length % size for length, size in zip(shape, block, strict=True) if isinstance(size, int)]
+    if not any(cut):
+        return ""
+    return (
+        f"JAX {jax.__version__} does not mask the tail of a block ({block} into {list(shape)}) on a GPU, as 0.12 does: "
+        "mask the load and the store"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value of the function around the Pallas calls.
+
+    Attributes:
+      values: an array.
+      undefined: verdict codes of its undefined elements (0 for the others), or None.
+      sources: where those came from, in words.
+    """
+
+    values: Any
+    undefined: Array | None = None
+    sources: tuple[str, ...] = ()
+
+
+RunCall = Callable[[Any, list[Held]], list[Held]]
+
+
+def evaluate(traced: Traced, leaves: Sequence[Array], run_call: RunCall) -> list[Held]:
+    """Evaluates a kernel, its Pallas calls by `run_call` (from the equation and its operands), the rest by JAX."""
+    held = [Held(leaf) for leaf in leaves]
+    return _evaluate(traced.jaxpr.jaxpr, [Held(const) for const in traced.jaxpr.consts], held, run_call)
+
+
+def _evaluate(jaxpr: Any, consts: list[Held], arguments: list[Held], run_call: RunCall) -> list[Held]:
+    environment = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
+
+    def read(variable: Any) -> Held:
+        return Held(variable.val) if hasattr(variable, "val") else environment[variable]
+
+    for equation in jaxpr.eqns:
+        operands = [read(variable) for variable in equation.invars]
+        environment.update(zip(equation.outvars, _equation(equation, operands, run_call), strict=True))
+    return [read(variable) for variable in jaxpr.outvars]
+
+
+def _equation(equation: Any, operands: list[Held], run_call: RunCall) -> list[Held]:
+    params = equation.params
+    if _name(equation) in _ENTRIES:
+        return run_call(equation, operands)
+    inner = [value for value in params.values() if isinstance(value, ClosedJaxpr)]
+    has_calls = any(
+        _name(e) in _ENTRIES for value in params.values() for jaxpr in _nested(value) for e, _ in _equations(jaxpr)
+    )
+    if not has_calls:
+        return _bound(equation, operands)
+
+    def call(closed: Any, arguments: list[Held]) -> list[Held]:
+        return _evaluate(closed.jaxpr, [Held(const) for const in closed.consts], arguments, run_call)
+
+    match _name(equation):
+        case "cond":
+            index, *rest = operands
+            branches = params["branches"]
+            return call(branches[int(np.clip(int(index.values), 0, len(branches) - 1))], rest)
+        case "while":
+            tested, moved = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+            carried = operands[moved:]
+            while bool(call(params["cond_jaxpr"], operands[:tested] + carried)[0].values):
+                carried = call(params["body_jaxpr"], operands[tested:moved] + carried)
+            return carried
+        case "scan":
+            return _scanned(params, operands, call)
+    return call(inner[0], operands)
+
+
+def _scanned(params: Any, operands: list[Held], call: Callable[[Any, list[Held]], list[Held]]) -> list[Held]:
+    fixed, state = params["num_consts"], params["num_consts"] + params["num_carry"]
+    consts, carried, xs = operands[:fixed], operands[fixed:state], operands[state:]
+    order = range(params["length"])
+    stacked: list[list[Held]] = []
+    for i in reversed(order) if params["reverse"] else order:
+        row = [Held(x.values[i], None if x.undefined is None else x.undefined[i], x.sources) for x in xs]
+        found = call(params["jaxpr"], [*consts, *carried, *row])
+        carried = found[: params["num_carry"]]
+        stacked.append(found[params["num_carry"] :])
+    if params["reverse"]:
+        stacked.reverse()
+    return [*carried, *(_stack(list(column)) for column in zip(*stacked, strict=True))]
+
+
+def _stack(rows: list[Held]) -> Held:
+    values = np.stack([np.asarray(row.values) for row in rows])
+    if all(row.undefined is None for row in rows):
+        return Held(values)
+    masks = [np.zeros(values.shape[1:], np.uint8) if row.undefined is None else row.undefined for row in rows]
+    return Held(values, np.stack(masks), tuple(dict.fromkeys(s for row in rows for s in row.sources)))
+
+
+def _bound(equation: Any, operands: list[Held]) -> list[Held]:
+    """An operation of JAX's own. Its results depend on undefined elements where filling these in otherwise changes
+    them."""
+
+    def bind(values: list[Any]) -> list[Any]:
+        found = equation.primitive.bind(*values, **equation.params)
+        return list(found) if equation.primitive.multiple_results else [found]
+
+    results = bind([held.values for held in operands])
+    tainted = [held for held in operands if held.undefined is not None]
+    if not tainted:
+        return [Held(result) for result in results]
+    code = max(int(held.undefined.max()) for held in tainted if held.undefined is not None)
+    sources = tuple(dict.fromkeys(source for held in tainted for source in held.sources))
+    filled = [
+        bind([held.values if held.undefined is None else _filled(held, word) for held in operands])
+        for word in (0x00, 0x35)
+    ]
+    found = []
+    for result, *others in zip(results, *filled, strict=True):
+        a, b = (np.asarray(other) for other in others)
+        differs = (a != b) & ~((a != a) & (b != b))
+        mask = np.where(differs, np.uint8(code), np.uint8(0)) if differs.any() else None
+        found.append(Held(result, mask, sources if mask is not None else ()))
+    return found
+
+
+def _filled(held: Held, byte: int) -> Array:
+    """The value with every undefined element made of one byte."""
+    values = np.array(held.values)
+    word = np.frombuffer(bytes([byte & (1 if values.dtype == bool else 255)]) * values.dtype.itemsize, values.dtype)[0]
+    values[held.undefined != 0] = word
+    return values
+
+
+def without_cache() -> AbstractContextManager[Any]:
+    """Compiles without JAX's cache on disk, from which code for a device that is not there cannot be read back."""
+    off: AbstractContextManager[Any] = jax_config.enable_compilation_cache(False)
+    return off
 
 
 def where_raised(error: BaseException) -> str:
@@ -188,7 +379,9 @@ def _call(equation: Any) -> Call:
             home = type(item).__module__
             dialect = next((d for prefix, d in _DIALECTS.items() if home.startswith(prefix + ".")), dialect)
     grid = getattr(params.get("grid_mapping"), "grid", ())
-    return Call(params.get("name") or "", tuple(g for g in grid if isinstance(g, int)), dialect)
+    debug = getattr(params.get("jaxpr"), "debug_info", None)
+    name = params.get("name") or getattr(debug, "func_name", "")
+    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, equation)
 
 
 def _is_exact(jaxpr: Any) -> bool:

@@ -16,6 +16,7 @@ from kerneltest.cli import main
 from kerneltest.lowering_map import LoweringMap, MapError, Row, compare, dumps, parse, read
 from kerneltest.record import Plan, write_plan
 from kerneltest.report.build import load, render
+from kerneltest.targets import TARGETS
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = ROOT / "reports/lowering"
@@ -78,6 +79,12 @@ def test_a_primitive_is_chosen_with_its_variants() -> None:
     assert chosen == {"sort", "sort[keys and values]", "cumsum[reverse]"}
     with pytest.raises(ValueError, match="unknown primitive sine"):
         lowering_probe.cells(["sort", "sine"])
+
+
+def test_the_probe_knows_the_targets_of_the_backends() -> None:
+    described = {t.id: (t.platform, t.device_kind, t.arch, t.warp) for t in TARGETS.values()}
+    probed = lowering_probe.TARGETS.items()
+    assert {name: (t.platform, t.device_kind, t.architecture, t.lanes) for name, t in probed} == described
 
 
 def test_a_message_keeps_urls_and_loses_folders_and_length() -> None:

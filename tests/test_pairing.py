@@ -124,18 +124,6 @@ def _everything(
     return shifted, {"picked": picked}
 
 
-@kt.oracle_for(
-    _everything,
-    params=kt.tree({"w": kt.array("m n"), "v": [kt.array("q", "int32")]}),
-    mask=kt.mask("m n"),
-    which=kt.index("q", of="n"),
-    count=kt.length("q", of="n"),
-    bias=kt.scalar(),
-    n=kt.size("n"),
-    how=kt.choice(same=lambda v: v, negated=lambda v: -v),
-    dims=dict(n=kt.dim(tile=8)),
-    tolerance=kt.exact(),
-)
 def everything(params: Any, mask: Any, which: Any, count: Any, bias: Any, n: int, how: str) -> Any:
     kept = np.where(mask, params["w"], 0)
     assert which.size == 0 or (which.min() == 0 and (which.size == 1 or which.max() == n - 1))
@@ -144,7 +132,19 @@ def everything(params: Any, mask: Any, which: Any, count: Any, bias: Any, n: int
 
 
 def test_every_kind_of_argument_reaches_kernel_and_oracle_alike() -> None:
-    result = kt.check(everything, depth="quick")
+    pairing = kt.oracle_for(
+        _everything,
+        params=kt.tree({"w": kt.array("m n"), "v": [kt.array("q", "int32")]}),
+        mask=kt.mask("m n"),
+        which=kt.index("q", of="n"),
+        count=kt.length("q", of="n"),
+        bias=kt.scalar(),
+        n=kt.size("n"),
+        how=kt.choice(same=lambda v: v, negated=lambda v: -v),
+        dims=dict(n=kt.dim(tile=8)),
+        tolerance=kt.exact(),
+    )(everything)
+    result = kt.check(pairing, depth="quick")
     assert result.ok, result.findings[0].message
     assert {record.group for record in result.records} == {"structural", "numeric", "special", "masks"}
 

@@ -15,7 +15,10 @@ ROOT = Path(__file__).parent.parent
 
 SUITE = """
 import kerneltest as kt
-from tests.sample import double
+from kernels.vector_add import vector_add
+
+def double(x):
+    return vector_add(x, x)
 
 @kt.oracle_for(double, x=kt.array("n", ("float32", "int8")), dims=dict(n=kt.dim(values=(3, 5))), tolerance=kt.exact())
 def doubled(x):
@@ -37,9 +40,10 @@ def _pytest(folder: Path, *arguments: str, suite: str | None = RIGHT) -> subproc
 
 
 def test_items_are_named_after_pairing_backend_dtype_and_group(tmp_path: Path) -> None:
-    shown = _pytest(tmp_path, "--collect-only", "-q").stdout
+    shown = _pytest(tmp_path, "--collect-only", "-q", "--kt-backends", "interpret,cuda,lower:sm_90,rocm").stdout
     ids = re.findall(r"test_suite\.py::doubled\[(.+)\]", shown)
-    assert ids[:3] == ["interpret-float32-structural", "cuda-float32-structural", "rocm-float32-structural"]
+    assert ids[0] == "lower:sm_90-float32-signatures"
+    assert ids[1:4] == ["interpret-float32-structural", "cuda-float32-structural", "rocm-float32-structural"]
     assert "interpret-int8-special" in ids
     assert "interpret-int8-numeric" not in ids
     assert "test_suite.py::test_plain" in shown
@@ -48,7 +52,9 @@ def test_items_are_named_after_pairing_backend_dtype_and_group(tmp_path: Path) -
 def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -> None:
     run = _pytest(tmp_path, "--kt-report", "out", "-rs")
     assert run.returncode == 0, run.stdout
-    assert re.search(r"test_suite\.py::doubled +\d+ pass +unavailable +unavailable", run.stdout)
+    assert re.search(r"^ +interpret +lower +cuda +rocm$", run.stdout, re.MULTILINE)
+    passed = r"\d+ pass"
+    assert re.search(rf"test_suite\.py::doubled +{passed} +{passed} +unavailable +unavailable", run.stdout)
     assert "rocm unavailable: JAX finds no rocm device here" in run.stdout
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"plan.json", "records-main.jsonl", "report.html"}
@@ -89,8 +95,10 @@ def test_two_runs_and_a_run_in_two_workers_give_the_same_ids_and_verdicts(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--kt-backends", "gpu"], "unknown backend 'gpu'; known are interpret, cuda, rocm, or 'all'"),
-        (["--kt-backends", ","], "name at least one of interpret, cuda, rocm, or 'all'"),
+        (["--kt-backends", "gpu"], "unknown backend 'gpu'; known are interpret, lower:TARGET, compile:TARGET, "),
+        (["--kt-backends", "lower:sm_91"], "TARGET is one of sm_80, sm_90, sm_100, gfx90a"),
+        (["--kt-backends", ","], "name at least one backend, or 'all'"),
+        (["--kt-artifacts"], "--kt-artifacts needs --kt-report"),
         (["--kt-depth", "shallow"], "unknown depth 'shallow'; known are quick, standard, deep"),
         (["--kt-seed", "x"], "--kt-seed: invalid literal"),
         (["--kt-report", "/proc/nowhere"], "--kt-report: cannot write to /proc/nowhere"),
@@ -107,7 +115,7 @@ def test_a_backend_asked_for_by_name_and_absent_fails(tmp_path: Path) -> None:
     run = _pytest(tmp_path, "--kt-backends", "rocm")
     assert run.returncode == 1
     assert "rocm was asked for and is unavailable: JAX finds no rocm device" in run.stdout
-    assert "not one element was compared in the whole run" in run.stdout
+    assert "nothing was compared in the whole run" in run.stdout
 
 
 def test_options_can_stand_in_the_ini_file(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a backend is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kerneltest.dtypes import Array
@@ -21,7 +22,14 @@ class BackendError(Exception):
 
 
 class Executable(Protocol):
-    """A kernel prepared for one signature."""
+    """A kernel prepared for one signature.
+
+    Attributes:
+      precision: what running it does to its numbers.
+    """
+
+    @property
+    def precision(self) -> Precision: ...
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         """The outputs, once they are all there.
@@ -30,6 +38,23 @@ class Executable(Protocol):
           BackendError: with verdict `runtime_error` or a sharper one.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A kernel taken as far as its tier goes, which gives no values.
+
+    Attributes:
+      kernels: how many Pallas calls were taken there.
+      facts: by kernel, what the compiler tells: registers a thread, bytes of shared memory, ...
+      advice: what in those facts its author may want to change.
+      files: makes file names and texts: Triton IR and assembly.
+    """
+
+    kernels: int
+    facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    advice: tuple[str, ...] = ()
+    files: Callable[[], Mapping[str, str]] = dict
 
 
 class Backend(Protocol):
@@ -54,12 +79,8 @@ class Backend(Protocol):
         """Why it cannot serve this kernel, whatever its values, or ""."""
         ...
 
-    def precision(self, traced: Traced) -> Precision:
-        """What it does to this kernel's numbers."""
-        ...
-
-    def prepare(self, traced: Traced) -> Executable:
-        """Compiles one signature.
+    def prepare(self, traced: Traced) -> Executable | Artifact:
+        """Takes one signature as far as it goes: tiers `lower` and `compile` end in an artifact.
 
         Raises:
           BackendError: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.

@@ -43,11 +43,9 @@ class Device:
         wrong = sorted(traced.dialects & self.foreign)
         return f"a kernel written for {', '.join(wrong)} cannot be compiled for {self.id}" if wrong else ""
 
-    def precision(self, traced: Traced) -> Precision:
-        return Precision(dot_input=TF32 if traced.reduced_dots else None)
-
     def prepare(self, traced: Traced) -> Executable:
-        return compile_for(traced, jax.devices(self.id)[0], interpret=False)
+        precision = Precision(dot_input=TF32 if traced.reduced_dots else None)
+        return compile_for(traced, jax.devices(self.id)[0], precision, interpret=False)
 
     def environment(self) -> dict[str, Any]:
         device = jax.devices(self.id)[0]

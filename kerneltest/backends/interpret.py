@@ -38,11 +38,9 @@ class Interpret:
             )
         return ""
 
-    def precision(self, traced: Traced) -> Precision:
-        return Precision(flushes=True)
-
     def prepare(self, traced: Traced) -> Executable:
-        return compile_for(traced, jax.devices("cpu")[0], interpret=True, options=_OPTIONS)
+        device = jax.devices("cpu")[0]
+        return compile_for(traced, device, Precision(flushes=True), interpret=True, options=_OPTIONS)
 
     def environment(self) -> dict[str, Any]:
         return {}

@@ -11,7 +11,9 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 from kerneltest.backends.base import BackendError
+from kerneltest.compile import keep_answers
 from kerneltest.dtypes import Array
+from kerneltest.tolerance import Precision
 from kerneltest.trace import Traced, function, where_raised
 
 # Words by which JAX, XLA and the drivers tell these causes.
@@ -27,6 +29,7 @@ class Jitted:
 
     compiled: Any
     device: Any
+    precision: Precision
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         try:
@@ -37,18 +40,26 @@ class Jitted:
 
 
 def cache_on_disk(folder: Path) -> None:
-    """Keeps compiled code in `folder` between runs, unless JAX was told of another place or of none."""
+    """Keeps compiled code in `folder` between runs: Triton's, and JAX's unless it was told of another place or none."""
+    keep_answers(folder / "triton")
     config: Any = jax.config
     if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         return
-    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
     # A kernel compiles in less than the second, and to less than the size, below which JAX keeps nothing.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     compilation_cache.reset_cache()  # a suite that compiled something while imported has settled it without a folder
 
 
-def compile_for(traced: Traced, device: Any, *, interpret: bool, options: Mapping[str, Any] | None = None) -> Jitted:
+def compile_for(
+    traced: Traced,
+    device: Any,
+    precision: Precision,
+    *,
+    interpret: bool,
+    options: Mapping[str, Any] | None = None,
+) -> Jitted:
     """Compiles `traced` for `device`.
 
     Raises:
@@ -58,8 +69,13 @@ def compile_for(traced: Traced, device: Any, *, interpret: bool, options: Mappin
     arguments = [jax.ShapeDtypeStruct(i.shape, i.dtype, sharding=place) for i in traced.inputs]
     try:
         lowered = jax.jit(function(traced, interpret=interpret), out_shardings=place).lower(*arguments)
-        return Jitted(lowered.compile(compiler_options=dict(options) if options else None), device)
+        return Jitted(lowered.compile(compiler_options=dict(options) if options else None), device, precision)
     except Exception as error:
-        text = str(error)
-        verdict = next((v for v, words in _CAUSES if words.search(text.lower())), "compile_error")
-        raise BackendError(verdict, f"{type(error).__name__}: {text}{where_raised(error)}") from error
+        raise failure(error) from error
+
+
+def failure(error: Exception) -> BackendError:
+    """What a compilation raised, with its verdict and the user's line."""
+    text = str(error)
+    verdict = next((v for v, words in _CAUSES if words.search(text.lower())), "compile_error")
+    return BackendError(verdict, f"{type(error).__name__}: {text}{where_raised(error)}")

@@ -5,22 +5,28 @@ from collections.abc import Sequence
 from kerneltest.backends.base import Backend
 from kerneltest.backends.device import Device
 from kerneltest.backends.interpret import Interpret
-from kerneltest.options import BACKENDS
+from kerneltest.backends.lowered import Compile, Lower
+from kerneltest.backends.simulate import Simulate
+from kerneltest.backends.xla import XlaCompile
+from kerneltest.options import backend_ids
+from kerneltest.targets import TARGETS
 
-_MADE: dict[str, Backend] = {
-    "interpret": Interpret(),
-    "cuda": Device("cuda", foreign=frozenset({"mosaic_tpu"})),
-    "rocm": Device("rocm", foreign=frozenset({"mosaic_tpu", "mosaic_gpu"})),
-}
+_ALL: tuple[Backend, ...] = (
+    Interpret(),
+    *(Lower(target) for target in TARGETS.values()),
+    *(Compile(target) for target in TARGETS.values()),
+    XlaCompile(TARGETS["sm_90"]),
+    *(Simulate(target) for target in TARGETS.values()),
+    Device("cuda", foreign=frozenset({"mosaic_tpu"})),
+    Device("rocm", foreign=frozenset({"mosaic_tpu", "mosaic_gpu"})),
+)
+_MADE = {backend.id: backend for backend in _ALL}
 
 
-def resolve(ids: Sequence[str]) -> tuple[Backend, ...]:
-    """The backends with these ids, in this order.
+def resolve(words: Sequence[str]) -> tuple[Backend, ...]:
+    """The backends that some ids or patterns stand for, in this order.
 
     Raises:
       ValueError: an unknown id; lists the known ones.
     """
-    for each in ids:
-        if each not in _MADE:
-            raise ValueError(f"unknown backend {each!r}; known are {', '.join(BACKENDS)}")
-    return tuple(_MADE[each] for each in dict.fromkeys(ids))
+    return tuple(_MADE[each] for each in backend_ids(words))

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import jinja2
 
 from kerneltest import lowering_map, lowering_text
 from kerneltest.lowering_map import LoweringMap
+from kerneltest.options import in_order
 from kerneltest.reconcile import Reconciled, Status, reconcile
 from kerneltest.record import Cell, Plan, Record, read_plan, read_records
 from kerneltest.verdicts import MEANING, NO_FINDING, SEVERITY, worst
@@ -19,6 +20,7 @@ from kerneltest.verdicts import MEANING, NO_FINDING, SEVERITY, worst
 # A glyph beside every colour, so that neither carries the meaning alone.
 _GLYPHS = {"pass": "✓", "expected": "≈", "unavailable": "–", "missing": "?", "nothing compared": "∅"}
 _MOST_FINDINGS = 200
+_FACTS = ("registers", "shared memory", "stack", "spills", "matrix instructions", "float64 instructions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def _page(run: LoadedRun) -> dict[str, Any]:
         key=lambda r: (-SEVERITY[r.verdict], r.pairing, r.backend, r.dtype, r.family),
     )
     statuses = Counter(status.verdict for status in cells.values())
-    backends = list(dict.fromkeys(item.backend for item in run.plan.items))
+    backends = in_order(item.backend for item in run.plan.items)
     pairings = list(dict.fromkeys(item.pairing for item in run.plan.items))
     return {
         "folder": run.folder.name,
@@ -116,7 +118,15 @@ def _page(run: LoadedRun) -> dict[str, Any]:
             - {(r.pairing, r.backend, run.plan.unavailable.get(r.backend, "")) for r in run.records}
         ),
         "families": _families(run),
+        "compiled": _compiled(run),
+        "advice": sorted({(r.pairing, r.backend, r.signature, line) for r in run.records for line in r.advice}),
         "reproduce": {record.case: _reproduction(record, run.plan) for record in findings[:_MOST_FINDINGS]},
+        "facts": _FACTS,
+        "artifacts": [
+            (r.pairing, r.backend, r.signature, files)
+            for r in run.records
+            if (files := [file for file in r.files if file.startswith("artifacts/")])  # no other kind of link
+        ],
     }
 
 
@@ -180,6 +190,18 @@ def _families(run: LoadedRun) -> list[tuple[str, str, int, int, str]]:
         compared = sum(r.compared for r in records)
         rows.append((group, family, len(records), compared, f"{used:.3g}" if used is not None else "–"))
     return rows
+
+
+def _compiled(run: LoadedRun) -> list[tuple[str, str, str, int, dict[str, int]]]:
+    """Pairing, backend, kernel, signatures, and the largest of each of the compiler's facts over them."""
+    table: dict[tuple[str, str, str], list[Mapping[str, int]]] = {}
+    for record in run.records:
+        for kernel, facts in record.facts.items():
+            table.setdefault((record.pairing, record.backend, kernel), []).append(facts)
+    return [
+        (*key, len(rows), {fact: max(row.get(fact, 0) for row in rows) for fact in _FACTS})
+        for key, rows in sorted(table.items())
+    ]
 
 
 def _reproduction(record: Record, plan: Plan) -> str:

@@ -1,0 +1,100 @@
+"""Work in a child process, where a crash or a hang costs one answer and nothing else."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+
+class IsolatedError(Exception):
+    """The child gave no answer.
+
+    Attributes:
+      verdict: `crash` or `hang`.
+    """
+
+    def __init__(self, verdict: str, message: str) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+
+
+class Worker:
+    """A child process that runs a module which answers JSON lines with JSON lines; started again when it died."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self._process: subprocess.Popen[str] | None = None
+        self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> Any:
+        """The answer to one request, with what the child wrote to standard error meanwhile under `stderr`.
+
+        Raises:
+          IsolatedError: the child died, or took longer than `seconds` and was ended.
+        """
+        if self._process is None or self._process.poll() is not None:
+            command = [sys.executable, "-m", self.module]
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True)
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told = self._errors.seek(0, os.SEEK_END)
+        timer = threading.Timer(seconds, process.kill)
+        timer.start()
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            expired = not timer.is_alive()
+            timer.cancel()
+        if line.endswith("\n"):
+            self._errors.seek(told)
+            return {**json.loads(line), "stderr": self._errors.read()}
+        code = process.wait()
+        if expired:
+            raise IsolatedError("hang", f"{self.module} gave no answer within {seconds:g} s and was ended")
+        self._errors.seek(told)
+        last = [text for text in self._errors.read().splitlines() if text.strip()][-3:]
+        said = f": {' | '.join(last)}" if last else ""
+        raise IsolatedError("crash", f"{self.module} died with exit code {code}{said}")
+
+    def close(self) -> None:
+        """Ends the child."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait()
+        self._errors.close()
+
+
+class Workers:
+    """As many workers as threads ask at once, kept for the next question."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> Any:
+        """As `Worker.ask`, by a worker that is idle or a new one."""
+        try:
+            worker = self._idle.get_nowait()
+        except queue.Empty:
+            worker = Worker(self.module)
+        try:
+            return worker.ask(request, seconds)
+        finally:
+            self._idle.put(worker)
+
+    def close(self) -> None:
+        """Ends the children."""
+        while not self._idle.empty():
+            self._idle.get_nowait().close()

@@ -1,0 +1,1 @@
+"""Lowered Triton IR, executed in NumPy: all programs at once, with an exact memory."""

@@ -1,0 +1,18 @@
+"""A child for `kerneltest.isolate` that answers, talks, dies and hangs as it is told."""
+
+import json
+import os
+import sys
+import time
+
+for line in sys.stdin:
+    request = json.loads(line)
+    match request["do"]:
+        case "die":
+            print("about to die", file=sys.stderr, flush=True)
+            os._exit(7)
+        case "hang":
+            time.sleep(600)
+        case "talk":
+            print("a warning", file=sys.stderr, flush=True)
+    print(json.dumps({"pid": os.getpid()}), flush=True)
