@@ -1,9 +1,13 @@
-"""The command line: `kerneltest report`."""
+"""The command line: `kerneltest report`, `kerneltest lowering`."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kerneltest.lowering_map import LoweringMap
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -13,16 +17,89 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = commands.add_parser("report", help="one HTML page from the folders of one or more runs")
     report.add_argument("runs", nargs="+", type=Path, help="folders that --kt-report wrote")
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"))
+    report.add_argument("--lowering", nargs="+", type=Path, default=[], metavar="MAP", help="maps to add to the page")
+    lowering = commands.add_parser("lowering", help="which primitive lowers, for which dtype, on which target")
+    lowering.add_argument(
+        "maps", nargs="*", type=Path, help="maps to read (JSON); none: probe the JAX of this environment"
+    )
+    lowering.add_argument(
+        "--jax", action="append", default=[], metavar="VERSION", help="probe this version, by uv; repeat"
+    )
+    lowering.add_argument("--python", default="", help="for --jax: which Python, as uv takes it (default 3.12)")
+    lowering.add_argument("--targets", default="", help="such as sm_90,gfx942; all if left out")
+    lowering.add_argument("--primitives", default="", help="such as exp,sort; all if left out")
+    lowering.add_argument("--compile", action="store_true", help="compile what lowers, with the triton package")
+    lowering.add_argument(
+        "--diff", type=Path, metavar="OLD", help="compare an older map with the newest; 1 if something stopped lowering"
+    )
+    lowering.add_argument("--json", type=Path, metavar="FILE", help="where to write the map; for several maps a folder")
+    lowering.add_argument("--markdown", type=Path, metavar="FILE")
     chosen = parser.parse_args(arguments)
+    return _lowering(chosen) if chosen.command == "lowering" else _report(chosen)
 
+
+def _report(chosen: argparse.Namespace) -> int:
+    from kerneltest.lowering_map import MapError, read
     from kerneltest.record import RecordError
     from kerneltest.report.build import load, render
 
     try:
         runs = [load(folder) for folder in chosen.runs]
-        chosen.output.write_text(render(runs), encoding="utf-8")
-    except (RecordError, OSError) as error:
+        chosen.output.write_text(render(runs, [read(path) for path in chosen.lowering]), encoding="utf-8")
+    except (RecordError, MapError, OSError) as error:
         print(f"kerneltest report: {error}", file=sys.stderr)
         return 2
     print(chosen.output)
     return 0 if all(run.reconciled.green for run in runs) else 1
+
+
+def _lowering(chosen: argparse.Namespace) -> int:
+    from kerneltest.lowering_map import PYTHON, MapError, measure, read
+    from kerneltest.lowering_text import counted, title
+
+    maps: list[LoweringMap] = []
+    problems: list[Exception] = []
+    stopped = False
+    asked = {name: [n for n in getattr(chosen, name).split(",") if n] for name in ("targets", "primitives")}
+    try:
+        old = read(chosen.diff) if chosen.diff else None  # before minutes are spent on measuring
+        if chosen.maps and not chosen.jax and (chosen.targets or chosen.primitives or chosen.compile or chosen.python):
+            raise MapError("--targets, --primitives, --compile and --python are for measuring; maps are read whole")
+        for source in [*chosen.maps, *chosen.jax] or [""]:
+            try:
+                if isinstance(source, Path):
+                    found = read(source)
+                else:
+                    print(
+                        f"measuring the JAX {source or 'of this environment'}: minutes, for all primitives", flush=True
+                    )
+                    python = chosen.python or PYTHON
+                    found = measure(**asked, compiled=chosen.compile, jax=source, python=python)
+                print(f"{title(found)}: {counted(found)}", flush=True)
+                maps.append(found)
+            except MapError as error:
+                problems.append(error)  # the other versions are still measured and written
+        stopped = bool(maps) and _show(chosen, sorted(maps, key=lambda found: found.version), old)
+    except (MapError, OSError) as error:
+        problems.append(error)
+    for problem in problems:
+        print(f"kerneltest lowering: {problem}", file=sys.stderr)
+    return 2 if problems else int(stopped)
+
+
+def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "LoweringMap | None") -> bool:
+    """Writes and prints what was asked for; whether something stopped lowering since the old map."""
+    from kerneltest.lowering_map import compare, save
+    from kerneltest.lowering_text import change_line, markdown, steps, terminal
+
+    if chosen.json:
+        save(chosen.json, maps)
+    print("\n" + terminal(maps))
+    pairs = [(old, maps[-1], compare(old, maps[-1]))] if old else steps(maps)
+    for before, after, changes in pairs:
+        print(f"\nJAX {before.jax} to {after.jax}: {len(changes) or 'no'} changes")
+        for change in changes:
+            print(f"  {'- stopped' if change.stopped else '+ started'} {change_line(change, after.targets)}")
+    if chosen.markdown:
+        chosen.markdown.write_text(markdown(maps), encoding="utf-8")
+    return old is not None and any(change.stopped for change in pairs[0][2])

@@ -10,6 +10,8 @@ from typing import Any
 
 import jinja2
 
+from kerneltest import lowering_map, lowering_text
+from kerneltest.lowering_map import LoweringMap
 from kerneltest.options import in_order
 from kerneltest.reconcile import Reconciled, Status, reconcile
 from kerneltest.record import Cell, Plan, Record, read_plan, read_records
@@ -67,8 +69,8 @@ def write_html(path: Path, folders: Sequence[Path]) -> Path:
     return path
 
 
-def render(runs: Sequence[LoadedRun]) -> str:
-    """The page as text."""
+def render(runs: Sequence[LoadedRun], maps: Sequence[LoweringMap] = ()) -> str:
+    """The page as text, with a section of what lowers if there are maps."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("kerneltest.report"),
         autoescape=True,
@@ -79,7 +81,9 @@ def render(runs: Sequence[LoadedRun]) -> str:
     style = environment.get_template("report.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     pages = [_page(run) for run in runs]
-    return environment.get_template("report.html").render(runs=pages, meaning=MEANING, style=style, digest=digest)
+    return environment.get_template("report.html").render(
+        runs=pages, meaning=MEANING, style=style, digest=digest, lowering=_lowering(maps) if maps else None
+    )
 
 
 def _page(run: LoadedRun) -> dict[str, Any]:
@@ -122,6 +126,19 @@ def _page(run: LoadedRun) -> dict[str, Any]:
             (r.pairing, r.backend, r.signature, files)
             for r in run.records
             if (files := [file for file in r.files if file.startswith("artifacts/")])  # no other kind of link
+        ],
+    }
+
+
+def _lowering(given: Sequence[LoweringMap]) -> dict[str, Any]:
+    maps = sorted(given, key=lambda found: found.version)
+    return {
+        "meaning": lowering_map.MEANING,
+        "counts": [(lowering_text.title(found), lowering_text.counted(found)) for found in maps],
+        "table": lowering_text.table(maps),
+        "steps": [
+            (old.jax, new.jax, [(change, lowering_text.change_line(change, new.targets)) for change in changes])
+            for old, new, changes in lowering_text.steps(maps)
         ],
     }
 
