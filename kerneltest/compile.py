@@ -1,5 +1,6 @@
 """Lowered kernels through Triton's compiler: in child processes, side by side, answers kept on disk by content."""
 
+import atexit
 import functools
 import gzip
 import hashlib
@@ -19,6 +20,7 @@ from kerneltest.targets import Target
 SECONDS = 120.0
 
 _workers = Workers("kerneltest.triton_compiler")
+atexit.register(_workers.close)
 _folder: Path | None = None
 
 

@@ -319,6 +319,24 @@ def test_atomics(name: str, wanted: int, backend: str) -> None:
     assert got[0] == wanted
 
 
+@pytest.mark.parametrize(("value", "rounds_to"), [(1, 0), (1000, 0), (2**23, 2**24), (1065353216, 1073741824)])
+def test_integers_added_as_floats_give_what_an_h200_gives(value: int, rounds_to: int) -> None:
+    """JAX before 0.12 lowers the atomic addition of a block of integers to that of floats; figures of an H200."""
+
+    def body(x: Any, start: Any, o: Any) -> None:
+        del start
+        plgpu.atomic_add(o, (pl.ds(0, 16),), x[...])
+
+    def kernel(x: jax.Array, start: jax.Array) -> jax.Array:
+        return pl.pallas_call(
+            body, out_shape=start, input_output_aliases={1: 0}, compiler_params=plgpu.CompilerParams()
+        )(x, start)
+
+    x = np.full(16, value, np.int32)
+    (got,) = _simulated(kernel, [x, x], "simulate:sm_90")
+    assert set(got.tolist()) == {rounds_to if jax.__version_info__ < (0, 12) else value * 2}
+
+
 def test_an_operation_that_is_not_simulated_is_named() -> None:
     def body(x: Any, o: Any) -> None:
         (o[...],) = plgpu.elementwise_inline_asm(

@@ -1,8 +1,8 @@
 """On a GPU, a Pallas kernel's atomic_add of a block of integers adds them as floats: small ones vanish.
 
-The Triton lowering emits `tt.atomic_rmw fadd` for a block of int32, since it looks at the type of the block and not of
-its elements; a single int32 is added rightly (`add`). Run on a GPU to see the values, anywhere to see the IR.
-JAX 0.4.35 to 0.11.2; 0.12 emits `add`.
+Seen on an H200 with JAX 0.11.2: 1 + 1 = 0. The Triton lowering emits `tt.atomic_rmw fadd` for a block of int32, since
+it looks at the type of the block and not of its elements; a single int32 is added rightly (`add`). Run it on a GPU to
+see the values, anywhere to see the IR. JAX 0.4.35 to 0.11.2; 0.12 emits `add`.
 """
 
 import jax
@@ -18,9 +18,9 @@ def body(x_ref, start_ref, o_ref):
 
 
 def add(x, start):
-    return pl.pallas_call(
-        body, out_shape=start, input_output_aliases={1: 0}, compiler_params=plgpu.CompilerParams()
-    )(x, start)
+    return pl.pallas_call(body, out_shape=start, input_output_aliases={1: 0}, compiler_params=plgpu.CompilerParams())(
+        x, start
+    )
 
 
 if jax.default_backend() == "gpu":
@@ -32,7 +32,7 @@ else:
     device = AbstractDevice(device_kind="NVIDIA H200", num_cores=None, platform="gpu")
     with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
         lowered = jax.jit(add).trace(shape, shape).lower(lowering_platforms=("cuda",))
-    from kerneltest.lower import _operations, _is_kernel, _kernel  # only to print the IR
+    from kerneltest.lower import _is_kernel, _kernel, _operations  # only to print the IR
 
     (kernel,) = (_kernel(op) for op in _operations(lowered.compiler_ir("stablehlo").operation) if _is_kernel(op))
     print(next(line.strip() for line in kernel.text.splitlines() if "atomic_rmw" in line))
