@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kerneltest.addresses import check_addresses as check_addresses
     from kerneltest.families import family as family
     from kerneltest.limitations import limitation as limitation
     from kerneltest.lower import INSTEAD as INSTEAD
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 pytest_plugins = ("kerneltest.plugin",)
 
 _HOMES = {
+    "kerneltest.addresses": "check_addresses",
     "kerneltest.pairing": (
         "FLOATS INTEGERS DeclarationError Pairing array choice dim index length mask oracle_for scalar size tree"
     ),

@@ -28,6 +28,7 @@ _OPTIONS = {
         ALL_BACKENDS,
         "comma-separated backend ids and patterns ('compile:*'); one named and absent fails, among 'all' it is skipped",
     ),
+    "kt_orders": ("0", "on simulate:*, also run programs one after another in so many random orders"),
     "kt_report": ("", "folder for the plan, the records and report.html"),
 }
 
@@ -52,10 +53,7 @@ class Run:
         self.report = self._option("kt_report")
         if self.depth not in DEPTHS:
             raise pytest.UsageError(f"--kt-depth: unknown depth {self.depth!r}; known are {', '.join(DEPTHS)}")
-        try:
-            self.seed = int(self._option("kt_seed"))
-        except ValueError as error:
-            raise pytest.UsageError(f"--kt-seed: {error}") from error
+        self.seed, self.orders = self._number("kt_seed"), self._number("kt_orders")
         self.artifacts = bool(config.getoption("kt_artifacts") or config.getini("kt_artifacts"))
         if self.artifacts and not self.report:
             raise pytest.UsageError("--kt-artifacts needs --kt-report, the folder to keep them in")
@@ -77,6 +75,12 @@ class Run:
     def _option(self, name: str) -> str:
         given = self.config.getoption(name)
         return str(self.config.getini(name) if given is None else given)
+
+    def _number(self, name: str) -> int:
+        try:
+            return int(self._option(name))
+        except ValueError as error:
+            raise pytest.UsageError(f"--{name.replace('_', '-')}: {error}") from error
 
     def _make_folder(self) -> Path:
         """The run's folder, empty of an earlier run's records; said to be unwritable before anything is run."""
@@ -106,7 +110,7 @@ class Run:
             cache = getattr(self.config, "cache", None)  # absent under -p no:cacheprovider
             if cache is not None:
                 cache_on_disk(cache.mkdir("kerneltest"))
-            self._backends = resolve(self.backend_ids)
+            self._backends = resolve(self.backend_ids, self.orders)
         return self._backends
 
     @property
@@ -229,7 +233,7 @@ class KernelItem(pytest.Item):
 
 
 _SAVED = 20  # arguments saved per item: enough to study, small enough to keep
-_SHOWN = 5  # findings told per item, the first of each verdict and family
+_SHOWN = 5  # findings told per item: the first of each verdict and, where values were compared, of each family
 
 
 def _slug(text: str) -> str:
@@ -240,7 +244,8 @@ def _story(found: list[Record], nodeid: str, run: Run) -> str:
     lines = [f"{len(found)} finding{'s' * (len(found) > 1)}"]
     kinds: dict[tuple[str, str], Record] = {}
     for record in found:
-        kinds.setdefault((record.verdict, record.family), record)
+        # What has no values says the same of every family.
+        kinds.setdefault((record.verdict, record.family if record.wrong else ""), record)
     shown = list(kinds.values())[:_SHOWN]
     for record in shown:
         target = f" in {record.target}" if record.target else ""

@@ -334,6 +334,7 @@ def check(
     depth: str = "standard",
     seed: int = 0,
     case: str = "",
+    orders: int = 0,
 ) -> Result:
     """Runs a pairing without pytest.
 
@@ -343,6 +344,7 @@ def check(
       depth: `quick`, `standard` or `deep`.
       seed: of all random values.
       case: the id of the one case to run, as a finding shows it; by default all.
+      orders: on `simulate:*`, in how many random orders programs are also run one after another.
 
     Raises:
       ValueError: an unknown backend or depth (lists the known ones), or a case that is not in the plan.
@@ -352,7 +354,7 @@ def check(
     memory, started = Memory(), time.perf_counter()
     outcomes = [
         outcome
-        for item in items_of(pairing, pairing.name, resolve(backends), depth, seed)
+        for item in items_of(pairing, pairing.name, resolve(backends, orders), depth, seed)
         for outcome in run(item, memory, case)
     ]
     memory.pool.shutdown()

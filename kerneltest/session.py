@@ -1,9 +1,11 @@
 """The two ends of a run: its plan before, its reconciliation, summary and report after."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kerneltest.attribution import suspects
 from kerneltest.options import in_order
 from kerneltest.reconcile import Reconciled, reconcile
 from kerneltest.record import Plan, PlannedItem, Record, RecordError, Writer, read_plan, read_records
@@ -86,12 +88,17 @@ def finish(folder: Path, *, write_report: bool) -> Summary:
     except RecordError as error:
         return Summary(False, (f"INCOMPLETE: {error}",))
     reconciled = reconcile(plan, records)
-    lines = [*_matrix(plan, reconciled), *_remarks(plan, reconciled)]
+    lines = [*_matrix(plan, reconciled), *_remarks(plan, reconciled), *_splits(records)]
     if write_report:
         from kerneltest.report.build import write_html
 
         lines.append(f"report: {write_html(folder / 'report.html', [folder])}")
     return Summary(reconciled.complete, tuple(lines))
+
+
+def _splits(records: Sequence[Record]) -> Iterable[str]:
+    counts = Counter(text for text in suspects(records).values() if text.startswith("the lowering for"))
+    yield from (f"suspected lowering bug, {count} cases: {text}" for text, count in counts.items())
 
 
 def _matrix(plan: Plan, reconciled: Reconciled) -> Iterable[str]:

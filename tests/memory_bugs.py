@@ -367,7 +367,7 @@ def _copied(x: np.ndarray) -> np.ndarray:
 
 BUGS = [
     Bug("a store one element past the end", _copy(N + 1), _copy(N), _copied, "out_of_bounds", "store at o offset 100"),
-    Bug("a store of a tile past the end", _copy(10 * N), _copy(N), _copied, "out_of_bounds", "28 such accesses"),
+    Bug("a store of a tile past the end", _copy(10 * N), _copy(N), _copied, "out_of_bounds", "28 in all"),
     Bug("an unmasked load of the tail", _copy(N, mask_load=False), _copy(N), _copied, "out_of_bounds", "load at x"),
     Bug("a block's tail left to the BlockSpec", _blocked(False), _blocked(True), _copied, "out_of_bounds",
         "does not mask the tail of a block"),

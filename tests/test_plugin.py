@@ -63,6 +63,16 @@ def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -
     assert plan.environment["jax"]
 
 
+def test_artifacts_are_kept_on_request_and_linked(tmp_path: Path) -> None:
+    _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "lower:gfx942", "--kt-depth", "quick", "--kt-artifacts")
+    records = list(read_records(tmp_path / "out"))
+    assert all(record.verdict == "pass" and len(record.files) == 1 for record in records)
+    assert "tt.func" in (tmp_path / "out" / records[0].files[0]).read_text()
+    assert f'href="{records[0].files[0]}"' in (tmp_path / "out" / "report.html").read_text()
+    _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "lower:gfx942", "--kt-depth", "quick")
+    assert not (tmp_path / "out" / "artifacts").exists()
+
+
 def test_a_finding_fails_its_item_and_says_how_to_see_it_again(tmp_path: Path) -> None:
     run = _pytest(tmp_path, "--kt-report", "out", "--kt-seed", "3", "--kt-backends", "interpret", suite=WRONG)
     assert run.returncode == 1

@@ -1,6 +1,7 @@
 """The backends there are, by id."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kerneltest.backends.base import Backend
 from kerneltest.backends.device import Device
@@ -23,10 +24,15 @@ _ALL: tuple[Backend, ...] = (
 _MADE = {backend.id: backend for backend in _ALL}
 
 
-def resolve(words: Sequence[str]) -> tuple[Backend, ...]:
+def resolve(words: Sequence[str], orders: int = 0) -> tuple[Backend, ...]:
     """The backends that some ids or patterns stand for, in this order.
+
+    Args:
+      words: ids and patterns.
+      orders: of `Simulate`.
 
     Raises:
       ValueError: an unknown id; lists the known ones.
     """
-    return tuple(_MADE[each] for each in backend_ids(words))
+    found = [_MADE[each] for each in backend_ids(words)]
+    return tuple(replace(each, orders=orders) if isinstance(each, Simulate) else each for each in found)

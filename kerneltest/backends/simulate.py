@@ -23,10 +23,15 @@ from kerneltest.verdicts import SEVERITY
 
 @dataclass(frozen=True, slots=True)
 class Simulate:
-    """Runs what was lowered for `target`; needs neither a GPU nor the triton package."""
+    """Runs what was lowered for `target`; needs neither a GPU nor the triton package.
+
+    Attributes:
+      orders: in how many random orders programs are also run one after another, to compare the results' bits.
+    """
 
     target: Target
     tier: str = "simulate"
+    orders: int = 0
 
     @property
     def id(self) -> str:
@@ -41,7 +46,7 @@ class Simulate:
         return refusal(traced, self.target)
 
     def prepare(self, traced: Traced) -> "Simulated":
-        calls = {id(call.equation): _Simulation(call, self.target) for call in traced.calls}
+        calls = {id(call.equation): _Simulation(call, self.target, self.orders) for call in traced.calls}
         return Simulated(traced, calls, Precision(dot_input=TF32 if traced.reduced_dots else None))
 
     def environment(self) -> dict[str, Any]:
@@ -55,8 +60,8 @@ class _Simulation:
       BackendError: it cannot be lowered, or the simulator does not know an operation.
     """
 
-    def __init__(self, call: Call, target: Target) -> None:
-        self.call = call
+    def __init__(self, call: Call, target: Target, orders: int) -> None:
+        self.call, self.orders = call, orders
         try:
             (kernel,) = lower_call(call, target)
             inputs, outputs = references(call)
@@ -67,7 +72,10 @@ class _Simulation:
             ]
             hints = {r.name: r.hint for r in (*inputs, *outputs) if r.hint}
             self.made = list(zip(made, (reference.dtype for reference in outputs), strict=True))
-            self.simulation = Simulation(parse(kernel.bytecode), kernel.grid, given, made, hints)
+            body = parse(kernel.bytecode)
+            self.simulation = Simulation(body, kernel.grid, given, made, hints)
+            alone = self.simulation.programs[: None if orders else 0]
+            self.alone = [Simulation(body, kernel.grid, given, made, hints, np.array([p])) for p in alone]
         except LoweringError as error:
             raise BackendError(error.verdict, str(error)) from error
         except UnknownOperationError as error:
@@ -79,18 +87,49 @@ class _Simulation:
         Raises:
           BackendError: what the kernel did to memory and must not.
         """
-        self.simulation.run([(_signless(np.asarray(held.values)), held.undefined) for held in operands])
+        inputs = [(_signless(np.asarray(held.values)), held.undefined) for held in operands]
+        self.compare_orders(inputs)
+        self.simulation.run(inputs)
         faults = self.simulation.faults()
         if faults:
             first = max(faults, key=lambda fault: SEVERITY[fault.verdict])
-            told = "\n".join(f"{fault.verdict}: {fault.message}" for fault in faults)
-            raise BackendError(first.verdict, f"kernel {self.call.name}: {told}")
+            told = [fault.message if fault.verdict == first.verdict else f"{fault.verdict}: {fault.message}"
+                    for fault in faults]  # fmt: skip
+            raise BackendError(first.verdict, "\n".join(f"kernel {self.call.name}: {line}" for line in told))
         found = []
         for buffer, kind in self.made:
             undefined = self.simulation.undefined(buffer)
             mask = None if undefined is None else undefined.reshape(buffer.shape)
             found.append(Held(buffer.data.view(kind).reshape(buffer.shape), mask, tuple(self.simulation.watch.sources)))
         return found
+
+    def compare_orders(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
+        """Runs the programs one after another, forwards and in random orders.
+
+        Raises:
+          BackendError: `nondeterministic`, with the first element whose bits differ.
+        """
+        first: list[bytes] = []
+        rng = np.random.Generator(np.random.PCG64(0))
+        for number in range(self.orders + 1 if self.alone else 0):
+            self.simulation.place(inputs)
+            order = rng.permutation(len(self.alone)) if number else range(len(self.alone))
+            for program in order:
+                self.alone[program].execute()
+            if not number:
+                first = [buffer.data.tobytes() for buffer, _ in self.made]
+                continue
+            for before, (buffer, kind) in zip(first, self.made, strict=True):
+                was = np.frombuffer(before, f"u{kind.itemsize}")
+                differs = np.flatnonzero(was != buffer.data.view(was.dtype))
+                if differs.size:
+                    at = int(differs[0])
+                    one, other = was[at : at + 1].view(kind)[0], buffer.data[at : at + 1].view(kind)[0]
+                    raise BackendError(
+                        "nondeterministic",
+                        f"kernel {self.call.name}: {buffer.name}{buffer.element(at)} is {one} with programs in order "
+                        f"and {other} in another order; {differs.size} elements differ",
+                    )
 
 
 def _buffer(reference: Reference, *, output: bool) -> Buffer:

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 
 from kerneltest import lowering_map, lowering_text
+from kerneltest.attribution import suspects
 from kerneltest.lowering_map import LoweringMap
 from kerneltest.options import in_order
 from kerneltest.reconcile import Reconciled, Status, reconcile
@@ -92,6 +93,7 @@ def _page(run: LoadedRun) -> dict[str, Any]:
         (record for record in run.records if record.verdict not in NO_FINDING),
         key=lambda r: (-SEVERITY[r.verdict], r.pairing, r.backend, r.dtype, r.family),
     )
+    suspected = suspects(run.records)
     statuses = Counter(status.verdict for status in cells.values())
     backends = in_order(item.backend for item in run.plan.items)
     pairings = list(dict.fromkeys(item.pairing for item in run.plan.items))
@@ -117,6 +119,8 @@ def _page(run: LoadedRun) -> dict[str, Any]:
             {(r.pairing, r.backend, r.message) for r in run.records if r.verdict == "unavailable"}
             - {(r.pairing, r.backend, run.plan.unavailable.get(r.backend, "")) for r in run.records}
         ),
+        "suspected": {(r.case, r.backend): suspected.get(((r.pairing, r.case), r.backend), "") for r in findings},
+        "splits": Counter(text for text in suspected.values() if text.startswith("the lowering for")),
         "families": _families(run),
         "compiled": _compiled(run),
         "advice": sorted({(r.pairing, r.backend, r.signature, line) for r in run.records for line in r.advice}),

@@ -61,7 +61,7 @@ class Visitors:
         self.access[offset] = number
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Buffer:
     """One array in memory.
 
@@ -130,10 +130,11 @@ class Watch:
     Args:
       grid: programs along x, y and z.
       hints: buffer name to what may explain an access past its end.
+      programs: the linear ids of the programs that run, in ascending order.
     """
 
-    def __init__(self, grid: tuple[int, int, int], hints: dict[str, str]) -> None:
-        self.grid, self.hints = grid, hints
+    def __init__(self, grid: tuple[int, int, int], hints: dict[str, str], programs: Array) -> None:
+        self.grid, self.hints, self.programs = grid, hints, programs
         self.faults: dict[tuple[str, str], Fault] = {}
         self.places: dict[int, str] = {}
         self.sources: dict[str, None] = {}
@@ -156,7 +157,7 @@ class Watch:
             unread = np.asarray(outside)
         if not buffer.writable:
             return unread
-        offset, programs = np.broadcast_to(access.offset, inside.shape)[inside], self._programs(inside)
+        offset, programs = np.broadcast_to(access.offset, inside.shape)[inside], self._who(inside)
         if access.kind == "load":
             missing = ~buffer.written[offset]
             if missing.any():
@@ -179,20 +180,21 @@ class Watch:
             buffer.written[offset] = True
         return unread
 
-    def _programs(self, inside: Array) -> Array:
-        programs = np.arange(inside.shape[0], dtype=np.int32).reshape(-1, *(1,) * (inside.ndim - 1))
+    def _who(self, inside: Array) -> Array:
+        programs = self.programs.reshape(-1, *(1,) * (inside.ndim - 1))
         return np.broadcast_to(programs, inside.shape)[inside]
 
     def _outside(self, access: Access, outside: Array) -> None:
         buffer = access.buffer
         where = tuple(int(i) for i in np.argwhere(outside)[0])
         offset = int(np.broadcast_to(access.offset, outside.shape)[where])
+        who = self.program(int(self.programs[where[0]]))
         hint = f"; {self.hints[buffer.name]}" if buffer.name in self.hints else ""
         self.add(
             "out_of_bounds",
             buffer.name,
-            f"{access.kind} at {buffer.name} {buffer.element(offset)} by {self.program(where[0])}, at {access.place}; "
-            f"{int(outside.sum())} such accesses{hint}",
+            f"{access.kind} at {buffer.name} {buffer.element(offset)} by {who}, at {access.place}; "
+            f"{int(outside.sum())} in all{hint}",
         )
 
     def _conflict(
@@ -209,7 +211,7 @@ class Watch:
             name,
             f"{name}{access.buffer.element(at)} {now} {self.program(int(programs[i]))} at {access.place}, and {before} "
             f"{self.program(int(others[i]))} at {self.places[int(visitors.access[at])]}, in no order; "
-            f"{int(clash.sum())} such accesses",
+            f"{int(clash.sum())} in all",
             offset=at,
         )
 
@@ -232,4 +234,7 @@ def describe_undefined(buffer: Buffer, mask: Array) -> tuple[str, str]:
     count = f"{int((mask > 0).sum())} of {mask.size} elements"
     if kind == UNWRITTEN:
         return "unwritten", f"{count} of {buffer.name} were never written, the first {buffer.element(where)}"
-    return "uninitialised", f"{count} of {buffer.name} hold what was never written, the first {buffer.element(where)}"
+    return (
+        "uninitialised",
+        f"{count} of {buffer.name} depend on memory never written, the first {buffer.element(where)}",
+    )

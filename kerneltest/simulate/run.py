@@ -75,13 +75,14 @@ class Simulation:
         self.buffers, self.grid = buffers, grid
         self.memory = list({id(buffer): buffer for buffer in buffers}.values())
         self.programs = np.arange(int(np.prod(grid)), dtype=np.int32) if programs is None else programs
-        self.watch = Watch(grid, hints)
+        self.watch = Watch(grid, hints, self.programs)
         self.hints = hints
         self.template: list[Any] = []
         self.tape: list[Step] = []
         # Whether an address or a mask depends on loaded values, so that every access is checked as it happens.
         self.dynamic = False
         self.accesses = 0
+        self.stores: list[Access] = []  # those whose elements are known
         for buffer in outputs:
             buffer.writable = True
         for buffer in buffers:
@@ -97,6 +98,11 @@ class Simulation:
         Args:
           inputs: for each buffer that is no output, its values and the mask of its undefined elements.
         """
+        self.place(inputs)
+        self.execute()
+
+    def place(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
+        """Memory as it is before the first program: inputs in it, outputs unwritten."""
         given = iter(inputs)
         for buffer in self.memory:
             if buffer.output:
@@ -106,8 +112,11 @@ class Simulation:
                 values, undefined = next(given)
                 buffer.data = values.reshape(-1).copy() if buffer.writable else values.reshape(-1)
                 buffer.undefined = None if undefined is None else undefined.reshape(-1).copy()
+
+    def execute(self) -> None:
+        """Runs the programs on memory as it is."""
         if self.dynamic:
-            self.watch = Watch(self.grid, self.hints)
+            self.watch = Watch(self.grid, self.hints, self.programs)
             for buffer in self.memory:
                 buffer.reset()
         raced = [(fault.buffer, fault.offset) for fault in self.watch.faults.values() if fault.offset is not None]
@@ -393,6 +402,8 @@ class _Interpreter:
         simulation.dynamic = simulation.dynamic or not known
         fixed = self.access(kind, op, pointer.buffer, where) if known else None
         unread = simulation.watch.see(fixed) if fixed is not None else None
+        if fixed is not None and kind == "store":
+            simulation.stores.append(fixed)
         ins = [self.number(part) for part in where]
         more = [self.number(extra) for extra in extras]
         out = self.slot()
