@@ -52,11 +52,12 @@ class Expectation:
             if before.any():
                 total = before + fmt.ulp(size + np.where(np.isfinite(before), before, 0.0)) / 2
         if precision.flushes:
+            threshold = fmt.smallest_normal if fmt.min_exponent <= -126 else 0.0
             if self.flushed is not None:
                 with np.errstate(all="ignore"):
                     moved = np.abs(np.asarray(self.flushed[output], np.float64) - value)
-                total = total + np.where(np.isfinite(moved), moved, 0.0)
-            threshold = fmt.smallest_normal if fmt.min_exponent <= -126 else 0.0
+                # A comparison may see zero where a move keeps the number, so an input may come out as it is.
+                total = total + np.where(np.isfinite(moved), moved, 0.0) + threshold
             total = total + np.where(size < threshold, size, 0.0)
         return total
 

@@ -9,7 +9,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
-from kernels.vector_add import vector_add
+from kernels.vector_add import vector_add_blocked
 from tests.memory_bugs import BUGS
 
 BLOCK, COLUMNS = 64, 2**16
@@ -72,7 +72,7 @@ def test_an_index_that_turns_negative_is_found(target: str) -> None:
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 def test_right_kernels_are_not_accused(target: str) -> None:
     assert kt.check_addresses(_pairing(_matrix, "m n"), target=target, m=2**17, n=COLUMNS) == ()
-    add = kt.oracle_for(vector_add, x=kt.array("n", "float32"), y=kt.array("n", "float32"))(lambda x, y: x + y)
+    add = kt.oracle_for(vector_add_blocked, x=kt.array("n", "float32"), y=kt.array("n", "float32"))(lambda x, y: x + y)
     assert kt.check_addresses(add, target=target, n=2**30 + 7) == ()
 
 
