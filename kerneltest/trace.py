@@ -3,7 +3,7 @@
 import functools
 import platform
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import metadata
@@ -16,14 +16,14 @@ from jax._src import config as jax_config
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
-from kerneltest.dtypes import Array, dtype, is_float
+from kerneltest.dtypes import dtype, is_float
 from kerneltest.oracle import Output
 from kerneltest.pairing import Pairing
 from kerneltest.plan import Signature
 
 OLDEST, NEWEST = (0, 10, 2), (0, 12)
 
-_ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
+ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 _LOOPS = frozenset({"scan", "while"})
 # Where a compiler parameter or a mesh is defined says which of Pallas' languages a kernel is written in.
 _DIALECTS = {
@@ -120,14 +120,14 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
             f"the kernel raised {type(error).__name__} while traced for {signature}: {error}{where_raised(error)}"
         ) from error
     # A jitted function called twice is one jaxpr, so its calls are the same equations.
-    unique = {id(equation): equation for equation, _ in _equations(closed.jaxpr) if _name(equation) in _ENTRIES}
+    unique = {id(equation): equation for equation, _ in equations(closed.jaxpr) if name_of(equation) in ENTRIES}
     return Traced(
         jaxpr=closed,
         inputs=inputs,
         outputs=tuple(Output(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
         calls=tuple(map(_call, unique.values())),
         exact=_is_exact(closed.jaxpr),
-        reduced_dots=any(_is_reduced_dot(equation) for equation, _ in _equations(closed.jaxpr)),
+        reduced_dots=any(_is_reduced_dot(equation) for equation, _ in equations(closed.jaxpr)),
     )
 
 
@@ -192,130 +192,6 @@ def _tail_hint(blocks: list[Any], number: int, shape: tuple[int, ...]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A value of the function around the Pallas calls.
-
-    Attributes:
-      values: an array.
-      undefined: verdict codes of its undefined elements (0 for the others), or None.
-      sources: where those came from, in words.
-    """
-
-    values: Any
-    undefined: Array | None = None
-    sources: tuple[str, ...] = ()
-
-
-RunCall = Callable[[Any, list[Held]], list[Held]]
-
-
-def evaluate(traced: Traced, leaves: Sequence[Array], run_call: RunCall) -> list[Held]:
-    """Evaluates a kernel, its Pallas calls by `run_call` (from the equation and its operands), the rest by JAX."""
-    held = [Held(leaf) for leaf in leaves]
-    return _evaluate(traced.jaxpr.jaxpr, [Held(const) for const in traced.jaxpr.consts], held, run_call)
-
-
-def _evaluate(jaxpr: Any, consts: list[Held], arguments: list[Held], run_call: RunCall) -> list[Held]:
-    environment = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
-
-    def read(variable: Any) -> Held:
-        return Held(variable.val) if hasattr(variable, "val") else environment[variable]
-
-    for equation in jaxpr.eqns:
-        operands = [read(variable) for variable in equation.invars]
-        environment.update(zip(equation.outvars, _equation(equation, operands, run_call), strict=True))
-    return [read(variable) for variable in jaxpr.outvars]
-
-
-def _equation(equation: Any, operands: list[Held], run_call: RunCall) -> list[Held]:
-    params = equation.params
-    if _name(equation) in _ENTRIES:
-        return run_call(equation, operands)
-    inner = [value for value in params.values() if isinstance(value, ClosedJaxpr)]
-    has_calls = any(
-        _name(e) in _ENTRIES for value in params.values() for jaxpr in _nested(value) for e, _ in _equations(jaxpr)
-    )
-    if not has_calls:
-        return _bound(equation, operands)
-
-    def call(closed: Any, arguments: list[Held]) -> list[Held]:
-        return _evaluate(closed.jaxpr, [Held(const) for const in closed.consts], arguments, run_call)
-
-    match _name(equation):
-        case "cond":
-            index, *rest = operands
-            branches = params["branches"]
-            return call(branches[int(np.clip(int(index.values), 0, len(branches) - 1))], rest)
-        case "while":
-            tested, moved = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-            carried = operands[moved:]
-            while bool(call(params["cond_jaxpr"], operands[:tested] + carried)[0].values):
-                carried = call(params["body_jaxpr"], operands[tested:moved] + carried)
-            return carried
-        case "scan":
-            return _scanned(params, operands, call)
-    return call(inner[0], operands)
-
-
-def _scanned(params: Any, operands: list[Held], call: Callable[[Any, list[Held]], list[Held]]) -> list[Held]:
-    fixed, state = params["num_consts"], params["num_consts"] + params["num_carry"]
-    consts, carried, xs = operands[:fixed], operands[fixed:state], operands[state:]
-    order = range(params["length"])
-    stacked: list[list[Held]] = []
-    for i in reversed(order) if params["reverse"] else order:
-        row = [Held(x.values[i], None if x.undefined is None else x.undefined[i], x.sources) for x in xs]
-        found = call(params["jaxpr"], [*consts, *carried, *row])
-        carried = found[: params["num_carry"]]
-        stacked.append(found[params["num_carry"] :])
-    if params["reverse"]:
-        stacked.reverse()
-    return [*carried, *(_stack(list(column)) for column in zip(*stacked, strict=True))]
-
-
-def _stack(rows: list[Held]) -> Held:
-    values = np.stack([np.asarray(row.values) for row in rows])
-    if all(row.undefined is None for row in rows):
-        return Held(values)
-    masks = [np.zeros(values.shape[1:], np.uint8) if row.undefined is None else row.undefined for row in rows]
-    return Held(values, np.stack(masks), tuple(dict.fromkeys(s for row in rows for s in row.sources)))
-
-
-def _bound(equation: Any, operands: list[Held]) -> list[Held]:
-    """An operation of JAX's own. Its results depend on undefined elements where filling these in otherwise changes
-    them."""
-
-    def bind(values: list[Any]) -> list[Any]:
-        found = equation.primitive.bind(*values, **equation.params)
-        return list(found) if equation.primitive.multiple_results else [found]
-
-    results = bind([held.values for held in operands])
-    tainted = [held for held in operands if held.undefined is not None]
-    if not tainted:
-        return [Held(result) for result in results]
-    code = max(int(held.undefined.max()) for held in tainted if held.undefined is not None)
-    sources = tuple(dict.fromkeys(source for held in tainted for source in held.sources))
-    filled = [
-        bind([held.values if held.undefined is None else _filled(held, word) for held in operands])
-        for word in (0x00, 0x35)
-    ]
-    found = []
-    for result, *others in zip(results, *filled, strict=True):
-        a, b = (np.asarray(other) for other in others)
-        differs = (a != b) & ~((a != a) & (b != b))
-        mask = np.where(differs, np.uint8(code), np.uint8(0)) if differs.any() else None
-        found.append(Held(result, mask, sources if mask is not None else ()))
-    return found
-
-
-def _filled(held: Held, byte: int) -> Array:
-    """The value with every undefined element made of one byte."""
-    values = np.array(held.values)
-    word = np.frombuffer(bytes([byte & (1 if values.dtype == bool else 255)]) * values.dtype.itemsize, values.dtype)[0]
-    values[held.undefined != 0] = word
-    return values
-
-
 def without_cache() -> AbstractContextManager[Any]:
     """Compiles without JAX's cache on disk, from which code for a device that is not there cannot be read back."""
     off: AbstractContextManager[Any] = jax_config.enable_compilation_cache(False)
@@ -330,11 +206,12 @@ def where_raised(error: BaseException) -> str:
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
-def _name(equation: Any) -> str:
+def name_of(equation: Any) -> str:
+    """The name of its primitive."""
     return str(equation.primitive.name)
 
 
-def _nested(value: Any) -> Iterator[Any]:
+def nested(value: Any) -> Iterator[Any]:
     """The jaxprs in one parameter of an equation."""
     for item in value if isinstance(value, (tuple, list)) else (value,):
         if isinstance(item, ClosedJaxpr):
@@ -343,13 +220,13 @@ def _nested(value: Any) -> Iterator[Any]:
             yield item
 
 
-def _equations(jaxpr: Any, *, looped: bool = False) -> Iterator[tuple[Any, bool]]:
+def equations(jaxpr: Any, *, looped: bool = False) -> Iterator[tuple[Any, bool]]:
     """Every equation at any depth, and whether it lies in a loop."""
     for equation in jaxpr.eqns:
         yield equation, looped
         for value in equation.params.values():
-            for inner in _nested(value):
-                yield from _equations(inner, looped=looped or _name(equation) in _LOOPS)
+            for inner in nested(value):
+                yield from equations(inner, looped=looped or name_of(equation) in _LOOPS)
 
 
 def _with_interpret(jaxpr: Any, interpret: bool) -> Any:
@@ -362,13 +239,13 @@ def _with_interpret(jaxpr: Any, interpret: bool) -> Any:
             return type(value)(rewritten(v) for v in value)
         return value
 
-    equations = []
+    rewritten_equations = []
     for equation in jaxpr.eqns:
         params: Mapping[str, Any] = {key: rewritten(value) for key, value in equation.params.items()}
-        if _name(equation) in _ENTRIES and "interpret" in params:
+        if name_of(equation) in ENTRIES and "interpret" in params:
             params = {**params, "interpret": interpret}
-        equations.append(equation.replace(params=params))
-    return jaxpr.replace(eqns=equations)
+        rewritten_equations.append(equation.replace(params=params))
+    return jaxpr.replace(eqns=rewritten_equations)
 
 
 def _call(equation: Any) -> Call:
@@ -386,14 +263,14 @@ def _call(equation: Any) -> Call:
 
 def _is_exact(jaxpr: Any) -> bool:
     multiplications = 0
-    for equation, looped in _equations(jaxpr):
+    for equation, looped in equations(jaxpr):
         if not any(_holds_floats(v.aval) for v in equation.outvars):
             continue
-        if _name(equation) not in _EXACT_ON_INTEGERS:
+        if name_of(equation) not in _EXACT_ON_INTEGERS:
             return False
-        if _name(equation) in _MULTIPLIES:
+        if name_of(equation) in _MULTIPLIES:
             # A product in a loop may be multiplied again by the next turn; a dot only feeds a sum.
-            multiplications += 2 if looped and _name(equation) == "mul" else 1
+            multiplications += 2 if looped and name_of(equation) == "mul" else 1
     return multiplications <= 1
 
 
@@ -406,7 +283,7 @@ def _holds_floats(aval: Any) -> bool:
 
 
 def _is_reduced_dot(equation: Any) -> bool:
-    if _name(equation) != "dot_general" or equation.invars[0].aval.dtype != np.float32:
+    if name_of(equation) != "dot_general" or equation.invars[0].aval.dtype != np.float32:
         return False
     asked = str(equation.params.get("precision"))
     return not ("HIGHEST" in asked or asked.endswith("F32_F32_F32"))

@@ -11,13 +11,14 @@ import numpy as np
 from kerneltest.backends.base import BackendError
 from kerneltest.backends.lowered import refusal
 from kerneltest.dtypes import TF32, Array
+from kerneltest.evaluate import Held, evaluate
 from kerneltest.lower import LoweringError, lower_call
 from kerneltest.simulate.memory import Buffer, describe_undefined
 from kerneltest.simulate.parse import UnknownOperationError, parse
 from kerneltest.simulate.run import Simulation
 from kerneltest.targets import Target
 from kerneltest.tolerance import Precision
-from kerneltest.trace import Call, Held, Reference, Traced, evaluate, references
+from kerneltest.trace import Call, Reference, Traced, references
 from kerneltest.verdicts import SEVERITY
 
 

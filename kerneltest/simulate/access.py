@@ -21,12 +21,11 @@ def load(
 ) -> tuple[Array, Array | None]:
     """The elements; `others[0]` where the mask is false. Without it, what stands there is undefined."""
     buffer, inside = access.buffer, access.inside
-    at = np.where(inside, access.offset, 0)
-    values = buffer.data[at] if buffer.data.size else np.full(inside.shape, garbage(buffer.data.dtype))
+    values = buffer.data[access.at] if buffer.data.size else np.full(inside.shape, garbage(buffer.data.dtype))
     undefined = unread
     if buffer.undefined is not None:
-        undefined = _or(undefined, inside & buffer.undefined[at])
-    if not inside.all():
+        undefined = _or(undefined, inside & buffer.undefined[access.at])
+    if not access.whole:
         nothing = garbage(buffer.data.dtype)
         default = others[0] if others else nothing
         values = np.where(inside, values, np.where(access.enabled, nothing, default)).astype(buffer.data.dtype)
@@ -41,18 +40,20 @@ def store(
     access: Access, unread: Array | None, operands: Sequence[Array], masks: Sequence[Array | None]
 ) -> tuple[Array, Array | None]:
     """Stores the elements that lie inside; where one is written twice, the last program's value stays."""
-    buffer, inside = access.buffer, access.inside
-    at = access.offset[inside]
-    values = np.broadcast_to(operands[0], inside.shape)[inside]
+    buffer, inside, values = access.buffer, access.inside, operands[0]
     if values.dtype != buffer.data.dtype:
-        values = values.view(buffer.data.dtype)
-    buffer.data[at] = values
+        values = np.ascontiguousarray(values).view(buffer.data.dtype)
+    if access.whole:
+        buffer.data[access.at] = values
+    else:
+        buffer.data[access.at[inside]] = np.broadcast_to(values, inside.shape)[inside]
     for offset, seen in buffer.raced.items():
-        seen.extend(values[at == offset][:4].tolist())
+        seen.extend(np.broadcast_to(values, inside.shape)[inside & (access.offset == offset)][:4].tolist())
     if masks[0] is not None or buffer.undefined is not None:
         if buffer.undefined is None:
             buffer.undefined = np.zeros(buffer.data.size, bool)
-        buffer.undefined[at] = False if masks[0] is None else np.broadcast_to(masks[0], inside.shape)[inside]
+        mask = np.zeros((), bool) if masks[0] is None else masks[0]
+        buffer.undefined[access.at[inside]] = np.broadcast_to(mask, inside.shape)[inside]
     return operands[0], None
 
 

@@ -110,6 +110,9 @@ class Access:
       offset: (programs, ...) int64, in elements.
       enabled: (programs, ...) bool, by the mask and by the control flow.
       place: the source line.
+      inside: of the enabled elements, those that lie in the buffer.
+      whole: all do, and all are enabled.
+      at: `offset`, 0 where not inside.
     """
 
     kind: str
@@ -118,10 +121,16 @@ class Access:
     offset: Array
     enabled: Array
     place: str
+    inside: Array = field(init=False)
+    whole: bool = field(init=False)
+    at: Array = field(init=False)
 
-    @property
-    def inside(self) -> Array:
-        return np.asarray((self.offset >= 0) & (self.offset < self.buffer.data.size) & self.enabled)
+    def __post_init__(self) -> None:
+        inside = np.asarray((self.offset >= 0) & (self.offset < self.buffer.data.size) & self.enabled)
+        whole = bool(inside.all())
+        object.__setattr__(self, "inside", inside)
+        object.__setattr__(self, "whole", whole)
+        object.__setattr__(self, "at", self.offset if whole else np.where(inside, self.offset, 0))
 
 
 class Watch:
