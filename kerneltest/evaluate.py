@@ -141,7 +141,7 @@ def _bound(equation: Any, operands: list[Held]) -> list[Held]:
     sources = tuple(dict.fromkeys(source for held in tainted for source in held.sources))
     filled = [
         bind([held.values if held.undefined is None else _filled(held, word) for held in operands])
-        for word in (0x00, 0x35)
+        for word in (0x00, 0x4B)  # 0, and a number too large for a sum to lose
     ]
     found = []
     for result, *others in zip(results, *filled, strict=True):
