@@ -97,18 +97,26 @@ def _equation(equation: Any, operands: list[Held], run_call: RunCall) -> list[He
 
 
 def _scanned(params: Any, operands: list[Held], call: Callable[[Any, list[Held]], list[Held]]) -> list[Held]:
-    fixed, state = params["num_consts"], params["num_consts"] + params["num_carry"]
-    consts, carried, xs = operands[:fixed], operands[fixed:state], operands[state:]
+    fixed, carry = _scan_counts(params)
+    consts, carried, xs = operands[:fixed], operands[fixed : fixed + carry], operands[fixed + carry :]
     order = range(params["length"])
     stacked: list[list[Held]] = []
     for i in reversed(order) if params["reverse"] else order:
         row = [Held(x.values[i], None if x.undefined is None else x.undefined[i], x.sources) for x in xs]
         found = call(params["jaxpr"], [*consts, *carried, *row])
-        carried = found[: params["num_carry"]]
-        stacked.append(found[params["num_carry"] :])
+        carried = found[:carry]
+        stacked.append(found[carry:])
     if params["reverse"]:
         stacked.reverse()
     return [*carried, *(_stack(list(column)) for column in zip(*stacked, strict=True))]
+
+
+def _scan_counts(params: Any) -> tuple[int, int]:
+    """How many of a scan's operands are constants, and how many are carried."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carried, _ = params["ft_in"].unpack()  # since JAX 0.12
+    return len(consts), len(carried)
 
 
 def _stack(rows: list[Held]) -> Held:
