@@ -182,17 +182,6 @@ def _maximum(initialised: bool) -> Kernel:
     return _call(body)
 
 
-def _shared_block(own: bool) -> Kernel:
-    """The last block of x: every program writes the output, and the last one wins where they run in order."""
-
-    def body(x: Any, o: Any) -> None:
-        i = pl.program_id(0) if not own else TILES - 1
-        at = i * BLOCK + jnp.arange(BLOCK)
-        o[...] = plgpu.load(x.at[at], mask=at < N, other=0)
-
-    return _call(body, BLOCK, 1 if own else TILES)
-
-
 def _pairs(own: bool) -> Kernel:
     """Two programs to an output block; the second one's value stays where they run in order."""
 
@@ -383,8 +372,6 @@ BUGS = [
         lambda x: x.sum(keepdims=True), "race", "start[0]"),
     Bug("counters without atomics", _histogram(False), _histogram(True),
         lambda x: np.bincount(x & 15, minlength=16), "race", "in no order", "int32"),
-    Bug("every program writes the output, the last one stays", _shared_block(False), _shared_block(True),
-        lambda x: _padded(x)[-1], "race", "is written by program"),
     Bug("two programs share an output block", _pairs(False), _pairs(True),
         lambda x: _padded(x)[1::2].reshape(-1), "race", "by program (1)"),
     Bug("every program writes the same value", _same_value(False), _same_value(True),
