@@ -57,7 +57,7 @@ class Expectation:
                 with np.errstate(all="ignore"):
                     moved = np.abs(np.asarray(self.flushed[output], np.float64) - value)
                 # A comparison may see zero where a move keeps the number, so an input may come out as it is.
-                total = total + np.where(np.isfinite(moved), moved, 0.0) + threshold
+                total = total + np.where(np.isfinite(moved), moved, 0.0) + np.where(size < threshold, threshold, 0.0)
             total = total + np.where(size < threshold, size, 0.0)
         return total
 
