@@ -13,15 +13,10 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-import kerneltest as kt
-from kerneltest.backends import resolve
-from kerneltest.backends.base import Executable
 from kerneltest.dtypes import cast, dtype, float_format, is_float
-from kerneltest.plan import signatures
 from kerneltest.simulate.ops import tf32
-from kerneltest.trace import trace
+from tests.simulated import TARGETS, elementwise_block, simulated
 
-TARGETS = ("simulate:sm_90", "simulate:gfx942")
 N = 64
 F = ("float32", "float16", "bfloat16")
 I = ("int32", "int8", "uint8", "int16", "uint32")  # noqa: E741
@@ -67,35 +62,6 @@ def _values(kind: str, domain: tuple[float, float] | None, order: int) -> np.nda
     if domain:
         found = np.where(np.isnan(found), domain[0], found.clip(*domain))
     return np.roll(found, order * 5).astype(made)
-
-
-def _simulated(kernel: Callable[..., Any], operands: list[np.ndarray], backend: str) -> tuple[np.ndarray, ...]:
-    def call(**named: jax.Array) -> Any:
-        return kernel(*named.values())
-
-    names = [f"x{i}" for i in range(len(operands))]
-    source = f"lambda {', '.join(names)}: call({', '.join(f'{n}={n}' for n in names)})"
-    dims = {f"d{i}_{a}": kt.dim(values=(length,)) for i, x in enumerate(operands) for a, length in enumerate(x.shape)}
-    arguments = {
-        name: kt.array(" ".join(f"d{i}_{a}" for a in range(x.ndim)), x.dtype.name)
-        for i, (name, x) in enumerate(zip(names, operands, strict=True))
-    }
-    pairing = kt.oracle_for(eval(source, {"call": call}), dims=dims, **arguments)(lambda **_: None)
-    (stage,) = resolve([backend])
-    executable: Executable = stage.prepare(trace(pairing, signatures(pairing, "quick")[0]))  # type: ignore[assignment]
-    return executable.run(operands)
-
-
-def _elementwise(function: Callable[..., Any], out: str | None = None) -> Callable[..., jax.Array]:
-    def kernel(*operands: jax.Array) -> jax.Array:
-        def body(*refs: Any) -> None:
-            refs[-1][...] = function(*(ref[...] for ref in refs[:-1])).astype(refs[-1].dtype)
-
-        shape = jax.eval_shape(function, *operands)
-        like = jax.ShapeDtypeStruct(shape.shape, out or shape.dtype)
-        return pl.pallas_call(body, out_shape=like, compiler_params=plgpu.CompilerParams())(*operands)
-
-    return kernel
 
 
 def _trunc(x: Any) -> Any:
@@ -180,14 +146,14 @@ def _agree(got: np.ndarray, wanted: Any, *, ulps: float) -> None:
 @pytest.mark.parametrize(
     ("op", "kind"), [(op, k) for op in OPS for k in op.dtypes], ids=lambda p: getattr(p, "name", p)
 )
-def test_elementwise(op: Op, kind: str, backend: str) -> None:
+def testelementwise_block(op: Op, kind: str, backend: str) -> None:
     operands = [_values(kind, op.domain, i) for i in range(op.arity)]
     out = (
         "int32"
         if kind == "bool" or op.name in ("equal", "not_equal") or op.name.startswith(("less", "greater"))
         else None
     )
-    (got,) = _simulated(_elementwise(op.kernel, out), operands, backend)
+    (got,) = simulated(elementwise_block(op.kernel, out), operands, backend)
     with np.errstate(all="ignore"):
         wanted = np.nextafter(*operands) if op.reference is None else op.reference(*(_wide(x) for x in operands))
     _agree(got, wanted, ulps=1 if op.name in ("pow", "integer pow", "div") else 0)
@@ -203,7 +169,7 @@ def test_casts(old: str, new: str, backend: str) -> None:
     if within and new.startswith("u"):
         within = (0.0, 100.0)
     (values,) = [_values(old, within, 0)]
-    (got,) = _simulated(_elementwise(lambda x: x.astype(new)), [values], backend)
+    (got,) = simulated(elementwise_block(lambda x: x.astype(new)), [values], backend)
     wide = _wide(values)
     wanted = wide if is_float(dtype(new)) else wide != 0 if new == "bool" else np.trunc(wide).astype(np.int64)
     _agree(
@@ -212,15 +178,26 @@ def test_casts(old: str, new: str, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize("narrow", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("wide", ["float32", "float16", "bfloat16"])
+def test_casts_of_eight_bit_floats(wide: str, narrow: str, backend: str) -> None:
+    values = np.linspace(-100, 100, N).astype(dtype(wide))
+    (small,) = simulated(elementwise_block(lambda x: x.astype(narrow)), [values], backend)
+    np.testing.assert_array_equal(small.astype(np.float32), values.astype(dtype(narrow)).astype(np.float32))
+    (back,) = simulated(elementwise_block(lambda x: x.astype(wide)), [small], backend)
+    np.testing.assert_array_equal(back, small.astype(dtype(wide)))
+
+
+@pytest.mark.parametrize("backend", TARGETS)
 def test_subnormal_numbers_are_kept(backend: str) -> None:
     tiny = np.full(N, 3e-45, np.float32)
-    (got,) = _simulated(_elementwise(jnp.add), [tiny, tiny], backend)
+    (got,) = simulated(elementwise_block(jnp.add), [tiny, tiny], backend)
     assert (got == np.float32(6e-45)).all()
     assert (got > 0).all()
 
 
 def _reduced(function: Callable[..., Any], axis: int) -> Callable[[jax.Array], jax.Array]:
-    return _elementwise(lambda x: function(x, axis=axis))
+    return elementwise_block(lambda x: function(x, axis=axis))
 
 
 @pytest.mark.parametrize("backend", TARGETS)
@@ -230,7 +207,7 @@ def _reduced(function: Callable[..., Any], axis: int) -> Callable[[jax.Array], j
 def test_reductions(name: str, kind: str, axis: int, backend: str) -> None:
     rng = np.random.default_rng(0)
     x = rng.integers(-50, 50, (16, 32)).astype(kind)
-    (got,) = _simulated(_reduced(getattr(jnp, name), axis), [x], backend)
+    (got,) = simulated(_reduced(getattr(jnp, name), axis), [x], backend)
     np.testing.assert_array_equal(got, getattr(np, name)(x, axis=axis).astype(got.dtype))
 
 
@@ -238,35 +215,8 @@ def test_reductions(name: str, kind: str, axis: int, backend: str) -> None:
 @pytest.mark.parametrize("axis", [0, 1])
 def test_scans(axis: int, backend: str) -> None:
     x = np.random.default_rng(0).integers(-9, 9, (16, 32)).astype(np.int32)
-    (got,) = _simulated(_elementwise(lambda v: jnp.cumsum(v, axis=axis)), [x], backend)
+    (got,) = simulated(elementwise_block(lambda v: jnp.cumsum(v, axis=axis)), [x], backend)
     np.testing.assert_array_equal(got, np.cumsum(x, axis=axis))
-
-
-@pytest.mark.parametrize("backend", TARGETS)
-@pytest.mark.parametrize(
-    ("name", "kernel", "wanted"),
-    [
-        ("transpose", lambda x: x.T, lambda x: x.T),
-        ("reshape", lambda x: x.reshape(8, 64), lambda x: x.reshape(8, 64)),
-        ("outer", lambda x: x.sum(axis=1)[:, None] + x.sum(axis=0)[None, :],
-         lambda x: x.sum(axis=1)[:, None] + x.sum(axis=0)[None, :]),
-        ("iota", lambda x: x * lax.broadcasted_iota(jnp.int32, (16, 32), 1), lambda x: x * np.arange(32)),
-        ("static loop", lambda x: lax.fori_loop(0, 5, lambda i, c: c * 2 + i, x), lambda x: x * 32 + 26),
-        ("dynamic loop", lambda x: lax.fori_loop(0, (x.max() & 3) + 2, lambda i, c: c + i, x),
-         lambda x: x + sum(range((x.max() & 3) + 2))),
-        ("while loop", lambda x: lax.while_loop(lambda c: c.sum() < 10000, lambda c: c + 1, x),
-         lambda x: x + max(0, -(-(10000 - x.sum()) // x.size))),
-        ("branch on data", lambda x: lax.cond(x.max() > 0, lambda v: v + 1, lambda v: v - 1, x), lambda x: x + 1),
-        ("other branch", lambda x: lax.cond(x.max() < 0, lambda v: v + 1, lambda v: v - 1, x), lambda x: x - 1),
-    ],
-    ids=lambda p: p if isinstance(p, str) else "",
-)  # fmt: skip
-def test_movement_and_control_flow(
-    name: str, kernel: Callable[..., Any], wanted: Callable[..., Any], backend: str
-) -> None:
-    x = np.random.default_rng(0).integers(-50, 50, (16, 32)).astype(np.int32)
-    (got,) = _simulated(_elementwise(kernel), [x], backend)
-    np.testing.assert_array_equal(got, wanted(x))
 
 
 @pytest.mark.parametrize("backend", TARGETS)
@@ -275,7 +225,7 @@ def test_dots_of_integers_are_exact(kind: str, backend: str) -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-8, 8, shape).astype(dtype(kind)) for shape in ((32, 16), (16, 64)))
     out = jnp.int32 if kind == "int8" else jnp.float32
-    (got,) = _simulated(_elementwise(lambda x, y: jnp.dot(x, y, preferred_element_type=out)), [a, b], backend)
+    (got,) = simulated(elementwise_block(lambda x, y: jnp.dot(x, y, preferred_element_type=out)), [a, b], backend)
     np.testing.assert_array_equal(got, (a.astype(np.int64) @ b.astype(np.int64)).astype(got.dtype))
 
 
@@ -284,8 +234,8 @@ def test_dots_round_their_operands_as_declared(backend: str) -> None:
     a = np.full((16, 16), 1 + 2.0**-12, np.float32)
     b = np.eye(16, dtype=np.float32)
     for precision, expected in ((None, 1.0), ("highest", 1 + 2.0**-12)):
-        kernel = _elementwise(lambda x, y, p=precision: jnp.dot(x, y, precision=p))
-        (got,) = _simulated(kernel, [a, b], backend)
+        kernel = elementwise_block(lambda x, y, p=precision: jnp.dot(x, y, precision=p))
+        (got,) = simulated(kernel, [a, b], backend)
         assert (got == np.float32(expected)).all()
 
 
@@ -315,7 +265,7 @@ def test_atomics(name: str, wanted: int, backend: str) -> None:
             body, out_shape=x, grid=(4,), input_output_aliases={0: 0}, compiler_params=plgpu.CompilerParams()
         )(x)
 
-    (got,) = _simulated(kernel, [np.ones(1, np.int32)], backend)
+    (got,) = simulated(kernel, [np.ones(1, np.int32)], backend)
     assert got[0] == wanted
 
 
@@ -333,7 +283,7 @@ def test_integers_added_as_floats_give_what_an_h200_gives(value: int, rounds_to:
         )(x, start)
 
     x = np.full(16, value, np.int32)
-    (got,) = _simulated(kernel, [x, x], "simulate:sm_90")
+    (got,) = simulated(kernel, [x, x], "simulate:sm_90")
     assert set(got.tolist()) == {rounds_to if jax.__version_info__ < (0, 12) else value * 2}
 
 
@@ -352,6 +302,6 @@ def test_an_operation_that_is_not_simulated_is_named() -> None:
     with pytest.raises(
         BackendError, match=r"operation tt\.elementwise_inline_asm is not one that the simulator runs"
     ) as e:
-        _simulated(kernel, [np.ones(N, np.float32)], "simulate:sm_90")
+        simulated(kernel, [np.ones(N, np.float32)], "simulate:sm_90")
     assert e.value.verdict == "unimplemented"
     assert "test_simulate_ops.py:" in str(e.value)

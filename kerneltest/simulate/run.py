@@ -116,7 +116,9 @@ class Simulation:
     def execute(self) -> None:
         """Runs the programs on memory as it is."""
         if self.dynamic:
+            sources = self.watch.sources
             self.watch = Watch(self.grid, self.hints, self.programs)
+            self.watch.sources.update(sources)
             for buffer in self.memory:
                 buffer.reset()
         raced = [(fault.buffer, fault.offset) for fault in self.watch.faults.values() if fault.offset is not None]
