@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kerneltest.addresses import check_addresses as check_addresses
+    from kerneltest.drawn import DrawnCase as DrawnCase
     from kerneltest.families import family as family
     from kerneltest.limitations import limitation as limitation
     from kerneltest.lower import INSTEAD as INSTEAD
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from kerneltest.pairing import size as size
     from kerneltest.pairing import tree as tree
     from kerneltest.runner import check as check
+    from kerneltest.strategies import assert_conforms as assert_conforms
+    from kerneltest.strategies import cases as cases
     from kerneltest.tolerance import conditioned as conditioned
     from kerneltest.tolerance import dot as dot
     from kerneltest.tolerance import exact as exact
@@ -45,6 +48,8 @@ _HOMES = {
     "kerneltest.lower": "INSTEAD",
     "kerneltest.tolerance": "conditioned dot exact",
     "kerneltest.runner": "check",
+    "kerneltest.drawn": "DrawnCase",
+    "kerneltest.strategies": "assert_conforms cases",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
