@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +50,9 @@ class DrawnCase:
     def fill(self, pairing: Pairing) -> dict[str, Array]:
         """The array arguments by path."""
         return dict(self.arguments)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))  # how Hypothesis shows a failing example
 
     def __repr__(self) -> str:
         with np.printoptions(threshold=40, edgeitems=3, linewidth=100):

@@ -1,5 +1,6 @@
 """Drawn cases of a run (`--kt-fuzz`): the same for the same seed on any machine, the failing ones shrunk."""
 
+import functools
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,8 @@ from kerneltest.verdicts import NO_FINDING
 _MOST_SHRINKS = 400  # cases judged to make one smaller; a count and not a time, so that any machine ends at the same
 
 
-def draws(pairing: Pairing, dtype: str, depth: str, seed: int, count: int) -> Iterator[DrawnCase]:
+@functools.lru_cache(maxsize=1)  # a pairing's backends come one after another and take the same cases
+def draws(pairing: Pairing, dtype: str, depth: str, seed: int, count: int) -> tuple[DrawnCase, ...]:
     """`count` cases for one dtype of a pairing; they depend on the arguments alone.
 
     Raises:
@@ -29,7 +31,7 @@ def draws(pairing: Pairing, dtype: str, depth: str, seed: int, count: int) -> It
         return False
 
     _find(pairing, dtype, depth, seed, count, keep)
-    return (replace(case, number=number) for number, case in enumerate(found))
+    return tuple(replace(case, number=number) for number, case in enumerate(found))
 
 
 def judge_all(item: Item, drawn: Sequence[DrawnCase], memory: Memory) -> Iterator[Outcome]:

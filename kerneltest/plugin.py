@@ -202,6 +202,7 @@ class KernelItem(pytest.Item):
 
         from kerneltest.record import save_arguments, save_artifacts
         from kerneltest.runner import run as run_item
+        from kerneltest.script import save_script
         from kerneltest.verdicts import NO_FINDING, worst
 
         run = self.config.stash[_run_key]
@@ -212,6 +213,7 @@ class KernelItem(pytest.Item):
             if record.evidence is not None and outcome.arguments is not None and len(found) < _SAVED:
                 file = save_arguments(run.folder, f"{record.case}-{_slug(record.backend)}", outcome.arguments)
                 record = replace(record, evidence=replace(record.evidence, file=file))
+                save_script(run.folder, record, self.item)
             if run.artifacts and (files := outcome.files()):
                 name = f"{record.case}-{_slug(record.backend)}"
                 record = replace(record, files=save_artifacts(run.folder, name, files))
@@ -248,6 +250,8 @@ def _slug(text: str) -> str:
 
 
 def _story(found: list[Record], nodeid: str, run: Run) -> str:
+    from kerneltest.record import repro_command
+
     lines = [f"{len(found)} finding{'s' * (len(found) > 1)}"]
     kinds: dict[tuple[str, str], Record] = {}
     for record in found:
@@ -260,6 +264,8 @@ def _story(found: list[Record], nodeid: str, run: Run) -> str:
         lines += [f"  {line}" for line in record.message.splitlines()]
         if record.evidence is not None:
             lines += [f"  {path} = {text}" for path, text in (record.evidence.arguments or {}).items()]
+            if run.report and record.evidence.file:
+                lines.append(f"  {repro_command(run.report, record.case, record.backend)}")
     if len(found) > len(shown):
         lines += ["", f"... and {len(found) - len(shown)} more"]
     options = f"--kt-depth {run.depth} --kt-seed {run.seed}" + f" --kt-fuzz {run.fuzz}" * bool(run.fuzz)

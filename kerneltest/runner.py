@@ -46,7 +46,7 @@ class Item:
         if self.group == FUZZ:
             from kerneltest.fuzz import draws  # Hypothesis is loaded where it is used, and nowhere else
 
-            return draws(self.pairing, self.dtype, self.depth, self.seed, self.fuzz)
+            return iter(draws(self.pairing, self.dtype, self.depth, self.seed, self.fuzz))
         return cases(self.pairing, self.dtype, self.group, self.depth, self.seed)
 
     def families(self) -> Mapping[str, int]:

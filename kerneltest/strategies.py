@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 _MOST_CHANGES = 6  # elements of an argument that are drawn one by one; the others are a family's
 _FAR = 2**16
 
+# What makes a case hard, and the argument in which it is sure to occur.
+Trouble = tuple[str, str]
+_NO_TROUBLE: Trouble = ("", "")
+_NON_FINITE, _SUBNORMAL, _FAMILY = "non-finite", "subnormal", "family"
+
 
 class MissingHypothesisError(ImportError):
     """Hypothesis is not installed; the message says how to get it."""
@@ -84,13 +89,18 @@ def from_pool(pairing: Pairing, signatures: Sequence[Signature]) -> "SearchStrat
     """Cases with one of these signatures (at least one), simplest first."""
     st = hypothesis().strategies
     dtypes = list(dict.fromkeys(signature.dtypes for signature in signatures))
-    spoilt = [path for path in pairing.leaves if families_for(pairing, path, signatures, each=True)]
+    troubles = [_NO_TROUBLE]
+    for path, leaf in pairing.leaves.items():
+        if any(is_float_data(leaf, dtype(dict(kinds)[path])) for kinds in dtypes):
+            troubles += [(_NON_FINITE, path), (_SUBNORMAL, path)]
+        if families_for(pairing, path, signatures, each=True):
+            troubles.append((_FAMILY, path))
 
     @st.composite  # type: ignore[untyped-decorator]
     def draw_case(draw: Callable[[Any], Any]) -> DrawnCase:
         kinds = draw(st.sampled_from(dtypes))
         fitting = [signature for signature in signatures if signature.dtypes == kinds]
-        trouble = draw(st.sampled_from(["", "non-finite", "subnormal", *spoilt]))
+        trouble = draw(st.sampled_from(troubles))
         recipes = {path: draw(_recipe(pairing, path, kinds, fitting, trouble)) for path in pairing.leaves}
         return drawn_case(pairing, draw(st.sampled_from(fitting)), recipes)
 
@@ -99,22 +109,25 @@ def from_pool(pairing: Pairing, signatures: Sequence[Signature]) -> "SearchStrat
 
 
 def _recipe(
-    pairing: Pairing, path: str, kinds: tuple[tuple[str, str], ...], signatures: Sequence[Signature], trouble: str
+    pairing: Pairing, path: str, kinds: tuple[tuple[str, str], ...], signatures: Sequence[Signature], trouble: Trouble
 ) -> "SearchStrategy[Recipe]":
     st = hypothesis().strategies
     names = ["", *families_for(pairing, path, signatures, each=False)]
-    if trouble == path:
+    disturbed = trouble == (_FAMILY, path)
+    if disturbed:
         names = families_for(pairing, path, signatures, each=True)
-    values = _values(pairing.leaves[path], dict(kinds)[path], trouble)
+    values = _values(pairing.leaves[path], dict(kinds)[path], trouble[0])
     positions = st.sampled_from([0, -1]) | st.integers(0, _FAR)
-    changes = st.lists(st.tuples(positions, values), max_size=_MOST_CHANGES)
+    changes = st.lists(
+        st.tuples(positions, values), min_size=int(path == trouble[1]) - disturbed, max_size=_MOST_CHANGES
+    )
 
     @st.composite  # type: ignore[untyped-decorator]
     def draw_recipe(draw: Callable[[Any], Any]) -> Recipe:
         name = draw(st.sampled_from(names))
         # Zeros take no seed, which makes them simpler to Hypothesis than any family.
         seed = draw(st.integers(0, _FAR)) if name else 0
-        return Recipe(name, seed, trouble == path and draw(st.sampled_from([True, False])), draw(changes))
+        return Recipe(name, seed, disturbed and draw(st.sampled_from([True, False])), draw(changes))
 
     recipe: SearchStrategy[Recipe] = draw_recipe()
     return recipe
@@ -136,9 +149,9 @@ def _values(leaf: ArrayArgument, kind_name: str, trouble: str) -> Any:
     ordinary = whole | st.floats(low, high).map(lambda x: 0.0 if abs(x) < TINY else x)
     if low <= 0 <= high:
         ordinary |= st.just(-0.0)
-    if trouble == "non-finite" and (specials := list(non_finite(leaf))):
+    if trouble == _NON_FINITE and (specials := list(non_finite(leaf))):
         return st.sampled_from(specials)
-    if trouble == "subnormal" and low <= 0 <= high:
+    if trouble == _SUBNORMAL and low <= 0 <= high:
         tiny = float_format(kind).smallest_subnormal
         return st.sampled_from([tiny, -tiny]) | st.floats(max(low, -TINY), min(high, TINY))
     return ordinary
