@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.backends import Artifact, Backend, BackendError, Executable, resolve
+from kerneltest.diagnose import Mismatch, diagnose, fed
 from kerneltest.dtypes import Array
 from kerneltest.families import NO_VALUES
 from kerneltest.judge import Comparison, compare, describe
@@ -177,7 +178,7 @@ def _run_case(item: Item, case: Case, memory: Memory) -> Outcome:
     )
     for number, comparison in enumerate(comparisons):
         if comparison.verdict != "pass":
-            return Outcome(_mismatch(item, base, number, comparison, arguments), arguments)
+            return Outcome(_mismatch(item, case.signature, base, number, comparison, arguments), arguments)
     return Outcome(base)
 
 
@@ -194,8 +195,19 @@ def _taken(item: Item, case: Case, preparing: "Future[Executable | Artifact]") -
     )
 
 
-def _mismatch(item: Item, base: Record, number: int, comparison: Comparison, arguments: Mapping[str, Array]) -> Record:
-    place = locate(comparison, _axes(item, number, comparison.actual.shape))
+def _mismatch(
+    item: Item,
+    signature: Signature,
+    base: Record,
+    number: int,
+    comparison: Comparison,
+    arguments: Mapping[str, Array],
+) -> Record:
+    axes = _axes(item, number, comparison.actual.shape)
+    place = locate(comparison, axes)
+    interpreted = item.backend.tier == "interpret"
+    diagnosis = diagnose(Mismatch(item.pairing, signature, arguments, number, comparison, axes, interpreted))
+    special = fed(arguments) if item.group != "structural" else ""
     wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
     where = f"[{', '.join(map(str, place.index))}]"
     tile = f", tile {place.tile}" if place.tile else ""
@@ -203,12 +215,15 @@ def _mismatch(item: Item, base: Record, number: int, comparison: Comparison, arg
     message = f"{which}{wrong} of {total} elements wrong"
     message += f", {place.pattern}" if place.pattern else ""
     message += f"; worst at {where}{tile}: {describe(comparison, place.index)}"
+    message += f"\n{diagnosis}" if diagnosis else ""
+    message += f"\n{special}" if special else ""
     evidence = Evidence(
         output=number,
         index=place.index,
         tile=place.tile,
         wrong_tiles=place.wrong_tiles,
         pattern=place.pattern,
+        diagnosis=diagnosis,
         actual=_plain(comparison.actual[place.index]),
         expected=_plain(comparison.expected[place.index]),
         bound=float(comparison.bound[place.index]),
