@@ -67,12 +67,13 @@ class Memory:
     traces: dict[Signature, Traced | TraceError] = field(default_factory=dict)
     prepared: dict[tuple[str, Signature], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, tuple[Mapping[str, Array], Expectation | OracleError, bool]] = field(default_factory=dict)
+    repeated: set[tuple[str, Signature]] = field(default_factory=set)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_compilers()))
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:
         if self.owner != (id(pairing), dtype):
             self.owner = (id(pairing), dtype)
-            for store in (self.traces, self.prepared, self.expectations):
+            for store in (self.traces, self.prepared, self.expectations, self.repeated):
                 store.clear()
 
     def traced(self, pairing: Pairing, signature: Signature) -> Traced | TraceError:
@@ -88,6 +89,14 @@ class Memory:
         if key not in self.prepared:
             self.prepared[key] = self.pool.submit(backend.prepare, traced)
         return self.prepared[key]
+
+    def first(self, backend: Backend, signature: Signature) -> bool:
+        """Whether this is the first case of a signature on a backend, which is run twice."""
+        key = (backend.id, signature)
+        if key in self.repeated:
+            return False
+        self.repeated.add(key)
+        return True
 
     def expected(
         self, pairing: Pairing, case: Case, traced: Traced
@@ -157,7 +166,10 @@ def _run_case(item: Item, case: Case, memory: Memory) -> Outcome:
     try:
         executable = preparing.result()
         assert not isinstance(executable, Artifact)
-        outputs = executable.run([arguments[path] for path in item.pairing.leaves])
+        leaves = [arguments[path] for path in item.pairing.leaves]
+        outputs = executable.run(leaves)
+        if memory.first(item.backend, case.signature):
+            _check_repeated(outputs, executable.run(leaves))
     except BackendError as failure:
         return Outcome(_record(item, case, failure.verdict, str(failure)), arguments)
     comparisons = [
@@ -180,6 +192,19 @@ def _run_case(item: Item, case: Case, memory: Memory) -> Outcome:
         if comparison.verdict != "pass":
             return Outcome(_mismatch(item, case.signature, base, number, comparison, arguments), arguments)
     return Outcome(base)
+
+
+def _check_repeated(outputs: Sequence[Array], again: Sequence[Array]) -> None:
+    """Raises BackendError if the same inputs gave other bits the second time."""
+    for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
+        differs = np.argwhere(one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}"))
+        if len(differs):
+            at = tuple(differs[0])
+            raise BackendError(
+                "nondeterministic",
+                f"output {number}: the same inputs gave {one[at]} and then {other[at]} at "
+                f"[{', '.join(map(str, at))}]; {len(differs)} of {one.size} elements differ",
+            )
 
 
 def _taken(item: Item, case: Case, preparing: "Future[Executable | Artifact]") -> Outcome:
