@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kerneltest.addresses import check_addresses as check_addresses
     from kerneltest.drawn import DrawnCase as DrawnCase
+    from kerneltest.error_models import conditioned as conditioned
+    from kerneltest.error_models import dot as dot
+    from kerneltest.error_models import exact as exact
+    from kerneltest.error_models import reduction as reduction
+    from kerneltest.error_models import relative_to as relative_to
+    from kerneltest.error_models import ulp as ulp
     from kerneltest.families import family as family
     from kerneltest.limitations import limitation as limitation
     from kerneltest.lower import INSTEAD as INSTEAD
@@ -30,9 +36,6 @@ if TYPE_CHECKING:
     from kerneltest.runner import check as check
     from kerneltest.strategies import assert_conforms as assert_conforms
     from kerneltest.strategies import cases as cases
-    from kerneltest.tolerance import conditioned as conditioned
-    from kerneltest.tolerance import dot as dot
-    from kerneltest.tolerance import exact as exact
 
 __version__ = "0.1.0"
 
@@ -46,7 +49,7 @@ _HOMES = {
     "kerneltest.families": "family",
     "kerneltest.limitations": "limitation",
     "kerneltest.lower": "INSTEAD",
-    "kerneltest.tolerance": "conditioned dot exact",
+    "kerneltest.error_models": "conditioned dot exact reduction relative_to ulp",
     "kerneltest.runner": "check",
     "kerneltest.drawn": "DrawnCase",
     "kerneltest.strategies": "assert_conforms cases",

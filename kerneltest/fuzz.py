@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from kerneltest.strategies import from_pool, hypothesis
 from kerneltest.verdicts import NO_FINDING
 
 _MOST_SHRINKS = 400  # cases judged to make one smaller; a count and not a time, so that any machine ends at the same
+_TRIES = 4  # draws a case at most, on average: different draws may come to the same values
 
 
 @functools.lru_cache(maxsize=1)  # a pairing's backends come one after another and take the same cases
@@ -24,13 +26,15 @@ def draws(pairing: Pairing, dtype: str, depth: str, seed: int, count: int) -> tu
     Raises:
       MissingHypothesisError: Hypothesis is not installed.
     """
-    found: list[DrawnCase] = []
+    distinct: dict[str, DrawnCase] = {}
 
     def keep(case: DrawnCase) -> bool:
-        found.append(case)
-        return False
+        if len(distinct) < count:
+            distinct.setdefault(case.id, case)
+        return len(distinct) == count
 
     _find(pairing, dtype, depth, seed, count, keep)
+    found = itertools.islice(itertools.cycle(distinct.values()), count)  # again from the first, if there are too few
     return tuple(replace(case, number=number) for number, case in enumerate(found))
 
 
@@ -87,7 +91,7 @@ def _find(
 
     digest = hashlib.sha256(f"{seed}|{pairing.name}|{dtype}|{depth}".encode()).digest()
     settings = package.settings(
-        max_examples=count,
+        max_examples=_TRIES * count,
         database=None,
         derandomize=False,  # what is drawn comes from the seed below
         deadline=None,

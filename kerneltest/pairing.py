@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kerneltest.dtypes import DtypeError, dtype
+from kerneltest.error_models import conditioned
 from kerneltest.limitations import Limitation
-from kerneltest.tolerance import Tolerance, conditioned
+from kerneltest.tolerance import Tolerance
 
 FLOATS = ("float32", "bfloat16", "float16")
 INTEGERS = ("int32", "int8", "uint8")
@@ -217,10 +218,14 @@ class Pairing:
 
     def call_oracle(self, values: Mapping[str, Any]) -> Any:
         """The oracle's result; static arguments that it does not take are left out."""
-        taken = inspect.signature(self.oracle).parameters
+        return self.call_as_oracle(self.oracle, values)
+
+    def call_as_oracle(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+        """The result of the oracle or of a function that stands beside it."""
+        taken = inspect.signature(function).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
             values = {name: value for name, value in values.items() if name in taken}
-        return _call(self.oracle, values)
+        return _call(function, values)
 
 
 def oracle_for(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from allpairspy import AllPairs
 
+import kerneltest.standard_families  # noqa: F401 - they register themselves
 from kerneltest.dtypes import TF32, Array, dtype, float_format, is_float
 from kerneltest.families import FAMILIES, GROUPS, NO_VALUES, SIGNATURE, Family, Slot
 from kerneltest.pairing import Array as ArrayArgument

@@ -12,7 +12,7 @@ import numpy as np
 
 from kerneltest.dtypes import Array, dtype
 
-SCHEMA = 2
+SCHEMA = 3
 
 Cell = tuple[str, str, str, str]
 
@@ -30,10 +30,11 @@ class Evidence:
       index: the worst element.
       tile: the tile it lies in, as `m=1 n=0`.
       wrong_tiles: how many tiles hold a wrong element, and how many there are.
-      pattern: what the wrong elements have in common, in words.
+      pattern: where the wrong elements lie, in words.
       actual, expected, bound: at that element.
       arguments: an excerpt of each array argument, as text.
       file: where the arguments are saved, relative to the run's folder; "" if they are not.
+      diagnosis: what the wrong elements look like, in words.
     """
 
     output: int = 0
@@ -46,6 +47,7 @@ class Evidence:
     bound: float = 0.0
     arguments: Mapping[str, str] | None = None
     file: str = ""
+    diagnosis: str = ""
 
 
 @dataclass(frozen=True, slots=True)

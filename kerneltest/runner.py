@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.backends import Artifact, Backend, BackendError, Executable, resolve
+from kerneltest.diagnose import Mismatch, diagnose, fed
 from kerneltest.drawn import DRAWN, FUZZ, DrawnCase
 from kerneltest.dtypes import Array
 from kerneltest.families import NO_VALUES
@@ -76,12 +77,13 @@ class Memory:
     traces: dict[Signature, Traced | TraceError] = field(default_factory=dict)
     prepared: dict[tuple[str, Signature], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, tuple[Mapping[str, Array], Expectation | OracleError, bool]] = field(default_factory=dict)
+    repeated: set[tuple[str, Signature]] = field(default_factory=set)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_compilers()))
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:
         if self.owner != (id(pairing), dtype):
             self.owner = (id(pairing), dtype)
-            for store in (self.traces, self.prepared, self.expectations):
+            for store in (self.traces, self.prepared, self.expectations, self.repeated):
                 store.clear()
 
     def traced(self, pairing: Pairing, signature: Signature) -> Traced | TraceError:
@@ -97,6 +99,14 @@ class Memory:
         if key not in self.prepared:
             self.prepared[key] = self.pool.submit(backend.prepare, traced)
         return self.prepared[key]
+
+    def first(self, backend: Backend, signature: Signature) -> bool:
+        """Whether this is the first case of a signature on a backend, which is run twice."""
+        key = (backend.id, signature)
+        if key in self.repeated:
+            return False
+        self.repeated.add(key)
+        return True
 
     def expected(
         self, pairing: Pairing, case: AnyCase, traced: Traced
@@ -179,7 +189,10 @@ def _run_case(item: Item, case: AnyCase, memory: Memory) -> Outcome:
     try:
         executable = preparing.result()
         assert not isinstance(executable, Artifact)
-        outputs = executable.run([arguments[path] for path in item.pairing.leaves])
+        leaves = [arguments[path] for path in item.pairing.leaves]
+        outputs = executable.run(leaves)
+        if memory.first(item.backend, case.signature):
+            _check_repeated(outputs, executable.run(leaves))
     except BackendError as failure:
         return Outcome(_record(item, case, failure.verdict, str(failure)), arguments)
     comparisons = [
@@ -200,8 +213,21 @@ def _run_case(item: Item, case: AnyCase, memory: Memory) -> Outcome:
     )
     for number, comparison in enumerate(comparisons):
         if comparison.verdict != "pass":
-            return Outcome(_mismatch(item, base, number, comparison, arguments), arguments)
+            return Outcome(_mismatch(item, case.signature, base, number, comparison, arguments), arguments)
     return Outcome(base)
+
+
+def _check_repeated(outputs: Sequence[Array], again: Sequence[Array]) -> None:
+    """Raises BackendError if the same inputs gave other bits the second time."""
+    for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
+        differs = np.argwhere(one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}"))
+        if len(differs):
+            at = tuple(differs[0])
+            raise BackendError(
+                "nondeterministic",
+                f"output {number}: the same inputs gave {one[at]} and then {other[at]} at "
+                f"[{', '.join(map(str, at))}]; {len(differs)} of {one.size} elements differ",
+            )
 
 
 def _taken(item: Item, case: AnyCase, preparing: "Future[Executable | Artifact]") -> Outcome:
@@ -217,8 +243,19 @@ def _taken(item: Item, case: AnyCase, preparing: "Future[Executable | Artifact]"
     )
 
 
-def _mismatch(item: Item, base: Record, number: int, comparison: Comparison, arguments: Mapping[str, Array]) -> Record:
-    place = locate(comparison, _axes(item, number, comparison.actual.shape))
+def _mismatch(
+    item: Item,
+    signature: Signature,
+    base: Record,
+    number: int,
+    comparison: Comparison,
+    arguments: Mapping[str, Array],
+) -> Record:
+    axes = _axes(item, number, comparison.actual.shape)
+    place = locate(comparison, axes)
+    interpreted = item.backend.tier == "interpret"
+    diagnosis = diagnose(Mismatch(item.pairing, signature, arguments, number, comparison, axes, interpreted))
+    special = fed(arguments) if item.group != "structural" else ""
     wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
     where = f"[{', '.join(map(str, place.index))}]"
     tile = f", tile {place.tile}" if place.tile else ""
@@ -226,12 +263,15 @@ def _mismatch(item: Item, base: Record, number: int, comparison: Comparison, arg
     message = f"{which}{wrong} of {total} elements wrong"
     message += f", {place.pattern}" if place.pattern else ""
     message += f"; worst at {where}{tile}: {describe(comparison, place.index)}"
+    message += f"\n{diagnosis}" if diagnosis else ""
+    message += f"\n{special}" if special else ""
     evidence = Evidence(
         output=number,
         index=place.index,
         tile=place.tile,
         wrong_tiles=place.wrong_tiles,
         pattern=place.pattern,
+        diagnosis=diagnosis,
         actual=_plain(comparison.actual[place.index]),
         expected=_plain(comparison.expected[place.index]),
         bound=float(comparison.bound[place.index]),

@@ -196,3 +196,34 @@ def test_the_oracle_and_the_compiler_are_asked_once_a_case_and_signature(monkeyp
     result = kt.check(_paired(oracle, tolerance=kt.exact()), depth="quick")
     subnormal = sum(record.family == "subnormals" for record in result.records)
     assert calls == {"oracle": result.cases + subnormal, "compile": 2}
+
+
+def test_other_bits_the_second_time_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kerneltest.backends.jitted import Jitted
+
+    once, runs = Jitted.run, iter(range(10**6))
+
+    def drifting(self: Jitted, leaves: Any) -> Any:
+        return tuple(output + (next(runs) == 1) for output in once(self, leaves))
+
+    monkeypatch.setattr(Jitted, "run", drifting)
+    findings = kt.check(_paired(lambda x: 2 * x), depth="quick").findings
+    assert [finding.verdict for finding in findings] == ["nondeterministic"]
+    assert "output 0: the same inputs gave" in findings[0].message
+
+
+def test_an_input_that_was_written_to_is_found() -> None:
+    from kerneltest.backends.base import BackendError
+    from kerneltest.backends.jitted import Jitted
+    from kerneltest.tolerance import Precision
+
+    def overwriting(x: jax.Array) -> tuple[jax.Array]:
+        np.asarray(x).setflags(write=False)
+        writable = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_float * x.size).from_address(x.unsafe_buffer_pointer()))
+        writable[0] = 7
+        return (x,)
+
+    made = Jitted(overwriting, jax.devices("cpu")[0], Precision())
+    with pytest.raises(BackendError, match="the kernel wrote to its array argument 0") as caught:
+        made.run([np.full(256, 1, np.float32)])
+    assert caught.value.verdict == "input_modified"

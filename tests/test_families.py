@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import kerneltest.standard_families  # noqa: F401 - they register themselves
 from kerneltest.dtypes import dtype, float_format
 from kerneltest.families import FAMILIES, Slot
 
@@ -25,9 +26,15 @@ CHECKS = {
     "position_coded": lambda v: len(np.unique(v)) > 40 and not np.array_equal(v[:, :8], v[:, 8:16]),
     "small_integers": lambda v: (v == np.round(v)).all() and np.abs(v).max() <= 100,
     "ones": lambda v: (v == 1).all(),
+    "one_hot_per_tile": lambda v: [_count(v[0, t : t + 8] != 0) for t in (0, 8, 16)] == [1, 1, 1] and v.max() == 3,
+    "constant_rows": lambda v: (v == v[:, :1]).all() and len(np.unique(v)) > 1,
+    "sorted_rows": lambda v: (np.diff(v, axis=1) >= 0).all() and len(np.unique(v)) > 10,
+    "ties": lambda v: set(np.unique(v)) == {-1, 1},
     "normal": lambda v: np.isfinite(v).all() and 0.5 < v.std() < 2,
     "log_uniform": lambda v: np.abs(v).min() >= 2.0**-12 and np.abs(v).max() <= 2.0**5 and (v < 0).any(),
     "large_and_small": lambda v: (v[:, 0] == 64).all() and v[:, 1:].max() < 0.1,
+    "small_and_large": lambda v: (v[:, -1] == 64).all() and v[:, :-1].max() < 0.1,
+    "alternating": lambda v: np.abs(v[:, 0] + v[:, 1]).max() < 0.04 and np.abs(v).min() >= 1,
     "far_below_zero": lambda v: v.max() < -190,
     "far_above_zero": lambda v: v.min() > 190,
     "one_inf": lambda v: _count(np.isposinf(v)) == 1 and _count(~np.isfinite(v)) == 1,
@@ -44,6 +51,7 @@ CHECKS = {
     "largest_finite": lambda v: _count(v == np.finfo(np.float32).max) == 1 and np.isfinite(v).all(),
 }
 INTEGER_CHECKS = {"extreme_integers": lambda v: set(np.unique(v)) <= {-128, -127, 0, 1, 126, 127}}
+INDEX_CHECKS = {"ends": lambda v: {0, 20} <= set(np.unique(v)) <= {0, 1, 19, 20}}
 MASK_CHECKS = {
     "no_mask": lambda v: v.all(),
     "causal": lambda v: np.array_equal(v, np.tril(np.ones((5, 21), bool))),
@@ -71,8 +79,14 @@ def test_integer_values(name: str) -> None:
     assert INTEGER_CHECKS[name](_fill(name, replace(BASE, dtype=dtype("int8"))))
 
 
+@pytest.mark.parametrize("role", ["index", "length"])
+def test_indices_and_lengths(role: str) -> None:
+    slot = replace(BASE, role=role, dtype=dtype("int32"), end=21 if role == "index" else 20)
+    assert INDEX_CHECKS["ends"](_fill("ends", slot))
+
+
 def test_every_family_is_checked_here() -> None:
-    assert set(FAMILIES) == {*CHECKS, *INTEGER_CHECKS, *MASK_CHECKS}
+    assert set(FAMILIES) == {*CHECKS, *INTEGER_CHECKS, *INDEX_CHECKS, *MASK_CHECKS}
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])

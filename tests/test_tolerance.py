@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kerneltest import conditioned, dot, pairing
+from kerneltest import conditioned, dot, pairing, reduction, relative_to, ulp
 from kerneltest.dtypes import TF32, float_format
 from kerneltest.oracle import Expectation, Output, expect
 from kerneltest.plan import signatures
@@ -19,7 +19,11 @@ def _measured(function, leaves, declared, dims):  # type: ignore[no-untyped-def]
 
     wide = {name: value.astype(np.float64) for name, value in leaves.items()}
     formats = tuple(float_format(value.dtype) for value in leaves.values())
-    return Measured(evaluate, wide, evaluate(wide), declared, dims, formats)
+
+    def in_kind(reference):  # type: ignore[no-untyped-def]
+        return (np.asarray(reference(**leaves)).astype(np.float64),)
+
+    return Measured(evaluate, wide, evaluate(wide), declared, dims, formats, in_kind)
 
 
 def _product(m: int = 9, k: int = 200, n: int = 7) -> Measured:
@@ -156,3 +160,56 @@ def test_half_an_ulp_of_the_output_is_added_for_its_rounding() -> None:
     expectation = Expectation((np.array([1.0]),), None, (Bound(np.array([2.0**-30])),))
     for name, half in ((np.float32, 2.0**-24), (np.float16, 2.0**-11)):
         assert expectation.bound(0, np.dtype(name), PLAIN) == pytest.approx(2.0**-30 + half)
+
+
+def _vector(function, kind=np.float32, n=1000, scale=1.0):  # type: ignore[no-untyped-def]
+    leaves = {"x": (np.random.default_rng(0).normal(size=n) * scale).astype(kind)}
+    return _measured(function, leaves, {"x": pairing.array("n")}, dict(n=n))
+
+
+def test_ulp_counts_units_in_the_last_place() -> None:
+    measured = _vector(lambda x: np.exp(x))
+    (bound,) = ulp(2).bounds(measured)
+    exact = measured.values[0]
+    assert (np.abs(exact * (1 + 3.9 * 2.0**-24) - exact) <= bound.at(PLAIN)).all()
+    assert (np.abs(exact * (1 + 4.1 * 2.0**-24) - exact) > bound.at(PLAIN)).all()
+
+
+def test_reduction_bounds_a_sum_of_terms_of_both_signs_in_any_order() -> None:
+    measured = _vector(lambda x: x.sum())
+    (bound,) = reduction("n").bounds(measured)
+    for order in (1, -1):
+        total = np.float32(0)
+        for term in measured.leaves["x"].astype(np.float32)[::order]:
+            total = total + term
+        assert abs(float(total) - measured.values[0]) <= bound.at(PLAIN)
+    measured = _vector(lambda x: (x + 4).sum())
+    (bound,) = reduction("n").bounds(measured)
+    in_half = np.add.accumulate((measured.leaves["x"] + 4).astype(np.float16))[-1]
+    assert abs(float(in_half) - measured.values[0]) > bound.at(PLAIN)
+    assert np.isinf(reduction("n").bounds(_vector(lambda x: x.sum(), np.float64, 10, 1e39))[0].at(PLAIN))
+
+
+def test_relative_to_allows_a_multiple_of_the_references_error_and_never_nothing() -> None:
+    measured = _vector(lambda x: np.exp(x).sum(keepdims=True))
+
+    def in_half(x: np.ndarray) -> np.ndarray:
+        return np.exp(x).astype(np.float16).sum(keepdims=True, dtype=np.float32)
+
+    (bound,) = relative_to(in_half, factor=3).bounds(measured)
+    error = abs(float(in_half(measured.leaves["x"].astype(np.float32))[0]) - measured.values[0][0])
+    assert bound.at(PLAIN)[0] == pytest.approx(3 * error)
+    (floor,) = relative_to(lambda x: np.exp(x.astype(np.float64)).sum(keepdims=True)).bounds(measured)
+    assert floor.at(PLAIN)[0] >= 2 * 2.0**-24 * measured.values[0][0]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (ulp(0), "allows nothing: use exact()"),
+        (reduction("k"), "needs exactly one array argument with these dims, and 0 have them (none)"),
+        (relative_to(np.exp, factor=0.5), "a kernel may be as bad as the reference"),
+    ],
+)
+def test_a_model_that_does_not_fit_says_why(model, words) -> None:  # type: ignore[no-untyped-def]
+    assert words in model.misfit({"x": pairing.array("n")}, {"n": pairing.dim()})

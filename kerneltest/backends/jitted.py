@@ -33,10 +33,17 @@ class Jitted:
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         try:
-            outputs = jax.block_until_ready(self.compiled(*jax.device_put(list(leaves), self.device)))
-            return tuple(np.asarray(output) for output in outputs)
+            before = [leaf.tobytes() for leaf in leaves]  # a CPU's arrays may share their memory with ours
+            placed = jax.device_put(list(leaves), self.device)
+            outputs = jax.block_until_ready(self.compiled(*placed))
+            found = tuple(np.asarray(output) for output in outputs)
+            after = [np.asarray(each) for each in placed]
         except Exception as error:
             raise BackendError("runtime_error", f"the kernel raised {type(error).__name__}: {error}") from error
+        for number, (given, left) in enumerate(zip(before, after, strict=True)):
+            if given != left.tobytes():
+                raise BackendError("input_modified", f"the kernel wrote to its array argument {number}")
+        return found
 
 
 def cache_on_disk(folder: Path) -> None:

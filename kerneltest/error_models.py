@@ -1,0 +1,305 @@
+"""The error models: each with its formula, its units and its source."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kerneltest.dtypes import Array, is_float
+from kerneltest.tolerance import (
+    FLOAT32,
+    Bound,
+    Measured,
+    Tolerance,
+    distance,
+    format_of,
+    gamma,
+    magnitude,
+    saturated,
+)
+
+if TYPE_CHECKING:
+    from kerneltest import pairing
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The correctly rounded result, bit for bit: `|error| <= 0` after rounding the oracle's value once."""
+
+    def misfit(self, leaves: Mapping[str, "pairing.Array"], dims: Mapping[str, "pairing.Dim"]) -> str:
+        return ""
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        return tuple(Bound(np.zeros(v.shape)) for v in measured.values)
+
+    def __str__(self) -> str:
+        return "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class Ulp:
+    """A result within `n` units in the last place: `|error| <= n u |f(x)|`, u twice the unit roundoff of `compute`.
+
+    For one function of well-rounded arguments, such as an `exp` of which a vendor states the error. The output's own
+    rounding is added by `Expectation.bound`. Source: the definition of an ulp as in Muller et al., Handbook of
+    Floating-Point Arithmetic, 2nd ed., section 2.3.
+
+    Attributes:
+      n: in ulps of `compute`.
+      compute: the format of the kernel's arithmetic; `input` for that of its arguments.
+    """
+
+    n: float
+    compute: str = "float32"
+
+    def misfit(self, leaves: Mapping[str, "pairing.Array"], dims: Mapping[str, "pairing.Dim"]) -> str:
+        return "" if self.n > 0 else f"ulp({self.n:g}) allows nothing: use exact()"
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        fmt = format_of(self.compute, measured)
+        return tuple(
+            Bound(self.n * 2 * fmt.unit_roundoff * magnitude(v), roundings=2 * self.n, accumulate=fmt)
+            for v in measured.values
+        )
+
+    def __str__(self) -> str:
+        return f"ulp({self.n:g}, compute={self.compute})"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A sum over dims of one array argument, in any order: `|error| <= gamma_n(u) sum |x|`.
+
+    Unlike `Conditioned`, it does not ask that terms have one sign. Where `sum |x|` exceeds the accumulation format's
+    range, a partial sum may overflow and nothing is asked.
+
+    Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2, equation 4.4.
+
+    Attributes:
+      over: the dims that are summed over, in exactly one array argument.
+      accumulate: the format of the sum; `input` for that of the arguments.
+    """
+
+    over: tuple[str, ...]
+    accumulate: str = "float32"
+
+    def misfit(self, leaves: Mapping[str, "pairing.Array"], dims: Mapping[str, "pairing.Dim"]) -> str:
+        having = [path for path, leaf in leaves.items() if set(self.over) <= set(leaf.shape)]
+        if len(having) != 1:
+            return (
+                f"reduction({' '.join(self.over)!r}) needs exactly one array argument with these dims, and "
+                f"{len(having)} have them ({', '.join(having) or 'none'}); use conditioned(sums=...), or other dims"
+            )
+        return ""
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        fmt = format_of(self.accumulate, measured)
+        (path,) = (p for p, leaf in measured.declared.items() if set(self.over) <= set(leaf.shape))
+        shape = measured.declared[path].shape
+        axes = tuple(i for i, axis in enumerate(shape) if axis in self.over)
+        n = math.prod(measured.dims[name] for name in self.over)
+        (value,) = measured.values
+        with np.errstate(all="ignore"):
+            size = np.abs(measured.leaves[path]).sum(axis=axes, keepdims=value.ndim == len(shape))
+            fixed = np.where(size > fmt.overflow, np.inf, gamma(n, fmt.unit_roundoff) * np.nan_to_num(size, nan=0.0))
+        if fixed.shape != value.shape:
+            raise ValueError(f"{self} gives shape {fixed.shape}, the oracle {value.shape}: is that the sum's shape?")
+        return (Bound(np.asarray(fixed), roundings=float(n), accumulate=fmt),)
+
+    def __str__(self) -> str:
+        return f"reduction({' '.join(self.over)}, accumulate={self.accumulate})"
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeTo:
+    """The error of a reference implementation in the kernel's own precision, times a stated factor.
+
+    `|error| <= factor * max(|g(x) - f(x)| over all elements, u max |f(x)|)`, with g the reference and f the oracle,
+    both against float64. The maximum over elements and the floor of one rounding keep a bound from collapsing where
+    the reference happens to be exact.
+
+    Source: the practice of attention kernels (Dao, FlashAttention's tests), with that floor added.
+
+    Attributes:
+      reference: takes the arguments as the kernel gets them (NumPy, the kernel's dtypes) and returns its outputs.
+      factor: how much worse than the reference the kernel may be.
+    """
+
+    reference: Callable[..., object]
+    factor: float = 2.0
+
+    def misfit(self, leaves: Mapping[str, "pairing.Array"], dims: Mapping[str, "pairing.Dim"]) -> str:
+        return (
+            "" if self.factor >= 1 else f"relative_to(factor={self.factor:g}): a kernel may be as bad as the reference"
+        )
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        found = []
+        for near, value in zip(measured.in_kind(self.reference), measured.values, strict=True):
+            u = max((fmt.unit_roundoff for fmt in measured.input_formats), default=FLOAT32.unit_roundoff)
+            error = float(np.max(distance(near, value), initial=0.0))
+            floor = u * float(np.max(magnitude(value), initial=0.0))
+            found.append(Bound(np.full(np.shape(value), self.factor * max(error, floor)), roundings=self.factor))
+        return tuple(found)
+
+    def __str__(self) -> str:
+        name = getattr(self.reference, "__name__", type(self.reference).__name__)
+        return f"relative_to({name}, factor={self.factor:g})"
+
+
+@dataclass(frozen=True, slots=True)
+class Conditioned:
+    """A backward-stable kernel: the exact result for inputs perturbed by a few roundings.
+
+    `|error| <= factor * (max_s |f(x(1 + u e_s)) - f(x)| + u |f(x)|) + gamma_n |f(x)|`, with u the unit roundoff
+    of `compute`, e_s random signs, and n the number of terms of the sums behind an element.
+
+    Source: the first term estimates the componentwise condition number by sampling (Kenney and Laub, "Small-sample
+    statistical condition estimates", 1994); that a stable algorithm's error is a small multiple of it is the
+    backward error principle (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 1.5); gamma_n
+    of like-signed terms is section 3.1 there.
+
+    Attributes:
+      factor: how many roundings may act as one worst perturbation.
+      sums: dims over which like-signed terms are summed.
+      compute: the format of the kernel's arithmetic; `input` for that of its arguments.
+      samples: how many random perturbations.
+    """
+
+    factor: float = 8.0
+    sums: tuple[str, ...] = ()
+    compute: str = "float32"
+    samples: int = 4
+
+    def misfit(self, leaves: Mapping[str, "pairing.Array"], dims: Mapping[str, "pairing.Dim"]) -> str:
+        for name in self.sums:
+            if name not in dims:
+                return f"conditioned(sums=...) names dim {name!r}, which no argument has; there are {', '.join(dims)}"
+        return ""
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        fmt = format_of(self.compute, measured)
+        u = fmt.unit_roundoff
+        rng = np.random.Generator(np.random.PCG64(0))
+        worst = [np.zeros(v.shape) for v in measured.values]
+        for _ in range(self.samples):
+            moved = {
+                path: value * (1 + u * rng.choice((-1.0, 1.0), value.shape)) if is_float(value.dtype) else value
+                for path, value in measured.leaves.items()
+            }
+            for i, (near, value) in enumerate(zip(measured.evaluate(moved), measured.values, strict=True)):
+                worst[i] = np.maximum(worst[i], distance(near, value))
+        n = math.prod(measured.dims[name] for name in self.sums) if self.sums else 0
+        return tuple(
+            Bound(
+                self.factor * (w + u * magnitude(v)) + gamma(n, u) * magnitude(v),
+                roundings=self.factor,
+                accumulate=fmt,
+            )
+            for w, v in zip(worst, measured.values, strict=True)
+        )
+
+    def __str__(self) -> str:
+        sums = f", sums={' '.join(self.sums)}" if self.sums else ""
+        return f"conditioned(factor={self.factor:g}, compute={self.compute}{sums})"
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """An inner product over one dim, then perhaps a function of bounded slope.
+
+    `|error| <= slope * ((2 v + v^2) |A||B| + gamma_(k + 8)(u) |A||B|)`, with v the unit roundoff of the format to
+    which a backend rounds the operands (TF32 for float32 on a GPU unless the kernel asks for more, else 0), u that
+    of `accumulate`, and k the contracted length. Eight more roundings are for what is applied to the sum. Where
+    |A||B| exceeds the accumulation format's range, a partial sum may overflow and the bound is infinite; so it is
+    where a backend's rounding of an operand overflows, as float32's largest number does in TF32.
+
+    Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1 (inner products, any order
+    of summation); Blanchard, Higham, Lopez, Mary, Pranesh, "Mixed Precision Block Fused Multiply-Add", 2020, for
+    operands rounded on input.
+
+    Attributes:
+      contract: the dim that is summed over, in exactly two array arguments.
+      accumulate: the format of the sum; `input` for that of the arguments.
+      slope: the greatest slope of the function applied to the sum.
+      output: the output's dims; by default those of the first operand, then those new in the second.
+    """
+
+    contract: str
+    accumulate: str = "float32"
+    slope: float = 1.0
+    output: str = ""
+
+    def misfit(self, leaves: Mapping[str, "pairing.Array"], dims: Mapping[str, "pairing.Dim"]) -> str:
+        operands = [path for path, leaf in leaves.items() if self.contract in leaf.shape]
+        if len(operands) != 2:
+            return (
+                f"dot(contract={self.contract!r}) needs exactly two array arguments with that dim, and "
+                f"{len(operands)} have it ({', '.join(operands) or 'none'}); use conditioned(), or name another dim"
+            )
+        return ""
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        fmt = format_of(self.accumulate, measured)
+        a, b = (path for path, leaf in measured.declared.items() if self.contract in leaf.shape)
+        size_a, size_b = np.abs(measured.leaves[a]), np.abs(measured.leaves[b])
+        products = self._product(measured, a, b, size_a, size_b)
+        rounded = self._product(measured, a, b, saturated(size_a), saturated(size_b))
+        ones_a, ones_b = np.ones_like(size_a), np.ones_like(size_b)
+        operands = self._product(measured, a, b, size_a, ones_b) + self._product(measured, a, b, ones_a, size_b)
+        products, operands = self.slope * products, self.slope * operands
+        terms = measured.dims[self.contract] + 8
+        with np.errstate(all="ignore"):
+            fixed = gamma(terms, fmt.unit_roundoff) * products
+            fixed = np.where(products > fmt.overflow, np.inf, fixed)
+        (value,) = measured.values
+        if fixed.shape != value.shape:
+            raise ValueError(
+                f"dot(contract={self.contract!r}) gives shape {fixed.shape}, the oracle {value.shape}; say which dims "
+                "the output has, as in kt.dot(..., output='b m n')"
+            )
+        return (Bound(fixed, self.slope * rounded, operands, self.slope * terms, fmt),)
+
+    def _product(self, measured: Measured, a: str, b: str, left: Array, right: Array) -> Array:
+        axes_a, axes_b = measured.declared[a].shape, measured.declared[b].shape
+        letters = {axis: chr(ord("a") + i) for i, axis in enumerate(dict.fromkeys(map(str, (*axes_a, *axes_b))))}
+        kept = self.output.split() or [axis for axis in letters if axis != self.contract]
+        spec = ["".join(letters[str(axis)] for axis in axes) for axes in (axes_a, axes_b, kept)]
+        with np.errstate(all="ignore"):
+            total = np.einsum(f"{spec[0]},{spec[1]}->{spec[2]}", left, right)
+        return np.where(np.isnan(total), np.inf, total)  # inf * 0: nothing can be said
+
+    def __str__(self) -> str:
+        return f"dot(contract={self.contract}, accumulate={self.accumulate}, slope={self.slope:g})"
+
+
+def exact() -> Tolerance:
+    """Bit for bit the correctly rounded result; see `Exact`."""
+    return Exact()
+
+
+def conditioned(factor: float = 8.0, *, sums: str = "", compute: str = "float32", samples: int = 4) -> Tolerance:
+    """A multiple of what the oracle does when its inputs are perturbed by one rounding; see `Conditioned`."""
+    return Conditioned(factor, tuple(sums.split()), compute, samples)
+
+
+def dot(contract: str, *, accumulate: str = "float32", slope: float = 1.0, output: str = "") -> Tolerance:
+    """The closed form of an inner product over the dim `contract`; see `Dot`."""
+    return Dot(contract, accumulate, slope, output)
+
+
+def ulp(n: float, *, compute: str = "float32") -> Tolerance:
+    """Within `n` units in the last place of `compute`; see `Ulp`."""
+    return Ulp(n, compute)
+
+
+def reduction(over: str, *, accumulate: str = "float32") -> Tolerance:
+    """The closed form of a sum over the dims `over`, as in `"m n"`; see `Reduction`."""
+    return Reduction(tuple(over.split()), accumulate)
+
+
+def relative_to(reference: Callable[..., object], *, factor: float = 2.0) -> Tolerance:
+    """A multiple of the error of a reference in the kernel's own precision; see `RelativeTo`."""
+    return RelativeTo(reference, factor)
