@@ -89,20 +89,28 @@ def from_pool(pairing: Pairing, signatures: Sequence[Signature]) -> "SearchStrat
     """Cases with one of these signatures (at least one), simplest first."""
     st = hypothesis().strategies
     dtypes = list(dict.fromkeys(signature.dtypes for signature in signatures))
-    troubles = [_NO_TROUBLE]
-    for path, leaf in pairing.leaves.items():
-        if any(is_float_data(leaf, dtype(dict(kinds)[path])) for kinds in dtypes):
-            troubles += [(_NON_FINITE, path), (_SUBNORMAL, path)]
-        if families_for(pairing, path, signatures, each=True):
-            troubles.append((_FAMILY, path))
+    fitting = {kinds: [signature for signature in signatures if signature.dtypes == kinds] for kinds in dtypes}
+
+    @functools.cache
+    def troubles(kinds: tuple[tuple[str, str], ...]) -> list[Trouble]:
+        found = [_NO_TROUBLE]
+        for path, leaf in pairing.leaves.items():
+            if is_float_data(leaf, dtype(dict(kinds)[path])):
+                found += [(_NON_FINITE, path), (_SUBNORMAL, path)]
+            if families_for(pairing, path, fitting[kinds], each=True):
+                found.append((_FAMILY, path))
+        return found
+
+    @functools.cache  # to make a strategy takes longer than to draw from it
+    def recipe(path: str, kinds: tuple[tuple[str, str], ...], trouble: Trouble) -> "SearchStrategy[Recipe]":
+        return _recipe(pairing, path, kinds, fitting[kinds], trouble)
 
     @st.composite  # type: ignore[untyped-decorator]
     def draw_case(draw: Callable[[Any], Any]) -> DrawnCase:
         kinds = draw(st.sampled_from(dtypes))
-        fitting = [signature for signature in signatures if signature.dtypes == kinds]
-        trouble = draw(st.sampled_from(troubles))
-        recipes = {path: draw(_recipe(pairing, path, kinds, fitting, trouble)) for path in pairing.leaves}
-        return drawn_case(pairing, draw(st.sampled_from(fitting)), recipes)
+        trouble = draw(st.sampled_from(troubles(kinds)))
+        recipes = {path: draw(recipe(path, kinds, trouble)) for path in pairing.leaves}
+        return drawn_case(pairing, draw(st.sampled_from(fitting[kinds])), recipes)
 
     drawn: SearchStrategy[DrawnCase] = draw_case()
     return drawn
