@@ -28,12 +28,24 @@ class Limitation:
     signature: str = "*"
 
     def covers(self, backend: str, dtype: str, family: str, signature: str) -> bool:
+        """Whether a case is one that it speaks of."""
         return (
             fnmatchcase(backend, self.backend)
             and fnmatchcase(dtype, self.dtype)
             and fnmatchcase(family, self.family)
             and fnmatchcase(signature, self.signature)
         )
+
+
+def idle(limitations: Iterable[Limitation], cells: Iterable[tuple[str, str, str]]) -> tuple[Limitation, ...]:
+    """Those whose backend is planned and that still match none of the planned cells (backend, dtype, family)."""
+    cells = list(cells)
+    return tuple(
+        declared
+        for declared in limitations
+        if any(fnmatchcase(backend, declared.backend) for backend, _, _ in cells)
+        and not any(declared.covers(*cell, "*" if declared.signature == "*" else declared.signature) for cell in cells)
+    )
 
 
 def limitation(
@@ -58,6 +70,14 @@ def limitation(
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"limitation: url must link to where this is documented or tracked, not {url!r}")
     return Limitation(verdict, reason, url, backend, dtype, family, signature)
+
+
+def quarantined(limitations: Iterable[Limitation], backend: str, dtype: str, family: str, signature: str) -> str:
+    """Why a case is never launched: a limitation declares that it takes the process along; or ""."""
+    for declared in limitations:
+        if declared.verdict in ("crash", "hang") and declared.covers(backend, dtype, family, signature):
+            return f"Not launched: declared to end in {declared.verdict}. {declared.reason} ({declared.url})"
+    return ""
 
 
 def settle(

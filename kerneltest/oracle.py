@@ -116,6 +116,21 @@ def expect(
         ) from error
 
 
+def check_all_masked(pairing: Pairing, expectation: Expectation) -> None:
+    """Holds the oracle's values for a case in which everything is masked against what the pairing declares.
+
+    Raises:
+      OracleError: they are not what it declares.
+    """
+    for value in expectation.values:
+        fits = (value == 0) if pairing.all_masked == "zeros" else np.isnan(np.asarray(value, np.float64))
+        if pairing.all_masked and not fits.all():
+            raise OracleError(
+                f"oracle {pairing.name} returns {np.asarray(value)[~fits].flat[0]} where everything is masked, and the "
+                f"pairing declares all_masked={pairing.all_masked!r}"
+            )
+
+
 def _flatten(result: Any) -> list[Any]:
     """Leaves of nested dicts (by sorted key), lists and tuples, in JAX's order; None has no leaves."""
     if result is None:

@@ -175,6 +175,7 @@ class Pairing:
       tolerance: the error model of numeric families.
       signed_zeros: whether the sign of a zero is compared.
       limitations: expected findings.
+      all_masked: what all outputs are where everything is masked: `zeros`, `nan`, or "" where that is not declared.
     """
 
     name: str
@@ -186,6 +187,7 @@ class Pairing:
     tolerance: Tolerance
     signed_zeros: bool = False
     limitations: tuple[Limitation, ...] = ()
+    all_masked: str = ""
     leaves: Mapping[str, Array] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -235,6 +237,7 @@ def oracle_for(
     tolerance: Tolerance | None = None,
     signed_zeros: bool = False,
     limitations: Sequence[Limitation] = (),
+    all_masked: str = "",
     **arguments: Argument,
 ) -> Callable[[Callable[..., Any]], Pairing]:
     """Pairs `kernel` with the oracle it decorates; the other keywords declare the kernel's arguments.
@@ -256,6 +259,7 @@ def oracle_for(
             tolerance=tolerance or conditioned(),
             signed_zeros=signed_zeros,
             limitations=tuple(limitations),
+            all_masked=all_masked,
         )
         _check(made, dims or {})
         return made
@@ -355,6 +359,8 @@ def _check(pairing: Pairing, declared: Mapping[str, Dim]) -> None:
             axes = " ".join(map(str, leaf.shape))
             raise wrong(f"mask {path!r}", f"none of its dims ({axes}) has a tile, so there is no whole tile to mask; "
                         "declare one, as in dims=dict(n=kt.dim(tile=64))")  # fmt: skip
+    if pairing.all_masked not in ("", "zeros", "nan"):
+        raise wrong("all_masked", f"what everything masked yields is 'zeros' or 'nan', not {pairing.all_masked!r}")
     problem = pairing.tolerance.misfit(pairing.leaves, pairing.dims)
     if problem:
         raise wrong("tolerance", problem)

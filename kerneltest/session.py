@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerneltest.attribution import suspects
+from kerneltest.limitations import idle
 from kerneltest.options import in_order
 from kerneltest.reconcile import Reconciled, reconcile
 from kerneltest.record import Plan, PlannedItem, Record, RecordError, Writer, read_plan, read_records
@@ -34,6 +35,13 @@ def plan_of(items: Sequence[Item], node_ids: Sequence[str], depth: str, seed: in
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
     limited = {item.pairing_id: item.pairing.limitations for item in items if item.pairing.limitations}
     problem = version_problem()
+    warnings = [problem] if problem else []
+    for pairing, declared in limited.items():
+        cells = [(i.backend.id, i.dtype, family) for i in items if i.pairing_id == pairing for family in i.families()]
+        warnings += [
+            f"a limitation of {pairing} ({x.verdict} on {x.backend}, {x.dtype}, {x.family}) matches nothing planned"
+            for x in idle(declared, cells)
+        ]
     return Plan(
         items=tuple(
             PlannedItem(name, item.pairing_id, item.backend.id, item.dtype, item.group, item.families())
@@ -43,7 +51,7 @@ def plan_of(items: Sequence[Item], node_ids: Sequence[str], depth: str, seed: in
         depth=depth,
         environment={
             **environment(),
-            **({"warning": problem} if problem else {}),
+            **({"warning": "; ".join(warnings)} if warnings else {}),
             **{f"{name}: {key}": value for name, found in facts.items() for key, value in found.items()},
         },
         unavailable={name: reason for name, reason in reasons.items() if reason},

@@ -7,6 +7,7 @@ from kernels.softmax import BLOCK, softmax_fused, softmax_tiled, softmax_tiled_b
 
 DIMS = dict(m=kt.dim(values=(3, 1, 5)), n=kt.dim(tile=BLOCK))
 TOLERANCE = kt.conditioned(sums="n")
+MASKED = "zeros"
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -16,16 +17,18 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return e / np.where(total == 0, 1, total)
 
 
-@kt.oracle_for(softmax_fused, x=kt.array("m n"), dims=DIMS, tolerance=TOLERANCE)
+@kt.oracle_for(softmax_fused, x=kt.array("m n"), dims=DIMS, tolerance=TOLERANCE, all_masked=MASKED)
 def fused(x: np.ndarray) -> np.ndarray:
     return softmax(x)
 
 
-@kt.oracle_for(softmax_tiled, x=kt.array("m n"), block=kt.choice(BLOCK, 16), dims=DIMS, tolerance=TOLERANCE)
+@kt.oracle_for(
+    softmax_tiled, x=kt.array("m n"), block=kt.choice(BLOCK, 16), dims=DIMS, tolerance=TOLERANCE, all_masked=MASKED
+)
 def tiled(x: np.ndarray) -> np.ndarray:
     return softmax(x)
 
 
-@kt.oracle_for(softmax_tiled_by_comparison, x=kt.array("m n"), dims=DIMS, tolerance=TOLERANCE)
+@kt.oracle_for(softmax_tiled_by_comparison, x=kt.array("m n"), dims=DIMS, tolerance=TOLERANCE, all_masked=MASKED)
 def tiled_by_comparison(x: np.ndarray) -> np.ndarray:
     return softmax(x)

@@ -171,6 +171,37 @@ def test_a_limitation_holds_for_its_verdict_alone_and_must_occur(limitation: Any
     assert {record.verdict for record in structural} == verdicts
 
 
+def test_a_quarantined_case_is_never_launched() -> None:
+    def deadly(x: jax.Array) -> jax.Array:
+        pytest.fail("launched") if isinstance(x, np.ndarray) else None
+        return double(x)
+
+    crash = _limitation(verdict="crash", family="nan_*", signature="n=5,*")
+    result = kt.check(_paired(lambda x: 2 * x, deadly, limitations=[crash]), depth="quick")
+    away = [record for record in result.records if record.verdict == "expected"]
+    assert {(r.family, r.signature) for r in away} == {
+        (f, "n=5,float32") for f in ("nan_first", "nan_last", "nan_and_inf_in_one_tile")
+    }
+    assert all("Not launched: declared to end in crash. known (https://" in record.message for record in away)
+    assert not any(record.compared for record in away)
+    assert result.ok
+
+
+def test_what_everything_masked_yields_is_declared_and_held_against_the_oracle() -> None:
+    def softmax(x: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
+
+    def kernel(x: jax.Array) -> jax.Array:
+        return elementwise(lambda v: jnp.exp(v - v.max()) / jnp.exp(v - v.max()).sum(), x)
+
+    pairing = _paired(softmax, kernel, tolerance=kt.conditioned(sums="n"))
+    assert kt.check(replace(pairing, all_masked="nan"), depth="quick").ok
+    findings = kt.check(replace(pairing, all_masked="zeros"), depth="quick").findings
+    assert {(f.verdict, f.family) for f in findings} == {("oracle_error", "all_masked_array")}
+    assert "returns nan where everything is masked, and the pairing declares all_masked='zeros'" in findings[0].message
+
+
 def test_structural_families_of_inexact_kernels_are_judged_by_the_bound() -> None:
     result = kt.check(_paired(np.exp, exponential), depth="quick")
     assert result.ok, result.findings[0].message

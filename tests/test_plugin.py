@@ -170,6 +170,14 @@ def test_an_old_run_in_the_folder_is_replaced(tmp_path: Path) -> None:
     assert len(shard.read_text().splitlines()) == len(list(read_records(tmp_path / "out")))
 
 
+def test_a_limitation_that_matches_nothing_planned_warns(tmp_path: Path) -> None:
+    limited = "limitations=[kt.limitation(verdict='race', {}, reason='r', url='https://example.org')], tolerance"
+    for wrong, told in (("dtype='float64'", True), ("backend='rocm'", False)):
+        suite = RIGHT.replace("tolerance", limited.format(wrong))
+        run = _pytest(tmp_path, "--kt-backends", "interpret", suite=suite)
+        assert ("matches nothing planned" in run.stdout) is told
+
+
 def test_properties_say_what_an_item_was(tmp_path: Path) -> None:
     _pytest(tmp_path, "--junitxml", "junit.xml", "--kt-backends", "interpret", suite=WRONG)
     text = (tmp_path / "junit.xml").read_text()
