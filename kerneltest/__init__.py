@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kerneltest.addresses import check_addresses as check_addresses
+    from kerneltest.drawn import DrawnCase as DrawnCase
     from kerneltest.error_models import conditioned as conditioned
     from kerneltest.error_models import dot as dot
     from kerneltest.error_models import exact as exact
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from kerneltest.pairing import size as size
     from kerneltest.pairing import tree as tree
     from kerneltest.runner import check as check
+    from kerneltest.strategies import assert_conforms as assert_conforms
+    from kerneltest.strategies import cases as cases
 
 __version__ = "0.1.0"
 
@@ -48,6 +51,8 @@ _HOMES = {
     "kerneltest.lower": "INSTEAD",
     "kerneltest.error_models": "conditioned dot exact reduction relative_to ulp",
     "kerneltest.runner": "check",
+    "kerneltest.drawn": "DrawnCase",
+    "kerneltest.strategies": "assert_conforms cases",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -1,4 +1,4 @@
-"""The command line: `kerneltest report`, `kerneltest lowering`."""
+"""The command line: `kerneltest report`, `kerneltest repro`, `kerneltest lowering`."""
 
 import argparse
 import sys
@@ -18,6 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.add_argument("runs", nargs="+", type=Path, help="folders that --kt-report wrote")
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"))
     report.add_argument("--lowering", nargs="+", type=Path, default=[], metavar="MAP", help="maps to add to the page")
+    repro = commands.add_parser("repro", help="judge a finding's saved inputs again; in the folder that pytest ran in")
+    repro.add_argument("folder", type=Path, metavar="REPORT_FOLDER", help="folder that --kt-report wrote")
+    repro.add_argument("case", metavar="CASE_ID", help="as the finding, and the names of files in cases/, show it")
+    repro.add_argument("--backend", default="", metavar="ID", help="by default where it was found")
     lowering = commands.add_parser("lowering", help="which primitive lowers, for which dtype, on which target")
     lowering.add_argument(
         "maps", nargs="*", type=Path, help="maps to read (JSON); none: probe the JAX of this environment"
@@ -35,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lowering.add_argument("--json", type=Path, metavar="FILE", help="where to write the map; for several maps a folder")
     lowering.add_argument("--markdown", type=Path, metavar="FILE")
     chosen = parser.parse_args(arguments)
-    return _lowering(chosen) if chosen.command == "lowering" else _report(chosen)
+    return {"report": _report, "repro": _repro, "lowering": _lowering}[chosen.command](chosen)
 
 
 def _report(chosen: argparse.Namespace) -> int:
@@ -51,6 +55,19 @@ def _report(chosen: argparse.Namespace) -> int:
         return 2
     print(chosen.output)
     return 0 if all(run.reconciled.green for run in runs) else 1
+
+
+def _repro(chosen: argparse.Namespace) -> int:
+    from kerneltest.reproduce import ReproductionError, again
+    from kerneltest.verdicts import NO_FINDING
+
+    try:
+        record = again(chosen.folder, chosen.case, chosen.backend)
+    except ReproductionError as error:
+        print(f"kerneltest repro: {error}", file=sys.stderr)
+        return 2
+    print(f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip())
+    return 0 if record.verdict in NO_FINDING else 1
 
 
 def _lowering(chosen: argparse.Namespace) -> int:

@@ -75,7 +75,7 @@ class Case:
             digest = hashlib.sha256(f"{self.id}|{path}".encode()).digest()
             rng = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "big")))
             hit = self.target in ("", path)
-            values[path] = self.family.fill(_slot(pairing, self.signature, path, leaf, order), rng, hit)
+            values[path] = self.family.fill(slot_of(pairing, self.signature, path, leaf, order), rng, hit)
         return values
 
 
@@ -158,7 +158,7 @@ def cases(pairing: Pairing, dtype_name: str, group: str, depth: str, seed: int) 
             yield Case(pairing.name, signature, SIGNATURE, "", seed)
             continue
         slots = {
-            path: _slot(pairing, signature, path, leaf, i) for i, (path, leaf) in enumerate(pairing.leaves.items())
+            path: slot_of(pairing, signature, path, leaf, i) for i, (path, leaf) in enumerate(pairing.leaves.items())
         }
         for family in FAMILIES.values():
             if family.group != group:
@@ -200,7 +200,8 @@ def _balanced(rows: list[list[Any]], factors: list[tuple[Any, ...]], strength: i
     return rows
 
 
-def _slot(pairing: Pairing, signature: Signature, path: str, leaf: ArrayArgument, order: int) -> Slot:
+def slot_of(pairing: Pairing, signature: Signature, path: str, leaf: ArrayArgument, order: int) -> Slot:
+    """What a family is told of one array argument, the `order`-th, in a signature."""
     shape = signature.shape(leaf)
     kind = dtype(dict(signature.dtypes)[path])
     tiles = tuple(pairing.dims[axis].tile if isinstance(axis, str) else None for axis in leaf.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ _OPTIONS = {
         "comma-separated backend ids and patterns ('compile:*'); one named and absent fails, among 'all' it is skipped",
     ),
     "kt_orders": ("0", "on simulate:*, also run programs one after another in so many random orders"),
+    "kt_fuzz": ("0", "also draw so many cases for each pairing and dtype, with Hypothesis, and shrink what fails"),
     "kt_report": ("", "folder for the plan, the records and report.html"),
 }
 
@@ -54,6 +56,11 @@ class Run:
         if self.depth not in DEPTHS:
             raise pytest.UsageError(f"--kt-depth: unknown depth {self.depth!r}; known are {', '.join(DEPTHS)}")
         self.seed, self.orders = self._number("kt_seed"), self._number("kt_orders")
+        self.fuzz = self._number("kt_fuzz")
+        if self.fuzz < 0:
+            raise pytest.UsageError(f"--kt-fuzz: {self.fuzz} is no number of cases")
+        if self.fuzz and not find_spec("hypothesis"):
+            raise pytest.UsageError("--kt-fuzz needs Hypothesis: pip install 'kerneltest[fuzz]'")
         self.artifacts = bool(config.getoption("kt_artifacts") or config.getini("kt_artifacts"))
         if self.artifacts and not self.report:
             raise pytest.UsageError("--kt-artifacts needs --kt-report, the folder to keep them in")
@@ -170,7 +177,7 @@ def pytest_pycollect_makeitem(
     assert isinstance(obj, Pairing)
     run = collector.config.stash[_run_key]
     pairing_id = f"{collector.nodeid}::{name}"
-    items = items_of(obj, pairing_id, run.backends, run.depth, run.seed)
+    items = items_of(obj, pairing_id, run.backends, run.depth, run.seed, run.fuzz)
     return [
         KernelItem.from_parent(collector, name=item.name.removeprefix(f"{collector.nodeid}::"), item=item)
         for item in items
@@ -195,6 +202,7 @@ class KernelItem(pytest.Item):
 
         from kerneltest.record import save_arguments, save_artifacts
         from kerneltest.runner import run as run_item
+        from kerneltest.script import save_script
         from kerneltest.verdicts import NO_FINDING, worst
 
         run = self.config.stash[_run_key]
@@ -205,6 +213,7 @@ class KernelItem(pytest.Item):
             if record.evidence is not None and outcome.arguments is not None and len(found) < _SAVED:
                 file = save_arguments(run.folder, f"{record.case}-{_slug(record.backend)}", outcome.arguments)
                 record = replace(record, evidence=replace(record.evidence, file=file))
+                save_script(run.folder, record, self.item)
             if run.artifacts and (files := outcome.files()):
                 name = f"{record.case}-{_slug(record.backend)}"
                 record = replace(record, files=save_artifacts(run.folder, name, files))
@@ -241,6 +250,8 @@ def _slug(text: str) -> str:
 
 
 def _story(found: list[Record], nodeid: str, run: Run) -> str:
+    from kerneltest.record import repro_command
+
     lines = [f"{len(found)} finding{'s' * (len(found) > 1)}"]
     kinds: dict[tuple[str, str], Record] = {}
     for record in found:
@@ -253,9 +264,11 @@ def _story(found: list[Record], nodeid: str, run: Run) -> str:
         lines += [f"  {line}" for line in record.message.splitlines()]
         if record.evidence is not None:
             lines += [f"  {path} = {text}" for path, text in (record.evidence.arguments or {}).items()]
+            if run.report and record.evidence.file:
+                lines.append(f"  {repro_command(run.report, record.case, record.backend)}")
     if len(found) > len(shown):
         lines += ["", f"... and {len(found) - len(shown)} more"]
-    options = f"--kt-depth {run.depth} --kt-seed {run.seed}"
+    options = f"--kt-depth {run.depth} --kt-seed {run.seed}" + f" --kt-fuzz {run.fuzz}" * bool(run.fuzz)
     return "\n".join([*lines, "", f'reproduce: pytest -p kerneltest {options} "{nodeid}"'])
 
 

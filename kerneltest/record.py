@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -121,6 +122,7 @@ class Plan:
     Attributes:
       items: in order.
       seed, depth: of the run.
+      fuzz: how many cases were drawn for each pairing and dtype.
       environment: versions and devices.
       unavailable: backend to reason.
       limitations: pairing to its declared limitations, as text.
@@ -132,6 +134,7 @@ class Plan:
     environment: Mapping[str, Any]
     unavailable: Mapping[str, str]
     limitations: Mapping[str, tuple[str, ...]]
+    fuzz: int = 0
 
 
 def dumps(value: Any) -> str:
@@ -201,6 +204,11 @@ def load_arguments(path: Path) -> dict[str, Array]:
     with np.load(path, allow_pickle=False) as saved:
         pairs = [(key.split(":", 1), saved[key]) for key in saved.files]
     return {name: value.view(dtype(kind)).reshape(value.shape) for (kind, name), value in pairs}
+
+
+def repro_command(folder: str, case: str, backend: str) -> str:
+    """The command that judges a finding's saved inputs again."""
+    return shlex.join(["kerneltest", "repro", folder, case, "--backend", backend])
 
 
 def _bits(value: Array) -> Array:

@@ -3,7 +3,7 @@
 import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from kerneltest.backends import Artifact, Backend, BackendError, Executable, resolve
 from kerneltest.diagnose import Mismatch, diagnose, fed
+from kerneltest.drawn import DRAWN, FUZZ, DrawnCase
 from kerneltest.dtypes import Array
 from kerneltest.families import NO_VALUES
 from kerneltest.judge import Comparison, compare, describe
@@ -25,10 +26,12 @@ from kerneltest.record import Evidence, Record
 from kerneltest.trace import Traced, TraceError, trace
 from kerneltest.verdicts import NO_FINDING
 
+AnyCase = Case | DrawnCase
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What one pytest item runs: a pairing, a backend, a dtype and a family group."""
+    """What one pytest item runs: a pairing, a backend, a dtype and a family group; `fuzz` cases in group fuzz."""
 
     name: str
     pairing: Pairing
@@ -38,12 +41,19 @@ class Item:
     group: str
     depth: str
     seed: int
+    fuzz: int = 0
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[AnyCase]:
+        if self.group == FUZZ:
+            from kerneltest.fuzz import draws  # Hypothesis is loaded where it is used, and nowhere else
+
+            return iter(draws(self.pairing, self.dtype, self.depth, self.seed, self.fuzz))
         return cases(self.pairing, self.dtype, self.group, self.depth, self.seed)
 
     def families(self) -> Mapping[str, int]:
-        return totals(self.cases())
+        if self.group == FUZZ:
+            return {DRAWN.name: self.fuzz}
+        return totals(cases(self.pairing, self.dtype, self.group, self.depth, self.seed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +109,7 @@ class Memory:
         return True
 
     def expected(
-        self, pairing: Pairing, case: Case, traced: Traced
+        self, pairing: Pairing, case: AnyCase, traced: Traced
     ) -> tuple[Mapping[str, Array], Expectation | OracleError, bool]:
         """The case's arguments, what is expected of them, and whether that holds bit for bit."""
         if case.id not in self.expectations:
@@ -129,12 +139,8 @@ def run(item: Item, memory: Memory, only: str = "") -> Iterator[Outcome]:
     if not planned:
         return
     memory.turn_to(pairing, item.dtype)
-    reason = backend.unavailable()
-    if not reason:
-        traces = {case.signature: memory.traced(pairing, case.signature) for case in planned}
-        for traced in traces.values():
-            if isinstance(traced, Traced):
-                reason = reason or backend.refuses(traced)
+    traces = {case.signature: memory.traced(pairing, case.signature) for case in planned}
+    reason = unserved(backend, traces.values())
     if reason:
         for family in item.families():
             yield Outcome(_record(item, family, "unavailable", reason))
@@ -145,18 +151,35 @@ def run(item: Item, memory: Memory, only: str = "") -> Iterator[Outcome]:
         if isinstance(traced, Traced) and not away:
             memory.preparing(backend, case.signature, traced)
     ended: dict[str, list[tuple[str, str]]] = {}
+    if item.group == FUZZ:
+        from kerneltest.fuzz import judge_all
+
+        yield from judge_all(item, [case for case in planned if isinstance(case, DrawnCase)], memory)
+        return
     for case in planned:
-        started = time.perf_counter()
-        outcome = _settled(item, case, _run_case(item, case, memory))
+        outcome = judged(item, case, memory)
         ended.setdefault(case.family.name, []).append((str(case.signature), outcome.record.verdict))
-        yield replace(outcome, record=replace(outcome.record, seconds=time.perf_counter() - started))
+        yield outcome
     for family, verdicts in ended.items():
         reason = outlived(pairing.limitations, verdicts, backend.id, item.dtype, family)
         if reason and not only:
             yield Outcome(_record(item, family, "unexpected_pass", reason))
 
 
-def _run_case(item: Item, case: Case, memory: Memory) -> Outcome:
+def unserved(backend: Backend, traces: Iterable[Traced | TraceError]) -> str:
+    """Why a backend cannot serve a kernel with these signatures, or ""."""
+    reasons = (backend.refuses(traced) for traced in traces if isinstance(traced, Traced))
+    return backend.unavailable() or next(filter(None, reasons), "")
+
+
+def judged(item: Item, case: AnyCase, memory: Memory) -> Outcome:
+    """Runs one case, planned or drawn, and judges it in the light of declared limitations."""
+    started = time.perf_counter()
+    outcome = _settled(item, case, _run_case(item, case, memory))
+    return replace(outcome, record=replace(outcome.record, seconds=time.perf_counter() - started))
+
+
+def _run_case(item: Item, case: AnyCase, memory: Memory) -> Outcome:
     reason = quarantined(item.pairing.limitations, item.backend.id, item.dtype, case.family.name, str(case.signature))
     if reason:
         return Outcome(_record(item, case, "expected", reason))
@@ -214,7 +237,7 @@ def _check_repeated(outputs: Sequence[Array], again: Sequence[Array]) -> None:
             )
 
 
-def _taken(item: Item, case: Case, preparing: "Future[Executable | Artifact]") -> Outcome:
+def _taken(item: Item, case: AnyCase, preparing: "Future[Executable | Artifact]") -> Outcome:
     """A case of a tier that runs nothing."""
     try:
         artifact = preparing.result()
@@ -264,7 +287,7 @@ def _mismatch(
     return replace(base, verdict=comparison.verdict, message=message, wrong=wrong, evidence=evidence)
 
 
-def _settled(item: Item, case: Case, outcome: Outcome) -> Outcome:
+def _settled(item: Item, case: AnyCase, outcome: Outcome) -> Outcome:
     record = outcome.record
     verdict, remark = settle(
         item.pairing.limitations, record.verdict, item.backend.id, item.dtype, case.family.name, str(case.signature)
@@ -274,7 +297,7 @@ def _settled(item: Item, case: Case, outcome: Outcome) -> Outcome:
     return replace(outcome, record=record, arguments=None if verdict in NO_FINDING else outcome.arguments)
 
 
-def _record(item: Item, of: Case | str, verdict: str, message: str = "") -> Record:
+def _record(item: Item, of: AnyCase | str, verdict: str, message: str = "") -> Record:
     whole = isinstance(of, str)
     return Record(
         item=item.name,
@@ -418,12 +441,15 @@ def check(
     return Result(findings, judged, time.perf_counter() - started, unavailable, records)
 
 
-def items_of(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int) -> Iterator[Item]:
+def items_of(
+    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int, fuzz: int = 0
+) -> Iterator[Item]:
     """A pairing's items, backends innermost, so that they share traces and the oracle's answers."""
+    drawn = (FUZZ,) if fuzz and pairing.leaves else ()  # without arrays there are no values to draw
     for dtype in dtypes_of(pairing, depth):
-        for group in (NO_VALUES, *groups_of(pairing, dtype, depth)):
+        for group in (NO_VALUES, *groups_of(pairing, dtype, depth), *drawn):
             for backend in backends:
                 if (group == NO_VALUES) != (backend.tier in ("lower", "compile")):
                     continue
                 name = f"{pairing_id}[{backend.id}-{dtype}-{group}]"
-                yield Item(name, pairing, pairing_id, backend, dtype, group, depth, seed)
+                yield Item(name, pairing, pairing_id, backend, dtype, group, depth, seed, fuzz)

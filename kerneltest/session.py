@@ -59,6 +59,7 @@ def plan_of(items: Sequence[Item], node_ids: Sequence[str], depth: str, seed: in
             name: tuple(f"{x.verdict} on {x.backend}, {x.dtype}, {x.family}: {x.reason} ({x.url})" for x in declared)
             for name, declared in limited.items()
         },
+        fuzz=max((item.fuzz for item in items), default=0),
     )
 
 

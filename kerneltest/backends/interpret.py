@@ -11,7 +11,7 @@ from kerneltest.tolerance import Precision
 from kerneltest.trace import Traced
 
 # The interpreter's loops gain nothing from LLVM's optimiser, and its compilation is most of the time.
-_OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Interpret:
 
     def prepare(self, traced: Traced) -> Executable:
         device = jax.devices("cpu")[0]
-        return compile_for(traced, device, Precision(flushes=True), interpret=True, options=_OPTIONS)
+        return compile_for(traced, device, Precision(flushes=True), interpret=True, options=OPTIONS)
 
     def environment(self) -> dict[str, Any]:
         return {}

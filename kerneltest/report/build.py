@@ -12,10 +12,11 @@ import jinja2
 
 from kerneltest import lowering_map, lowering_text
 from kerneltest.attribution import suspects
+from kerneltest.drawn import FUZZ
 from kerneltest.lowering_map import LoweringMap
 from kerneltest.options import in_order
 from kerneltest.reconcile import Reconciled, Status, reconcile
-from kerneltest.record import Cell, Plan, Record, read_plan, read_records
+from kerneltest.record import Cell, Plan, Record, read_plan, read_records, repro_command
 from kerneltest.verdicts import MEANING, NO_FINDING, SEVERITY, worst
 
 # A glyph beside every colour, so that neither carries the meaning alone.
@@ -124,7 +125,7 @@ def _page(run: LoadedRun) -> dict[str, Any]:
         "families": _families(run),
         "compiled": _compiled(run),
         "advice": sorted({(r.pairing, r.backend, r.signature, line) for r in run.records for line in r.advice}),
-        "reproduce": {record.case: _reproduction(record, run.plan) for record in findings[:_MOST_FINDINGS]},
+        "reproduce": {(r.case, r.backend): _reproduction(r, run) for r in findings[:_MOST_FINDINGS]},
         "facts": _FACTS,
         "artifacts": [
             (r.pairing, r.backend, r.signature, files)
@@ -208,13 +209,19 @@ def _compiled(run: LoadedRun) -> list[tuple[str, str, str, int, dict[str, int]]]
     ]
 
 
-def _reproduction(record: Record, plan: Plan) -> str:
-    """The one command and the few lines that show a finding again."""
+def _reproduction(record: Record, run: LoadedRun) -> str:
+    """The commands and the few lines that show a finding again."""
+    plan = run.plan
     file, _, name = record.pairing.partition("::")
     module = file.removesuffix(".py").replace("/", ".")
-    return (
-        f'pytest -p kerneltest --kt-depth {plan.depth} --kt-seed {plan.seed} "{record.item}"\n\n'
-        f"import kerneltest as kt\nfrom {module} import {name}\n\n"
+    options = f"--kt-depth {plan.depth} --kt-seed {plan.seed}" + f" --kt-fuzz {plan.fuzz}" * bool(plan.fuzz)
+    commands = f'pytest -p kerneltest {options} "{record.item}"\n'
+    if record.evidence and record.evidence.file:
+        commands += repro_command(run.folder.name, record.case, record.backend) + "\n"
+    if record.group == FUZZ:
+        return commands  # what was drawn is in the saved inputs alone
+    return commands + (
+        f"\nimport kerneltest as kt\nfrom {module} import {name}\n\n"
         f'result = kt.check({name}, backends=["{record.backend}"], depth="{plan.depth}", seed={plan.seed},\n'
         f'                  case="{record.case}")\n'
         "print(result.findings[0].message, result.findings[0].arguments)\n"
