@@ -1,11 +1,13 @@
 """What kerneltest finds and wrongly accuses, measured: `python benchmarks/detection.py [--cases N] [TABLE ...]`.
 
-Three tables, all by default: `detection` (broken variants of the kernels against four ways to check them),
-`alarms` (right kernels over and over, `--cases` of them at least) and `constants` (error bounds a tenth and a
-hundred times as large). Each is kept in reports/detection/results.json and shown in README.md beside it.
+Four tables, all by default: `alarms` (right kernels over and over, `--cases` of them at least), `constants` (error
+bounds a tenth and a hundred times as large), `detection` (broken variants of the kernels against the ways to check
+them) and `by_hand` (what checks by hand say of right kernels). Each is kept in reports/detection/results.json and
+shown in README.md beside it.
 """
 
 import argparse
+import functools
 import hashlib
 import json
 import math
@@ -14,7 +16,7 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -80,18 +82,29 @@ def right() -> dict[str, Pairing]:
     return {name: pairing for name, pairing in pairings() if not name.startswith("pipeline_copy")}
 
 
-def detection() -> dict[str, Any]:
-    """Every variant, and every right kernel of theirs, against the four checkers."""
-    rows = [_row(variant) for variant in VARIANTS]
-    accused = {}
-    for name in dict.fromkeys(variant.pairing for variant in VARIANTS):
-        pairing = right()[name]
-        accused[name] = {
-            "tutorial": checkers.tutorial(pairing).finding,
-            "hypothesis": checkers.hypothesis(pairing).finding,
+def detection(before: Sequence[dict[str, Any]], keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Every variant against the checkers.
+
+    Args:
+      before: rows that were measured earlier and are not measured again.
+      keep: called with what there is after each row.
+    """
+    known = {row["name"]: row for row in before}
+    rows: list[dict[str, Any]] = []
+    for variant in VARIANTS:
+        rows.append(known.get(variant.name) or _row(variant))
+        keep({"variants": rows})
+    return {"variants": rows}
+
+
+def by_hand() -> dict[str, Any]:
+    """What the two checks that people write say of the right kernels."""
+    return {
+        "right": {
+            name: {"tutorial": asdict(checkers.tutorial(pairing)), "hypothesis": asdict(checkers.hypothesis(pairing))}
+            for name, pairing in right().items()
         }
-        print("right:", name, accused[name], file=sys.stderr, flush=True)
-    return {"variants": rows, "right": accused}
+    }
 
 
 def _row(variant: Variant) -> dict[str, Any]:
@@ -211,24 +224,35 @@ def facts() -> dict[str, str]:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help="detection, alarms, constants; by default all")
+    parser.add_argument(
+        "tables", nargs="*", metavar="TABLE", help="alarms, constants, detection, by_hand; by default all"
+    )
     parser.add_argument("--cases", type=int, default=100_000, help="of right kernels, at least (default 100000)")
+    parser.add_argument("--resume", action="store_true", help="keep the variants that were measured before")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where README.md and results.json go")
     options = parser.parse_args(arguments)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    path = options.folder / "results.json"
+    results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    before = results.get("detection", {}) if options.resume else {}
+
+    def keep(name: str, table: dict[str, Any]) -> None:
+        earlier = before.get("took", 0.0) if name == "detection" else 0.0
+        took = earlier + time.perf_counter() - started
+        results[name] = {**table, "took": took, "environment": facts()}
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
     tables: dict[str, Callable[[], dict[str, Any]]] = {
         "alarms": lambda: alarms(options.cases),
         "constants": constants,
-        "detection": detection,
+        "detection": lambda: detection(before.get("variants", []), functools.partial(keep, "detection")),
+        "by_hand": by_hand,
     }
     if unknown := set(options.tables) - set(tables):
         parser.error(f"no table {', '.join(sorted(unknown))}; there are {', '.join(tables)}")
-    options.folder.mkdir(parents=True, exist_ok=True)
-    kept = options.folder / "results.json"
-    results = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     for name in options.tables or tables:
         started = time.perf_counter()
-        results[name] = {**tables[name](), "took": time.perf_counter() - started, "environment": facts()}
-        kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        keep(name, tables[name]())
     page = markdown(results)
     (options.folder / "README.md").write_text(page, encoding="utf-8")
     print(page)

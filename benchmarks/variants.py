@@ -67,7 +67,6 @@ VECTOR_ADD = _variants(
         ),
         ("the mask is <= and not <", "jnp.arange(block) < length", "jnp.arange(block) <= length"),
         ("the block of the default is used for the start", "pl.program_id(0) * block", "pl.program_id(0) * BLOCK"),
-        ("the grid is one program", "grid=(pl.cdiv(length, block),)", "grid=(1,)"),
         (
             "the grid's rounding up is one short",
             "grid=(pl.cdiv(length, block),)",
@@ -81,7 +80,6 @@ VECTOR_ADD = _variants(
         ),
         ("a zero in y returns x and its sign of zero", "x + y, mask", "jnp.where(y == 0, x, x + y), mask"),
         ("NaN and inf are replaced by numbers", "x + y, mask", "jnp.nan_to_num(x + y), mask"),
-        ("integers are clipped to the signed range of 8 bits", "x + y, mask", "jnp.clip(x + y, -128, 127), mask"),
     ],
 ) + _variants(
     "vector_add.blocked",
@@ -168,18 +166,11 @@ MATMUL = [
             ("the mask along k is <= and not <", "jnp.arange(block_k) < k", "jnp.arange(block_k) <= k"),
             ("the tail of k is not masked in x", _X_MASK, "mask=row_inside[:, None]"),
             ("the first step of k is skipped", "fori_loop(0, pl.cdiv", "fori_loop(1, pl.cdiv"),
-            ("only the last step's product is kept", _STEP, "return _dot(x, y, precision)"),
             (
                 "the program ids are swapped",
                 "i, j = pl.program_id(0), pl.program_id(1)",
                 "i, j = pl.program_id(1), pl.program_id(0)",
             ),
-            (
-                "the grid is transposed",
-                "grid=(pl.cdiv(m, block[0]), pl.cdiv(n, block[1]))",
-                "grid=(pl.cdiv(n, block[1]), pl.cdiv(m, block[0]))",
-            ),
-            ("y's index is transposed", "y_ref.at[depth, columns]", "y_ref.at[columns, depth]"),
             (
                 "NaN and inf are replaced by numbers",
                 "result.astype(o_ref.dtype)",
@@ -232,11 +223,6 @@ MATMUL = [
                 "products are of bfloat16 operands",
                 "_dot(x_ref[...], y_ref[...], precision)",
                 "_dot(x_ref[...].astype(jnp.bfloat16), y_ref[...].astype(jnp.bfloat16), precision)",
-            ),
-            (
-                "products are of float16 operands",
-                "_dot(x_ref[...], y_ref[...], precision)",
-                "_dot(x_ref[...].astype(jnp.float16), y_ref[...].astype(jnp.float16), precision)",
             ),
         ],
         numeric=True,
@@ -330,7 +316,6 @@ SOFTMAX = [
                 _ROW_LOAD,
                 _ROW_LOAD.replace("-jnp.inf", "-1e4"),
             ),
-            ("rows are divided by the mean", "_divide(e, jnp.sum(e))", "_divide(e, jnp.mean(e))"),
         ],
     ),
     *_variants(
@@ -366,7 +351,6 @@ SOFTMAX = [
             ),
             ("statistics past the last tile are never written", "grid=statistics.shape", "grid=(m, tiles)"),
             ("the last tile's statistics are left out", "grid=statistics.shape", "grid=(m, max(n // block, 1))"),
-            ("the block of the default is used for the tiles", "pl.cdiv(n, block)", "pl.cdiv(n, BLOCK)"),
             (
                 "the tail counts as zeros in the statistics",
                 "x_ref.at[row, pl.ds(tile * block, block)], mask=inside, other=-jnp.inf",
@@ -377,7 +361,6 @@ SOFTMAX = [
                 "shift = _shift(jnp.max(maxima), is_finite)",
                 "shift = jnp.max(maxima)",
             ),
-            ("every row reads the first row's maxima", "maximum_ref[row, :]", "maximum_ref[0, :]"),
         ],
     ),
     Variant(
