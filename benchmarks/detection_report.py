@@ -111,8 +111,8 @@ def _alarms(section: Mapping[str, Any]) -> str:
         [
             f"## False alarms: right kernels, {cases} cases, {len(findings)} findings",
             f"Every pairing of `suites/` that these backends run (all but the Hopper pipeline) at depth quick with "
-            f"{section['seeds']} seeds. Values differ in {section['distinct']} cases of each backend: some families "
-            "hold the same ones with every seed.",
+            f"{section['seeds']} seeds. They hold {section['distinct']} distinct inputs: backends share them, and "
+            "some families hold the same values with every seed.",
             _table(["backend", "group", "cases", "findings", "seconds"], table),
             *([listed] if listed else []),
         ]
@@ -135,22 +135,40 @@ def _by_hand(section: Mapping[str, Any]) -> str:
 def _constants(section: Mapping[str, Any]) -> str:
     rows, variants = section["right"], section["variants"]
     accused = {key: sum(1 for row in rows if row[key]["findings"]) for key in ("0.1", "1")}
-    seen = [v for v in variants if v["1"]]
-    lost = [v for v in seen if not v["100"]]
+    seen = [v for v in variants if v["1"]["findings"]]
+    lost = [v for v in seen if not v["100"]["findings"]]
+    backends = sorted(
+        {name for r in rows + variants for key in ("0.1", "1", "100") for name in r.get(key, {}).get("findings", {})}
+    )
+
+    def by_backend(row: Mapping[str, Any]) -> list[int]:
+        return [row["findings"].get(name, 0) for name in backends]
+
     table = [
-        [r["pairing"], r["model"], r["1"]["cases"], r["0.1"]["findings"], r["1"]["findings"], f"{r['1']['used']:.2g}"]
+        [
+            r["pairing"],
+            r["model"],
+            r["1"]["cases"],
+            *by_backend(r["0.1"]),
+            sum(by_backend(r["1"])),
+            f"{r['1']['used']:.2f}",
+        ]
         for r in rows
     ]
-    verdicts = [[v["name"], *("found" if v[key] else "–" for key in ("1", "100"))] for v in variants]
+    verdicts = [[v["name"], v["1"]["cases"], *by_backend(v["1"]), *by_backend(v["100"])] for v in variants]
+    at = {factor: [f"at {factor}, `{name}`" for name in backends] for factor in ("0.1", "1", "100")}
     return "\n\n".join(
         [
             "## The constants of the error models",
             "Numeric families alone, depth quick, seed 0, on `interpret` and `simulate:sm_90`, every bound multiplied "
-            "by a factor (half an ULP of the output is added unscaled).",
+            "by a factor (half an ULP of the output is added unscaled). "
+            "Numbers in the tables are findings.",
             f"Right kernels with findings: {accused['0.1']} of {len(rows)} at 0.1, {accused['1']} of {len(rows)} at 1.",
-            _table(["right kernel", "error model", "cases", "findings at 0.1", "at 1", "largest error / bound"], table),
+            _table(
+                ["right kernel", "error model", "cases", *at["0.1"], "at 1", "largest error / bound, float32"], table
+            ),
             f"Variants of little precision: {len(seen)} of {len(variants)} are found by numeric families at 1; at 100, "
             f"{len(lost)} of these are lost.",
-            _table(["variant", "at 1", "at 100"], verdicts),
+            _table(["variant", "cases", *at["1"], *at["100"]], verdicts),
         ]
     )
