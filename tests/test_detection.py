@@ -11,6 +11,7 @@ from benchmarks import checkers
 from benchmarks.detection import Scaled, right
 from benchmarks.detection_report import CHECKERS, WHY, markdown
 from benchmarks.variants import VARIANTS
+from kerneltest.backends import Artifact, resolve
 from kerneltest.pairing import Pairing
 from kerneltest.tolerance import Dot, Measured
 from kerneltest.trace import function, trace
@@ -126,3 +127,19 @@ def test_the_page_says_what_was_measured() -> None:
     assert "**1** of 2" in page
     assert WHY[lost] in page
     assert "false alarms" not in page.lower()
+
+
+def test_an_ignored_precision_is_wrong_all_the_same() -> None:
+    variant = BY_NAME["matmul.tiled: the precision asked for is ignored"]
+    (backend,) = resolve(["simulate:sm_90"])
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
+    errors = []
+    for pairing in (variant.broken(), variant.twin()):
+        lengths, statics = dict.fromkeys("mnk", 64), {"activation": "none", "precision": "highest"}
+        executable = backend.prepare(trace(pairing, checkers.signature_of(pairing, lengths, statics)))
+        assert not isinstance(executable, Artifact)
+        (product,) = executable.run([x, y])
+        errors.append(np.abs(product - x.astype(np.float64) @ y).max())
+    assert errors[0] > 2.0**-11  # of operands rounded to TF32
+    assert errors[1] < 2.0**-16
