@@ -1,0 +1,167 @@
+"""Ways to check a kernel, each timed to its first finding: two that people write by hand, and kerneltest's."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from kerneltest.backends import BackendError, resolve
+from kerneltest.backends.base import Artifact
+from kerneltest.dtypes import Array, widen
+from kerneltest.pairing import Choice, Dim, Pairing
+from kerneltest.plan import Signature
+from kerneltest.runner import Memory, Outcome, items_of, run
+from kerneltest.trace import TraceError, trace
+from kerneltest.verdicts import NO_FINDING
+
+BACKENDS = ("interpret", "simulate:sm_90")
+EXAMPLES = 100
+# What tutorials type in: rtol and atol alike.
+CLOSE, LOOSE = 1e-5, 1e-2
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How a check of one kernel ended.
+
+    Attributes:
+      seconds: to the first finding, or in all where there is none.
+      finding: its words; "" where there is none.
+    """
+
+    seconds: float
+    finding: str = ""
+
+
+def tolerance_of(pairing: Pairing) -> float:
+    """What a tutorial types in for this kernel: the loose one for matrix products."""
+    return LOOSE if getattr(pairing.tolerance, "contract", "") else CLOSE
+
+
+def tutorial(pairing: Pairing) -> Found:
+    """`assert_allclose` on normal float32 inputs of whole tiles, each static option once."""
+    started = time.perf_counter()
+    for statics in one_at_a_time(pairing):
+        signature = signature_of(pairing, {name: nice_length(axis) for name, axis in pairing.dims.items()}, statics)
+        rng = np.random.default_rng(0)
+        leaves = [rng.standard_normal(signature.shape(leaf)).astype(np.float32) for leaf in pairing.leaves.values()]
+        if problem := disagreement(pairing, signature, leaves):
+            return Found(time.perf_counter() - started, problem)
+    return Found(time.perf_counter() - started)
+
+
+def hypothesis(pairing: Pairing) -> Found:
+    """A property of lengths from 1 to 200, static options and float32 values, `EXAMPLES` times or until it fails.
+
+    Values are normal from a drawn seed, or drawn one by one between -10 and 10, where the typed-in tolerances hold.
+    """
+    lengths = {
+        name: st.sampled_from(axis.values) if axis.values else st.integers(1, 200)
+        for name, axis in pairing.dims.items()
+    }
+    choices = {name: st.sampled_from([option for option, _ in c.options]) for name, c in choices_of(pairing)}
+
+    def values(shape: tuple[int, ...]) -> st.SearchStrategy[Array]:
+        seeded = st.integers(0, 2**32 - 1).map(lambda s: np.random.default_rng(s).standard_normal(shape, np.float32))
+        return st.one_of(seeded, hnp.arrays(np.float32, shape, elements=st.floats(-10, 10, width=32)))
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def agrees(data: st.DataObject) -> None:
+        dims = {name: data.draw(strategy) for name, strategy in lengths.items()}
+        statics = {name: data.draw(strategy) for name, strategy in choices.items()}
+        signature = signature_of(pairing, dims, statics)
+        leaves = [data.draw(values(signature.shape(leaf))) for leaf in pairing.leaves.values()]
+        if problem := disagreement(pairing, signature, leaves):
+            raise AssertionError(problem)
+
+    started = time.perf_counter()
+    try:
+        agrees()
+    except AssertionError as error:
+        return Found(time.perf_counter() - started, str(error))
+    return Found(time.perf_counter() - started)
+
+
+def kerneltest(pairing: Pairing, depth: str) -> dict[str, Found]:
+    """kerneltest's items in order until a finding: on `interpret` alone, and with `simulate` beside it.
+
+    One pass serves both: what interpret alone takes is the time spent on its items.
+    """
+    memory, clock = Memory(), dict.fromkeys(BACKENDS, 0.0)
+    alone: Found | None = None
+    both: Found | None = None
+    for item in items_of(pairing, pairing.name, resolve(BACKENDS), depth, 0):
+        if both and item.backend.id != BACKENDS[0]:
+            continue
+        started = time.perf_counter()
+        finding = next(findings(run(item, memory)), None)
+        clock[item.backend.id] += time.perf_counter() - started
+        if finding is None:
+            continue
+        record = finding.record
+        words = f"{record.verdict}: {record.family}, {record.signature}, on {record.backend}"
+        both = both or Found(sum(clock.values()), words)
+        if item.backend.id == BACKENDS[0]:
+            alone = Found(clock[BACKENDS[0]], words)
+            break
+    memory.pool.shutdown(cancel_futures=True)
+    return {"interpret": alone or Found(clock[BACKENDS[0]]), "both": both or Found(sum(clock.values()))}
+
+
+def findings(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    return (outcome for outcome in outcomes if outcome.record.verdict not in NO_FINDING)
+
+
+def disagreement(pairing: Pairing, signature: Signature, leaves: Sequence[Array]) -> str:
+    """What `assert_allclose` of a kernel on interpret mode and its oracle would say; "" where they agree."""
+    (backend,) = resolve(["interpret"])
+    named = dict(zip(pairing.leaves, leaves, strict=True))
+    try:
+        executable = backend.prepare(trace(pairing, signature))
+        assert not isinstance(executable, Artifact)
+        outputs = executable.run(leaves)
+    except (TraceError, BackendError) as error:
+        return f"{type(error).__name__}: {error}".partition("\n")[0]
+    wide = {path: widen(value) for path, value in named.items()}
+    values = pairing.assemble(wide, dict(signature.dims), dict(signature.statics), oracle=True)
+    tolerance = tolerance_of(pairing)
+    with np.errstate(all="ignore"):
+        expected = pairing.call_oracle(values)
+        close = np.isclose(outputs[0].astype(np.float64), expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    return "" if close.all() else f"{int((~close).sum())} of {close.size} elements not close, {signature}"
+
+
+def choices_of(pairing: Pairing) -> list[tuple[str, Choice]]:
+    return [(name, argument) for name, argument in pairing.arguments.items() if isinstance(argument, Choice)]
+
+
+def one_at_a_time(pairing: Pairing) -> Iterator[dict[str, str]]:
+    """The first option of every static argument, then each other option with the rest at the first."""
+    first = {name: choice.options[0][0] for name, choice in choices_of(pairing)}
+    yield first
+    for name, choice in choices_of(pairing):
+        for option, _ in choice.options[1:]:
+            yield first | {name: option}
+
+
+def nice_length(axis: Dim) -> int:
+    """Two whole tiles; 128 where there is no tile; the largest of listed lengths."""
+    return max(axis.values) if axis.values else 2 * axis.tile if axis.tile else 128
+
+
+def signature_of(pairing: Pairing, dims: dict[str, int], statics: dict[str, str]) -> Signature:
+    """In float32."""
+    kinds = tuple((path, "float32") for path in pairing.leaves)
+    return Signature(tuple(dims.items()), kinds, tuple(statics.items()), "float32" if kinds else "static")

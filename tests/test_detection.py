@@ -1,0 +1,145 @@
+"""The detection benchmark: its variants fit the sources and are wrong, its bounds scale, its page repeats results."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from benchmarks import checkers
+from benchmarks.detection import Scaled, right
+from benchmarks.detection_report import CHECKERS, WHY, markdown
+from benchmarks.variants import VARIANTS
+from kerneltest.backends import Artifact, resolve
+from kerneltest.pairing import Pairing
+from kerneltest.tolerance import Dot, Measured
+from kerneltest.trace import function, trace
+
+BY_NAME = {variant.name: variant for variant in VARIANTS}
+QUICKLY_FOUND = (
+    "vector_add.blocked: the grid's rounding up is one short",
+    "vector_add.blocked: integers are added as float32 and do not wrap",
+    "iota.blocked: positions are kept in 8 bits",
+    "matmul.tiled: products are of bfloat16 operands",
+    "softmax.fused: no maximum is subtracted",
+    "softmax.tiled_by_comparison: -inf passes for finite",
+)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v.name)
+def test_a_variant_fits_the_source_and_differs(variant: Any) -> None:
+    assert variant.broken().kernel is not variant.twin().kernel
+    assert variant.edits
+    assert all(old != new for old, new in variant.edits)
+
+
+def test_there_are_enough_and_no_two_alike() -> None:
+    assert len(VARIANTS) >= 40
+    assert len(BY_NAME) == len(VARIANTS)
+    assert len({(v.pairing, v.edits) for v in VARIANTS}) == len(VARIANTS)
+    counts = Counter(variant.family for variant in VARIANTS)
+    assert set(counts) == {"vector_add", "iota", "matmul", "batched_matmul", "softmax"}
+    assert min(counts.values()) >= 5
+    assert sum(variant.numeric for variant in VARIANTS) >= 5
+
+
+@pytest.mark.parametrize("name", QUICKLY_FOUND)
+def test_quick_finds_it_on_interpret(name: str) -> None:
+    found = checkers.kerneltest(BY_NAME[name].broken(), "quick")
+    assert found["interpret"].finding
+    assert found["both"].finding
+
+
+def _problem(pairing: Pairing, dims: dict[str, int], leaves: list[np.ndarray]) -> str:
+    (statics, *_) = checkers.one_at_a_time(pairing)
+    return checkers.disagreement(pairing, checkers.signature_of(pairing, dims, statics), leaves)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "leaves"),
+    [
+        ("iota.blocked: positions are computed in bfloat16, so wrong from 257 on", {"n": 300}, []),
+        (
+            "softmax.fused: -10000 stands for -inf past the end",
+            {"m": 1, "n": 3},
+            [np.full((1, 3), -2e4, np.float32)],
+        ),
+    ],
+)
+def test_what_no_checker_finds_is_wrong_all_the_same(name: str, dims: dict[str, int], leaves: list[np.ndarray]) -> None:
+    assert name in WHY
+    assert _problem(BY_NAME[name].broken(), dims, leaves)
+    assert not _problem(BY_NAME[name].twin(), dims, leaves)
+
+
+def test_a_lost_sign_of_zero_is_wrong_all_the_same() -> None:
+    variant = BY_NAME["vector_add.blocked: a zero in y returns x and its sign of zero"]
+    zero = np.zeros(1, np.float32)
+    signs = []
+    for pairing in (variant.broken(), variant.twin()):
+        signature = checkers.signature_of(pairing, {"n": 1}, {"block": "32"})
+        (total,) = function(trace(pairing, signature), interpret=True)(-zero, zero)
+        signs.append(bool(np.signbit(total)[0]))
+    assert signs == [True, False]
+
+
+def test_what_is_explained_is_a_variant() -> None:
+    assert set(WHY) <= set(BY_NAME)
+
+
+def test_scaled_bounds_are_scaled() -> None:
+    measured = Measured(
+        evaluate=lambda leaves: (leaves["x"] @ leaves["y"],),
+        leaves={"x": np.ones((2, 3)), "y": np.ones((3, 4))},
+        values=(np.full((2, 4), 3.0),),
+        declared={"x": kt.array("m k"), "y": kt.array("k n")},
+        dims={"m": 2, "k": 3, "n": 4},
+        input_formats=(),
+    )
+    base = Dot("k")
+    scaled = Scaled(base, 0.1)
+    (plain,), (small,) = base.bounds(measured), scaled.bounds(measured)
+    for field in ("fixed", "products", "operands"):
+        np.testing.assert_allclose(getattr(small, field), 0.1 * getattr(plain, field))
+    assert small.roundings == pytest.approx(0.1 * plain.roundings)
+    assert scaled.contract == "k"
+    assert Scaled(kt.exact(), 2.0).contract == ""
+    assert str(scaled).startswith("0.1 x dot")
+
+
+def test_the_tutorial_check_takes_whole_tiles() -> None:
+    pairing = right()["matmul.tiled"]
+    assert {name: checkers.nice_length(axis) for name, axis in pairing.dims.items()} == {"m": 64, "n": 64, "k": 64}
+    options = list(checkers.one_at_a_time(pairing))
+    assert len(options) == 1 + 4 + 1
+    assert not checkers.tutorial(right()["vector_add.whole"]).finding
+
+
+def test_the_page_says_what_was_measured() -> None:
+    miss, hit = {"seconds": 2.0, "finding": ""}, {"seconds": 0.5, "finding": "mismatch"}
+    found, lost = QUICKLY_FOUND[0], next(iter(WHY))
+    rows = [
+        {"name": found, "family": "vector_add", "numeric": False, "found": dict.fromkeys(CHECKERS, hit)},
+        {"name": lost, "family": "vector_add", "numeric": False, "found": dict.fromkeys(CHECKERS, miss)},
+    ]
+    page = markdown({"detection": {"variants": rows, "took": 1.0, "environment": {"JAX": "0"}}})
+    assert "**1** of 2" in page
+    assert WHY[lost] in page
+    assert "false alarms" not in page.lower()
+
+
+def test_an_ignored_precision_is_wrong_all_the_same() -> None:
+    variant = BY_NAME["matmul.tiled: the precision asked for is ignored"]
+    (backend,) = resolve(["simulate:sm_90"])
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
+    errors = []
+    for pairing in (variant.broken(), variant.twin()):
+        lengths, statics = dict.fromkeys("mnk", 64), {"activation": "none", "precision": "highest"}
+        executable = backend.prepare(trace(pairing, checkers.signature_of(pairing, lengths, statics)))
+        assert not isinstance(executable, Artifact)
+        (product,) = executable.run([x, y])
+        errors.append(np.abs(product - x.astype(np.float64) @ y).max())
+    assert errors[0] > 2.0**-11  # of operands rounded to TF32
+    assert errors[1] < 2.0**-16
