@@ -32,10 +32,11 @@ from benchmarks.variants import VARIANTS, Variant
 from kerneltest import pairing as declared
 from kerneltest.backends import resolve
 from kerneltest.dtypes import Array
+from kerneltest.error_models import Exact
 from kerneltest.pairing import Pairing
 from kerneltest.plan import dtypes_of, groups_of, totals
 from kerneltest.runner import Item, Memory, Outcome, items_of, run
-from kerneltest.tolerance import Bound, Exact, Measured, Tolerance
+from kerneltest.tolerance import Bound, Measured, Tolerance
 from kerneltest.verdicts import NO_FINDING
 
 FOLDER = ROOT / "reports" / "detection"

@@ -12,8 +12,9 @@ from benchmarks.detection import Scaled, right
 from benchmarks.detection_report import CHECKERS, WHY, markdown
 from benchmarks.variants import VARIANTS
 from kerneltest.backends import Artifact, resolve
+from kerneltest.error_models import Dot
 from kerneltest.pairing import Pairing
-from kerneltest.tolerance import Dot, Measured
+from kerneltest.tolerance import Measured
 from kerneltest.trace import function, trace
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
