@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
+from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 import kerneltest as kt
 from kerneltest.backends import interpret
@@ -18,6 +19,12 @@ from kerneltest.plan import signatures
 from tests.sample import double, elementwise
 
 QUIET = settings(deadline=None, database=None, max_examples=100, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(autouse=True)
+def no_constants_of_other_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hypothesis also draws constants from the source of loaded modules, which differ between workers."""
+    monkeypatch.setattr(HypothesisProvider, "_maybe_draw_constant", lambda *_, **__: None, raising=False)
 
 
 def paired(kernel: Callable[..., Any], dtypes: Any = "float32", **dim: Any) -> kt.Pairing:
