@@ -1,17 +1,15 @@
 """Kernels of `kernels/` with a bug each, for benchmarks/detection.py: those of tests/broken.py and the ones below."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from importlib import import_module
+from dataclasses import dataclass
 
-from kerneltest.pairing import Pairing
-from tests.broken import BROKEN, edited
+from tests.broken import BROKEN, Edited
 
 Edits = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Edited):
     """One bug.
 
     Attributes:
@@ -29,23 +27,8 @@ class Variant:
     numeric: bool = False
 
     @property
-    def family(self) -> str:
-        return self.pairing.partition(".")[0]
-
-    @property
     def name(self) -> str:
         return f"{self.pairing}: {self.bug}"
-
-    def twin(self) -> Pairing:
-        """The pairing with the kernel as it should be."""
-        suite, _, name = self.pairing.partition(".")
-        found = getattr(import_module(f"suites.test_{suite}"), name)
-        assert isinstance(found, Pairing)
-        return found
-
-    def broken(self) -> Pairing:
-        """The pairing with the variant in the kernel's place."""
-        return replace(self.twin(), kernel=getattr(edited(self.family, self.edits), self.function))
 
 
 def _variants(

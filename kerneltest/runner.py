@@ -139,14 +139,13 @@ def run(item: Item, memory: Memory, only: str = "") -> Iterator[Outcome]:
     if not planned:
         return
     memory.turn_to(pairing, item.dtype)
-    traces = {case.signature: memory.traced(pairing, case.signature) for case in planned}
-    reason = unserved(backend, traces.values())
+    reason = unserved(backend, (memory.traced(pairing, case.signature) for case in planned))
     if reason:
         for family in item.families():
             yield Outcome(_record(item, family, "unavailable", reason))
         return
     for case in planned:
-        traced = traces[case.signature]
+        traced = memory.traced(pairing, case.signature)
         away = quarantined(pairing.limitations, backend.id, item.dtype, case.family.name, str(case.signature))
         if isinstance(traced, Traced) and not away:
             memory.preparing(backend, case.signature, traced)
@@ -167,7 +166,7 @@ def run(item: Item, memory: Memory, only: str = "") -> Iterator[Outcome]:
 
 
 def unserved(backend: Backend, traces: Iterable[Traced | TraceError]) -> str:
-    """Why a backend cannot serve a kernel with these signatures, or ""."""
+    """Why a backend cannot serve a kernel with these signatures, or "". Takes none where the machine lacks it."""
     reasons = (backend.refuses(traced) for traced in traces if isinstance(traced, Traced))
     return backend.unavailable() or next(filter(None, reasons), "")
 

@@ -10,8 +10,32 @@ from kerneltest import Pairing
 KERNELS = Path(__file__).parent.parent / "kernels"
 
 
+class Edited:
+    """A kernel of a pairing, with edits: what it takes from `pairing` (as `suite.name`), `function` and `edits`."""
+
+    __slots__ = ()
+    pairing: str
+    function: str
+    edits: tuple[tuple[str, str], ...]
+
+    @property
+    def family(self) -> str:
+        return self.pairing.partition(".")[0]
+
+    def twin(self) -> Pairing:
+        """The pairing with the kernel as it should be."""
+        suite, _, name = self.pairing.partition(".")
+        found = getattr(import_module(f"suites.test_{suite}"), name)
+        assert isinstance(found, Pairing)
+        return found
+
+    def broken(self) -> Pairing:
+        """The pairing with the broken kernel in the right one's place."""
+        return replace(self.twin(), kernel=getattr(edited(self.family, self.edits), self.function))
+
+
 @dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Edited):
     """One bug.
 
     Attributes:
@@ -29,21 +53,6 @@ class Broken:
     edits: tuple[tuple[str, str], ...]
     verdict: str
     where: str
-
-    @property
-    def family(self) -> str:
-        return self.pairing.partition(".")[0]
-
-    def twin(self) -> Pairing:
-        """The pairing with the kernel as it should be."""
-        suite, _, name = self.pairing.partition(".")
-        found = getattr(import_module(f"suites.test_{suite}"), name)
-        assert isinstance(found, Pairing)
-        return found
-
-    def broken(self) -> Pairing:
-        """The pairing with the broken kernel in the right one's place."""
-        return replace(self.twin(), kernel=getattr(edited(self.family, self.edits), self.function))
 
 
 def edited(module: str, edits: tuple[tuple[str, str], ...]) -> types.ModuleType:

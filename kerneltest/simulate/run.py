@@ -40,15 +40,8 @@ class Pointer:
 Value = Any  # Array | Slot | Pointer
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One entry of the tape.
-
-    Attributes:
-      run: from the environment and its masks of undefined elements; sets its results.
-    """
-
-    run: Callable[[list[Any], list[Any]], None]
+# One entry of the tape: from the environment and its masks of undefined elements; sets its results in both.
+Step = Callable[[list[Any], list[Any]], None]
 
 
 class Simulation:
@@ -128,7 +121,7 @@ class Simulation:
         masks: list[Any] = [None] * len(environment)
         with np.errstate(all="ignore"):
             for step in self.tape:
-                step.run(environment, masks)
+                step(environment, masks)
 
     def faults(self) -> list[Fault]:
         """What the last run did to memory and must not."""
@@ -196,7 +189,7 @@ class _Interpreter:
         assert self.tape is not None
         ins = [operand.number if isinstance(operand, Slot) else self.slot(operand).number for operand in operands]
         outs = [self.slot() for _ in range(results)]
-        self.tape.append(Step(_step(made, ins, [out.number for out in outs])))
+        self.tape.append(_step(made, ins, [out.number for out in outs]))
         return tuple(outs)
 
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
@@ -371,7 +364,7 @@ class _Interpreter:
                 environment[out.number] = array
                 masks[out.number] = inner.masks[id(array)][1] if id(array) in inner.masks else None
 
-        self.tape.append(Step(run))
+        self.tape.append(run)
         return [
             out if kind is None else Pointer(kind, out)
             for out, kind in zip(outs, kinds or [None] * len(outs), strict=True)
@@ -421,7 +414,7 @@ class _Interpreter:
                 access, missing, [environment[i] for i in more], [masks[i] for i in more]
             )
 
-        self.tape.append(Step(run))
+        self.tape.append(run)
         return out
 
     def number(self, value: Value) -> int:
@@ -475,7 +468,7 @@ class _Interpreter:
         return self.touch(op, "atomic", atomic(kind), pointer, rest[1] if len(rest) > 1 else None, rest[:1])
 
 
-def _step(made: Rule, ins: Sequence[int], outs: Sequence[int]) -> Callable[[list[Any], list[Any]], None]:
+def _step(made: Rule, ins: Sequence[int], outs: Sequence[int]) -> Step:
     single = outs[0] if len(outs) == 1 else None
 
     def run(environment: list[Any], masks: list[Any]) -> None:
