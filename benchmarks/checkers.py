@@ -12,9 +12,11 @@ from hypothesis.extra import numpy as hnp
 from kerneltest.backends import BackendError, resolve
 from kerneltest.backends.base import Artifact
 from kerneltest.dtypes import Array, widen
+from kerneltest.item import Outcome, items_of
+from kerneltest.memory import Memory
 from kerneltest.pairing import Choice, Dim, Pairing
 from kerneltest.plan import Signature
-from kerneltest.runner import Memory, Outcome, items_of, run
+from kerneltest.runner import run
 from kerneltest.trace import TraceError, trace
 from kerneltest.verdicts import NO_FINDING
 

@@ -33,9 +33,11 @@ from kerneltest import pairing as declared
 from kerneltest.backends import resolve
 from kerneltest.dtypes import Array
 from kerneltest.error_models import Exact
+from kerneltest.item import Item, Outcome, items_of
+from kerneltest.memory import Memory
 from kerneltest.pairing import Pairing
 from kerneltest.plan import dtypes_of, groups_of, totals
-from kerneltest.runner import Item, Memory, Outcome, items_of, run
+from kerneltest.runner import run
 from kerneltest.tolerance import Bound, Measured, Tolerance
 from kerneltest.verdicts import NO_FINDING
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kerneltest.addresses import check_addresses as check_addresses
+    from kerneltest.check_pairing import check as check
     from kerneltest.drawn import DrawnCase as DrawnCase
     from kerneltest.error_models import conditioned as conditioned
     from kerneltest.error_models import dot as dot
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from kerneltest.pairing import scalar as scalar
     from kerneltest.pairing import size as size
     from kerneltest.pairing import tree as tree
-    from kerneltest.runner import check as check
     from kerneltest.strategies import assert_conforms as assert_conforms
     from kerneltest.strategies import cases as cases
 
@@ -50,7 +50,7 @@ _HOMES = {
     "kerneltest.limitations": "limitation",
     "kerneltest.lower": "INSTEAD",
     "kerneltest.error_models": "conditioned dot exact reduction relative_to ulp",
-    "kerneltest.runner": "check",
+    "kerneltest.check_pairing": "check",
     "kerneltest.drawn": "DrawnCase",
     "kerneltest.strategies": "assert_conforms cases",
 }

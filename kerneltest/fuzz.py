@@ -10,8 +10,10 @@ from typing import Any
 from unittest import mock
 
 from kerneltest.drawn import DrawnCase, pool
+from kerneltest.item import Item, Outcome
+from kerneltest.memory import Memory
 from kerneltest.pairing import Pairing
-from kerneltest.runner import Item, Memory, Outcome, judged
+from kerneltest.runner import judged
 from kerneltest.strategies import from_pool, hypothesis
 from kerneltest.verdicts import NO_FINDING
 

@@ -14,8 +14,8 @@ import pytest
 from kerneltest.options import DEPTHS, backend_ids
 
 if TYPE_CHECKING:
+    from kerneltest.item import Item
     from kerneltest.record import Record
-    from kerneltest.runner import Item
     from kerneltest.session import Summary
 
 ALL_BACKENDS = "all"
@@ -123,7 +123,7 @@ class Run:
     @property
     def memory(self) -> Any:
         if self._memory is None:
-            from kerneltest.runner import Memory
+            from kerneltest.memory import Memory
 
             self._memory = Memory()
         return self._memory
@@ -171,8 +171,8 @@ def pytest_pycollect_makeitem(
         return None
     if getattr(obj, "module", None) != getattr(collector.obj, "__name__", None):
         return None  # imported from the suite that declares it, and collected there
+    from kerneltest.item import items_of
     from kerneltest.pairing import Pairing
-    from kerneltest.runner import items_of
 
     assert isinstance(obj, Pairing)
     run = collector.config.stash[_run_key]

@@ -10,10 +10,12 @@ from kerneltest.backends import resolve
 from kerneltest.drawn import DRAWN, DrawnCase, pool
 from kerneltest.dtypes import Array
 from kerneltest.families import FAMILIES
+from kerneltest.item import Item
+from kerneltest.memory import Memory
 from kerneltest.pairing import Pairing
 from kerneltest.plan import Signature, dtypes_of, signatures
 from kerneltest.record import Plan, Record, RecordError, load_arguments, read_plan, read_records
-from kerneltest.runner import Item, Memory, judged, unserved
+from kerneltest.runner import judged, unserved
 
 
 class ReproductionError(ValueError):

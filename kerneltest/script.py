@@ -12,12 +12,12 @@ from typing import Any
 import jax
 
 from kerneltest.backends.interpret import OPTIONS
+from kerneltest.item import Item
 from kerneltest.pairing import Argument, Choice, Pairing, Size, Tree
 from kerneltest.pairing import Array as ArrayArgument
 from kerneltest.plan import Signature
 from kerneltest.record import Record
 from kerneltest.reproduce import find_signature
-from kerneltest.runner import Item
 
 _BODY = Path(__file__).with_name("script_body.py.txt")
 _SHOWN_BY_VALUES = ("mismatch", "special_mismatch", "runtime_error")

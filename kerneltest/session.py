@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerneltest.attribution import suspects
+from kerneltest.item import Item
 from kerneltest.limitations import idle
 from kerneltest.options import in_order
 from kerneltest.reconcile import Reconciled, reconcile
 from kerneltest.record import Plan, PlannedItem, Record, RecordError, Writer, read_plan, read_records
-from kerneltest.runner import Item
 from kerneltest.trace import environment, version_problem
 from kerneltest.verdicts import PASS, SEVERITY, UNAVAILABLE
 

@@ -22,11 +22,13 @@ from kerneltest.drawn import (
     pool,
 )
 from kerneltest.dtypes import dtype, float_format
+from kerneltest.item import Item
+from kerneltest.memory import Memory
 from kerneltest.options import DEPTHS
 from kerneltest.pairing import Array as ArrayArgument
 from kerneltest.pairing import Pairing
 from kerneltest.plan import Signature
-from kerneltest.runner import Item, Memory, judged, unserved
+from kerneltest.runner import judged, unserved
 from kerneltest.verdicts import NO_FINDING
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.attribution import suspect, suspects
-from kerneltest.runner import Result
+from kerneltest.check_pairing import Result
 from tests.sample import elementwise
 
 

@@ -14,8 +14,10 @@ import kerneltest as kt
 from kerneltest.backends import resolve
 from kerneltest.drawn import FUZZ
 from kerneltest.fuzz import draws
+from kerneltest.item import items_of
+from kerneltest.memory import Memory
 from kerneltest.record import load_arguments, read_plan, read_records
-from kerneltest.runner import Memory, items_of, run
+from kerneltest.runner import run
 from tests.sample import double
 from tests.test_strategies import doubled, drops_nan_at_17, paired
 

@@ -10,7 +10,7 @@ from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
 from kernels.vector_add import vector_add
-from kerneltest.runner import Result
+from kerneltest.check_pairing import Result
 
 PROGRAMS = 8
 

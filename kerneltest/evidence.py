@@ -1,0 +1,88 @@
+"""What shows that an output is wrong: where, how far, and what that looks like."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kerneltest.diagnose import Mismatch, diagnose, fed
+from kerneltest.dtypes import Array
+from kerneltest.item import Item
+from kerneltest.judge import Comparison, describe
+from kerneltest.locate import Axis, axes_of, locate
+from kerneltest.pairing import Pairing
+from kerneltest.plan import Signature, signatures
+from kerneltest.record import Evidence, Record
+from kerneltest.trace import TraceError, trace
+
+
+def mismatch(
+    item: Item,
+    signature: Signature,
+    base: Record,
+    number: int,
+    comparison: Comparison,
+    arguments: Mapping[str, Array],
+) -> Record:
+    axes = _axes(item, number, comparison.actual.shape)
+    place = locate(comparison, axes)
+    interpreted = item.backend.tier == "interpret"
+    diagnosis = diagnose(Mismatch(item.pairing, signature, arguments, number, comparison, axes, interpreted))
+    special = fed(arguments) if item.group != "structural" else ""
+    wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
+    where = f"[{', '.join(map(str, place.index))}]"
+    tile = f", tile {place.tile}" if place.tile else ""
+    which = f"output {number}: " if number else ""
+    message = f"{which}{wrong} of {total} elements wrong"
+    message += f", {place.pattern}" if place.pattern else ""
+    message += f"; worst at {where}{tile}: {describe(comparison, place.index)}"
+    message += f"\n{diagnosis}" if diagnosis else ""
+    message += f"\n{special}" if special else ""
+    evidence = Evidence(
+        output=number,
+        index=place.index,
+        tile=place.tile,
+        wrong_tiles=place.wrong_tiles,
+        pattern=place.pattern,
+        diagnosis=diagnosis,
+        actual=_plain(comparison.actual[place.index]),
+        expected=_plain(comparison.expected[place.index]),
+        bound=float(comparison.bound[place.index]),
+        arguments={path: _excerpt(value) for path, value in arguments.items()},
+    )
+    return replace(base, verdict=comparison.verdict, message=message, wrong=wrong, evidence=evidence)
+
+
+def _axes(item: Item, output: int, shape: tuple[int, ...]) -> tuple[Axis, ...]:
+    names = _output_dims(item.pairing, output, item.depth)
+    return tuple(
+        Axis(name or f"axis{i}", length, item.pairing.dims[name].tile if name else None)
+        for i, (name, length) in enumerate(zip(names, shape, strict=True))
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _output_dims(pairing: Pairing, output: int, depth: str) -> tuple[str, ...]:
+    """The dims of an output's axes, from its shapes over signatures. Traced again, since only a finding needs it."""
+    shapes, lengths = [], []
+    for signature in signatures(pairing, depth):
+        try:
+            shapes.append(trace(pairing, signature).outputs[output].shape)
+        except TraceError:
+            continue
+        lengths.append(dict(signature.dims))
+        if len(shapes) > 1 and all(axes_of(shapes, lengths)):
+            break
+    return axes_of(shapes, lengths)
+
+
+def _plain(value: Any) -> float | int | bool:
+    number = value.item() if hasattr(value, "item") else value
+    return number if isinstance(number, (bool, int)) else float(number)
+
+
+def _excerpt(value: Array) -> str:
+    with np.printoptions(threshold=40, edgeitems=3, precision=6, linewidth=100):
+        return f"{value.dtype.name}{list(value.shape)} {value.astype(np.float64) if value.dtype != bool else value}"

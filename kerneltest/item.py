@@ -1,0 +1,83 @@
+"""What one pytest item runs, and what comes out of a case."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kerneltest.backends import Backend
+from kerneltest.drawn import DRAWN, FUZZ, DrawnCase
+from kerneltest.dtypes import Array
+from kerneltest.families import NO_VALUES
+from kerneltest.pairing import Pairing
+from kerneltest.plan import Case, cases, dtypes_of, groups_of, totals
+from kerneltest.record import Evidence, Record
+from kerneltest.verdicts import NO_FINDING
+
+AnyCase = Case | DrawnCase
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What one pytest item runs: a pairing, a backend, a dtype and a family group; `fuzz` cases in group fuzz."""
+
+    name: str
+    pairing: Pairing
+    pairing_id: str
+    backend: Backend
+    dtype: str
+    group: str
+    depth: str
+    seed: int
+    fuzz: int = 0
+
+    def cases(self) -> Iterator[AnyCase]:
+        if self.group == FUZZ:
+            from kerneltest.fuzz import draws  # Hypothesis is loaded where it is used, and nowhere else
+
+            return iter(draws(self.pairing, self.dtype, self.depth, self.seed, self.fuzz))
+        return cases(self.pairing, self.dtype, self.group, self.depth, self.seed)
+
+    def families(self) -> Mapping[str, int]:
+        if self.group == FUZZ:
+            return {DRAWN.name: self.fuzz}
+        return totals(cases(self.pairing, self.dtype, self.group, self.depth, self.seed))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A record, the case's array arguments if it is a finding, and the files of an artifact."""
+
+    record: Record
+    arguments: Mapping[str, Array] | None = None
+    files: Callable[[], Mapping[str, str]] = dict
+
+
+def record_of(item: Item, of: AnyCase | str, verdict: str, message: str = "") -> Record:
+    whole = isinstance(of, str)
+    return Record(
+        item=item.name,
+        pairing=item.pairing_id,
+        backend=item.backend.id,
+        dtype=item.dtype,
+        group=item.group,
+        family=of if isinstance(of, str) else of.family.name,
+        signature="*" if isinstance(of, str) else str(of.signature),
+        target="" if isinstance(of, str) else of.target,
+        case="" if isinstance(of, str) else of.id,
+        verdict=verdict,
+        message=message,
+        evidence=None if whole or verdict in NO_FINDING else Evidence(),
+    )
+
+
+def items_of(
+    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int, fuzz: int = 0
+) -> Iterator[Item]:
+    """A pairing's items, backends innermost, so that they share traces and the oracle's answers."""
+    drawn = (FUZZ,) if fuzz and pairing.leaves else ()  # without arrays there are no values to draw
+    for dtype in dtypes_of(pairing, depth):
+        for group in (NO_VALUES, *groups_of(pairing, dtype, depth), *drawn):
+            for backend in backends:
+                if (group == NO_VALUES) != (backend.tier in ("lower", "compile")):
+                    continue
+                name = f"{pairing_id}[{backend.id}-{dtype}-{group}]"
+                yield Item(name, pairing, pairing_id, backend, dtype, group, depth, seed, fuzz)
