@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kerneltest as kt
-from kerneltest.plugin import _OPTIONS
+from kerneltest.pytest_run import OPTIONS
 from kerneltest.verdicts import MEANING
 
 ROOT = Path(__file__).parent.parent
@@ -27,7 +27,7 @@ def test_the_example_finds_what_the_readme_shows(monkeypatch: pytest.MonkeyPatch
     assert any(f"{f.verdict}: {f.family} in x, {f.signature}\n  {f.message}" in README for f in result.findings)
 
 
-@pytest.mark.parametrize("option", _OPTIONS)
+@pytest.mark.parametrize("option", OPTIONS)
 def test_the_guide_has_every_option(option: str) -> None:
     assert f"`--{option.replace('_', '-')}` (`{option}`)" in GUIDE
 

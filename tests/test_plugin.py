@@ -79,7 +79,8 @@ def test_a_finding_fails_its_item_and_says_how_to_see_it_again(tmp_path: Path) -
     assert "mismatch: position_coded, n=" in run.stdout
     assert "elements wrong" in run.stdout
     assert "worst at [" in run.stdout
-    command = 'pytest -p kerneltest --kt-depth standard --kt-seed 3 "test_suite.py::doubled[interpret-int8-structural]"'
+    options = "--kt-depth standard --kt-seed 3 --kt-backends interpret"
+    command = f'pytest -p kerneltest {options} "test_suite.py::doubled[interpret-int8-structural]"'
     assert f"reproduce: {command}" in run.stdout
     records = list(read_records(tmp_path / "out"))
     saved = [r.evidence.file for r in records if r.evidence is not None and r.evidence.file]
