@@ -1,4 +1,4 @@
-"""The command line: `kerneltest report`, `diff`, `repro` and `lowering`."""
+"""The command line: `kerneltest report`, `summary`, `diff`, `repro` and `lowering`."""
 
 import argparse
 import sys
@@ -18,6 +18,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.add_argument("runs", nargs="+", type=Path, help="folders that --kt-report wrote")
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"))
     report.add_argument("--lowering", nargs="+", type=Path, default=[], metavar="MAP", help="maps to add to the page")
+    summary = commands.add_parser("summary", help="what some runs come to: in a terminal, as Markdown, as a badge")
+    summary.add_argument("runs", nargs="+", type=Path, help="folders that --kt-report wrote, or that hold such folders")
+    summary.add_argument(
+        "--leg", action="append", default=[], metavar="NAME", help="a run that there should be, by its folder; repeat"
+    )
+    summary.add_argument("--markdown", type=Path, metavar="FILE")
+    summary.add_argument(
+        "--badge", action="append", type=Path, default=[], metavar="FILE", help=".svg or .json; repeat"
+    )
     diff = commands.add_parser("diff", help="what changed between two runs, or two sets of runs; 1 for a regression")
     diff.add_argument(
         "old", nargs="?", type=Path, metavar="OLD", help="by default what pyproject.toml pins as baseline"
@@ -50,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lowering.add_argument("--json", type=Path, metavar="FILE", help="where to write the map; for several maps a folder")
     lowering.add_argument("--markdown", type=Path, metavar="FILE")
     chosen = parser.parse_args(arguments)
-    return {"report": _report, "diff": _diff, "repro": _repro, "lowering": _lowering}[chosen.command](chosen)
+    return {"report": _report, "summary": _summary, "diff": _diff, "repro": _repro, "lowering": _lowering}[
+        chosen.command
+    ](chosen)
 
 
 def _report(chosen: argparse.Namespace) -> int:
@@ -66,6 +77,30 @@ def _report(chosen: argparse.Namespace) -> int:
         return 2
     print(chosen.output)
     return 0 if all(run.reconciled.green for run in runs) else 1
+
+
+def _summary(chosen: argparse.Namespace) -> int:
+    from kerneltest.plain import for_terminal
+    from kerneltest.record import RecordError
+    from kerneltest.runs import read_all
+    from kerneltest.summary import count, lines
+    from kerneltest.summary_text import markdown, write_badge
+
+    try:
+        runs = read_all(chosen.runs)
+        counts = count(runs, chosen.leg)
+        if chosen.markdown:
+            chosen.markdown.write_text(markdown(runs, counts), encoding="utf-8")
+        for path in chosen.badge:
+            write_badge(path, counts)
+    except (RecordError, ValueError, OSError) as error:
+        print(f"kerneltest summary: {error}", file=sys.stderr)
+        return 2
+    for run in runs:
+        for line, _ in [(run.name, ""), *lines(run)]:
+            print(for_terminal(line))
+    print(counts)
+    return int(bool(counts.failed) or not counts.complete)
 
 
 def _diff(chosen: argparse.Namespace) -> int:

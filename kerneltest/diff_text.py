@@ -91,9 +91,7 @@ def terminal(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> 
         lines += [f"  ... and {len(found) - _MOST_LINES} more cells"] * (len(found) > _MOST_LINES)
     if comparison.problems:
         lines += ["", "incomplete", *(f"  {line}" for line in comparison.problems[:_MOST_LINES])]
-    # Spaces at the front are the layout; what follows is from records.
-    lines = [line[: len(line) - len(line.lstrip())] + for_terminal(line) for line in lines]
-    return "\n".join([*lines, "", conclusion(comparison)])
+    return "\n".join(for_terminal(line) for line in [*lines, "", conclusion(comparison)])
 
 
 def markdown(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:

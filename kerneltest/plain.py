@@ -5,7 +5,7 @@ import re
 
 def for_terminal(text: str) -> str:
     """One line without control characters: an escape sequence in a record moves no cursor and sets no colour."""
-    return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
+    return "".join(c if c.isprintable() else "�" for c in re.sub(r"[\r\n\t]+", " ", text))
 
 
 def for_markdown(text: str) -> str:

@@ -21,6 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("kt_artifacts", "the same as --kt-artifacts", type="bool", default=False)
 
 
+@pytest.hookimpl(trylast=True)  # once there is a terminal reporter
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         # JAX takes most of a GPU's memory when it starts, which leaves none for the workers beside this one.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerneltest.pytest_run import RUN
+from kerneltest.pytest_run import RUN, Run
 
 if TYPE_CHECKING:
     from kerneltest.item import Item
@@ -36,6 +36,13 @@ class KernelItem(pytest.Item):
         self.user_properties += properties(item.backend.id, item.dtype, item.group)
 
     def runtest(self) -> None:
+        run = self.config.stash[RUN]
+        try:
+            self._run(run)
+        finally:
+            run.judged = 0
+
+    def _run(self, run: Run) -> None:
         from dataclasses import replace
 
         from kerneltest.record import save_arguments, save_artifacts
@@ -44,8 +51,6 @@ class KernelItem(pytest.Item):
         from kerneltest.story import headline, story
         from kerneltest.verdicts import NO_FINDING, worst
 
-        run = self.config.stash[RUN]
-        run.judged = 0
         found: list[Record] = []
         families: dict[str, None] = {}
         unavailable = ""
@@ -89,6 +94,8 @@ class KernelItem(pytest.Item):
         place.path, place.lineno, place.message = str(path), (line or 0) + 1, excinfo.value.headline
         (entry,) = shown.reprtraceback.reprentries
         entry.style, entry.reprfileloc = "long", place
+        if self.config.option.tbstyle == "line":  # pytest writes the place itself
+            entry.lines, entry.reprfileloc = [], None
         return shown
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

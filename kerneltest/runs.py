@@ -1,7 +1,7 @@
 """The folders of finished runs, read, checked and reconciled: what summaries and comparisons are made from."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,26 @@ def read_runs(folder: Path) -> tuple[Run, ...]:
     if not below:
         raise RecordError(f"{folder}: holds no run: no plan.json, here or below")
     return tuple(_read(each, each.relative_to(folder).as_posix()) for each in sorted(below))
+
+
+def read_all(folders: Sequence[Path]) -> tuple[Run, ...]:
+    """The runs in some folders, as `read_runs`; where there are several folders, under these too.
+
+    Raises:
+      RecordError: as `read_runs`, and for a run that is named twice.
+    """
+    if len(folders) == 1:
+        return read_runs(folders[0])
+    found: dict[str, Run] = {}
+    for folder in folders:
+        for run in read_runs(folder):
+            name = f"{folder.name}/{run.name}" if run.name else folder.name
+            if name in found:
+                raise RecordError(
+                    f"{run.folder}: a second run by the name of {name}; {found[name].folder} is the first"
+                )
+            found[name] = replace(run, name=name)
+    return tuple(found.values())
 
 
 def _read(folder: Path, name: str) -> Run:

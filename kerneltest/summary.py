@@ -12,6 +12,7 @@ from kerneltest.runs import Run
 from kerneltest.verdicts import EXPECTED, NO_FINDING, PASS, SEVERITY, UNAVAILABLE
 
 _SIGNS = {PASS: "✓", EXPECTED: "≈", UNAVAILABLE: "–", "missing": "?", "nothing compared": "∅"}
+_REFUSED = "not applicable"
 SIGNS_EXPLAINED = "✓ pass  ≈ expected  – unavailable  ✗ finding  ? no verdict  ∅ nothing compared; a number: cases"
 
 
@@ -98,8 +99,9 @@ class Counts:
     """The planned cells (pairing, backend, dtype, family) of some runs by how they ended.
 
     Attributes:
-      passed, limited, unavailable, failed: cells that passed, passed but for declared limitations, could not be
-        served, have a finding.
+      passed, limited, failed: cells that passed, passed but for declared limitations, have a finding.
+      refused: cells of kernels that their backend cannot take, on any machine.
+      unavailable: cells whose backend was not there.
       gaps: cells without a verdict for every case, or in which nothing was compared.
       problems: what else is wrong with the bookkeeping.
       not_run: runs that should be there and are not.
@@ -107,15 +109,16 @@ class Counts:
 
     passed: int
     limited: int
-    unavailable: int
     failed: int
+    refused: int
+    unavailable: int
     gaps: int
     problems: tuple[str, ...]
     not_run: tuple[str, ...]
 
     @property
     def planned(self) -> int:
-        return self.passed + self.limited + self.unavailable + self.failed + self.gaps
+        return self.passed + self.limited + self.failed + self.refused + self.unavailable + self.gaps
 
     @property
     def complete(self) -> bool:
@@ -123,7 +126,7 @@ class Counts:
 
     @property
     def green(self) -> bool:
-        """Whether all that should have been run was, and nothing was found. What is unavailable is not run."""
+        """Whether all that should have been run was, and nothing was found. A backend that was not there was not run."""
         return self.complete and not self.failed and not self.unavailable and not self.not_run
 
     def __str__(self) -> str:
@@ -132,6 +135,7 @@ class Counts:
             (self.limited, "limited"),
             (self.failed, "fail"),
             (self.gaps, "without a verdict"),
+            (self.refused, "not applicable"),
             (self.unavailable, "unavailable"),
         ):
             parts += [f"{count} {word}"] * bool(count)
@@ -149,17 +153,19 @@ def count(runs: Sequence[Run], legs: Sequence[str] = ()) -> Counts:
     ends: Counter[str] = Counter()
     for run in runs:
         for cell, status in run.reconciled.cells.items():
-            if status.verdict == UNAVAILABLE and cell in served:
-                continue
-            ends[status.verdict] += 1
-    gaps = sum(n for verdict, n in ends.items() if verdict not in SEVERITY)
+            if status.verdict != UNAVAILABLE:
+                ends[status.verdict] += 1
+            elif cell not in served:
+                ends[UNAVAILABLE if cell[1] in run.plan.unavailable else _REFUSED] += 1
+    gaps = sum(n for verdict, n in ends.items() if verdict not in SEVERITY and verdict != _REFUSED)
     problems = tuple(f"{run.name}: {line}" if run.name else line for run in runs for line in run.reconciled.problems)
     there = {run.name for run in runs}
     return Counts(
         ends[PASS],
         ends[EXPECTED],
+        sum(n for verdict, n in ends.items() if verdict in SEVERITY and verdict not in NO_FINDING),
+        ends[_REFUSED],
         ends[UNAVAILABLE],
-        sum(ends.values()) - ends[PASS] - ends[EXPECTED] - ends[UNAVAILABLE] - gaps,
         gaps,
         problems,
         tuple(leg for leg in dict.fromkeys(legs) if leg not in there),

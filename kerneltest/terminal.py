@@ -56,8 +56,9 @@ class Progress:
         if judged and elapsed > _SURE_AFTER:
             rate = judged / elapsed
             parts += [f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s", f"{_clock((planned - judged) / rate)} left"]
-        names = [name.rpartition("/")[2] for name in self.running]
-        doing = f"{stage} {', '.join(names)}".strip()
+        name = next(iter(self.running), "").rpartition("/")[2]
+        others = f" and {len(self.running) - 1} more" if len(self.running) > 1 else ""
+        doing = f"{stage} {name}{others}".strip()
         return ", ".join(parts) + (f" · {doing}" if doing else "")
 
 
