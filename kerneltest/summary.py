@@ -126,7 +126,7 @@ class Counts:
 
     @property
     def green(self) -> bool:
-        """Whether all that should have been run was, and nothing was found. A backend that was not there was not run."""
+        """Whether all that should have been run was, and nothing was found. An absent backend was not run."""
         return self.complete and not self.failed and not self.unavailable and not self.not_run
 
     def __str__(self) -> str:
