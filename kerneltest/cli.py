@@ -99,7 +99,7 @@ def _summary(chosen: argparse.Namespace) -> int:
     for run in runs:
         for line, _ in [(run.name, ""), *lines(run)]:
             print(for_terminal(line))
-    print(counts)
+    print(for_terminal(str(counts)))
     return int(bool(counts.failed) or not counts.complete)
 
 
