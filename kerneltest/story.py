@@ -67,10 +67,11 @@ def story(item: Item, found: Sequence[Record], root: Path, report: str, nodeid: 
 
 def _finding(record: Record) -> Iterator[str]:
     yield _title(record)
-    yield f"  assert {ASSERTED[record.verdict]}" + (f": {record.tolerance}" if record.wrong else "")
+    yield f"  assert {ASSERTED[record.verdict]}" + (f": {record.tolerance}" if record.verdict == "mismatch" else "")
     yield from (f"  {line}" for line in record.message.splitlines())
     if record.evidence is not None:
-        yield from (f"  {path} = {text}" for path, text in (record.evidence.arguments or {}).items())
+        for path, text in (record.evidence.arguments or {}).items():
+            yield from (f"  {line}" for line in f"{path} = {text}".splitlines())
 
 
 def _title(record: Record) -> str:

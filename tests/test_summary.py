@@ -119,11 +119,12 @@ def test_what_comes_from_outside_is_text(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_more_findings_than_a_page_holds_are_counted(tmp_path: Path) -> None:
-    many = [case(verdict="mismatch", family=f"f{i}", case=f"c{i}") for i in range(60)]
+    many = [case(verdict="mismatch", family=f"f{i}", case=f"c{i}", message="long " * 10_000) for i in range(60)]
     page = tmp_path / "page.md"
     main(["summary", str(write_run(tmp_path / "run", *many)), "--markdown", str(page)])
     assert "### 60 findings" in page.read_text()
     assert "and 10 more" in page.read_text()
+    assert page.stat().st_size < 100_000
 
 
 @pytest.mark.parametrize(
