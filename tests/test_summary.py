@@ -108,7 +108,8 @@ def test_the_markdown_has_matrix_findings_commands_and_what_was_not_run(tmp_path
 
 def test_what_comes_from_outside_is_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hostile = case(pairing=HOSTILE, item=HOSTILE, family=HOSTILE, signature=HOSTILE, message=HOSTILE, verdict="race")
-    run = write_run(tmp_path / "run", hostile, unavailable={"cuda": HOSTILE})
+    hostile_backend = case(backend=f"lower:{HOSTILE}", verdict="race")
+    run = write_run(tmp_path / "run", hostile, hostile_backend, unavailable={"cuda": HOSTILE})
     page, badge = tmp_path / "page.md", tmp_path / "badge.svg"
     assert main(["summary", str(run), "--leg", HOSTILE, "--markdown", str(page), "--badge", str(badge)]) == 1
     assert "\x1b" not in capsys.readouterr().out + page.read_text()

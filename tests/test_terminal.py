@@ -86,6 +86,25 @@ def test_a_live_line_says_what_how_many_and_leaves_nothing_behind(tmp_path: Path
     assert re.search(r"^ +interpret +simulate$", seen.end, re.MULTILINE)
 
 
+@pytest.mark.parametrize("arguments", [("-v",), ("-n", "2"), ("-n", "2", "-v")], ids=" ".join)
+def test_what_pytest_writes_meanwhile_is_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    seen = _watch(tmp_path, *BACKENDS, *arguments)
+    assert seen.live
+    own = [line for line in seen.end.splitlines() if "doubled[" in line]
+    assert [
+        line for line in own if not re.fullmatch(r"(\[gw\d\] \[ *\d+%\] PASSED )?\S+( PASSED +\[ *\d+%\])?", line)
+    ] == []
+    assert not re.search(r"\d cases\b|running|compiling|\d left", seen.end)
+
+
+def test_an_interrupt_takes_the_line_away(tmp_path: Path) -> None:
+    interrupted = RIGHT.replace("return 2 * x", "import os, signal; os.kill(os.getpid(), signal.SIGINT); return 2 * x")
+    seen = _watch(tmp_path, "--kt-backends", "interpret", suite=interrupted)
+    assert seen.live
+    assert "! KeyboardInterrupt !" in seen.end
+    assert not re.search(r"\d cases\b|running|compiling|\d left", seen.end)
+
+
 def test_under_xdist_there_is_one_line_for_all_workers(tmp_path: Path) -> None:
     seen = _watch(tmp_path, *BACKENDS, "-n", "2")
     assert len(seen.live) > 3
