@@ -30,21 +30,26 @@ def _markdown(runs: Sequence[Run], counts: Counts) -> Iterator[str]:
     yield "| --- |" + " --- |" * len(table.columns)
     for pairing, cells in table.rows:
         yield f"| {for_markdown(pairing)} | {' | '.join(for_markdown(cell.words) for cell in cells)} |"
-    findings = sorted(
-        ((record, run) for run in runs for record in run.records if record.verdict not in NO_FINDING),
-        key=lambda found: -SEVERITY[found[0].verdict],
-    )
-    if findings:
-        yield f"\n### {len(findings)} findings\n"
-        yield "| verdict | item | family | signature | |\n| --- | --- | --- | --- | --- |"
-        for record, run in findings[:_MOST_FINDINGS]:
-            item = f"{run.name}: {record.item}" if run.name else record.item
-            target = f"{record.family} in {record.target}" if record.target else record.family
-            shown = [record.verdict, item, target, record.signature, _first_line(record)]
+    # One row for all that has the same verdict in a cell: the first case stands for the others.
+    findings: dict[tuple[str, str, str, str], list[Record]] = {}
+    of_run = {run.name: run for run in runs}
+    for run in runs:
+        for record in run.records:
+            if record.verdict not in NO_FINDING:
+                findings.setdefault((run.name, record.item, record.family, record.verdict), []).append(record)
+    ordered = sorted(findings.items(), key=lambda found: -SEVERITY[found[0][3]])
+    if ordered:
+        yield f"\n### {sum(map(len, findings.values()))} findings\n"
+        yield "| verdict | item | family | cases | first | |\n| --- | --- | --- | --- | --- | --- |"
+        for (name, item, family, verdict), records in ordered[:_MOST_FINDINGS]:
+            first = records[0]
+            signature = f"{first.signature} in {first.target}" if first.target else first.signature
+            where = f"{name}: {item}" if name else item
+            shown = [verdict, where, family, str(len(records)), signature, _first_line(first)]
             yield f"| {' | '.join(map(for_markdown, shown))} |"
-        yield from [f"\nand {len(findings) - _MOST_FINDINGS} more"] * (len(findings) > _MOST_FINDINGS)
+        yield from [f"\nand {len(ordered) - _MOST_FINDINGS} more cells"] * (len(ordered) > _MOST_FINDINGS)
         yield "\nTo see them again:\n\n```"
-        yield from dict.fromkeys(_command(record, run) for record, run in findings[:_MOST_FINDINGS])
+        yield from dict.fromkeys(_command(records[0], of_run[name]) for (name, *_), records in ordered[:_MOST_FINDINGS])
         yield "```"
     notes = [f"{name}: not run" for name in counts.not_run]
     for run in runs:

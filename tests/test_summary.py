@@ -101,6 +101,7 @@ def test_the_markdown_has_matrix_findings_commands_and_what_was_not_run(tmp_path
     assert text.startswith("## ❌ Kernel conformance: 0 of 2 cells pass, 1 fail, 1 unavailable")
     assert re.search(r"^\| suites/test\\_t\.py\\:\\:p \| 1 mismatch \| unavailable \|$", text, re.MULTILINE)
     assert "### 1 findings" in text
+    assert "| mismatch | suites/test\\_t.py\\:\\:p\\[i\\] | normal | 1 | n=1 | 1 of 4 elements wrong |" in text
     assert f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-backends interpret "{PAIRING}[i]"' in text
     assert "- rocm unavailable\\: no device" in text
     assert "race on cuda\\: reason" in text
@@ -124,7 +125,7 @@ def test_more_findings_than_a_page_holds_are_counted(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     main(["summary", str(write_run(tmp_path / "run", *many)), "--markdown", str(page)])
     assert "### 60 findings" in page.read_text()
-    assert "and 10 more" in page.read_text()
+    assert "and 10 more cells" in page.read_text()
     assert page.stat().st_size < 100_000
 
 
