@@ -194,7 +194,8 @@ class Live:
 def watched(config: pytest.Config) -> int | None:
     """A descriptor of the terminal that a person watches; None where there is none, or where others write there too."""
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-    shared = config.getoption("capture") == "no" or config.getini("log_cli") or config.getoption("usepdb")
+    logs = config.pluginmanager.hasplugin("logging") and config.getini("log_cli")
+    shared = logs or config.getoption("capture", "no") == "no" or config.getoption("usepdb", False)
     if reporter is None or config.option.verbose < 0 or shared or os.environ.get("TERM") in (None, "", "dumb"):
         return None
     try:

@@ -115,7 +115,14 @@ def test_under_xdist_there_is_one_line_for_all_workers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "environment"),
-    [(["-q"], {}), (["-s"], {}), ([], {"TERM": "dumb"}), (["--collect-only"], {}), (["-o", "log_cli=true"], {})],
+    [
+        (["-q"], {}),
+        (["-s"], {}),
+        ([], {"TERM": "dumb"}),
+        (["-p", "no:logging", "-p", "no:capture", "-p", "no:debugging"], {}),
+        (["--collect-only"], {}),
+        (["-o", "log_cli=true"], {}),
+    ],
     ids=str,
 )
 def test_there_is_no_live_line_where_it_would_disturb(
