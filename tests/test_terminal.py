@@ -110,7 +110,7 @@ def test_under_xdist_there_is_one_line_for_all_workers(tmp_path: Path) -> None:
     assert len(seen.live) > 3
     assert any(" and 1 more" in line for line in seen.live)
     assert not re.search(r"\d cases\b", seen.end)
-    assert re.search(r"^\.+ +\[100%\]$", seen.end, re.MULTILINE)
+    assert re.search(r"^\.+ +\[100%\]", seen.end, re.MULTILINE), seen.end
 
 
 @pytest.mark.parametrize(
