@@ -10,6 +10,7 @@ lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 unit: $(VENV)/ready
 	$(VENV)/bin/pytest -q -n auto $(TESTS)

@@ -1,4 +1,4 @@
-"""The command line: `kerneltest report`, `kerneltest repro`, `kerneltest lowering`."""
+"""The command line: `kerneltest report`, `summary`, `diff`, `repro` and `lowering`."""
 
 import argparse
 import sys
@@ -18,6 +18,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.add_argument("runs", nargs="+", type=Path, help="folders that --kt-report wrote")
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"))
     report.add_argument("--lowering", nargs="+", type=Path, default=[], metavar="MAP", help="maps to add to the page")
+    summary = commands.add_parser("summary", help="what some runs come to: in a terminal, as Markdown, as a badge")
+    summary.add_argument("runs", nargs="+", type=Path, help="folders that --kt-report wrote, or that hold such folders")
+    summary.add_argument(
+        "--leg", action="append", default=[], metavar="NAME", help="a run that there should be, by its folder; repeat"
+    )
+    summary.add_argument("--markdown", type=Path, metavar="FILE")
+    summary.add_argument(
+        "--badge", action="append", type=Path, default=[], metavar="FILE", help=".svg or .json; repeat"
+    )
+    diff = commands.add_parser("diff", help="what changed between two runs, or two sets of runs; 1 for a regression")
+    diff.add_argument(
+        "old", nargs="?", type=Path, metavar="OLD", help="by default what pyproject.toml pins as baseline"
+    )
+    diff.add_argument("new", type=Path, metavar="NEW", help="folder that --kt-report wrote, or one that holds such")
+    diff.add_argument("--allow-unlike", action="store_true", help="also compare other versions, devices, seeds, depths")
+    diff.add_argument(
+        "--factor", type=float, default=2.0, help="tell of a bound that is used up this much more (default 2)"
+    )
+    diff.add_argument("--markdown", type=Path, metavar="FILE")
+    diff.add_argument("--html", type=Path, metavar="FILE")
     repro = commands.add_parser("repro", help="judge a finding's saved inputs again; in the folder that pytest ran in")
     repro.add_argument("folder", type=Path, metavar="REPORT_FOLDER", help="folder that --kt-report wrote")
     repro.add_argument("case", metavar="CASE_ID", help="as the finding, and the names of files in cases/, show it")
@@ -39,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lowering.add_argument("--json", type=Path, metavar="FILE", help="where to write the map; for several maps a folder")
     lowering.add_argument("--markdown", type=Path, metavar="FILE")
     chosen = parser.parse_args(arguments)
-    return {"report": _report, "repro": _repro, "lowering": _lowering}[chosen.command](chosen)
+    return {"report": _report, "summary": _summary, "diff": _diff, "repro": _repro, "lowering": _lowering}[
+        chosen.command
+    ](chosen)
 
 
 def _report(chosen: argparse.Namespace) -> int:
@@ -55,6 +77,52 @@ def _report(chosen: argparse.Namespace) -> int:
         return 2
     print(chosen.output)
     return 0 if all(run.reconciled.green for run in runs) else 1
+
+
+def _summary(chosen: argparse.Namespace) -> int:
+    from kerneltest.plain import for_terminal
+    from kerneltest.record import RecordError
+    from kerneltest.runs import read_all
+    from kerneltest.summary import count, lines
+    from kerneltest.summary_text import markdown, write_badge
+
+    try:
+        runs = read_all(chosen.runs)
+        counts = count(runs, chosen.leg)
+        if chosen.markdown:
+            chosen.markdown.write_text(markdown(runs, counts), encoding="utf-8")
+        for path in chosen.badge:
+            write_badge(path, counts)
+    except (RecordError, ValueError, OSError) as error:
+        print(f"kerneltest summary: {error}", file=sys.stderr)
+        return 2
+    for run in runs:
+        for line, _ in [(run.name, ""), *lines(run)]:
+            print(for_terminal(line))
+    print(for_terminal(str(counts)))
+    return int(bool(counts.failed) or not counts.complete)
+
+
+def _diff(chosen: argparse.Namespace) -> int:
+    from kerneltest import diff_text
+    from kerneltest.diff import DiffError, compare, pinned_baseline
+    from kerneltest.record import RecordError
+    from kerneltest.runs import read_runs
+
+    try:
+        if not chosen.factor >= 1:
+            raise DiffError(f"--factor: {chosen.factor} is no growth; give 1 or more")
+        old, new = read_runs(chosen.old or pinned_baseline(Path.cwd())), read_runs(chosen.new)
+        found = compare(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
+        if chosen.markdown:
+            chosen.markdown.write_text(diff_text.markdown(found, old, new), encoding="utf-8")
+        if chosen.html:
+            chosen.html.write_text(diff_text.html(found, old, new), encoding="utf-8")
+    except (DiffError, RecordError, OSError) as error:
+        print(f"kerneltest diff: {error}", file=sys.stderr)
+        return 2
+    print(diff_text.terminal(found, old, new))
+    return int(found.regressed)
 
 
 def _repro(chosen: argparse.Namespace) -> int:

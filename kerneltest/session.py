@@ -1,18 +1,16 @@
 """The two ends of a run: its plan before, its reconciliation, summary and report after."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kerneltest.attribution import suspects
 from kerneltest.item import Item
 from kerneltest.limitations import idle
-from kerneltest.options import in_order
-from kerneltest.reconcile import Reconciled, reconcile
+from kerneltest.reconcile import reconcile
 from kerneltest.record import Plan, PlannedItem, Record, RecordError, Writer, read_plan, read_records
+from kerneltest.runs import Run
+from kerneltest.summary import lines
 from kerneltest.trace import environment, version_problem
-from kerneltest.verdicts import PASS, SEVERITY, UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +19,11 @@ class Summary:
 
     Attributes:
       complete: every planned cell has one status and something was compared.
-      lines: to print.
+      lines: to print, each with its colour or "".
     """
 
     complete: bool
-    lines: tuple[str, ...]
+    lines: tuple[tuple[str, str], ...]
 
 
 def plan_of(items: Sequence[Item], node_ids: Sequence[str], depth: str, seed: int) -> Plan:
@@ -63,11 +61,10 @@ def plan_of(items: Sequence[Item], node_ids: Sequence[str], depth: str, seed: in
     )
 
 
-def record_crash(folder: Path, writer: Writer, node_id: str) -> None:
-    """Records a crash for each cell of an item whose worker died; cases already recorded stand."""
-    for item in read_plan(folder).items:
-        if item.item != node_id:
-            continue
+def record_crash(folder: Path, writer: Writer, node_id: str) -> list[PlannedItem]:
+    """Records a crash for each cell of an item whose worker died; cases already recorded stand. Returns the item."""
+    died = [item for item in read_plan(folder).items if item.item == node_id]
+    for item in died:
         for family in item.families:
             writer.write(
                 Record(
@@ -84,10 +81,16 @@ def record_crash(folder: Path, writer: Writer, node_id: str) -> None:
                     message="the worker process died while it ran this item",
                 )
             )
+    return died
 
 
-def finish(folder: Path, *, write_report: bool) -> Summary:
+def finish(folder: Path, *, write_report: bool, width: int | None = None) -> Summary:
     """Reconciles a run with its plan and writes its report.
+
+    Args:
+      folder: of the run.
+      write_report: whether to write its page.
+      width: of the terminal, in columns; None for lines of any length.
 
     A folder that cannot be read is an incomplete run, not an exception: what was printed before stays.
     """
@@ -95,62 +98,11 @@ def finish(folder: Path, *, write_report: bool) -> Summary:
         plan = read_plan(folder)
         records = list(read_records(folder))
     except RecordError as error:
-        return Summary(False, (f"INCOMPLETE: {error}",))
-    reconciled = reconcile(plan, records)
-    lines = [*_matrix(plan, reconciled), *_remarks(plan, reconciled), *_splits(records)]
+        return Summary(False, ((f"INCOMPLETE: {error}", "red"),))
+    run = Run("", folder, plan, tuple(records), reconcile(plan, records))
+    told = list(lines(run, width))
     if write_report:
         from kerneltest.report.build import write_html
 
-        lines.append(f"report: {write_html(folder / 'report.html', [folder])}")
-    return Summary(reconciled.complete, tuple(lines))
-
-
-def _splits(records: Sequence[Record]) -> Iterable[str]:
-    counts = Counter(text for text in suspects(records).values() if text.startswith("the lowering for"))
-    yield from (f"suspected lowering bug, {count} cases: {text}" for text, count in counts.items())
-
-
-def _matrix(plan: Plan, reconciled: Reconciled) -> Iterable[str]:
-    """One line a pairing, one column a backend (a tier, where it has several targets): cases by verdict."""
-    tiers = list(dict.fromkeys(each.partition(":")[0] for each in in_order(item.backend for item in plan.items)))
-    pairings = list(dict.fromkeys(item.pairing for item in plan.items))
-    rows = [["", *tiers]]
-    for pairing in pairings:
-        row = [pairing]
-        for tier in tiers:
-            counts: dict[str, int] = {}
-            where: dict[str, set[str]] = {}
-            for cell, status in reconciled.cells.items():
-                backend, _, target = cell[1].partition(":")
-                if cell[0] != pairing or backend != tier:
-                    continue
-                verdicts = status.verdicts if status.verdict in status.verdicts else {status.verdict: 1}
-                for verdict, count in verdicts.items():
-                    counts[verdict] = counts.get(verdict, 0) + count
-                    where.setdefault(verdict, set()).add(target)
-            row.append(", ".join(_count(v, n, where[v]) for v, n in sorted(counts.items(), key=_rank)) or "-")
-        rows.append(row)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _rank(counted: tuple[str, int]) -> int:
-    return SEVERITY.get(counted[0], len(SEVERITY))
-
-
-def _count(verdict: str, count: int, targets: set[str]) -> str:
-    on = f" ({' '.join(sorted(targets))})" if targets != {""} and verdict != PASS else ""
-    return f"{UNAVAILABLE if verdict == UNAVAILABLE else f'{count} {verdict}'}{on}"
-
-
-def _remarks(plan: Plan, reconciled: Reconciled) -> Iterable[str]:
-    yield from (f"{backend} unavailable: {reason}" for backend, reason in plan.unavailable.items())
-    if "warning" in plan.environment:
-        yield f"warning: {plan.environment['warning']}"
-    missing = [cell for cell, status in reconciled.cells.items() if status.verdict == "missing"]
-    if missing or reconciled.problems:
-        yield f"INCOMPLETE: {len(missing)} of {len(reconciled.cells)} planned cells have cases without a record"
-        yield from (f"  no verdict: {' / '.join(cell)}" for cell in missing[:10])
-        yield from (f"  {problem}" for problem in reconciled.problems[:10])
-    idle = [cell for cell, status in reconciled.cells.items() if status.verdict == "nothing compared"]
-    yield from (f"nothing compared: {' / '.join(cell)}" for cell in idle[:10])
+        told.append((f"report: {write_html(folder / 'report.html', [folder])}", ""))
+    return Summary(run.reconciled.complete, tuple(told))

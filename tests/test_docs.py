@@ -1,4 +1,4 @@
-"""The README's example finds what the README says, and the guide names every option."""
+"""The README's example finds what the README says; the guide names every option, the page on CI every change."""
 
 import re
 import sys
@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 import kerneltest as kt
-from kerneltest.plugin import _OPTIONS
+from kerneltest.check_pairing import Finding
+from kerneltest.diff import MEANING as CHANGES
+from kerneltest.diff import REGRESSIONS
+from kerneltest.pytest_run import OPTIONS
+from kerneltest.story import ASSERTED
 from kerneltest.verdicts import MEANING
 
 ROOT = Path(__file__).parent.parent
-README, GUIDE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/guide.md"))
+README, GUIDE, CI = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/guide.md", "docs/ci.md"))
 
 
 def test_the_example_finds_what_the_readme_shows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,10 +28,22 @@ def test_the_example_finds_what_the_readme_shows(monkeypatch: pytest.MonkeyPatch
     assert f"plans {result.cases} cases" in README
     counted = f"{result.cases - len(result.findings)} pass, {len(result.findings)} special_mismatch"
     assert counted in README
-    assert any(f"{f.verdict}: {f.family} in x, {f.signature}\n  {f.message}" in README for f in result.findings)
+    assert any("\n".join(_told(finding)) in README for finding in result.findings)
 
 
-@pytest.mark.parametrize("option", _OPTIONS)
+def _told(finding: Finding) -> list[str]:
+    lines = [f"  assert {ASSERTED[finding.verdict]}", *(f"  {line}" for line in finding.message.splitlines())]
+    return [f"E   {line}" for line in (f"{finding.verdict}: {finding.family} in x, {finding.signature}", *lines)]
+
+
+def test_the_page_on_ci_has_every_kind_of_change_and_what_fails() -> None:
+    rows = re.findall(r"^\| (`.+?) \| (yes)? *\|", CI, re.MULTILINE)
+    said = {kind: answer for kinds, answer in rows for kind in re.findall(r"`(.+?)`", kinds)}
+    assert {kind for kind in CHANGES if said.get(kind)} == set(REGRESSIONS)
+    assert all(f"`{kind}`" in CI for kind in CHANGES)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
 def test_the_guide_has_every_option(option: str) -> None:
     assert f"`--{option.replace('_', '-')}` (`{option}`)" in GUIDE
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -79,7 +80,8 @@ def test_a_finding_fails_its_item_and_says_how_to_see_it_again(tmp_path: Path) -
     assert "mismatch: position_coded, n=" in run.stdout
     assert "elements wrong" in run.stdout
     assert "worst at [" in run.stdout
-    command = 'pytest -p kerneltest --kt-depth standard --kt-seed 3 "test_suite.py::doubled[interpret-int8-structural]"'
+    options = "--kt-depth standard --kt-seed 3 --kt-backends interpret"
+    command = f'pytest -p kerneltest {options} "test_suite.py::doubled[interpret-int8-structural]"'
     assert f"reproduce: {command}" in run.stdout
     records = list(read_records(tmp_path / "out"))
     saved = [r.evidence.file for r in records if r.evidence is not None and r.evidence.file]
@@ -145,8 +147,14 @@ def test_a_killed_worker_costs_one_item_and_is_recorded_as_a_crash(tmp_path: Pat
     dies = WRONG.replace(
         "return 2 * x + (x == x.max())", "import os; os._exit(3) if x.dtype == 'int64' else 0; return 2 * x"
     )
-    run = _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret", "-n", "1", suite=dies)
+    options = ("--kt-report", "out", "--kt-backends", "interpret", "-n", "1", "--junitxml", "junit.xml")
+    run = _pytest(tmp_path, *options, suite=dies)
     assert run.returncode == 1
+    properties = _properties(tmp_path / "junit.xml")
+    assert len(properties) == len(read_plan(tmp_path / "out").items) + 1  # and test_plain
+    died = dict(properties)["doubled[interpret-int8-structural]"]
+    assert {"backend": "interpret", "dtype": "int8", "group": "structural", "verdict": "crash"}.items() <= died.items()
+    assert "small_integers" in died["family"].split()
     verdicts = {r.item.split("[")[1]: r.verdict for r in read_records(tmp_path / "out")}
     assert {v for k, v in verdicts.items() if "int8" in k} == {"crash"}
     assert {v for k, v in verdicts.items() if "float32" in k} == {"pass"}
@@ -178,11 +186,26 @@ def test_a_limitation_that_matches_nothing_planned_warns(tmp_path: Path) -> None
         assert ("matches nothing planned" in run.stdout) is told
 
 
+def _properties(junit: Path) -> list[tuple[str, dict[str, str]]]:
+    """The properties of each testcase, by its name."""
+    return [
+        (each.attrib["name"], {p.attrib["name"]: p.attrib["value"] for p in each.iter("property")})
+        for each in ElementTree.parse(junit).iter("testcase")
+    ]
+
+
 def test_properties_say_what_an_item_was(tmp_path: Path) -> None:
     _pytest(tmp_path, "--junitxml", "junit.xml", "--kt-backends", "interpret", suite=WRONG)
-    text = (tmp_path / "junit.xml").read_text()
-    for name, value in (("backend", "interpret"), ("dtype", "int8"), ("group", "special"), ("verdict", "mismatch")):
-        assert f'<property name="{name}" value="{value}"' in text
+    found = dict(_properties(tmp_path / "junit.xml"))
+    assert found["doubled[interpret-int8-special]"] == {
+        "backend": "interpret",
+        "dtype": "int8",
+        "group": "special",
+        "family": "extreme_integers",
+        "verdict": "mismatch",
+    }
+    failure = next(ElementTree.parse(tmp_path / "junit.xml").iter("failure"))
+    assert failure.attrib["message"].startswith("mismatch: small_integers, n=3,float32: 1 of 3 elements wrong")
 
 
 def test_plain_tests_load_neither_jax_nor_numpy(tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+"""The terminal while a run goes on: one live line under pytest's own, where a person watches."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+_EVERY = 0.2  # seconds between two looks at what goes on
+_SURE_AFTER = 1.0  # seconds before a rate is told
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+      planned: cases by item, without those whose backend is not there.
+      started: when, in seconds.
+      running: items that are running.
+      ended: items that have ended.
+      judged: cases of the items that have ended.
+    """
+
+    planned: dict[str, int]
+    started: float
+    running: dict[str, None] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    judged: int = 0
+
+    def end(self, item: str, *, skipped: bool) -> None:
+        """Counts an item; a skipped one leaves the plan, since it says nothing of how fast cases are."""
+        self.running.pop(item, None)
+        if skipped:
+            self.planned.pop(item, None)
+        elif item in self.planned and item not in self.ended:
+            self.ended.add(item)
+            self.judged += self.planned[item]
+
+    def line(self, now: float, judged_here: int, stage: str) -> str:
+        """What, how many, how fast, how much longer.
+
+        Args:
+          now: the time, in seconds.
+          judged_here: cases judged of the item that is running in this process.
+          stage: of that item, in words; "" under xdist.
+        """
+        judged, planned = self.judged + judged_here, sum(self.planned.values())
+        elapsed = now - self.started
+        parts = [f"{len(self.ended)}/{len(self.planned)} items", f"{judged}/{planned} cases"]
+        if judged and elapsed > _SURE_AFTER:
+            rate = judged / elapsed
+            parts += [f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s", f"{_clock((planned - judged) / rate)} left"]
+        name = next(iter(self.running), "").rpartition("/")[2]
+        others = f" and {len(self.running) - 1} more" if len(self.running) > 1 else ""
+        doing = f"{stage} {name}{others}".strip()
+        return ", ".join(parts) + (f" · {doing}" if doing else "")
+
+
+def _clock(seconds: float) -> str:
+    whole = round(max(0.0, seconds))
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+class Live:
+    """A pytest plugin that keeps a line with a run's progress below what the terminal reporter writes.
+
+    The cursor is where the reporter left it whenever the reporter writes, and the line is gone.
+    """
+
+    def __init__(
+        self, reporter: Any, plan: Callable[[], Mapping[str, int]], doing: Callable[[], tuple[int, str]], output: int
+    ) -> None:
+        """Args:
+        reporter: pytest's terminal reporter.
+        plan: cases by item, asked once, when the first item starts.
+        doing: cases judged of the item that runs in this process, and its stage.
+        output: a file descriptor of the terminal, which outlasts the capturing of standard output.
+        """
+        self._writer = reporter.config.get_terminal_writer()
+        self._plan, self._doing, self._output = plan, doing, output
+        self._progress: Progress | None = None
+        self._lock = threading.RLock()
+        self._hidden = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._keep_drawing, name="kerneltest-progress", daemon=True)
+
+    @contextmanager
+    def _hide(self) -> Iterator[None]:
+        with self._lock:
+            if not self._hidden and self._progress:
+                self._write("\x1b[J")
+            self._hidden += 1
+        try:
+            yield
+        finally:
+            self._writer.flush()
+            with self._lock:
+                self._hidden -= 1
+                self._draw()
+
+    def _draw(self) -> None:
+        progress = self._progress
+        if self._hidden or self._stopped.is_set() or progress is None or not progress.running:
+            return
+        try:
+            columns = os.get_terminal_size(self._output).columns
+        except OSError:
+            return
+        line = progress.line(time.monotonic(), *self._doing())[: max(0, columns - 1)]
+        width = self._writer.width_of_current_line
+        column = (width - 1) % columns + 2 if width else 1  # counted from 1; past the edge it waits at the edge
+        self._write(f"\r\n\x1b[2K{line}\x1b[A\x1b[{min(column, columns)}G")
+
+    def _write(self, text: str) -> None:
+        try:
+            os.write(self._output, text.encode())
+        except OSError:
+            self._stopped.set()  # the terminal is gone; the run goes on
+
+    def _keep_drawing(self) -> None:
+        while not self._stopped.wait(_EVERY):
+            with self._lock:
+                self._draw()
+
+    def stop(self) -> None:
+        """Takes the line away for good."""
+        if not self._stopped.is_set():
+            with self._lock:
+                self._stopped.set()
+                self._write("\x1b[J")
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> Generator[None, object, object]:
+        if self._progress is None and (planned := self._plan()):
+            self._progress = Progress(dict(planned), time.monotonic())
+            self._thread.start()
+        with self._hide():
+            result = yield
+            if self._progress:
+                self._progress.running[nodeid] = None
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
+        with self._hide():
+            result = yield
+            if self._progress and (report.skipped or report.when not in ("setup", "teardown")):
+                self._progress.end(report.nodeid, skipped=report.skipped)
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logfinish(self, nodeid: str) -> Generator[None, object, object]:
+        with self._hide():
+            result = yield
+            if self._progress:
+                self._progress.running.pop(nodeid, None)
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True, optionalhook=True)
+    def pytest_testnodedown(self) -> Generator[None, object, object]:
+        with self._hide():
+            return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_enter_pdb(self) -> None:
+        self.stop()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        self.stop()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_internalerror(self) -> None:
+        self.stop()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        self.stop()
+
+    def pytest_unconfigure(self) -> None:
+        self.stop()
+        os.close(self._output)
+
+
+def watched(config: pytest.Config) -> int | None:
+    """A descriptor of the terminal that a person watches; None where there is none, or where others write there too."""
+    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    logs = config.pluginmanager.hasplugin("logging") and config.getini("log_cli")
+    shared = logs or config.getoption("capture", "no") == "no" or config.getoption("usepdb", False)
+    if reporter is None or config.option.verbose < 0 or shared or os.environ.get("TERM") in (None, "", "dumb"):
+        return None
+    try:
+        # Duplicated before standard output is captured, as it is while an item runs.
+        output = os.dup(sys.stdout.fileno())
+    except (AttributeError, OSError, ValueError):
+        return None
+    if os.isatty(output):
+        return output
+    os.close(output)
+    return None
