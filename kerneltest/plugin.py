@@ -212,8 +212,12 @@ class KernelItem(pytest.Item):
             record = outcome.record
             if record.evidence is not None and outcome.arguments is not None and len(found) < _SAVED:
                 file = save_arguments(run.folder, f"{record.case}-{_slug(record.backend)}", outcome.arguments)
-                record = replace(record, evidence=replace(record.evidence, file=file))
-                save_script(run.folder, record, self.item)
+                evidence = replace(record.evidence, file=file)
+                script = save_script(run.folder, replace(record, evidence=evidence), self.item)
+                evidence = replace(evidence, script=script.relative_to(run.folder).as_posix())
+                record = replace(record, evidence=evidence)
+            elif record.evidence is not None:
+                record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
             if run.artifacts and (files := outcome.files()):
                 name = f"{record.case}-{_slug(record.backend)}"
                 record = replace(record, files=save_artifacts(run.folder, name, files))

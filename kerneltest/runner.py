@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from kerneltest.judge import compare
 from kerneltest.limitations import outlived, quarantined, settle
 from kerneltest.memory import Memory
 from kerneltest.oracle import OracleError
+from kerneltest.record import Evidence, Record
 from kerneltest.trace import Traced, TraceError
 from kerneltest.verdicts import NO_FINDING
 
@@ -95,7 +97,7 @@ def _run_case(item: Item, case: AnyCase, memory: Memory) -> Outcome:
         if memory.first(item.backend, case.signature):
             _check_repeated(outputs, executable.run(leaves))
     except BackendError as failure:
-        return Outcome(record_of(item, case, failure.verdict, str(failure)), arguments)
+        return Outcome(_failed(item, case, failure), arguments)
     comparisons = [
         compare(
             actual,
@@ -110,6 +112,7 @@ def _run_case(item: Item, case: AnyCase, memory: Memory) -> Outcome:
         base,
         compared=sum(c.compared for c in comparisons),
         used=max((c.used for c in comparisons if c.used is not None), default=None),
+        ulps=tuple(map(sum, zip_longest(*(c.ulps for c in comparisons), fillvalue=0))),
         tolerance="bit for bit" if bitwise else str(item.pairing.tolerance),
     )
     for number, comparison in enumerate(comparisons):
@@ -131,12 +134,16 @@ def _check_repeated(outputs: Sequence[Array], again: Sequence[Array]) -> None:
             )
 
 
+def _failed(item: Item, case: AnyCase, failure: BackendError) -> Record:
+    return replace(record_of(item, case, failure.verdict, str(failure)), evidence=Evidence(stderr=failure.stderr))
+
+
 def _taken(item: Item, case: AnyCase, preparing: "Future[Executable | Artifact]") -> Outcome:
     """A case of a tier that runs nothing."""
     try:
         artifact = preparing.result()
     except BackendError as failure:
-        return Outcome(record_of(item, case, failure.verdict, str(failure)))
+        return Outcome(_failed(item, case, failure))
     assert isinstance(artifact, Artifact)
     record = record_of(item, case, "pass")
     return Outcome(

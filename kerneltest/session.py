@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from kerneltest.attribution import suspects
@@ -11,6 +12,7 @@ from kerneltest.limitations import idle
 from kerneltest.options import in_order
 from kerneltest.reconcile import Reconciled, reconcile
 from kerneltest.record import Plan, PlannedItem, Record, RecordError, Writer, read_plan, read_records
+from kerneltest.sources import describe
 from kerneltest.trace import environment, version_problem
 from kerneltest.verdicts import PASS, SEVERITY, UNAVAILABLE
 
@@ -33,6 +35,7 @@ def plan_of(items: Sequence[Item], node_ids: Sequence[str], depth: str, seed: in
     backends = {item.backend.id: item.backend for item in items}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
+    pairings = {item.pairing_id: item.pairing for item in items}
     limited = {item.pairing_id: item.pairing.limitations for item in items if item.pairing.limitations}
     problem = version_problem()
     warnings = [problem] if problem else []
@@ -60,6 +63,8 @@ def plan_of(items: Sequence[Item], node_ids: Sequence[str], depth: str, seed: in
             for name, declared in limited.items()
         },
         fuzz=max((item.fuzz for item in items), default=0),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        pairings={name: describe(pairing) for name, pairing in pairings.items()},
     )
 
 

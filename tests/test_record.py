@@ -95,14 +95,16 @@ def test_a_truncated_last_line_is_dropped(tmp_path: Path) -> None:
     assert list(read_records(tmp_path)) == [RECORD]
 
 
-@pytest.mark.parametrize("bad", ["{", '{"schema": 3}', '{"schema": 99}', '{"schema": 3, "verdict": NaN}'])
+@pytest.mark.parametrize(
+    "bad", ["{", '{"schema": 3}', '{"schema": 4}', '{"schema": 99}', '{"schema": 4, "verdict": NaN}']
+)
 def test_a_corrupt_line_in_the_middle_names_file_and_line(tmp_path: Path, bad: str) -> None:
     _shard(tmp_path, _line(RECORD), bad, _line(RECORD))
     with pytest.raises(RecordError, match=r"records-main\.jsonl, line 2"):
         list(read_records(tmp_path))
 
 
-@pytest.mark.parametrize("text", [None, "{", '{"schema": 99}', '{"schema": 3}'])
+@pytest.mark.parametrize("text", [None, "{", '{"schema": 99}', '{"schema": 3}', '{"schema": 4}'])
 def test_a_missing_or_damaged_plan_is_named(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "plan.json").write_text(text)
