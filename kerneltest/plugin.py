@@ -216,8 +216,12 @@ class KernelItem(pytest.Item):
                 script = save_script(run.folder, replace(record, evidence=evidence), self.item)
                 evidence = replace(evidence, script=script.relative_to(run.folder).as_posix())
                 record = replace(record, evidence=evidence)
-            elif record.evidence is not None:
-                record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
+            if record.evidence is not None and any(
+                (r.verdict, r.family) == (record.verdict, record.family) for r in found
+            ):
+                record = replace(
+                    record, evidence=replace(record.evidence, window=None, inputs=())
+                )  # one picture a kind
             if run.artifacts and (files := outcome.files()):
                 name = f"{record.case}-{_slug(record.backend)}"
                 record = replace(record, files=save_artifacts(run.folder, name, files))

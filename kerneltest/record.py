@@ -63,7 +63,7 @@ class Evidence:
       file: where the arguments are saved, relative to the run's folder; "" if they are not.
       diagnosis: what the wrong elements look like, in words.
       script: a script that shows the finding again, relative to the run's folder; "" if there is none.
-      window: the output around the worst element; kept where the arguments are saved.
+      window: the output around the worst element; pytest keeps the first of each verdict and family of an item.
       inputs: the arguments around it.
       stderr: what a compiler that died wrote last.
     """
@@ -157,7 +157,7 @@ class Source:
     """The text of a function and of those in its file that it names.
 
     Attributes:
-      file: relative to the folder that pytest ran in, or the last parts of its path.
+      file: relative to the folder that pytest ran in, where it lies below.
       parts: number of the first line, and text, in the file's order; none where Python has no source.
     """
 

@@ -4,11 +4,11 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from kerneltest.pairing import Argument, Array, Choice, Dim, Pairing, Size, Tree
+from kerneltest.places import shown
 from kerneltest.record import Declared, Source
 
 
@@ -35,7 +35,7 @@ def source(function: Callable[..., Any]) -> Source:
         parts = dict(_parts(found, vars(module) if module else {}, set()))
     except (OSError, TypeError):  # typed in at a prompt, or made by exec
         parts = {}
-    return Source(_shown(Path(code.co_filename)), tuple(sorted(parts.items())))
+    return Source(shown(code.co_filename), tuple(sorted(parts.items())))
 
 
 def _parts(function: Any, names: dict[str, Any], seen: set[str]) -> Iterator[tuple[int, str]]:
@@ -61,14 +61,6 @@ def _unwrapped(function: Any) -> Any:
         return inspect.unwrap(function)
     except ValueError:
         return function
-
-
-def _shown(path: Path) -> str:
-    """A path that says nothing of the machine."""
-    try:
-        return path.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return "/".join(path.parts[-2:])
 
 
 def _argument(argument: Argument) -> str:
