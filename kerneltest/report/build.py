@@ -17,7 +17,7 @@ from kerneltest.report.merge import Merged, load, merge
 from kerneltest.report.summary import families, kinds_of_findings, problems, refusals, run_lines, splits, unavailable
 
 # In this order: each uses what is above it.
-_SCRIPTS = ("dom", "data", "filters", "table", "cases", "plots", "picture", "code", "pairing", "finding", "main")
+_SCRIPTS = ("dom", "data", "filters", "table", "results", "plots", "picture", "code", "pairing", "finding", "main")
 
 
 def write_html(path: Path, folders: Sequence[Path]) -> Path:

@@ -20,6 +20,9 @@ function address(view, name = "", filters = {}) {
   return `#/${view}${name ? "/" + encodeURIComponent(name) : ""}${text ? "?" + text : ""}`;
 }
 
+// Without what a cell of the matrix narrowed.
+const widened = (filters) => ({ ...filters, backend: "", dtype: "" });
+
 // The rows that filters leave, in order.
 function select(data, filters, { pairing = -1, findings = false } = {}) {
   const rows = data.rows, found = [];

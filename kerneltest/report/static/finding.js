@@ -11,7 +11,7 @@ function drawFinding(data, name, filters) {
   const [next, previous] = neighbours(data, row, filters);
   const step = (other, text) => (other ? el("a", { href: findingAddress(data, other, filters) }, text) : null);
   return [
-    el("p", { class: "crumbs" }, el("a", { href: address("matrix", "", filters) }, "Matrix"), " › ", el("a", { href: address("pairing", pairing.id, filters) }, pairing.id), " › ", backend),
+    el("p", { class: "crumbs" }, el("a", { href: address("matrix", "", widened(filters)) }, "Matrix"), " › ", el("a", { href: address("pairing", pairing.id, filters) }, pairing.id), " › ", backend),
     el("div", { class: "head" }, el("h2", { tabindex: "-1" }, tag(verdict), ` ${data.short[rows.pairing[row]]} on ${backend}, ${data.dtypes[rows.dtype[row]]}`), el("span", { class: "grow" }), step(previous, "‹ previous"), step(next, "next ›")),
     el("p", { class: "lead" }, firstOf(message, finding)),
     finding.diagnosis ? el("div", { class: "why" }, el("b", {}, "What it looks like: "), finding.diagnosis) : null,
@@ -24,7 +24,7 @@ function drawFinding(data, name, filters) {
       : pairing.kernel && pairing.kernel.parts.length ? [el("h2", {}, "Kernel ", el("span", { class: "dim" }, pairing.kernel.file)), drawSource(pairing.kernel)] : null,
     reproduction(data, finding),
     finding.stderr ? [el("h2", {}, "Standard error"), copyable(finding.stderr, "standard error")] : null,
-    el("h2", {}, "Environment ", el("span", { class: "dim" }, data.runs[finding.run].name)),
+    el("h2", {}, "Environment ", el("span", { class: "dim" }, `of run ${data.runs[finding.run].name}`)),
     pairs(Object.entries(data.runs[finding.run].environment)),
   ];
 }

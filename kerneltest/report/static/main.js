@@ -6,9 +6,9 @@ async function start() {
   document.documentElement.classList.add("js");
   const form = byId("filters"), shown = byId("shown"), title = document.title;
   const drawMatrix = bindMatrix(data, byId("matrix"));
-  const list = caseTable(data, { title: "Cases" });
+  const list = caseTable(data, { title: "Results" });
   const lead = el("p", { class: "dim" });
-  byId("view-cases").append(lead, list.box);
+  byId("view-results").append(lead, list.box);
   const sections = [...document.querySelectorAll("main > [data-view]")];
   let last = "";
 
@@ -17,24 +17,24 @@ async function start() {
     const known = sections.some((section) => section.dataset.view.split(" ").includes(asked));
     const view = known ? asked : "matrix", findings = view === "findings";
     showFilters(form, filters);
-    form.hidden = !["matrix", "findings", "cases", "pairing"].includes(view);
+    form.hidden = !["matrix", "findings", "results", "pairing"].includes(view);
     for (const section of sections) section.hidden = !section.dataset.view.split(" ").includes(view);
     document.documentElement.dataset.view = view;
     for (const link of document.querySelectorAll("nav a")) {
-      link.setAttribute("href", address(link.dataset.view, "", filters));
+      link.setAttribute("href", address(link.dataset.view, "", name ? widened(filters) : filters));
       if (link.dataset.view === view) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
     let drawn = null;
-    if (view === "matrix" || view === "cases" || findings) {
+    if (view === "matrix" || view === "results" || findings) {
       const selected = select(data, filters, { findings });
-      shown.textContent = `${whole(selected.length)} of ${plural(data.count, "case")}`;
+      shown.textContent = `${whole(selected.length)} of ${plural(data.count, "result")}`;
       if (view === "matrix") drawMatrix(filters, selected);
       else list.show(selected);
       lead.textContent = findings && data.limits.findings < data.findings.length + 1 ? `Details of ${whole(data.findings.length)} findings are in this page; the records have all.` : "";
     } else if (view === "pairing") {
       byId("view-pairing").replaceChildren(...[drawn = drawPairing(data, name, filters)].flat(Infinity).filter(Boolean));
-      shown.textContent = `${whole(select(data, filters, { pairing: data.pairingNumber.get(name) ?? -2 }).length)} of ${plural(data.count, "case")}`;
+      shown.textContent = `${whole(select(data, filters, { pairing: data.pairingNumber.get(name) ?? -2 }).length)} of ${plural(data.count, "result")}`;
     } else if (view === "finding") {
       byId("view-finding").replaceChildren(...[drawn = drawFinding(data, name, filters)].flat(Infinity).filter(Boolean));
     }

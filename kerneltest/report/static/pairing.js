@@ -9,7 +9,7 @@ function drawPairing(data, name, filters) {
   const backends = [...new Set(all.map((row) => rows.backend[row]))].sort((a, b) => a - b);
   const narrowed = selected.length < all.length;
   return [
-    el("p", { class: "crumbs" }, el("a", { href: address("matrix", "", filters) }, "Matrix"), " › ", name),
+    el("p", { class: "crumbs" }, el("a", { href: address("matrix", "", widened(filters)) }, "Matrix"), " › ", name),
     el("div", { class: "head" }, el("h2", { tabindex: "-1" }, data.short[number]), el("span", { class: "dim" }, pairing.oracle ? pairing.oracle.file : "")),
     el("ul", { class: "tags", "aria-label": "Verdicts by backend" }, backends.map((backend) => backendTag(data, name, backend, all, filters))),
     findingsOf(data, name, selected, filters, narrowed),
@@ -17,8 +17,8 @@ function drawPairing(data, name, filters) {
     pairing.declaration ? [el("h2", {}, "Declaration"), pairs(Object.entries(pairing.declaration))] : null,
     boundsOf(data, selected),
     ulpsOf(data, name, filters),
-    grouped(data, selected, "family", "Families", (i) => data.families[i].id),
-    grouped(data, selected, "signature", "Signatures", (i) => data.signatures[i]),
+    grouped(data, selected, "family", "Families", "family", (i) => data.families[i].id),
+    grouped(data, selected, "signature", "Signatures", "signature", (i) => data.signatures[i]),
     compiledOf(data, pairing),
     [["Kernel", pairing.kernel], ["Oracle", pairing.oracle]].map(([title, source]) => source && source.parts.length
       ? [el("h2", {}, title, " ", el("span", { class: "dim" }, source.file)), drawSource(source)] : null),
@@ -39,25 +39,33 @@ function backendTag(data, name, backend, all, filters) {
     el("span", { class: "glyph" }, verdict.letter), ` ${id}`));
 }
 
-// Findings that differ only in their signature are one line.
+// Findings that differ only in signature, dtype and argument are one line.
 function findingsOf(data, name, selected, filters, narrowed) {
   const rows = data.rows, found = selected.filter((row) => data.isFinding[rows.verdict[row]]);
-  const kinds = [...group(found, (row) => [rows.verdict[row], rows.backend[row], rows.dtype[row], rows.family[row], rows.target[row]].join()).values()];
+  const kinds = [...group(found, (row) => [rows.verdict[row], rows.backend[row], rows.family[row]].join()).values()];
   kinds.sort((a, b) => rows.verdict[b[0]] - rows.verdict[a[0]]);
   const title = el("h2", {}, found.length ? `${plural(found.length, "finding")}` : "No finding", narrowed ? el("span", { class: "dim" }, " among what the filters leave") : null);
   if (!found.length) return title;
   const line = (kind) => {
     const row = kind.find((each) => data.detail.has(each)) ?? kind[0], detail = data.detail.get(row);
-    const verdict = data.verdicts[rows.verdict[row]], target = data.targets[rows.target[row]];
+    const verdict = data.verdicts[rows.verdict[row]], message = data.message(row);
+    const dtypes = [...new Set(kind.map((each) => data.dtypes[rows.dtype[each]]))];
     return el("tr", {},
-      el("td", { class: `k-${verdict.kind}` }, tagText(verdict, detail && findingAddress(data, detail, filters))),
-      el("td", {}, data.backends[rows.backend[row]].id), el("td", {}, data.dtypes[rows.dtype[row]]),
-      el("td", {}, data.families[rows.family[row]].id, target ? ` in ${target}` : ""),
-      el("td", { class: "number" }, whole(kind.length)), el("td", { class: "message" }, data.message(row).split("\n").slice(0, 2).join("\n")));
+      el("td", { class: `k-${verdict.kind} line` }, tagText(verdict, detail && findingAddress(data, detail, filters))),
+      el("td", { class: "line" }, data.backends[rows.backend[row]].id), el("td", { class: "line" }, data.families[rows.family[row]].id),
+      el("td", { class: "line" }, dtypes.join(", ")), el("td", { class: "number" }, whole(kind.length)),
+      el("td", { class: "cut", title: message }, message.split("\n")[0]));
   };
-  const most = 60;
-  return [title, scrolled("Findings", ["verdict", "backend", "dtype", "family", "cases", "the first"], kinds.slice(0, most).map(line)),
-    kinds.length > most ? el("p", {}, el("a", { href: address("findings", "", { ...filters, text: name }) }, `All ${whole(found.length)} findings`)) : null];
+  const heads = ["verdict", "backend", "family", "dtypes", "cases", "the first"], most = 12;
+  const rest = kinds.slice(most);
+  const box = scrolled("Kinds of findings", heads, kinds.slice(0, most).map(line));
+  const more = el("button", { type: "button" }, `Show ${plural(rest.length, "more kind")}`);
+  more.addEventListener("click", () => {
+    box.querySelector("tbody").append(...rest.map(line));
+    more.remove();
+  });
+  return [title, box, el("p", {}, rest.length ? [more, " "] : null,
+    el("a", { href: address("findings", "", { ...filters, text: name }) }, `List all ${whole(found.length)}`))];
 }
 
 const tagText = (verdict, href) => el(href ? "a" : "span", { href, class: `k-${verdict.kind} ink` }, el("span", { class: "glyph" }, verdict.letter), " ", verdict.name);
@@ -93,7 +101,7 @@ function ulpsOf(data, name, filters) {
 }
 
 // Verdicts of families or signatures, a column a backend.
-function grouped(data, selected, column, title, name) {
+function grouped(data, selected, column, title, head, name) {
   const rows = data.rows, backends = [...new Set(selected.map((row) => rows.backend[row]))].sort((a, b) => a - b);
   const groups = [...group(selected.filter((row) => column !== "signature" || rows.signature[row] !== 0), (row) => rows[column][row])];
   if (!groups.length) return null;
@@ -109,9 +117,9 @@ function grouped(data, selected, column, title, name) {
   const most = 200;
   return el("details", { open: column === "family" },
     el("summary", {}, el("h2", {}, `${title} `, el("span", { class: "dim" }, whole(groups.length)))),
-    scrolled(title, [title.toLowerCase(), ...backends.map((backend) => data.backends[backend].id)], groups.slice(0, most).map(([key, mine]) =>
+    scrolled(title, [head, ...backends.map((backend) => data.backends[backend].id)], groups.slice(0, most).map(([key, mine]) =>
       el("tr", {}, el("th", { scope: "row", class: column === "signature" ? "mono" : null }, name(key)), backends.map((backend) => cell(mine, backend))))),
-    groups.length > most ? el("p", {}, `${whole(groups.length - most)} more are in the list of cases.`) : null);
+    groups.length > most ? el("p", {}, `${whole(groups.length - most)} more are among all results.`) : null);
 }
 
 function compiledOf(data, pairing) {

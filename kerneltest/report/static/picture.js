@@ -31,10 +31,12 @@ function drawPicture(picture) {
       line.push(cell);
     }
     const at = indexOf(picture, start), row = flat ? at.at(-1) : at.length > 1 ? at.at(-2) : "";
-    lines.push(el("tr", {}, el("th", { scope: "row" }, String(row)), line));
+    const told = flat || start === 0 || row % (picture.tiles[0] || 8) === 0;
+    lines.push(el("tr", {}, el("th", { scope: "row" }, told ? String(row) : ""), line));
   }
   const first = picture.origin.at(-1) || 0;
-  const marks = Array.from({ length: Math.min(across, count) }, (_, j) => (flat ? (j % 8 ? "" : `+${j}`) : (first + j) % (tile || 8) ? "" : String(first + j)));
+  const every = tile || 8, mark = (j) => (flat ? (j % 8 ? "" : `+${j}`) : (first + j) % every && (j || every - first % every < 4) ? "" : String(first + j));
+  const marks = Array.from({ length: Math.min(across, count) }, (_, j) => mark(j));
   const grid = el("table", { class: "grid", role: "grid", "aria-label": gridName(picture) },
     el("thead", { "aria-hidden": "true" }, el("tr", {}, el("td", { class: "idle" }), marks.map((mark) => el("td", { class: "idle" }, mark)))), el("tbody", {}, lines));
   for (const mark of grid.tHead.rows[0].cells) mark.style.background = "none";

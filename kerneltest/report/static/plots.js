@@ -37,6 +37,6 @@ function ulpHistogram(title, counts) {
         const height = n ? Math.max(2, Math.log10(n + 1) / most * (top - 4)) : 0;
         return svg("rect", { class: "bar", x: i * width + 1, y: top - height, width: width - 3, height }, svg("title", {}, `${name(i)} ULP: ${whole(n)} elements`));
       }),
-      [0, 1, 5, 10].filter((i) => i < buckets).map((i) => svg("text", { x: i * width + width / 2, y: top + 13, "text-anchor": "middle" }, name(i)))),
+      [0, 5, 10].filter((i) => i < buckets).map((i) => svg("text", { x: i * width + width / 2, y: top + 13, "text-anchor": "middle" }, name(i)))),
     el("figcaption", {}, title));
 }

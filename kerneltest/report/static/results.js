@@ -1,14 +1,14 @@
-// A list of cases of any length: only the rows in sight are elements.
+// A list of results of any length: only the rows in sight are elements.
 
 const ROW_HEIGHT = 28;
 
 function caseTable(data, { title = "" } = {}) {
-  const heads = [["verdict", 10], ["pairing", 13], ["backend", 9], ["dtype", 6], ["family", 14], ["signature", 17], ["bound used", 6], ["message", 25]];
+  const heads = [["verdict", 12], ["pairing", 12], ["backend", 10], ["dtype", 6], ["family", 15], ["signature", 14], ["bound used", 7], ["message", 24]];
   const body = el("tbody");
   const table = el("table", {}, title ? el("caption", { class: "hidden" }, title) : null,
     el("thead", {}, el("tr", {}, heads.map(([name]) => el("th", { scope: "col" }, name)))), body);
   [...table.tHead.rows[0].cells].forEach((cell, i) => (cell.style.width = `${heads[i][1]}%`));
-  const box = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cases" }, table);
+  const box = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Results" }, table);
   const above = spacer(), below = spacer();
   let selected = [], first = -1;
   const draw = () => {
@@ -48,7 +48,7 @@ function caseLine(data, row, position) {
     used < 0 ? "" : number(used), message,
   ];
   return el("tr", { "aria-rowindex": String(position) },
-    el("td", { class: `k-${verdict.kind}` }, detail ? el("a", { href: findingAddress(data, detail), class: `k-${verdict.kind}` }, label) : label),
+    el("td", { class: `k-${verdict.kind}` }, detail ? el("a", { href: findingAddress(data, detail), class: `k-${verdict.kind} ink` }, label) : label),
     cells.map((text, i) => el("td", { title: text, class: i === 5 ? "number" : null }, text)));
 }
 
