@@ -89,7 +89,7 @@ def _tree(branches: Any) -> str:
 
 def _dim(each: Dim) -> str:
     if each.values:
-        lengths = f"one of {', '.join(map(str, each.values))}"
+        lengths = ", ".join(map(str, each.values))
     else:
         most = f" to {each.maximum}" if each.maximum is not None else ""
         lengths = f"from {each.minimum}{most}" + (f", a multiple of {each.multiple_of}" if each.multiple_of > 1 else "")

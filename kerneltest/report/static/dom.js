@@ -45,5 +45,5 @@ function copyable(text, what) {
     }
     setTimeout(() => (button.textContent = "Copy"), 2000);
   });
-  return el("div", { class: "block" }, pre, button);
+  return el("div", { class: "block" }, button, pre);
 }

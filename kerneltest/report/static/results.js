@@ -3,11 +3,11 @@
 const ROW_HEIGHT = 28;
 
 function caseTable(data, { title = "" } = {}) {
-  const heads = [["verdict", 12], ["pairing", 12], ["backend", 10], ["dtype", 6], ["family", 15], ["signature", 14], ["bound used", 7], ["message", 24]];
+  const heads = [["verdict", "11.5rem"], ["pairing", "9rem"], ["backend", "9rem"], ["dtype", "5.5rem"], ["family", "14rem"], ["signature", "12rem"], ["bound used", "6.5rem"], ["message", "22rem"]];
   const body = el("tbody");
   const table = el("table", {}, title ? el("caption", { class: "hidden" }, title) : null,
     el("thead", {}, el("tr", {}, heads.map(([name]) => el("th", { scope: "col" }, name)))), body);
-  [...table.tHead.rows[0].cells].forEach((cell, i) => (cell.style.width = `${heads[i][1]}%`));
+  [...table.tHead.rows[0].cells].forEach((cell, i) => (cell.style.width = heads[i][1]));
   const box = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Results" }, table);
   const above = spacer(), below = spacer();
   let selected = [], first = -1;
