@@ -115,20 +115,21 @@ def _environment(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _findings(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Details of findings: the first of each kind come first, so that a limit cuts repetitions."""
+    """Details of findings: the first of each kind come first, pairings in turn, so that a limit cuts repetitions."""
     suspected = suspects(row.record for row in merged.rows)
     seen: Counter[tuple[str, ...]] = Counter()
     order = []
     for number, row in enumerate(rows):
         if row.finding and row.verdict not in ("missing", "nothing compared"):
             record = row.record
-            alike = (record.pairing, record.backend, record.dtype, record.family, row.verdict)
+            broad = (record.pairing, row.verdict)
+            alike = (*broad, record.backend, record.dtype, record.family)
             drawable = record.evidence is not None and record.evidence.window is not None
-            order.append((seen[alike], not drawable, number))
-            seen[alike] += 1
+            order.append((seen[alike], not drawable, seen[broad], number))
+            seen.update((alike, broad))
     drawn = scripts = 0
     found = []
-    for _, _, number in sorted(order)[:MOST_FINDINGS]:
+    for *_, number in sorted(order)[:MOST_FINDINGS]:
         row = rows[number]
         record, run = row.record, merged.runs[row.run]
         evidence = record.evidence or Evidence()

@@ -35,8 +35,8 @@ function backendTag(data, name, backend, all, filters) {
   const verdict = data.verdicts[Math.max(...counts.keys())], id = data.backends[backend].id;
   const chosen = filters.backend === id;
   const href = address("pairing", name, { ...filters, backend: chosen ? "" : id });
-  return el("li", {}, el("a", { class: `tag k-${verdict.kind}`, href, "aria-current": chosen ? "true" : null, "aria-label": `${id}: ${wordsOf(data, counts)}` },
-    el("span", { class: "glyph" }, verdict.letter), ` ${id}`));
+  return el("li", {}, el("a", { class: `tag k-${verdict.kind}`, href, "aria-current": chosen ? "true" : null, title: wordsOf(data, counts) },
+    el("span", { class: "glyph", "aria-hidden": "true" }, verdict.letter), ` ${id}`, el("span", { class: "hidden" }, `: ${wordsOf(data, counts)}`)));
 }
 
 // Findings that differ only in signature, dtype and argument are one line.

@@ -8,7 +8,7 @@ function caseTable(data, { title = "" } = {}) {
   const table = el("table", {}, title ? el("caption", { class: "hidden" }, title) : null,
     el("thead", {}, el("tr", {}, heads.map(([name]) => el("th", { scope: "col" }, name)))), body);
   [...table.tHead.rows[0].cells].forEach((cell, i) => (cell.style.width = heads[i][1]));
-  const box = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Results" }, table);
+  const box = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "List of results" }, table);
   const above = spacer(), below = spacer();
   let selected = [], first = -1;
   const draw = () => {

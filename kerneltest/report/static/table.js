@@ -59,7 +59,7 @@ function bindMatrix(data, table) {
         link.setAttribute("href", address("pairing", line.dataset.pairing, chosen));
         const name = data.short[pairing] + (dtype >= 0 ? `, ${data.dtypes[dtype]}` : "");
         const words = mine ? wordsOf(data, mine) : "nothing left by the filters";
-        link.setAttribute("aria-label", `${name} on ${chosen.backend}: ${words}${tail}`);
+        link.querySelector(".hidden").textContent = `${name} on ${chosen.backend}: ${words}${tail}`;
         link.title = `${name} on ${chosen.backend}\n${words}${tail}`;
       });
     }
