@@ -8,7 +8,6 @@ import kerneltest as kt
 TILE = kernels.BLOCK
 VECTOR = {"n": kt.dim(tile=TILE, values=(40,))}
 MATRIX = {"m": kt.dim(tile=TILE, values=(40,)), "n": kt.dim(tile=TILE, values=(56,))}
-FLOATS = ("float32", "bfloat16")
 
 
 @kt.oracle_for(
@@ -22,15 +21,15 @@ def add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x + y
 
 
-@kt.oracle_for(kernels.transposed_tiles, x=kt.array("m n", FLOATS), dims=MATRIX, tolerance=kt.exact())
+@kt.oracle_for(kernels.transposed_tiles, x=kt.array("m n", "float32"), dims=MATRIX, tolerance=kt.exact())
 def double(x: np.ndarray) -> np.ndarray:
     return x + x
 
 
 @kt.oracle_for(
     kernels.matmul_unmasked_depth,
-    x=kt.array("m k", FLOATS),
-    y=kt.array("k n", FLOATS),
+    x=kt.array("m k", "float32"),
+    y=kt.array("k n", "float32"),
     dims={**MATRIX, "k": kt.dim(tile=TILE, values=(40,))},
     tolerance=kt.dot(contract="k"),
 )
@@ -40,7 +39,7 @@ def matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 @kt.oracle_for(
     kernels.softmax_unguarded,
-    x=kt.array("m n", FLOATS),
+    x=kt.array("m n", "float32"),
     dims={"m": kt.dim(values=(17,)), "n": kt.dim(tile=TILE, values=(40,))},
     tolerance=kt.conditioned(sums="n"),
     all_masked="zeros",
@@ -54,7 +53,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 @kt.oracle_for(
     kernels.row_sums_in_input_dtype,
-    x=kt.array("m n", FLOATS),
+    x=kt.array("m n", ("float32", "bfloat16")),
     dims={"m": kt.dim(values=(4,)), "n": kt.dim(values=(600,))},
     tolerance=kt.reduction(over="n"),
 )
@@ -86,6 +85,6 @@ def sort(x: np.ndarray) -> np.ndarray:
     return np.sort(x, axis=1)
 
 
-@kt.oracle_for(kernels.clamp, x=kt.array("n", FLOATS), dims=VECTOR, tolerance=kt.exact())
+@kt.oracle_for(kernels.clamp, x=kt.array("n", "float32"), dims=VECTOR, tolerance=kt.exact())
 def clamp(x: np.ndarray) -> np.ndarray:
     return np.where(x > 1, 1, np.where(x < -1, -1, x))

@@ -32,7 +32,7 @@ function drawPicture(picture) {
     }
     const at = indexOf(picture, start), row = flat ? at.at(-1) : at.length > 1 ? at.at(-2) : "";
     const told = flat || start === 0 || row % (picture.tiles[0] || 8) === 0;
-    lines.push(el("tr", {}, el("th", { scope: "row" }, told ? String(row) : ""), line));
+    lines.push(el("tr", {}, el("th", { scope: "row" }, told ? String(row) : el("span", { class: "hidden" }, String(row))), line));
   }
   const first = picture.origin.at(-1) || 0;
   const every = tile || 8, mark = (j) => (flat ? (j % 8 ? "" : `+${j}`) : (first + j) % every && (j || every - first % every < 4) ? "" : String(first + j));
