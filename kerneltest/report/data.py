@@ -96,7 +96,6 @@ def data(merged: Merged, table: Matrix) -> dict[str, Any]:
         ],
         "ulps": _ulps(rows),
         "facts": list(FACTS),
-        "limits": {"texts": len(texts.number) >= MOST_TEXTS, "findings": MOST_FINDINGS},
     }
 
 

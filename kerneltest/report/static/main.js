@@ -10,6 +10,7 @@ async function start() {
   const lead = el("p", { class: "dim" });
   byId("view-results").append(lead, list.box);
   const sections = [...document.querySelectorAll("main > [data-view]")];
+  const detailed = select(data, {}, { findings: true }).filter((row) => !GAPS.has(data.verdicts[data.rows.verdict[row]].name)).length;
   let last = "";
 
   function draw() {
@@ -31,7 +32,7 @@ async function start() {
       shown.textContent = `${whole(selected.length)} of ${plural(data.count, "result")}`;
       if (view === "matrix") drawMatrix(filters, selected);
       else list.show(selected);
-      lead.textContent = findings && data.limits.findings < data.findings.length + 1 ? `Details of ${whole(data.findings.length)} findings are in this page; the records have all.` : "";
+      lead.textContent = findings && data.findings.length < detailed ? `Details of ${whole(data.findings.length)} of ${whole(detailed)} findings are in this page; the records have all.` : "";
     } else if (view === "pairing") {
       byId("view-pairing").replaceChildren(...[drawn = drawPairing(data, name, filters)].flat(Infinity).filter(Boolean));
       shown.textContent = `${whole(select(data, filters, { pairing: data.pairingNumber.get(name) ?? -2 }).length)} of ${plural(data.count, "result")}`;
