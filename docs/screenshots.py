@@ -23,7 +23,7 @@ def main() -> None:
         page = browser.new_page(viewport={"width": 1160, "height": 1100}, color_scheme="light")
         page.goto(address)
         page.wait_for_selector("html[data-ready]")
-        page.get_by_role("button", name="Dtypes of matmul").click()
+        page.get_by_role("button", name="Dtypes of row_sums").click()
         page.mouse.move(0, 0)
         shown = page.locator(".legend").bounding_box()
         assert shown is not None

@@ -3,7 +3,7 @@
 import functools
 import platform
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import metadata
@@ -21,10 +21,10 @@ from kerneltest.oracle import Output
 from kerneltest.pairing import Pairing
 from kerneltest.places import shown
 from kerneltest.plan import Signature
+from kerneltest.rewrite import ENTRIES, interpreting, name_of, rewritten
 
 OLDEST, NEWEST = (0, 10, 2), (0, 12)
 
-ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 _LOOPS = frozenset({"scan", "while"})
 # Where a compiler parameter or a mesh is defined says which of Pallas' languages a kernel is written in.
 _DIALECTS = {
@@ -69,21 +69,25 @@ class Traced:
     """A kernel as a jaxpr, for one signature.
 
     Attributes:
-      jaxpr: from the leaves, in the pairing's order, to the flat outputs.
+      function: from the leaves, in the pairing's order, to the flat outputs, as the kernel was written.
+      jaxpr: the same, traced.
       inputs: shape and dtype of each leaf.
       outputs: shape and dtype of each output.
       calls: the kernels inside, in order.
       exact: its arithmetic is exact, in any order, on integers within the plan's limit: nothing but sums, moves and
         at most one multiplication of floats.
       reduced_dots: it has a float32 matrix product whose precision it leaves to the backend.
+      eager: it is to be called outside of `jax.jit`.
     """
 
+    function: Callable[..., Any]
     jaxpr: ClosedJaxpr
     inputs: tuple[Output, ...]
     outputs: tuple[Output, ...]
     calls: tuple[Call, ...]
     exact: bool
     reduced_dots: bool
+    eager: bool = False
 
     @property
     def dialects(self) -> frozenset[str]:
@@ -114,15 +118,35 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
         values = pairing.assemble(named, dict(signature.dims), dict(signature.statics), oracle=False)
         return jax.tree_util.tree_leaves(pairing.call_kernel(values))
 
+    return trace_function(flat, inputs, f"for {signature}")
+
+
+def trace_function(function: Callable[..., Any], inputs: tuple[Output, ...], how: str) -> Traced:
+    """Traces a function of arrays that returns a list of them.
+
+    Args:
+      function: to trace.
+      inputs: shape and dtype of each argument.
+      how: what it is traced for, in the words of an error.
+
+    Raises:
+      TraceError: it raised; names the user's line.
+    """
     try:
-        closed = jax.make_jaxpr(flat)(*(jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs))
+        closed = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs))
     except Exception as error:
         raise TraceError(
-            f"the kernel raised {type(error).__name__} while traced for {signature}: {error}{where_raised(error)}"
+            f"the kernel raised {type(error).__name__} while traced {how}: {error}{where_raised(error)}"
         ) from error
+    return read(closed, function, inputs)
+
+
+def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Output, ...]) -> Traced:
+    """What there is to know of a traced function."""
     # A jitted function called twice is one jaxpr, so its calls are the same equations.
     unique = {id(equation): equation for equation, _ in equations(closed.jaxpr) if name_of(equation) in ENTRIES}
     return Traced(
+        function=function,
         jaxpr=closed,
         inputs=inputs,
         outputs=tuple(Output(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
@@ -132,10 +156,9 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
     )
 
 
-def function(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
+def runnable(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
     """The kernel as a function of its leaves, every Pallas call in it interpreted or compiled."""
-    rewritten = traced.jaxpr.replace(jaxpr=_with_interpret(traced.jaxpr.jaxpr, interpret))
-    run: Callable[..., Any] = jaxpr_as_fun(rewritten)
+    run: Callable[..., Any] = jaxpr_as_fun(rewritten(traced.jaxpr, interpreting(interpret)))
     return run
 
 
@@ -207,11 +230,6 @@ def where_raised(error: BaseException) -> str:
     return f" ({shown(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
 
 
-def name_of(equation: Any) -> str:
-    """The name of its primitive."""
-    return str(equation.primitive.name)
-
-
 def nested(value: Any) -> Iterator[Any]:
     """The jaxprs in one parameter of an equation."""
     for item in value if isinstance(value, (tuple, list)) else (value,):
@@ -228,25 +246,6 @@ def equations(jaxpr: Any, *, looped: bool = False) -> Iterator[tuple[Any, bool]]
         for value in equation.params.values():
             for inner in nested(value):
                 yield from equations(inner, looped=looped or name_of(equation) in _LOOPS)
-
-
-def _with_interpret(jaxpr: Any, interpret: bool) -> Any:
-    def rewritten(value: Any) -> Any:
-        if isinstance(value, ClosedJaxpr):
-            return value.replace(jaxpr=_with_interpret(value.jaxpr, interpret))
-        if isinstance(value, Jaxpr):
-            return _with_interpret(value, interpret)
-        if isinstance(value, (tuple, list)) and any(isinstance(v, (ClosedJaxpr, Jaxpr)) for v in value):
-            return type(value)(rewritten(v) for v in value)
-        return value
-
-    rewritten_equations = []
-    for equation in jaxpr.eqns:
-        params: Mapping[str, Any] = {key: rewritten(value) for key, value in equation.params.items()}
-        if name_of(equation) in ENTRIES and "interpret" in params:
-            params = {**params, "interpret": interpret}
-        rewritten_equations.append(equation.replace(params=params))
-    return jaxpr.replace(eqns=rewritten_equations)
 
 
 def _call(equation: Any) -> Call:
