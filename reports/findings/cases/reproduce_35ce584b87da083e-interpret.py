@@ -14,12 +14,12 @@ import ml_dtypes
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
-FOUND = "special_mismatch: 2240 of 2240 elements wrong, every element; worst at [0, 0], tile n=0: got nan, expected 5456\nNaN though no argument holds one: so interpret mode fills what nobody wrote, and padding"
-INPUTS = "35ce584b87da083e-interpret.npz"
-FOLDERS = ["../../.."]
-PLATFORM = "cpu"
+FOUND = 'special_mismatch: 2240 of 2240 elements wrong, every element; worst at [0, 0], tile n=0: got nan, expected 5456\nNaN though no argument holds one: so interpret mode fills what nobody wrote, and padding'
+INPUTS = '35ce584b87da083e-interpret.npz'
+FOLDERS = ['../../..']
+PLATFORM = 'cpu'
 INTERPRET = True
-OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+OPTIONS = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
 X64 = False
 OUTPUT = 0
 INDEX = (0, 0)
@@ -70,10 +70,10 @@ def within(value):
 
 def run(arguments):
     """The kernel's outputs."""
-    kernel = imported("examples.broken_kernels", "matmul_unmasked_depth")
+    kernel = imported('examples.broken_kernels', 'matmul_unmasked_depth')
 
     def call(x):
-        return jax.tree_util.tree_leaves(kernel(x["x"], x["y"]))
+        return jax.tree_util.tree_leaves(kernel(x['x'], x['y']))
 
     leaves = jax.device_put(jax.tree_util.tree_leaves(arguments), jax.devices(PLATFORM)[0])
     with jax.default_device(jax.devices(PLATFORM)[0]):

@@ -14,12 +14,12 @@ import ml_dtypes
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
-FOUND = "special_mismatch: 1600 of 2240 elements wrong; worst at [0, 16], tile m=0 n=1: got -inf, expected -0.652193546\nx holds 640 NaNs or infinities"
-INPUTS = "8f552accb8eea312-interpret.npz"
-FOLDERS = ["../../.."]
-PLATFORM = "cpu"
+FOUND = 'special_mismatch: 1600 of 2240 elements wrong; worst at [0, 16], tile m=0 n=1: got -inf, expected -0.652193546\nx holds 640 NaNs or infinities'
+INPUTS = '8f552accb8eea312-interpret.npz'
+FOLDERS = ['../../..']
+PLATFORM = 'cpu'
 INTERPRET = True
-OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+OPTIONS = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
 X64 = False
 OUTPUT = 0
 INDEX = (0, 16)
@@ -70,10 +70,10 @@ def within(value):
 
 def run(arguments):
     """The kernel's outputs."""
-    kernel = imported("examples.broken_kernels", "transposed_tiles")
+    kernel = imported('examples.broken_kernels', 'transposed_tiles')
 
     def call(x):
-        return jax.tree_util.tree_leaves(kernel(x["x"]))
+        return jax.tree_util.tree_leaves(kernel(x['x']))
 
     leaves = jax.device_put(jax.tree_util.tree_leaves(arguments), jax.devices(PLATFORM)[0])
     with jax.default_device(jax.devices(PLATFORM)[0]):

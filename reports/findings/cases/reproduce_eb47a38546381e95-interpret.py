@@ -14,12 +14,12 @@ import ml_dtypes
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
-FOUND = "special_mismatch: 40 of 680 elements wrong, only where m is 10; worst at [10, 0], tile n=0: got nan, expected 0 \xb1 9.4e-38\nx holds 40 NaNs or infinities"
-INPUTS = "eb47a38546381e95-interpret.npz"
-FOLDERS = ["../../.."]
-PLATFORM = "cpu"
+FOUND = 'special_mismatch: 40 of 680 elements wrong, only where m is 10; worst at [10, 0], tile n=0: got nan, expected 0 \xb1 9.4e-38\nx holds 40 NaNs or infinities'
+INPUTS = 'eb47a38546381e95-interpret.npz'
+FOLDERS = ['../../..']
+PLATFORM = 'cpu'
 INTERPRET = True
-OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+OPTIONS = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
 X64 = False
 OUTPUT = 0
 INDEX = (10, 0)
@@ -70,10 +70,10 @@ def within(value):
 
 def run(arguments):
     """The kernel's outputs."""
-    kernel = imported("examples.broken_kernels", "softmax_unguarded")
+    kernel = imported('examples.broken_kernels', 'softmax_unguarded')
 
     def call(x):
-        return jax.tree_util.tree_leaves(kernel(x["x"]))
+        return jax.tree_util.tree_leaves(kernel(x['x']))
 
     leaves = jax.device_put(jax.tree_util.tree_leaves(arguments), jax.devices(PLATFORM)[0])
     with jax.default_device(jax.devices(PLATFORM)[0]):

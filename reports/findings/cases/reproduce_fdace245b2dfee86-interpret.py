@@ -14,12 +14,12 @@ import ml_dtypes
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
-FOUND = "mismatch: 4 of 4 elements wrong, every element; worst at [3]: got -16384, expected -24600"
-INPUTS = "fdace245b2dfee86-interpret.npz"
-FOLDERS = ["../../.."]
-PLATFORM = "cpu"
+FOUND = 'mismatch: 4 of 4 elements wrong, every element; worst at [3]: got -16384, expected -24600'
+INPUTS = 'fdace245b2dfee86-interpret.npz'
+FOLDERS = ['../../..']
+PLATFORM = 'cpu'
 INTERPRET = True
-OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+OPTIONS = {'xla_backend_optimization_level': 0, 'xla_llvm_disable_expensive_passes': True}
 X64 = False
 OUTPUT = 0
 INDEX = (3,)
@@ -70,10 +70,10 @@ def within(value):
 
 def run(arguments):
     """The kernel's outputs."""
-    kernel = imported("examples.broken_kernels", "row_sums_in_input_dtype")
+    kernel = imported('examples.broken_kernels', 'row_sums_in_input_dtype')
 
     def call(x):
-        return jax.tree_util.tree_leaves(kernel(x["x"]))
+        return jax.tree_util.tree_leaves(kernel(x['x']))
 
     leaves = jax.device_put(jax.tree_util.tree_leaves(arguments), jax.devices(PLATFORM)[0])
     with jax.default_device(jax.devices(PLATFORM)[0]):
