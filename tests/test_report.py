@@ -2,13 +2,9 @@
 
 import base64
 import hashlib
-import json
 import re
-import zlib
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,40 +16,15 @@ from kerneltest.report.look import LETTERS
 from kerneltest.report.merge import load, merge
 from kerneltest.verdicts import MEANING
 from tests.made_runs import HOSTILE, PAIRING, WRONG, hostile, made_record, made_run
+from tests.pages import Page
 
 GREEN = made_record()
 NO_CUDA = made_record(backend="cuda", verdict="unavailable", case="", compared=0, message="no device")
 CUDA = made_record(backend="cuda")
 
 
-class _Page(HTMLParser):
-    """Tags, attributes and visible text of a page, and its data."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.source = text
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.text = ""
-        self.feed(text)
-        self.words = " ".join(self.text.split())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data: str) -> None:
-        self.text += "" if self.tags[-1:] in (["script"], ["style"]) else data
-
-    @property
-    def data(self) -> dict[str, Any]:
-        (found,) = re.findall(r'<script type="application/octet-stream" id="data">([^<]*)</script>', self.source)
-        decoded: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(found)))
-        return decoded
-
-
-def _page(*folders: Path) -> _Page:
-    return _Page(render(merge([load(folder) for folder in folders])))
+def _page(*folders: Path) -> Page:
+    return Page(render(merge([load(folder) for folder in folders])))
 
 
 def test_a_green_run(tmp_path: Path) -> None:
@@ -170,7 +141,7 @@ def test_the_command_merges_runs_and_says_if_they_are_green(tmp_path: Path, caps
     out = tmp_path / "page.html"
     assert main(["report", str(green), "-o", str(out)]) == 0
     assert main(["report", str(green), str(red), "-o", str(out)]) == 1
-    assert "2 planned cells = 1 pass + 1 mismatch" in _Page(out.read_text()).words
+    assert "2 planned cells = 1 pass + 1 mismatch" in Page(out.read_text()).words
     assert main(["report", str(tmp_path), "-o", str(out)]) == 2
     assert "plan.json: no readable plan" in capsys.readouterr().err
 

@@ -58,8 +58,10 @@ def data(merged: Merged, table: Matrix) -> dict[str, Any]:
     groups: dict[str, str] = {}
     rows = sorted(merged.rows, key=lambda row: (pairings(row.record.pairing), backends(row.record.backend)))
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    by_pairing: dict[str, list[Record]] = {name: [] for name in pairings.words}
     for row in rows:
         record = row.record
+        by_pairing[record.pairing].append(record)
         groups.setdefault(record.family, record.group)
         message = record.message[:_MOST_TEXT]
         known = message in texts.number or len(texts.number) < MOST_TEXTS
@@ -81,7 +83,7 @@ def data(merged: Merged, table: Matrix) -> dict[str, Any]:
             {"name": name, "letter": LETTERS.get(name, "✗"), "kind": kind(name), "meaning": MEANINGS.get(name, "")}
             for name in verdicts.words
         ],
-        "pairings": [{"id": name, **_pairing(name, merged)} for name in pairings.words],
+        "pairings": [{"id": name, **_pairing(name, merged, by_pairing[name])} for name in pairings.words],
         "backends": [{"id": name, "tier": tier(name)} for name in backends.words],
         "dtypes": dtypes.words,
         "families": [{"id": name, "group": groups[name]} for name in families.words],
@@ -182,7 +184,7 @@ def _script(folder: Path, evidence: Evidence) -> str:
         return ""
 
 
-def _pairing(name: str, merged: Merged) -> dict[str, Any]:
+def _pairing(name: str, merged: Merged, mine: Sequence[Record]) -> dict[str, Any]:
     """Declaration and sources as the newest run has them, and what compilers told."""
     found: dict[str, Any] = {}
     for run in reversed(merged.runs):
@@ -193,7 +195,6 @@ def _pairing(name: str, merged: Merged) -> dict[str, Any]:
                 source = getattr(declared, part)
                 found[part] = {"file": source.file, "parts": code.tokens(source)}
             break
-    mine = [row.record for row in merged.rows if row.record.pairing == name]
     facts: dict[tuple[str, str], list[Mapping[str, int]]] = {}
     for record in mine:
         for kernel, told in record.facts.items():

@@ -53,7 +53,7 @@ function bindFilters(data, form, go) {
   const present = new Set(data.rows.verdict);
   const verdicts = data.verdicts.filter((_, i) => present.has(i));
   fill("verdict", option("any finding"), verdicts.map((each) => option(each.name, `${each.letter} ${each.name}`)));
-  const tiers = Map.groupBy ? Map.groupBy(data.backends, (each) => each.tier) : group(data.backends, (each) => each.tier);
+  const tiers = group(data.backends, (each) => each.tier);
   fill("backend", [...tiers].map(([tier, members]) => el("optgroup", { label: tier },
     members.length > 1 ? option(`${tier}:*`, `all of ${tier}`) : null, members.map((each) => option(each.id)))));
   fill("dtype", data.dtypes.map((each) => option(each)));
