@@ -368,6 +368,27 @@ SOFTMAX = [
     ),
 ]
 
+RMS_NORM = _variants(
+    "rms_norm.normalised",
+    "rms_norm",
+    [
+        (
+            "epsilon is added outside of the root",
+            "jnp.sum(x * x) / columns + EPSILON)",
+            "jnp.sum(x * x) / columns) + EPSILON",
+        ),
+        ("the gradient of w is of rows that are not normalised", "dw_ref.at[row], y * g", "dw_ref.at[row], x * g"),
+        ("the gradient of w is of the first row", "dw.sum(0)", "dw[0]"),
+        ("the gradient's mean leaves out w", "jnp.sum(y * w * g)", "jnp.sum(y * g)"),
+        ("the gradient's mean is over the padded row", "jnp.sum(y * w * g) / columns", "jnp.mean(y * w * g)"),
+        (
+            "the second row's w is the first element's",
+            "_load(w_ref, at, inside)\n    plgpu",
+            "_load(w_ref, at * (pl.program_id(0) != 1), inside)\n    plgpu",
+        ),
+    ],
+)
+
 _OF_LITTLE_PRECISION = (
     "sums are accumulated in the input's dtype",
     "exponentials are computed and summed in the input's dtype",
@@ -380,4 +401,5 @@ VARIANTS = (
     *MATMUL,
     *BATCHED_MATMUL,
     *SOFTMAX,
+    *RMS_NORM,
 )

@@ -225,12 +225,15 @@ class Dot:
       accumulate: the format of the sum; `input` for that of the arguments.
       slope: the greatest slope of the function applied to the sum.
       output: the output's dims; by default those of the first operand, then those new in the second.
+      precision: the static argument whose option `highest` forbids a backend to round operands; "" without one. What
+        it owes is then read from the case and not from the kernel, which may have ignored it.
     """
 
     contract: str
     accumulate: str = "float32"
     slope: float = 1.0
     output: str = ""
+    precision: str = ""
 
     def misfit(self, leaves: Mapping[str, "pairing.Array"], dims: Mapping[str, "pairing.Dim"]) -> str:
         operands = [path for path, leaf in leaves.items() if self.contract in leaf.shape]
@@ -260,6 +263,10 @@ class Dot:
                 f"dot(contract={self.contract!r}) gives shape {fixed.shape}, the oracle {value.shape}; say which dims "
                 "the output has, as in kt.dot(..., output='b m n')"
             )
+        if self.precision and self.precision not in measured.statics:
+            raise ValueError(f"dot(precision={self.precision!r}) names no static argument of the kernel's")
+        if self.precision and measured.statics[self.precision].lower() == "highest":
+            return (Bound(fixed, roundings=self.slope * terms, accumulate=fmt),)
         return (Bound(fixed, self.slope * rounded, operands, self.slope * terms, fmt),)
 
     def _product(self, measured: Measured, a: str, b: str, left: Array, right: Array) -> Array:
@@ -285,9 +292,11 @@ def conditioned(factor: float = 8.0, *, sums: str = "", compute: str = "float32"
     return Conditioned(factor, tuple(sums.split()), compute, samples)
 
 
-def dot(contract: str, *, accumulate: str = "float32", slope: float = 1.0, output: str = "") -> Tolerance:
+def dot(
+    contract: str, *, accumulate: str = "float32", slope: float = 1.0, output: str = "", precision: str = ""
+) -> Tolerance:
     """The closed form of an inner product over the dim `contract`; see `Dot`."""
-    return Dot(contract, accumulate, slope, output)
+    return Dot(contract, accumulate, slope, output, precision)
 
 
 def ulp(n: float, *, compute: str = "float32") -> Tolerance:

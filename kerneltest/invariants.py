@@ -79,6 +79,13 @@ class Asked:
     def leaves(self) -> tuple[Array, ...]:
         return tuple(self.arguments[path] for path in self.pairing.leaves)
 
+    def once(self, name: str, make: Callable[[], Traced]) -> Traced:
+        """What `make` traces for this signature: compiled once, whatever the values."""
+        key = (self.case.signature, name)
+        if key not in self.memory.varied:
+            self.memory.varied[key] = make()
+        return self.memory.varied[key]
+
     def at(self, signature: Signature) -> Traced:
         """The kernel traced for another signature."""
         traced = self.memory.traced(self.pairing, signature)
@@ -127,22 +134,18 @@ def planned(pairing: Pairing, dtype: str, tier: str, depth: str, seed: int) -> I
         if tier in each.tiers:
             fitting = [signature for signature in mine if each.applies(pairing, signature)]
             for signature in fitting[: _SIGNATURES[depth]]:
-                yield Case(pairing.name, signature, each.family, "", seed)
+                yield Case(pairing.label, signature, each.family, "", seed)
 
 
 def variations(asked: Asked) -> tuple[Variation, ...]:
-    """All variations of a case, made once for all backends.
+    """All variations of a case.
 
     Raises:
       CannotVaryError: JAX does not take the kernel this way.
       TraceError: the kernel raised where it should not.
       OracleError: the oracle raised.
     """
-    known = asked.memory.variations
-    if asked.case.id not in known:
-        known[asked.case.id] = tuple(REGISTRY[asked.case.family.name].vary(asked))
-    found: tuple[Variation, ...] = known[asked.case.id]
-    return found
+    return tuple(REGISTRY[asked.case.family.name].vary(asked))
 
 
 def _always(pairing: Pairing, signature: Signature) -> bool:
@@ -157,19 +160,23 @@ def _has_arrays(pairing: Pairing, signature: Signature) -> bool:
 def plain_call(asked: Asked) -> Iterator[Variation]:
     """Called on arrays, outside of `jax.jit`, the kernel gives the same."""
     shares = (Share("called outside of jax.jit", expectation=asked.expectation),)
-    yield Variation(replace(asked.traced, eager=True), asked.leaves, shares)
+    traced = asked.once("eager", lambda: replace(asked.traced, eager=True))
+    yield Variation(traced, asked.leaves, shares)
 
 
 @invariant(_has_arrays)
 def vmapped(asked: Asked) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch comes out as by itself."""
-    other = Case(asked.pairing.name, asked.case.signature, FAMILIES["small_integers"], "", asked.seed)
+    other = Case(asked.pairing.label, asked.case.signature, FAMILIES["small_integers"], "", asked.seed)
     arguments, expectation, _ = asked.memory.expected(asked.pairing, other, asked.traced)
     if isinstance(expectation, OracleError):
         raise expectation
     inputs = tuple(Output((2, *i.shape), i.dtype) for i in asked.traced.inputs)
     try:
-        traced = trace_function(jax.vmap(asked.traced.function), inputs, "under jax.vmap over a new leading axis")
+        batched = jax.vmap(asked.traced.function)
+        traced = asked.once(
+            "vmapped", lambda: trace_function(batched, inputs, "under jax.vmap over a new leading axis")
+        )
     except TraceError as error:
         raise CannotVaryError(str(error)) from error
     yield Variation(
@@ -206,7 +213,7 @@ def old_output(asked: Asked) -> Iterator[Variation]:
 
 def _changed(asked: Asked, rule: Rule, label: str) -> Variation:
     traced = asked.traced
-    changed = read(rewritten(traced.jaxpr, rule), traced.function, traced.inputs)
+    changed = asked.once(label, lambda: read(rewritten(traced.jaxpr, rule), traced.function, traced.inputs))
     return Variation(changed, asked.leaves, (Share(label, expectation=asked.expectation),))
 
 
@@ -287,5 +294,5 @@ def gradient(asked: Asked) -> Iterator[Variation]:
     paths = list(asked.pairing.leaves)
     expectation = gradients(evaluator(asked.pairing, asked.case.signature), asked.arguments, cotangents, rng)
     share = Share("the gradient", expectation=expectation, gradient_of=tuple(paths[i] for i in moving))
-    pulled = trace_function(pulled_back, inputs, "by jax.vjp")
+    pulled = asked.once("gradient", lambda: trace_function(pulled_back, inputs, "by jax.vjp"))
     yield Variation(pulled, (*asked.leaves, *cotangents), (share,))

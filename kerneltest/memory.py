@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 from kerneltest.backends import Artifact, Backend, Executable
 from kerneltest.drawn import AnyCase
@@ -28,13 +27,13 @@ class Memory:
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, tuple[Mapping[str, Array], Expectation | OracleError, bool]] = field(default_factory=dict)
     repeated: set[tuple[str, Signature]] = field(default_factory=set)
-    variations: dict[str, Any] = field(default_factory=dict)
+    varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_compilers()))
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:
         if self.owner != (id(pairing), dtype):
             self.owner = (id(pairing), dtype)
-            for store in (self.traces, self.prepared, self.expectations, self.repeated, self.variations):
+            for store in (self.traces, self.prepared, self.expectations, self.repeated, self.varied):
                 store.clear()
 
     def traced(self, pairing: Pairing, signature: Signature) -> Traced | TraceError:

@@ -115,7 +115,8 @@ def expect(
             found = pairing.call_as_oracle(reference, chosen)
         return tuple(np.asarray(value).astype(np.float64) for value in _flatten(found))
 
-    measured = Measured(evaluate, wide, values, pairing.leaves, dict(signature.dims), formats, in_kind)
+    dims, statics = dict(signature.dims), dict(signature.statics)
+    measured = Measured(evaluate, wide, values, pairing.leaves, dims, statics, formats, in_kind)
     try:
         return Expectation(values, flushed, pairing.tolerance.bounds(measured))
     except Exception as error:

@@ -50,7 +50,7 @@ class Case:
     """A signature and the recipe of its values: the unit of judgement.
 
     Attributes:
-      pairing: the pairing's name, which is part of the random seed.
+      pairing: what is paired, which is part of the random seed.
       family: how the values are made.
       target: the argument the family is about, "" where it is about all.
       seed: of the run.
@@ -80,7 +80,7 @@ class Case:
 
 
 def boundary_lengths(axis: Dim, depth: str = "standard") -> tuple[int, ...]:
-    """Lengths at which kernels break: 1, around one tile, two tiles, an odd length past them, and 0 where allowed.
+    """Lengths at which kernels break: 1, around one tile, two tiles, odd lengths past them, and 0 where allowed.
 
     All are rounded up to the dim's multiple and kept within its bounds; `values` replaces them.
 
@@ -93,7 +93,7 @@ def boundary_lengths(axis: Dim, depth: str = "standard") -> tuple[int, ...]:
     past = 2 * tile + max(tile // 2, 1) - (1 if tile % 4 == 0 else 0)
     wanted = {
         "quick": [tile + 1, tile, 1, past],
-        "standard": [tile + 1, 1, tile - 1, tile, 2 * tile, past],
+        "standard": [tile + 1, 1, tile - 1, tile, 2 * tile, past, 4 * tile + 3],
         "deep": [tile + 1, 1, tile - 1, tile, 2 * tile - 1, 2 * tile, 2 * tile + 1, past, 2, 3 * tile, 4 * tile + 3],
     }[depth]
     if axis.minimum == 0:
@@ -155,7 +155,7 @@ def cases(pairing: Pairing, dtype_name: str, group: str, depth: str, seed: int) 
         if signature.dtype != dtype_name:
             continue
         if group == NO_VALUES:
-            yield Case(pairing.name, signature, SIGNATURE, "", seed)
+            yield Case(pairing.label, signature, SIGNATURE, "", seed)
             continue
         slots = {
             path: slot_of(pairing, signature, path, leaf, i) for i, (path, leaf) in enumerate(pairing.leaves.items())
@@ -169,7 +169,7 @@ def cases(pairing: Pairing, dtype_name: str, group: str, depth: str, seed: int) 
                 any_data = any(family.applies(slot) for slot in slots.values())
                 targets = [""] if any_data or (not slots and family.without_arrays) else []
             for target in targets:
-                yield Case(pairing.name, signature, family, target, seed)
+                yield Case(pairing.label, signature, family, target, seed)
 
 
 def _covering(factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:

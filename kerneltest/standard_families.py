@@ -116,6 +116,12 @@ def far_below_zero(slot: Slot, rng: Rng) -> Array:
 
 
 @family(group="numeric", applies=lambda slot: slot.is_float_data)
+def below_sentinels(slot: Slot, rng: Rng) -> Array:
+    """Values around -2^15, below the -10000 that is taken for -inf by those who avoid it."""
+    return slot.cast(32 * rng.standard_normal(slot.shape) - 2.0**15)
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
 def far_above_zero(slot: Slot, rng: Rng) -> Array:
     """Values around 200: their exponentials overflow unless a maximum is subtracted."""
     return slot.cast(rng.standard_normal(slot.shape) + 200)
@@ -200,6 +206,12 @@ def nan_and_inf_in_one_tile(slot: Slot, rng: Rng) -> Array:
 def signed_zeros(slot: Slot, rng: Rng) -> Array:
     """Zeros of both signs."""
     return slot.cast(rng.choice((-0.0, 0.0), slot.shape))
+
+
+@family(group="special", applies=is_float_data)
+def signed_zeros_everywhere(slot: Slot, rng: Rng) -> Array:
+    """Zeros of both signs in all arguments at once, since -0 + 0 is 0 and -0 + y is y."""
+    return signed_zeros(slot, rng)
 
 
 @family(group="special", applies=lambda slot: is_float_data(slot) and slot.domain is None, each=True)

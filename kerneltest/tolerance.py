@@ -72,6 +72,7 @@ class Measured:
       values: the oracle's outputs for them.
       declared: the leaves' declarations.
       dims: the length of each dim.
+      statics: the chosen option of each static argument.
       input_formats: the formats of the float leaves as the kernel gets them.
       in_kind: evaluates another function on the leaves as the kernel gets them.
     """
@@ -81,6 +82,7 @@ class Measured:
     values: tuple[Array, ...]
     declared: Mapping[str, "pairing.Array"]
     dims: Mapping[str, int]
+    statics: Mapping[str, str]
     input_formats: tuple[FloatFormat, ...]
     in_kind: Callable[[Callable[..., object]], tuple[Array, ...]]
 

@@ -17,7 +17,7 @@ PRECISION = kt.choice(None, "highest")
     y=kt.array("b k n"),
     precision=PRECISION,
     dims=dict(b=BATCH, **TILES),
-    tolerance=kt.dot("k"),
+    tolerance=kt.dot("k", precision="precision"),
     independent=("b", "grid"),
 )
 def one_axis(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -30,7 +30,7 @@ def one_axis(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     y=kt.array("a b k n"),
     precision=PRECISION,
     dims=dict(a=kt.dim(values=(2, 1)), b=BATCH, **TILES),
-    tolerance=kt.dot("k"),
+    tolerance=kt.dot("k", precision="precision"),
 )
 def two_axes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
@@ -42,7 +42,7 @@ def two_axes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     y=kt.array("k n"),
     precision=PRECISION,
     dims=dict(b=BATCH, **TILES),
-    tolerance=kt.dot("k"),
+    tolerance=kt.dot("k", precision="precision"),
 )
 def left_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
@@ -54,7 +54,7 @@ def left_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     y=kt.array("b k n"),
     precision=PRECISION,
     dims=dict(b=BATCH, **TILES),
-    tolerance=kt.dot("k", output="b m n"),
+    tolerance=kt.dot("k", output="b m n", precision="precision"),
 )
 def right_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y

@@ -21,7 +21,7 @@ STEEPEST = 1.13
         n=kt.dim(values=(32, 64, 128)),
         k=kt.dim(values=(16, 32, 64)),
     ),
-    tolerance=kt.dot("k"),
+    tolerance=kt.dot("k", precision="precision"),
 )
 def two_by_two(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
@@ -34,7 +34,7 @@ def two_by_two(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     activation=kt.choice(none=None, relu=relu, gelu=jax.nn.gelu, silu=jax.nn.silu, tanh=jnp.tanh),
     precision=kt.choice(None, "highest"),
     dims=dict(m=kt.dim(tile=BLOCK_M), n=kt.dim(tile=BLOCK_N), k=kt.dim(tile=BLOCK_K, minimum=0)),
-    tolerance=kt.dot("k", slope=STEEPEST),
+    tolerance=kt.dot("k", slope=STEEPEST, precision="precision"),
 )
 def tiled(x: np.ndarray, y: np.ndarray, activation: str) -> np.ndarray:
     z = x @ y

@@ -233,6 +233,41 @@ BROKEN = (
         "mismatch",
         "float16",
     ),
+    Broken(
+        "the mean is over the padded row",
+        "rms_norm.normalised",
+        "rms_norm",
+        (
+            (
+                "    return jax.lax.rsqrt(jnp.sum(x * x) / columns + EPSILON)",
+                "    return jax.lax.rsqrt(jnp.mean(x * x) + EPSILON)",
+            ),
+        ),
+        "mismatch",
+        "every element",
+    ),
+    Broken(
+        "the gradient lacks the mean's part",
+        "rms_norm.normalised",
+        "rms_norm",
+        (("scale * (w * g - y * mean)", "scale * w * g"),),
+        "mismatch",
+        "the gradient: by x",
+    ),
+    Broken(
+        "the tail of w is not masked",
+        "rms_norm.normalised",
+        "rms_norm",
+        (
+            (
+                "x, w = _load(x_ref, row, inside), _load(w_ref, at, inside)\n    plgpu",
+                "x, w = _load(x_ref, row, inside), w_ref[at].astype(jnp.float32)\n    plgpu",
+            ),
+            ("w).astype(o_ref.dtype), mask=inside)", "w + 0 * jnp.sum(w)).astype(o_ref.dtype), mask=inside)"),
+        ),
+        "special_mismatch",
+        "expected",
+    ),
 )
 
 # These need a Hopper GPU: Pallas' general interpreter does not run Mosaic GPU kernels.

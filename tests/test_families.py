@@ -37,6 +37,7 @@ CHECKS = {
     "alternating": lambda v: np.abs(v[:, 0] + v[:, 1]).max() < 0.04 and np.abs(v).min() >= 1,
     "far_below_zero": lambda v: v.max() < -190,
     "far_above_zero": lambda v: v.min() > 190,
+    "below_sentinels": lambda v: (-33000 < v).all() and (v < -32500).all() and len(np.unique(v)) > 50,
     "one_inf": lambda v: _count(np.isposinf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "one_negative_inf": lambda v: _count(np.isneginf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "all_masked_tile": lambda v: np.isneginf(v[:, :8]).all() and np.isfinite(v[:, 8:]).all(),
@@ -47,6 +48,7 @@ CHECKS = {
     "nan_tail": lambda v: np.isnan(v[:, 16]).all() and _count(np.isnan(v)) == 5,
     "nan_and_inf_in_one_tile": lambda v: np.isnan(v[0, 0]) and np.isposinf(v[0, 1]),
     "signed_zeros": lambda v: (v == 0).all() and np.signbit(v).any() and not np.signbit(v).all(),
+    "signed_zeros_everywhere": lambda v: (v == 0).all() and np.signbit(v).any() and not np.signbit(v).all(),
     "subnormals": lambda v: (np.abs(v) < 2.0**-126).all() and (v != 0).all(),
     "largest_finite": lambda v: _count(v == np.finfo(np.float32).max) == 1 and np.isfinite(v).all(),
 }

@@ -79,6 +79,26 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
         lambda x, y: x,
         ["tolerance", "names dim 'q'"],
     ),
+    "independent of what is not there": (
+        dict(x=kt.array("n"), y=kt.array("n"), independent=("block",)),
+        lambda x, y: x,
+        ["independent", "'block' is neither a static argument nor a dim; choose among 'n', 'grid'"],
+    ),
+    "no slice stands alone": (
+        dict(x=kt.array("n"), y=kt.array("n"), dims=dict(n=kt.dim(multiple_of=8)), independent="n"),
+        lambda x, y: x,
+        ["independent", "a slice along 'n' cannot be run alone"],
+    ),
+    "an index crosses slices": (
+        dict(x=kt.array("n"), y=kt.index("m", of="n"), independent="n"),
+        lambda x, y: x,
+        ["independent", "points into 'n'"],
+    ),
+    "gradient of integers": (
+        dict(x=kt.array("n", "int32"), y=kt.array("n", "int32"), grad=True),
+        lambda x, y: x,
+        ["grad", "no argument is of floats"],
+    ),
     "empty domain": (
         dict(x=kt.array("n", domain=(1, 0)), y=kt.array("n")),
         lambda x, y: x,
@@ -146,7 +166,7 @@ def test_every_kind_of_argument_reaches_kernel_and_oracle_alike() -> None:
     )(everything)
     result = kt.check(pairing, depth="quick")
     assert result.ok, result.findings[0].message
-    assert {record.group for record in result.records} == {"structural", "numeric", "special", "masks"}
+    assert {record.group for record in result.records} == {"structural", "numeric", "special", "masks", "invariants"}
 
 
 def test_a_partial_kernel_and_a_left_out_static_argument_are_declarable() -> None:
