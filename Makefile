@@ -18,6 +18,11 @@ unit: $(VENV)/ready
 conformance: $(VENV)/ready
 	$(VENV)/bin/pytest -p kerneltest -n auto suites --kt-report $(REPORT)
 
+# Kernels with bugs, for the report's examples: findings are what is wanted, so 1 is the right exit code.
+findings: $(VENV)/ready
+	$(VENV)/bin/pytest -p kerneltest examples --kt-depth quick --kt-backends 'all,compile:sm_90,compile:gfx942' \
+	  --kt-report reports/findings; test $$? -eq 1
+
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
@@ -26,4 +31,4 @@ $(VENV)/ready: pyproject.toml
 clean:
 	rm -rf .venv* .pytest_cache .mypy_cache .ruff_cache $(REPORT)
 
-.PHONY: test lint unit conformance clean
+.PHONY: test lint unit conformance findings clean

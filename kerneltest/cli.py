@@ -67,16 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.lowering_map import MapError, read
     from kerneltest.record import RecordError
-    from kerneltest.report.build import load, render
+    from kerneltest.report.build import render
+    from kerneltest.report.merge import load, merge
 
     try:
-        runs = [load(folder) for folder in chosen.runs]
-        chosen.output.write_text(render(runs, [read(path) for path in chosen.lowering]), encoding="utf-8")
+        merged = merge([load(folder) for folder in chosen.runs])
+        chosen.output.write_text(render(merged, [read(path) for path in chosen.lowering]), encoding="utf-8")
     except (RecordError, MapError, OSError) as error:
         print(f"kerneltest report: {error}", file=sys.stderr)
         return 2
     print(chosen.output)
-    return 0 if all(run.reconciled.green for run in runs) else 1
+    return 0 if merged.green else 1
 
 
 def _summary(chosen: argparse.Namespace) -> int:

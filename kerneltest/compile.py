@@ -29,11 +29,13 @@ class CompileError(Exception):
 
     Attributes:
       verdict: `resource_exceeded`, `compile_error`, `crash` or `hang`.
+      stderr: what a compiler that died or hung wrote last.
     """
 
-    def __init__(self, verdict: str, message: str) -> None:
+    def __init__(self, verdict: str, message: str, stderr: str = "") -> None:
         super().__init__(message)
         self.verdict = verdict
+        self.stderr = stderr
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def _asked(request: dict[str, Any]) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = _workers.ask(request, SECONDS)
     except IsolatedError as error:
-        raise CompileError(error.verdict, f"Triton's compiler: {error}") from error
+        raise CompileError(error.verdict, f"Triton's compiler: {error}", error.stderr) from error
     said = [line for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
     if answer.get("verdict") == "compile_error" and said:
         answer["message"] += f" ({said[-1].strip()})"

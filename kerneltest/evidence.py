@@ -16,6 +16,7 @@ from kerneltest.pairing import Pairing
 from kerneltest.plan import Signature, signatures
 from kerneltest.record import Evidence, Record
 from kerneltest.trace import TraceError, trace
+from kerneltest.windows import input_windows, output_window
 
 
 def mismatch(
@@ -55,6 +56,10 @@ def mismatch(
         expected=_plain(comparison.expected[place.index]),
         bound=float(comparison.bound[place.index]),
         arguments={path: _excerpt(value) for path, value in arguments.items()},
+        window=output_window(comparison, place.index, axes),
+        inputs=input_windows(
+            item.pairing, arguments, dict(zip([axis.name for axis in axes], place.index, strict=True))
+        ),
     )
     return replace(base, verdict=comparison.verdict, message=message, wrong=wrong, evidence=evidence)
 

@@ -10,17 +10,21 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+_MOST_STDERR = 8000
+
 
 class IsolatedError(Exception):
     """The child gave no answer.
 
     Attributes:
       verdict: `crash` or `hang`.
+      stderr: the last of what the child wrote to standard error meanwhile.
     """
 
-    def __init__(self, verdict: str, message: str) -> None:
+    def __init__(self, verdict: str, message: str, stderr: str = "") -> None:
         super().__init__(message)
         self.verdict = verdict
+        self.stderr = stderr[-_MOST_STDERR:]
 
 
 class Worker:
@@ -60,12 +64,13 @@ class Worker:
             self._errors.seek(told)
             return {**json.loads(line), "stderr": self._errors.read()}
         code = process.wait()
-        if expired:
-            raise IsolatedError("hang", f"{self.module} gave no answer within {seconds:g} s and was ended")
         self._errors.seek(told)
-        last = [text for text in self._errors.read().splitlines() if text.strip()][-3:]
+        errors = self._errors.read()
+        if expired:
+            raise IsolatedError("hang", f"{self.module} gave no answer within {seconds:g} s and was ended", errors)
+        last = [text for text in errors.splitlines() if text.strip()][-3:]
         said = f": {' | '.join(last)}" if last else ""
-        raise IsolatedError("crash", f"{self.module} died with exit code {code}{said}")
+        raise IsolatedError("crash", f"{self.module} died with exit code {code}{said}", errors)
 
     def close(self) -> None:
         """Ends the child."""

@@ -7,6 +7,8 @@ import numpy as np
 
 from kerneltest.dtypes import Array, cast, float_format, is_float
 
+ULP_BUCKETS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -20,6 +22,7 @@ class Comparison:
       special: where they differ in class: NaN, an infinity and its sign, a signed zero.
       compared: how many elements had a finite bound or a special expectation.
       used: the largest error as a fraction of its bound, over elements whose bound is not zero; None without any.
+      ulps: finite floats by their distance from the rounded expectation, as `ulp_histogram` counts them.
     """
 
     actual: Array
@@ -29,6 +32,7 @@ class Comparison:
     special: Array
     compared: int
     used: float | None
+    ulps: tuple[int, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -76,7 +80,23 @@ def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool)
     special |= (np.isinf(got) | np.isinf(rounded)) & ~same
     judged = finite & np.isfinite(got) & np.isfinite(bound) & (bound > 0)
     used = float(np.max(error[judged] / bound[judged])) if judged.any() else None
-    return Comparison(actual, exact, bound, wrong, special, int(wrong.size - ignored.sum()), used)
+    counted = np.isfinite(rounded) & np.isfinite(got) & ~ignored
+    distance = np.abs(got[counted] - rounded[counted]) / float_format(actual.dtype).ulp(rounded[counted])
+    return Comparison(
+        actual, exact, bound, wrong, special, int(wrong.size - ignored.sum()), used, ulp_histogram(distance)
+    )
+
+
+def ulp_histogram(distance: Array) -> tuple[int, ...]:
+    """Counts of distances in units in the last place: first those of 0, then those below 2, 4, 8, ...
+
+    The last of at most `ULP_BUCKETS` holds all that are larger; empty ones at the end are left out.
+    """
+    if not distance.any():
+        return (distance.size,) if distance.size else ()
+    _, exponent = np.frexp(distance)
+    bucket = np.where(distance == 0, 0, np.clip(exponent, 1, ULP_BUCKETS - 1))
+    return tuple(np.bincount(bucket).tolist())
 
 
 def describe(comparison: Comparison, index: tuple[int, ...]) -> str:

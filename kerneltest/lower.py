@@ -15,6 +15,7 @@ from jax.sharding import AbstractDevice, AbstractMesh
 from jaxlib.mlir import ir
 from jaxlib.triton import dialect as triton_dialect
 
+from kerneltest.places import shown
 from kerneltest.targets import Target
 from kerneltest.trace import Call, Traced, callable_of, runnable
 
@@ -256,4 +257,4 @@ def _place(equations: list[Any]) -> str:
 
 def _user_frame(source_info: Any) -> str:
     frame = source_info_util.user_frame(source_info.traceback)
-    return f"{frame.file_name}:{frame.start_line}" if frame is not None else ""
+    return f"{shown(frame.file_name)}:{frame.start_line}" if frame is not None else ""

@@ -53,13 +53,19 @@ class KernelItem(pytest.Item):
 
         found: list[Record] = []
         families: dict[str, None] = {}
-        unavailable = ""
+        passed, unavailable = False, ""
         for outcome in run_item(self.item, run.memory):
             record = outcome.record
             if record.evidence is not None and outcome.arguments is not None and len(found) < _SAVED:
                 file = save_arguments(run.folder, f"{record.case}-{_slug(record.backend)}", outcome.arguments)
-                record = replace(record, evidence=replace(record.evidence, file=file))
-                save_script(run.folder, record, self.item)
+                evidence = replace(record.evidence, file=file)
+                script = save_script(run.folder, replace(record, evidence=evidence), self.item)
+                script_path = script.relative_to(run.folder).as_posix()
+                record = replace(record, evidence=replace(evidence, script=script_path))
+            kind = (record.verdict, record.family)
+            if record.evidence is not None and kind in {(r.verdict, r.family) for r in found}:
+                # One picture of a kind.
+                record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
             if run.artifacts and (files := outcome.files()):
                 name = f"{record.case}-{_slug(record.backend)}"
                 record = replace(record, files=save_artifacts(run.folder, name, files))
@@ -68,9 +74,11 @@ class KernelItem(pytest.Item):
             families[record.family] = None
             if record.verdict == "unavailable":
                 unavailable = record.message
-            elif record.verdict not in NO_FINDING:
+            elif record.verdict in NO_FINDING:
+                passed = True
+            else:
                 found.append(record)
-        verdict = worst({record.verdict for record in found}) if found else "unavailable" if unavailable else "pass"
+        verdict = worst({record.verdict for record in found}) if found else "pass" if passed else "unavailable"
         self.user_properties += [("family", " ".join(families)), ("verdict", verdict)]
         if found:
             file, _, name = self.nodeid.partition("::")
@@ -78,11 +86,12 @@ class KernelItem(pytest.Item):
             options = f"{run.command_line} --kt-backends {self.item.backend.id}"
             told = story(self.item, found, self.config.rootpath, run.report, nodeid, options)
             raise FindingsError(headline(found), "\n".join(told))
-        if unavailable and run.asked_by_name and self.item.backend.unavailable():
+        if not unavailable or passed:
+            return
+        if run.asked_by_name and self.item.backend.unavailable():
             told = [f"{self.item.backend.id} was asked for and is unavailable: {unavailable}"]
             raise FindingsError(told[0], told[0])
-        if unavailable:
-            pytest.skip(f"{self.item.backend.id} unavailable: {unavailable}")
+        pytest.skip(f"{self.item.backend.id} unavailable: {unavailable}")
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         if not isinstance(excinfo.value, FindingsError):

@@ -12,13 +12,40 @@ import numpy as np
 
 from kerneltest.dtypes import Array, dtype
 
-SCHEMA = 3
+SCHEMA = 4
 
 Cell = tuple[str, str, str, str]
 
 
 class RecordError(ValueError):
     """A record or a plan that cannot be read; names the file and the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of an output or of an argument: some rows and columns of its last two axes, the other axes fixed.
+
+    Attributes:
+      name: the argument's path, "" for an output.
+      dtype, shape: of the whole array.
+      origin: index of the first element shown.
+      extent: rows and columns shown; one row for an array of one axis.
+      tiles: the kernel's block lengths along these two axes, in elements; 0 for none.
+      values: row by row, to seven digits.
+      expected, bound: likewise, for an output.
+      wrong: "1" for each wrong element and "0" for a right one, for an output.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    origin: tuple[int, ...]
+    extent: tuple[int, int]
+    tiles: tuple[int, int]
+    values: tuple[float | int | bool, ...]
+    expected: tuple[float | int | bool, ...] = ()
+    bound: tuple[float, ...] = ()
+    wrong: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +62,10 @@ class Evidence:
       arguments: an excerpt of each array argument, as text.
       file: where the arguments are saved, relative to the run's folder; "" if they are not.
       diagnosis: what the wrong elements look like, in words.
+      script: a script that shows the finding again, relative to the run's folder; "" if there is none.
+      window: the output around the worst element; pytest keeps the first of each verdict and family of an item.
+      inputs: the arguments around it.
+      stderr: what a compiler that died wrote last.
     """
 
     output: int = 0
@@ -48,6 +79,10 @@ class Evidence:
     arguments: Mapping[str, str] | None = None
     file: str = ""
     diagnosis: str = ""
+    script: str = ""
+    window: Window | None = None
+    inputs: tuple[Window, ...] = ()
+    stderr: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +98,7 @@ class Record:
       message: for a person.
       compared, wrong: elements; kernels where a tier gives no values.
       used: the largest error as a fraction of its bound; None if no element had a bound.
+      ulps: finite floats by distance in units in the last place, as `judge.ulp_histogram` counts them.
       tolerance: the error model, or `bit for bit`.
       seconds: to run and judge the case, without compiling.
       evidence: for findings.
@@ -91,6 +127,7 @@ class Record:
     facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     advice: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    ulps: tuple[int, ...] = ()
 
     @property
     def cell(self) -> Cell:
@@ -116,6 +153,33 @@ class PlannedItem:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """The text of a function and of those in its file that it names.
+
+    Attributes:
+      file: relative to the folder that pytest ran in, where it lies below.
+      parts: number of the first line, and text, in the file's order; none where Python has no source.
+    """
+
+    file: str
+    parts: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A pairing as it is declared.
+
+    Attributes:
+      declaration: arguments, dims and semantics by name, in words.
+      kernel, oracle: their sources.
+    """
+
+    declaration: Mapping[str, str]
+    kernel: Source
+    oracle: Source
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A run's plan, written before anything is run.
 
@@ -123,6 +187,8 @@ class Plan:
       items: in order.
       seed, depth: of the run.
       fuzz: how many cases were drawn for each pairing and dtype.
+      started: when, in UTC, as ISO 8601 writes it; "" if unknown. It orders the runs of a report.
+      pairings: how each pairing is declared.
       environment: versions and devices.
       unavailable: backend to reason.
       limitations: pairing to its declared limitations, as text.
@@ -135,6 +201,8 @@ class Plan:
     unavailable: Mapping[str, str]
     limitations: Mapping[str, tuple[str, ...]]
     fuzz: int = 0
+    started: str = ""
+    pairings: Mapping[str, Declared] = field(default_factory=dict)
 
 
 def dumps(value: Any) -> str:
@@ -234,6 +302,7 @@ def read_plan(folder: Path) -> Plan:
         _check_schema(data, path)
         data["items"] = tuple(PlannedItem(**item) for item in data["items"])
         data["limitations"] = {name: tuple(texts) for name, texts in data["limitations"].items()}
+        data["pairings"] = {name: _declared(each) for name, each in data["pairings"].items()}
         return Plan(**data)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise RecordError(f"{path}: no readable plan: {error}") from error
@@ -263,13 +332,33 @@ def _record(data: dict[str, Any]) -> Record:
     if evidence is not None:
         for name in ("index", "wrong_tiles"):
             evidence[name] = tuple(evidence[name])
+        evidence["window"] = _window(evidence["window"]) if evidence["window"] is not None else None
+        evidence["inputs"] = tuple(map(_window, evidence["inputs"]))
         evidence = Evidence(**evidence)
-    for name in ("advice", "files"):
+    for name in ("advice", "files", "ulps"):
         data[name] = tuple(data[name])
     known = {each.name for each in fields(Record)}
     if unknown := data.keys() - known:
         raise ValueError(f"unknown fields {sorted(unknown)}")
     return Record(**{**data, "evidence": evidence})
+
+
+def _window(data: dict[str, Any]) -> Window:
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    found = Window(**given)
+    count = found.extent[0] * found.extent[1]
+    lengths = {len(each) for each in (found.values, found.expected, found.bound, found.wrong) if each}
+    if len(found.extent) != 2 or len(found.tiles) != 2 or lengths - {count} or len(found.origin) != len(found.shape):
+        raise ValueError(f"a window of {found.extent} elements does not hold as many")
+    return found
+
+
+def _declared(data: dict[str, Any]) -> Declared:
+    kernel, oracle = (
+        Source(data[name]["file"], tuple((int(line), str(text)) for line, text in data[name]["parts"]))
+        for name in ("kernel", "oracle")
+    )
+    return Declared(data["declaration"], kernel, oracle)
 
 
 def _check_schema(data: dict[str, Any], path: Path) -> None:

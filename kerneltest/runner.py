@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from kerneltest.judge import Comparison, compare
 from kerneltest.limitations import outlived, quarantined, settle
 from kerneltest.memory import Memory
 from kerneltest.oracle import Expectation, OracleError
-from kerneltest.record import Record
+from kerneltest.record import Evidence, Record
 from kerneltest.tolerance import Precision
 from kerneltest.trace import Traced, TraceError
 from kerneltest.verdicts import NO_FINDING
@@ -97,7 +98,7 @@ def _run_case(item: Item, case: AnyCase, memory: Memory) -> Outcome:
         if memory.first(item.backend, case.signature):
             _check_repeated(outputs, _outputs(item, memory, traced, asked.leaves)[0])
     except BackendError as failure:
-        return Outcome(record_of(item, case, failure.verdict, str(failure)), arguments)
+        return Outcome(_failed(item, case, failure), arguments)
     comparisons = _compared(outputs, expectation, precision, item.pairing.signed_zeros)
     base = replace(
         _counted(record_of(item, case, "pass"), comparisons),
@@ -170,7 +171,13 @@ def _compared(
 def _counted(base: Record, comparisons: Sequence[Comparison]) -> Record:
     """`base` with what these comparisons add to it."""
     used = [u for u in (base.used, *(c.used for c in comparisons)) if u is not None]
-    return replace(base, compared=base.compared + sum(c.compared for c in comparisons), used=max(used, default=None))
+    ulps = zip_longest(base.ulps, *(c.ulps for c in comparisons), fillvalue=0)
+    return replace(
+        base,
+        compared=base.compared + sum(c.compared for c in comparisons),
+        used=max(used, default=None),
+        ulps=tuple(map(sum, ulps)),
+    )
 
 
 def _check_repeated(outputs: Sequence[Array], again: Sequence[Array]) -> None:
@@ -186,12 +193,16 @@ def _check_repeated(outputs: Sequence[Array], again: Sequence[Array]) -> None:
             )
 
 
+def _failed(item: Item, case: AnyCase, failure: BackendError) -> Record:
+    return replace(record_of(item, case, failure.verdict, str(failure)), evidence=Evidence(stderr=failure.stderr))
+
+
 def _taken(item: Item, case: AnyCase, preparing: "Future[Executable | Artifact]") -> Outcome:
     """A case of a tier that runs nothing."""
     try:
         artifact = preparing.result()
     except BackendError as failure:
-        return Outcome(record_of(item, case, failure.verdict, str(failure)))
+        return Outcome(_failed(item, case, failure))
     assert isinstance(artifact, Artifact)
     record = record_of(item, case, "pass")
     return Outcome(

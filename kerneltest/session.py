@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from kerneltest.item import Item
@@ -9,6 +10,7 @@ from kerneltest.limitations import idle
 from kerneltest.reconcile import reconcile
 from kerneltest.record import Plan, PlannedItem, Record, RecordError, Writer, read_plan, read_records
 from kerneltest.runs import Run
+from kerneltest.sources import describe
 from kerneltest.summary import lines
 from kerneltest.trace import environment, version_problem
 
@@ -31,6 +33,7 @@ def plan_of(items: Sequence[Item], node_ids: Sequence[str], depth: str, seed: in
     backends = {item.backend.id: item.backend for item in items}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
+    pairings = {item.pairing_id: item.pairing for item in items}
     limited = {item.pairing_id: item.pairing.limitations for item in items if item.pairing.limitations}
     problem = version_problem()
     warnings = [problem] if problem else []
@@ -58,6 +61,8 @@ def plan_of(items: Sequence[Item], node_ids: Sequence[str], depth: str, seed: in
             for name, declared in limited.items()
         },
         fuzz=max((item.fuzz for item in items), default=0),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        pairings={name: describe(pairing) for name, pairing in pairings.items()},
     )
 
 

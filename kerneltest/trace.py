@@ -19,6 +19,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from kerneltest.dtypes import dtype, is_float
 from kerneltest.oracle import Output
 from kerneltest.pairing import Pairing
+from kerneltest.places import shown
 from kerneltest.plan import Signature
 from kerneltest.rewrite import ENTRIES, interpreting, name_of, rewritten
 
@@ -226,7 +227,7 @@ def where_raised(error: BaseException) -> str:
     ours = (str(Path(jax.__file__).parent), str(Path(__file__).parent))
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
     frames = [f for f in frames if not f.filename.startswith("<") and "/lib/python" not in f.filename]
-    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f" ({shown(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
 
 
 def nested(value: Any) -> Iterator[Any]:

@@ -10,6 +10,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.attribution import suspect, suspects
 from kerneltest.check_pairing import Result
+from tests.pages import Page
 from tests.sample import elementwise
 
 
@@ -82,6 +83,6 @@ def relu(x):
     run = _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret,simulate:gfx942", suite=suite)
     words = "the lowering for gfx942: interpret mode agrees with the oracle"
     assert f"suspected lowering bug, 3 cases: {words}" in run.stdout
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert f"Suspected lowering bug, 3 cases: {words}" in page
-    assert page.count(f"<dt>suspected</dt><dd>{words}</dd>") == 3
+    page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    assert f"Suspected lowering bug in 3 cases: {words}" in page.words
+    assert [finding["suspect"] for finding in page.data["findings"]] == [words] * 3

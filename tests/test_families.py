@@ -37,7 +37,7 @@ CHECKS = {
     "alternating": lambda v: np.abs(v[:, 0] + v[:, 1]).max() < 0.04 and np.abs(v).min() >= 1,
     "far_below_zero": lambda v: v.max() < -190,
     "far_above_zero": lambda v: v.min() > 190,
-    "below_sentinels": lambda v: (-33000 < v).all() and (v < -32500).all() and len(np.unique(v)) > 50,
+    "below_sentinels": lambda v: (v > -33000).all() and (v < -32500).all() and len(np.unique(v)) > 50,
     "one_inf": lambda v: _count(np.isposinf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "one_negative_inf": lambda v: _count(np.isneginf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "all_masked_tile": lambda v: np.isneginf(v[:, :8]).all() and np.isfinite(v[:, 8:]).all(),

@@ -18,6 +18,7 @@ from kerneltest.item import items_of
 from kerneltest.memory import Memory
 from kerneltest.record import load_arguments, read_plan, read_records
 from kerneltest.runner import run
+from tests.pages import Page
 from tests.sample import double
 from tests.test_strategies import doubled, drops_nan_at_17, paired
 
@@ -83,8 +84,9 @@ def test_the_same_seed_gives_the_same_cases_in_any_process_and_a_failing_one_is_
     assert sorted(map(str, values)) == ["0.0"] * 16 + ["nan"]
     assert f"kerneltest repro one {told.case} --backend interpret" in shown["one"].stdout
     assert "--kt-fuzz 40" in shown["one"].stdout
-    page = (tmp_path / "one" / "report.html").read_text()
-    assert f"kerneltest repro one {told.case} --backend interpret" in page
+    page = Page((tmp_path / "one" / "report.html").read_text(encoding="utf-8"))
+    told_again = [command for finding in page.data["findings"] for command in finding["commands"]]
+    assert f"kerneltest repro one {told.case} --backend interpret" in told_again
 
 
 def test_another_seed_and_another_dtype_draw_other_cases() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kerneltest.dtypes import TF32, cast, dtype, float_format
-from kerneltest.judge import compare, describe
+from kerneltest.judge import compare, describe, ulp_histogram
 
 INF, NAN = np.inf, np.nan
 LARGEST = float(np.finfo(np.float32).max)
@@ -55,6 +55,29 @@ def test_how_much_of_the_bound_was_used() -> None:
     assert found.used == 0.5
     exact = compare(np.ones(2, np.float32), np.ones(2), np.zeros(2), signed_zeros=False)
     assert exact.used is None
+
+
+@pytest.mark.parametrize(
+    ("distances", "counts"),
+    [
+        ([], ()),
+        ([0, 0], (2,)),
+        ([0, 0.5, 1, 1.9], (1, 3)),
+        ([2, 3, 4, 8], (0, 0, 2, 1, 1)),
+        ([1e300], (0,) * 15 + (1,)),
+    ],
+)
+def test_distances_are_counted_by_powers_of_two(distances: list[float], counts: tuple[int, ...]) -> None:
+    assert ulp_histogram(np.array(distances)) == counts
+
+
+def test_ulps_are_those_of_the_output_and_of_finite_elements_alone() -> None:
+    one, far = np.float32(1), np.float32(1 + 2.0**-20)  # 8 ulp
+    actual = np.array([1, np.nextafter(one, 2), far, NAN, INF, 5], np.float32)
+    expected = np.array([1 + 2.0**-26, 1, 1, NAN, INF, 1])
+    found = compare(actual, expected, np.array([0.0, 1, 1, 1, 1, INF]), signed_zeros=False)
+    assert found.ulps == (1, 1, 0, 0, 1)
+    assert compare(np.ones(2, np.int8), np.ones(2), np.zeros(2), signed_zeros=False).ulps == ()
 
 
 @pytest.mark.parametrize(

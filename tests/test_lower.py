@@ -97,7 +97,7 @@ def test_a_kernel_carries_grid_parameters_and_aliases() -> None:
 
 def _line(path: Path, mark: str) -> str:
     lines = path.read_text(encoding="utf-8").splitlines()
-    return f"{path}:{next(i for i, line in enumerate(lines, 1) if line.endswith('# ' + mark))}"
+    return f"{path.relative_to(Path.cwd())}:{next(i for i, line in enumerate(lines, 1) if line.endswith('# ' + mark))}"
 
 
 def _sorts_here(x: jax.Array) -> jax.Array:

@@ -11,11 +11,14 @@ import pytest
 from kerneltest.reconcile import Reconciled, reconcile
 from kerneltest.record import (
     SCHEMA,
+    Declared,
     Evidence,
     Plan,
     PlannedItem,
     Record,
     RecordError,
+    Source,
+    Window,
     Writer,
     dumps,
     load_arguments,
@@ -28,7 +31,11 @@ from kerneltest.record import (
 
 RECORD = Record("t.py::p[b-float32-special]", "t.py::p", "b", "float32", "special", "one_inf", "n=1", "x", "c1", "pass")
 ITEM = PlannedItem(RECORD.item, "t.py::p", "b", "float32", "special", {"one_inf": 2})
-PLAN = Plan((ITEM,), 0, "quick", {"jax": "0"}, {}, {"t.py::p": ("none",)})
+SOURCE = Source("t.py", ((3, "def f():\n    pass\n"),))
+PLAN = Plan(
+    (ITEM,), 0, "quick", {"jax": "0"}, {}, {"t.py::p": ("none",)}, 0, "2026-01-01T00:00:00+00:00",
+    {"t.py::p": Declared({"x": "array [n]"}, SOURCE, Source("", ()))},
+)  # fmt: skip
 
 
 def test_special_floats_are_encoded_and_come_back() -> None:
@@ -57,8 +64,14 @@ def test_what_has_no_place_in_a_record_is_refused() -> None:
 
 
 def test_records_and_plan_come_back_as_they_were(tmp_path: Path) -> None:
-    evidence = Evidence(0, (1, 2), "m=0", (1, 4), "p", np.nan, 1.0, 0.5, {"x": "..."}, "cases/c.npz")
-    records = [RECORD, replace(RECORD, case="c2", verdict="mismatch", used=np.inf, evidence=evidence)]
+    window = Window("", "int8", (1, 2), (0, 0), (1, 2), (1, 0), (1, 2), (1, np.inf), (0.0, 0.5), "01")
+    evidence = Evidence(
+        0, (1, 2), "m=0", (1, 4), "p", np.nan, 1.0, 0.5, {"x": "..."}, "cases/c.npz", window=window, inputs=(window,)
+    )
+    records = [
+        replace(RECORD, ulps=(3, 0, 1)),
+        replace(RECORD, case="c2", verdict="mismatch", used=np.inf, evidence=evidence),
+    ]
     writer = Writer(tmp_path, "gw0")
     for record in records:
         writer.write(record)
@@ -66,6 +79,17 @@ def test_records_and_plan_come_back_as_they_were(tmp_path: Path) -> None:
     write_plan(tmp_path, PLAN)
     assert repr(list(read_records(tmp_path))) == repr(records)
     assert read_plan(tmp_path) == PLAN
+
+
+@pytest.mark.parametrize(
+    "changes", [{"values": (1,)}, {"wrong": "0"}, {"bound": (0.0,)}, {"extent": (2, 2)}, {"origin": (0,)}]
+)
+def test_a_window_that_does_not_hold_what_it_says_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    window = Window("", "int8", (1, 2), (0, 0), (1, 2), (1, 0), (1, 2), (1, 2), (0.0, 0.5), "01")
+    record = replace(RECORD, evidence=Evidence(window=replace(window, **changes)))  # type: ignore[arg-type]
+    _shard(tmp_path, _line(record), _line(RECORD))
+    with pytest.raises(RecordError, match="line 1: a window of"):
+        list(read_records(tmp_path))
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.bool_])
@@ -95,14 +119,16 @@ def test_a_truncated_last_line_is_dropped(tmp_path: Path) -> None:
     assert list(read_records(tmp_path)) == [RECORD]
 
 
-@pytest.mark.parametrize("bad", ["{", '{"schema": 3}', '{"schema": 99}', '{"schema": 3, "verdict": NaN}'])
+@pytest.mark.parametrize(
+    "bad", ["{", '{"schema": 3}', '{"schema": 4}', '{"schema": 99}', '{"schema": 4, "verdict": NaN}']
+)
 def test_a_corrupt_line_in_the_middle_names_file_and_line(tmp_path: Path, bad: str) -> None:
     _shard(tmp_path, _line(RECORD), bad, _line(RECORD))
     with pytest.raises(RecordError, match=r"records-main\.jsonl, line 2"):
         list(read_records(tmp_path))
 
 
-@pytest.mark.parametrize("text", [None, "{", '{"schema": 99}', '{"schema": 3}'])
+@pytest.mark.parametrize("text", [None, "{", '{"schema": 99}', '{"schema": 3}', '{"schema": 4}'])
 def test_a_missing_or_damaged_plan_is_named(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "plan.json").write_text(text)

@@ -14,11 +14,13 @@ class BackendError(Exception):
 
     Attributes:
       verdict: what that is called.
+      stderr: what the process that failed wrote last, where there was one.
     """
 
-    def __init__(self, verdict: str, message: str) -> None:
+    def __init__(self, verdict: str, message: str, stderr: str = "") -> None:
         super().__init__(message)
         self.verdict = verdict
+        self.stderr = stderr
 
 
 class Executable(Protocol):

@@ -88,7 +88,8 @@ class Compile:
             try:
                 compiled = compile_kernel(kernel, self.target)
             except CompileError as error:
-                raise BackendError(error.verdict, f"kernel {name} for {self.target}: {error}") from error
+                message = f"kernel {name} for {self.target}: {error}"
+                raise BackendError(error.verdict, message, error.stderr) from error
             facts[name] = compiled.facts
             advice += [f"{name}: {line}" for line in compiled.advice]
             assembly[f"{name}.{'ptx' if self.target.platform == 'cuda' else 'amdgcn'}"] = compiled.assembly

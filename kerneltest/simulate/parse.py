@@ -11,6 +11,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from kerneltest.lower import mlir_context
+from kerneltest.places import shown
 
 ELEMENTS: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(kind)
@@ -213,4 +214,4 @@ _LINE = re.compile(r'"([^"]+\.py)":(\d+)')
 
 def _place(location: str) -> str:
     found = _LINE.search(location)
-    return f"{found.group(1)}:{found.group(2)}" if found else ""
+    return f"{shown(found.group(1))}:{found.group(2)}" if found else ""

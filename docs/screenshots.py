@@ -1,0 +1,47 @@
+"""Makes the README's pictures of a report: `python docs/screenshots.py`, with Chromium on PATH and Playwright.
+
+The report is of the committed run of kernels with bugs, reports/findings.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from kerneltest.report.build import write_html
+
+ROOT = Path(__file__).parent.parent
+IMAGES = ROOT / "docs/images"
+
+
+def main() -> None:
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        address = write_html(Path(folder, "report.html"), [ROOT / "reports/findings"]).as_uri()
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
+        page = browser.new_page(viewport={"width": 1160, "height": 1100}, color_scheme="light")
+        page.goto(address)
+        page.wait_for_selector("html[data-ready]")
+        page.get_by_role("button", name="Dtypes of row_sums").click()
+        page.mouse.move(0, 0)
+        shown = page.locator(".legend").bounding_box()
+        assert shown is not None
+        height = shown["y"] + shown["height"] + 16
+        page.screenshot(path=IMAGES / "matrix.png", clip={"x": 0, "y": 0, "width": 1160, "height": height})
+
+        page.get_by_role("link", name="double on interpret").first.click()
+        page.locator("#view-pairing tr", has_text="position_coded").get_by_role("link").click()
+        page.locator(".grid td.wrong").nth(40).hover()
+        shown = page.locator("#view-finding .split").first.bounding_box()
+        assert shown is not None
+        height = shown["y"] + shown["height"] + 16
+        page.set_viewport_size({"width": 1160, "height": int(height) + 1})
+        page.screenshot(path=IMAGES / "finding.png")
+        browser.close()
+    for image in sorted(IMAGES.glob("*.png")):
+        print(f"{image.relative_to(ROOT)}: {image.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+// The address after # is the whole state: #/view/name?verdict=...&backend=...&dtype=...&family=...&text=...
+
+const FILTERS = ["verdict", "backend", "dtype", "family", "text"];
+
+function parse(hash) {
+  const [path, query] = hash.replace(/^#\/?/, "").split("?");
+  const parts = path.split("/");
+  const asked = new URLSearchParams(query || "");
+  const filters = {};
+  for (const name of FILTERS) if (asked.get(name)) filters[name] = asked.get(name);
+  let name = "";
+  try { name = decodeURIComponent(parts.slice(1).join("/")); } catch { /* a damaged address names nothing */ }
+  return { view: parts[0] || "matrix", name, filters };
+}
+
+function address(view, name = "", filters = {}) {
+  const query = new URLSearchParams();
+  for (const each of FILTERS) if (filters[each]) query.set(each, filters[each]);
+  const text = query.toString();
+  return `#/${view}${name ? "/" + encodeURIComponent(name) : ""}${text ? "?" + text : ""}`;
+}
+
+// Without what a cell of the matrix narrowed.
+const widened = (filters) => ({ ...filters, backend: "", dtype: "" });
+
+// The rows that filters leave, in order.
+function select(data, filters, { pairing = -1, findings = false } = {}) {
+  const rows = data.rows, found = [];
+  const allowed = (words, wanted, all = () => false) => words.map((word) => !wanted || word === wanted || all(word, wanted));
+  const tier = (word, wanted) => wanted.endsWith(":*") && word.tier === wanted.slice(0, -2);
+  const verdict = data.verdicts.map((each, i) =>
+    (!findings || data.isFinding[i]) &&
+    (!filters.verdict || each.name === filters.verdict || (filters.verdict === "any finding" && data.isFinding[i])));
+  const backend = data.backends.map((each) => !filters.backend || each.id === filters.backend || tier(each, filters.backend));
+  const dtype = allowed(data.dtypes, filters.dtype);
+  const family = data.families.map((each) => !filters.family || each.id === filters.family);
+  const text = (filters.text || "").toLowerCase();
+  const columns = Object.entries(data.lower);
+  const hits = columns.map(([column, words]) => [rows[column], words.map((word) => word.includes(text))]);
+  for (let row = 0; row < data.count; row++) {
+    if (pairing >= 0 && rows.pairing[row] !== pairing) continue;
+    if (!verdict[rows.verdict[row]] || !backend[rows.backend[row]] || !dtype[rows.dtype[row]] || !family[rows.family[row]]) continue;
+    if (text && !hits.some(([column, hit]) => hit[column[row]])) continue;
+    found.push(row);
+  }
+  return found;
+}
+
+// The form shows the address's filters, and a change of the form is a new address.
+function bindFilters(data, form, go) {
+  const option = (value, text = value) => el("option", { value }, text);
+  const fill = (name, ...options) => form.elements[name].append(option("", "all"), ...options.flat());
+  const present = new Set(data.rows.verdict);
+  const verdicts = data.verdicts.filter((_, i) => present.has(i));
+  fill("verdict", option("any finding"), verdicts.map((each) => option(each.name, `${each.letter} ${each.name}`)));
+  const tiers = group(data.backends, (each) => each.tier);
+  fill("backend", [...tiers].map(([tier, members]) => el("optgroup", { label: tier },
+    members.length > 1 ? option(`${tier}:*`, `all of ${tier}`) : null, members.map((each) => option(each.id)))));
+  fill("dtype", data.dtypes.map((each) => option(each)));
+  const families = group(data.families, (each) => each.group);
+  fill("family", [...families].map(([name, members]) => el("optgroup", { label: name }, members.map((each) => option(each.id)))));
+  let waiting = 0;
+  const apply = () => go(Object.fromEntries(FILTERS.map((name) => [name, form.elements[name].value.trim()])));
+  form.addEventListener("change", apply);
+  form.addEventListener("input", (event) => {
+    if (event.target.name !== "text") return;
+    clearTimeout(waiting);
+    waiting = setTimeout(apply, 120);
+  });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => setTimeout(apply));
+}
+
+function showFilters(form, filters) {
+  for (const name of FILTERS) {
+    const field = form.elements[name], value = filters[name] || "";
+    if (field.value.trim() !== value) field.value = value;
+    field.classList.toggle("set", Boolean(value));
+  }
+}
+
+function group(items, key) {
+  const found = new Map();
+  for (const item of items) {
+    const name = key(item);
+    if (!found.has(name)) found.set(name, []);
+    found.get(name).push(item);
+  }
+  return found;
+}

@@ -1,0 +1,82 @@
+// One finding: in words, where, the picture, the inputs, the source line, and how to see it again.
+
+function drawFinding(data, name, filters) {
+  const finding = data.byName.get(name);
+  if (!finding) return absent(`This report has no finding ${name}.`);
+  const rows = data.rows, row = finding.row, verdict = data.verdicts[rows.verdict[row]];
+  const pairing = data.pairings[rows.pairing[row]], backend = data.backends[rows.backend[row]].id;
+  const target = data.targets[rows.target[row]], message = data.message(row);
+  const family = data.families[rows.family[row]].id + (target ? ` in ${target}` : "");
+  const line = lineNamed(pairing, message);
+  const [next, previous] = neighbours(data, row, filters);
+  const step = (other, text) => (other ? el("a", { href: findingAddress(data, other, filters) }, text) : null);
+  return [
+    el("p", { class: "crumbs" }, el("a", { href: address("matrix", "", widened(filters)) }, "Matrix"), " › ", el("a", { href: address("pairing", pairing.id, filters) }, pairing.id), " › ", backend),
+    el("div", { class: "head" }, el("h2", { tabindex: "-1" }, tag(verdict), ` ${data.short[rows.pairing[row]]} on ${backend}, ${data.dtypes[rows.dtype[row]]}`), el("span", { class: "grow" }), step(previous, "‹ previous"), step(next, "next ›")),
+    el("p", { class: "lead" }, firstOf(message, finding)),
+    finding.diagnosis ? el("div", { class: "why" }, el("b", {}, "What it looks like: "), finding.diagnosis) : null,
+    finding.suspect ? el("div", { class: "why" }, el("b", {}, "Suspected: "), finding.suspect) : null,
+    el("div", { class: "split" },
+      finding.picture ? drawPicture(finding.picture) : null,
+      el("div", { class: "facts-of" }, pairs(factsOf(data, finding, verdict, family)), el("h3", {}, "The same case on other backends"), others(data, row, filters))),
+    finding.inputs && finding.inputs.length ? [el("h2", {}, "The inputs there"), el("div", { class: "split" }, finding.inputs.map(drawInput))] : argumentsOf(finding),
+    line ? [el("h2", {}, "Source ", el("span", { class: "dim" }, line.text)), drawSource(line.source, { here: line.line, around: 6 })]
+      : pairing.kernel && pairing.kernel.parts.length ? [el("h2", {}, "Kernel ", el("span", { class: "dim" }, pairing.kernel.file)), drawSource(pairing.kernel)] : null,
+    reproduction(data, finding),
+    finding.stderr ? [el("h2", {}, "Standard error"), copyable(finding.stderr, "standard error")] : null,
+    el("h2", {}, "Environment ", el("span", { class: "dim" }, `of run ${data.runs[finding.run].name}`)),
+    pairs(Object.entries(data.runs[finding.run].environment)),
+  ];
+}
+
+// The diagnosis is told apart from the message that ends with it.
+const firstOf = (message, finding) => message.split("\n").filter((line) => line !== finding.diagnosis).join("\n");
+
+function factsOf(data, finding, verdict, family) {
+  const row = finding.row, at = finding.at, facts = [["meaning", verdict.meaning], ["family", family], ["signature", el("code", {}, data.signatures[data.rows.signature[row]])]];
+  if (finding.tolerance) facts.push(["judged by", finding.tolerance]);
+  if (at) {
+    facts.push(["where", `output ${at.output}, element [${at.index.join(", ")}]${finding.tile ? `, tile ${finding.tile}` : ""}`]);
+    facts.push(["counterexample", el("span", {}, "got ", el("code", {}, number(at.actual)), ", expected ", el("code", {}, number(at.expected)), " ± ", el("code", {}, number(at.bound)))]);
+    if (at.tiles[1] > 1) facts.push(["tiles", `${at.tiles[0]} of ${at.tiles[1]} hold a wrong element`]);
+  }
+  if (finding.pattern) facts.push(["pattern", finding.pattern]);
+  if (data.rows.used[row] >= 0) facts.push(["bound used", number(data.rows.used[row])]);
+  if (finding.file) facts.push(["inputs saved", el("code", {}, finding.file)]);
+  if (at && !finding.picture) facts.push(["picture", "left out of this page or of the record; another finding of this kind has one"]);
+  return facts;
+}
+
+function others(data, row, filters) {
+  const rows = data.rows, same = [];
+  for (let other = 0; other < data.count; other++) {
+    if (["pairing", "dtype", "family", "signature", "target"].every((column) => rows[column][other] === rows[column][row]) && other !== row) same.push(other);
+  }
+  if (!same.length) return el("p", { class: "dim" }, "It ran on no other.");
+  return el("ul", { class: "tags" }, same.map((other) => {
+    const detail = data.detail.get(other), verdict = data.verdicts[rows.verdict[other]];
+    return el("li", {}, tag(verdict, detail && findingAddress(data, detail, filters), ` · ${data.backends[rows.backend[other]].id}`));
+  }));
+}
+
+function argumentsOf(finding) {
+  const given = Object.entries(finding.arguments || {});
+  return given.length ? [el("h2", {}, "The inputs"), given.map(([path, text]) => el("div", { class: "block" }, el("pre", { tabindex: "0", role: "region", "aria-label": `Values of ${path}` }, `${path} = ${text}`)))] : null;
+}
+
+function reproduction(data, finding) {
+  const terminal = finding.commands.filter((text) => !text.includes("\n")), python = finding.commands.filter((text) => text.includes("\n"));
+  return [
+    el("h2", {}, "Reproduce"),
+    copyable(terminal.join("\n"), "the commands"),
+    finding.code ? [el("h3", {}, "Script ", el("code", {}, finding.script), " (beside the saved inputs)"), copyable(finding.code, "the script")]
+      : finding.script ? el("p", {}, "A script lies in the run's folder: ", el("code", {}, finding.script)) : null,
+    python.map((text) => [el("h3", {}, "In Python"), copyable(text, "the Python lines")]),
+  ];
+}
+
+function neighbours(data, row, filters) {
+  const found = select(data, filters, { findings: true }).filter((each) => data.detail.has(each));
+  const at = found.indexOf(row), of = (i) => (at >= 0 && found[i] !== undefined ? data.detail.get(found[i]) : null);
+  return [of(at + 1), of(at - 1)];
+}

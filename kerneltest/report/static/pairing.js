@@ -1,0 +1,136 @@
+// One pairing: what it declares, what was found, how much of each bound was used, what compilers say, sources.
+
+function drawPairing(data, name, filters) {
+  const number = data.pairingNumber.get(name);
+  if (number === undefined) return absent(`This report has no pairing ${name}.`);
+  const pairing = data.pairings[number], rows = data.rows;
+  const selected = select(data, filters, { pairing: number });
+  const all = select(data, {}, { pairing: number });
+  const backends = [...new Set(all.map((row) => rows.backend[row]))].sort((a, b) => a - b);
+  const narrowed = selected.length < all.length;
+  return [
+    el("p", { class: "crumbs" }, el("a", { href: address("matrix", "", widened(filters)) }, "Matrix"), " › ", name),
+    el("div", { class: "head" }, el("h2", { tabindex: "-1" }, data.short[number]), el("span", { class: "dim" }, pairing.oracle ? pairing.oracle.file : "")),
+    el("ul", { class: "tags", "aria-label": "Verdicts by backend" }, backends.map((backend) => backendTag(data, name, backend, all, filters))),
+    findingsOf(data, name, selected, filters, narrowed),
+    pairing.limitations.length ? [el("h3", {}, "Declared limitations"), el("ul", {}, pairing.limitations.map((text) => el("li", {}, text)))] : null,
+    pairing.declaration ? [el("h2", {}, "Declaration"), pairs(Object.entries(pairing.declaration))] : null,
+    boundsOf(data, selected),
+    ulpsOf(data, name, filters),
+    grouped(data, selected, "family", "Families", "family", (i) => data.families[i].id),
+    grouped(data, selected, "signature", "Signatures", "signature", (i) => data.signatures[i]),
+    compiledOf(data, pairing),
+    [["Kernel", pairing.kernel], ["Oracle", pairing.oracle]].map(([title, source]) => source && source.parts.length
+      ? [el("h2", {}, title, " ", el("span", { class: "dim" }, source.file)), drawSource(source)] : null),
+  ];
+}
+
+const absent = (text) => [el("div", { class: "head" }, el("h2", { tabindex: "-1" }, "Not here")), el("p", {}, text, " ", el("a", { href: "#/matrix" }, "To the matrix"))];
+
+function backendTag(data, name, backend, all, filters) {
+  const counts = new Map();
+  for (const row of all) {
+    if (data.rows.backend[row] === backend) counts.set(data.rows.verdict[row], (counts.get(data.rows.verdict[row]) || 0) + 1);
+  }
+  const verdict = data.verdicts[Math.max(...counts.keys())], id = data.backends[backend].id;
+  const chosen = filters.backend === id;
+  const href = address("pairing", name, { ...filters, backend: chosen ? "" : id });
+  return el("li", {}, el("a", { class: `tag k-${verdict.kind}`, href, "aria-current": chosen ? "true" : null, title: wordsOf(data, counts) },
+    el("span", { class: "glyph", "aria-hidden": "true" }, verdict.letter), ` ${id}`, el("span", { class: "hidden" }, `: ${wordsOf(data, counts)}`)));
+}
+
+// Findings that differ only in signature, dtype and argument are one line.
+function findingsOf(data, name, selected, filters, narrowed) {
+  const rows = data.rows, found = selected.filter((row) => data.isFinding[rows.verdict[row]]);
+  const kinds = [...group(found, (row) => [rows.verdict[row], rows.backend[row], rows.family[row]].join()).values()];
+  kinds.sort((a, b) => rows.verdict[b[0]] - rows.verdict[a[0]]);
+  const title = el("h2", {}, found.length ? `${plural(found.length, "finding")}` : "No finding", narrowed ? el("span", { class: "dim" }, " among what the filters leave") : null);
+  if (!found.length) return title;
+  const line = (kind) => {
+    const row = kind.find((each) => data.detail.has(each)) ?? kind[0], detail = data.detail.get(row);
+    const verdict = data.verdicts[rows.verdict[row]], message = data.message(row);
+    const dtypes = [...new Set(kind.map((each) => data.dtypes[rows.dtype[each]]))];
+    return el("tr", {},
+      el("td", { class: `k-${verdict.kind} line` }, tagText(verdict, detail && findingAddress(data, detail, filters))),
+      el("td", { class: "line" }, data.backends[rows.backend[row]].id), el("td", { class: "line" }, data.families[rows.family[row]].id),
+      el("td", { class: "line" }, dtypes.join(", ")), el("td", { class: "number" }, whole(kind.length)),
+      el("td", { class: "cut", title: message }, message.split("\n")[0]));
+  };
+  const heads = ["verdict", "backend", "family", "dtypes", "cases", "the first"], most = 12;
+  const rest = kinds.slice(most);
+  const box = scrolled("Kinds of findings", heads, kinds.slice(0, most).map(line));
+  const more = el("button", { type: "button" }, `Show ${plural(rest.length, "more kind")}`);
+  more.addEventListener("click", () => {
+    box.querySelector("tbody").append(...rest.map(line));
+    more.remove();
+  });
+  return [title, box, el("p", {}, rest.length ? [more, " "] : null,
+    el("a", { href: address("findings", "", { ...filters, text: name }) }, `List all ${whole(found.length)}`))];
+}
+
+const tagText = (verdict, href) => el(href ? "a" : "span", { href, class: `k-${verdict.kind} ink` }, el("span", { class: "glyph" }, verdict.letter), " ", verdict.name);
+
+function scrolled(label, heads, lines) {
+  return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label },
+    el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, lines)));
+}
+
+function boundsOf(data, selected) {
+  const rows = data.rows, used = selected.filter((row) => rows.used[row] >= 0);
+  if (!used.length) return null;
+  const families = [...group(used, (row) => rows.family[row])].sort((a, b) => a[0] - b[0]);
+  return [
+    el("h2", {}, "How much of the error bound was used"),
+    el("p", { class: "dim" }, "Each tick is a case: its largest error as a fraction of its bound, on a logarithmic axis. Right of the dashed line the bound is exceeded."),
+    el("div", { class: "small-plots" }, families.map(([family, mine]) => {
+      const byBackend = [...group(mine, (row) => rows.backend[row])].sort((a, b) => a[0] - b[0]);
+      const entries = byBackend.map(([backend, own]) => [data.backends[backend].id, own.map((row) => rows.used[row])]);
+      return el("figure", {}, el("figcaption", {}, data.families[family].id), strips(data.families[family].id, entries));
+    })),
+  ];
+}
+
+function ulpsOf(data, name, filters) {
+  const mine = data.ulps.filter(([pairing, backend, dtype]) => pairing === name && (!filters.backend || backend === filters.backend) && (!filters.dtype || dtype === filters.dtype));
+  if (!mine.length) return null;
+  return [
+    el("h2", {}, "Distance from the rounded oracle"),
+    el("p", { class: "dim" }, "Elements by their distance in units in the last place of the output; the bars' heights are logarithmic."),
+    el("div", { class: "small-plots" }, mine.map(([, backend, dtype, counts]) => ulpHistogram(`${backend}, ${dtype}`, counts))),
+  ];
+}
+
+// Verdicts of families or signatures, a column a backend.
+function grouped(data, selected, column, title, head, name) {
+  const rows = data.rows, backends = [...new Set(selected.map((row) => rows.backend[row]))].sort((a, b) => a - b);
+  const groups = [...group(selected.filter((row) => column !== "signature" || rows.signature[row] !== 0), (row) => rows[column][row])];
+  if (!groups.length) return null;
+  const cell = (mine, backend) => {
+    const counts = new Map();
+    for (const row of mine) if (rows.backend[row] === backend) counts.set(rows.verdict[row], (counts.get(rows.verdict[row]) || 0) + 1);
+    if (!counts.size) return el("td", {});
+    const verdict = data.verdicts[Math.max(...counts.keys())];
+    const findings = [...counts].reduce((sum, [each, n]) => sum + (data.isFinding[each] ? n : 0), 0);
+    const total = [...counts.values()].reduce((a, b) => a + b, 0);
+    return el("td", { class: `k-${verdict.kind}`, title: wordsOf(data, counts) }, el("span", { class: "glyph" }, verdict.letter), ` ${whole(findings || total)}`);
+  };
+  const most = 200;
+  return el("details", { open: column === "family" },
+    el("summary", {}, el("h2", {}, `${title} `, el("span", { class: "dim" }, whole(groups.length)))),
+    scrolled(title, [head, ...backends.map((backend) => data.backends[backend].id)], groups.slice(0, most).map(([key, mine]) =>
+      el("tr", {}, el("th", { scope: "row", class: column === "signature" ? "mono" : null }, name(key)), backends.map((backend) => cell(mine, backend))))),
+    groups.length > most ? el("p", {}, `${whole(groups.length - most)} more are among all results.`) : null);
+}
+
+function compiledOf(data, pairing) {
+  if (!pairing.compiled.length && !pairing.artifacts.length) return null;
+  return [
+    el("h2", {}, "Compiled code"),
+    el("p", { class: "dim" }, "The largest over signatures: registers and bytes of stack and spills a thread, bytes of shared memory a block."),
+    pairing.compiled.length ? scrolled("Compiled code", ["backend", "kernel", "signatures", ...data.facts], pairing.compiled.map(([backend, kernel, signatures, facts]) =>
+      el("tr", {}, el("th", { scope: "row" }, backend), el("td", {}, kernel), el("td", { class: "number" }, whole(signatures)), facts.map((fact) => el("td", { class: "number" }, whole(fact)))))) : null,
+    pairing.advice.length ? el("ul", {}, pairing.advice.map(([backend, line, signatures]) => el("li", {}, `${backend}: ${line} (${plural(signatures.length, "signature")}, first `, el("code", {}, signatures[0]), ")"))) : null,
+    pairing.artifacts.length ? el("details", {}, el("summary", {}, plural(pairing.artifacts.length, "artifact")), el("ul", {}, pairing.artifacts.map(([backend, signature, files]) =>
+      el("li", {}, `${backend}, ${signature}: `, files.map((file) => [el("a", { href: file }, file.split("/").pop()), " "]))))) : null,
+  ];
+}

@@ -1,0 +1,134 @@
+// A mismatch on the tile grid: each element a cell, tiles outlined, wrong ones marked; values by mouse or arrow keys.
+
+const FOLD = 32;
+
+const isOdd = (value) => typeof value === "string";  // NaN and infinities come as words
+
+// The index of the i-th element of a window, over all axes of its array.
+function indexOf(window, i) {
+  const [, columns] = window.extent, at = [...window.origin];
+  if (at.length) at[at.length - 1] += i % columns;
+  if (at.length > 1) at[at.length - 2] += Math.floor(i / columns);
+  return at;
+}
+
+function drawPicture(picture) {
+  const [, columns] = picture.extent, count = picture.values.length;
+  const flat = picture.extent[0] === 1 && columns > FOLD;
+  const tile = picture.tiles[1];
+  const across = flat ? (tile && tile <= FOLD ? Math.floor(FOLD / tile) * tile : FOLD) : columns;
+  const worst = picture.worst.join();
+  const readout = el("dl", { class: "readout", "aria-live": "off" });
+  const cells = [];
+  let active = 0;
+  const lines = [];
+  for (let start = 0; start < count; start += across) {
+    const line = [];
+    for (let i = start; i < Math.min(start + across, count); i++) {
+      const at = indexOf(picture, i), cell = gridCell(picture, i, at, at.join() === worst, flat, across);
+      if (at.join() === worst) active = i;
+      cells.push(cell);
+      line.push(cell);
+    }
+    const at = indexOf(picture, start), row = flat ? at.at(-1) : at.length > 1 ? at.at(-2) : "";
+    const told = flat || start === 0 || row % (picture.tiles[0] || 8) === 0;
+    lines.push(el("tr", {}, el("th", { scope: "row" }, told ? String(row) : el("span", { class: "hidden" }, String(row))), line));
+  }
+  const first = picture.origin.at(-1) || 0;
+  const every = tile || 8, mark = (j) => (flat ? (j % 8 ? "" : `+${j}`) : (first + j) % every && (j || every - first % every < 4) ? "" : String(first + j));
+  const marks = Array.from({ length: Math.min(across, count) }, (_, j) => mark(j));
+  const grid = el("table", { class: "grid", role: "grid", "aria-label": gridName(picture) },
+    el("thead", { "aria-hidden": "true" }, el("tr", {}, el("td", { class: "idle" }), marks.map((mark) => el("td", { class: "idle" }, mark)))), el("tbody", {}, lines));
+  for (const mark of grid.tHead.rows[0].cells) mark.style.background = "none";
+  const tell = (i) => {
+    const at = indexOf(picture, i), [row, column] = [at.at(-2), at.at(-1)];
+    const tiles = [picture.tiles[0] && row !== undefined ? Math.floor(row / picture.tiles[0]) : null, tile ? Math.floor(column / tile) : null].filter((each) => each !== null);
+    readout.replaceChildren(...[
+      ["element", `[${at.join(", ")}]${tiles.length ? `, tile [${tiles.join(", ")}]` : ""}`],
+      ["got", number(picture.values[i]) + (picture.wrong[i] === "1" ? "  (wrong)" : "")],
+      ["expected", number(picture.expected[i])],
+      ["bound", `± ${number(picture.bound[i])}`],
+    ].flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+  };
+  const focus = (i) => {
+    cells[active].tabIndex = -1;
+    active = Math.max(0, Math.min(count - 1, i));
+    cells[active].tabIndex = 0;
+    cells[active].focus();
+  };
+  grid.addEventListener("keydown", (event) => {
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across };
+    const start = active - active % across;
+    const to = event.key in steps ? active + steps[event.key] : event.key === "Home" ? start : event.key === "End" ? Math.min(start + across, count) - 1 : null;
+    if (to === null || to < 0 || to >= count) return;
+    event.preventDefault();
+    focus(to);
+  });
+  grid.addEventListener("focusin", (event) => {
+    const i = cells.indexOf(event.target.closest("td"));
+    if (i >= 0) tell(i);
+  });
+  grid.addEventListener("mouseover", (event) => {
+    const i = cells.indexOf(event.target.closest("td"));
+    if (i >= 0) tell(i);
+  });
+  grid.addEventListener("mouseleave", () => tell(active));
+  cells[active].tabIndex = 0;
+  tell(active);
+  return el("figure", {},
+    el("div", { class: "wide" }, grid), key(picture), readout,
+    el("figcaption", {}, caption(picture, flat)));
+}
+
+function gridCell(picture, i, at, worst, flat, across) {
+  const value = picture.values[i], wrong = picture.wrong[i] === "1";
+  const special = wrong && (isOdd(value) || isOdd(picture.expected[i]));
+  const mark = !wrong ? "" : value === "nan" ? "N" : isOdd(value) ? "∞" : "×";
+  const [rows, columns] = picture.tiles, classes = [];
+  if (wrong) classes.push(special ? "special" : "wrong");
+  if (picture.bound[i] === "inf" && !wrong) classes.push("idle");
+  if (worst) classes.push("worst");
+  const column = at.at(-1) ?? 0, row = at.at(-2) ?? 0;
+  if (columns && column % columns === 0 && i % across) classes.push("left");
+  if (!flat && rows && row % rows === 0 && i >= across) classes.push("top");
+  const label = `[${at.join(", ")}]${wrong ? " wrong" : ""}: got ${number(value)}, expected ${number(picture.expected[i])}, bound ${number(picture.bound[i])}`;
+  return el("td", { class: classes.join(" "), tabindex: "-1", role: "gridcell", "aria-label": label }, mark);
+}
+
+function gridName(picture) {
+  const wrong = [...picture.wrong].filter((each) => each === "1").length;
+  return `Output ${picture.output}, ${wrong} of ${picture.values.length} elements shown are wrong; arrow keys move`;
+}
+
+function caption(picture, flat) {
+  const part = picture.values.length < picture.shape.reduce((a, b) => a * b, 1) ? "The part around the worst element of output" : "Output";
+  const fixed = picture.origin.length > 2 ? `, at [${picture.origin.slice(0, -2).join(", ")}]` : "";
+  const tiles = picture.tiles.some(Boolean) ? `; lines bound tiles of ${picture.tiles.slice(picture.shape.length > 1 ? 0 : 1).map((each) => each || "all").join(" × ")}` : "";
+  return `${part} ${picture.output}, ${picture.dtype} [${picture.shape.join(", ")}]${fixed}${tiles}${flat ? "; one axis, folded" : ""}.`;
+}
+
+function key(picture) {
+  const sample = (name, mark, words) => el("li", {}, el("span", { class: `grid-cell ${name}`, "aria-hidden": "true" }, mark), words);
+  const has = (test) => picture.values.some((value, i) => picture.wrong[i] === "1" && test(value, picture.expected[i]));
+  return el("ul", { class: "key" },
+    sample("right", "", "right"),
+    has((value, expected) => !isOdd(value) && !isOdd(expected)) ? sample("wrong", "×", "wrong") : null,
+    has((value) => value === "nan") ? sample("special", "N", "NaN, wrongly") : null,
+    has((value) => isOdd(value) && value !== "nan") ? sample("special", "∞", "infinite, wrongly") : null,
+    has((value, expected) => !isOdd(value) && isOdd(expected)) ? sample("special", "×", "should be NaN or infinite") : null,
+    sample("outlined", "", "the worst"));
+}
+
+// The values of an argument around the element.
+function drawInput(window) {
+  const [rows, columns] = window.extent, across = rows === 1 ? Math.min(columns, 16) : columns;
+  const lines = [];
+  for (let start = 0; start < window.values.length; start += across) {
+    const at = indexOf(window, start), row = rows === 1 ? at.at(-1) : at.at(-2);
+    lines.push(el("tr", {}, el("th", { scope: "row" }, String(row ?? "")),
+      window.values.slice(start, start + across).map((value) => el("td", { class: isOdd(value) ? "odd" : null }, typeof value === "number" ? String(Number(value.toPrecision(4))) : String(value)))));
+  }
+  const head = rows === 1 ? null : el("thead", {}, el("tr", {}, el("td", {}), Array.from({ length: across }, (_, j) => el("th", { scope: "col" }, String(window.origin.at(-1) + j)))));
+  return el("figure", {}, el("figcaption", {}, el("b", {}, window.name), ` ${window.dtype} [${window.shape.join(", ")}]`),
+    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Values of ${window.name}` }, el("table", { class: "values" }, head, el("tbody", {}, lines))));
+}

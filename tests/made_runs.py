@@ -1,0 +1,97 @@
+"""Runs made of a few records, for tests of what reads them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from kerneltest.record import Declared, Evidence, Plan, PlannedItem, Record, Source, Window, Writer, write_plan
+
+PAIRING = "suites/test_t.py::p"
+# Were any of it parsed as markup, `pwned` would be set, or an element too many be there.
+HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=1>\"'&{{7*7}}`${7}`"
+
+SOURCE = Source("kernels/k.py", ((3, "def k(x):\n    return x  # three\n"), (9, "def helper():\n    pass\n")))
+WINDOW = Window(
+    "", "float32", (4,), (0,), (1, 4), (0, 2), (2.0, 2.0, 2.0, 1.0), (2.0, 2.0, 2.0, 2.0), (0.5,) * 4, "0001"
+)
+INPUT = Window("x", "float32", (4,), (0,), (1, 4), (0, 2), (1.0, 1.0, float("nan"), 0.5))
+
+
+def made_run(folder: Path, *records: Record, planned: int = 1, **plan: object) -> Path:
+    """A run's folder whose plan holds `planned` cases for each record's cell."""
+    items = tuple(
+        PlannedItem(f"{r.pairing}[{r.backend}]", r.pairing, r.backend, r.dtype, r.group, {r.family: planned})
+        for r in records
+    )
+    folder.mkdir(parents=True)
+    base = Plan(items, 0, "quick", {"jax": "1"}, {}, {}, pairings={PAIRING: Declared({"x": "array"}, SOURCE, SOURCE)})
+    write_plan(folder, replace(base, **plan))  # type: ignore[arg-type]
+    writer = Writer(folder, "main")
+    for record in records:
+        writer.write(record)
+    writer.close()
+    return folder
+
+
+def made_record(**more: object) -> Record:
+    """A pass, but for what is said."""
+    base = Record(f"{PAIRING}[i]", PAIRING, "interpret", "float32", "numeric", "normal", "n=1", "", "c1", "pass", "", 4)
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+WRONG = made_record(
+    verdict="mismatch",
+    message="1 of 4 elements wrong at kernels/k.py:4",
+    wrong=1,
+    used=2.0,
+    evidence=Evidence(
+        0, (3,), "n=1", (1, 2), "", 1.0, 2.0, 0.5, {"x": "float32[4] [...]"}, "cases/c1-interpret.npz",
+        "the last one", "cases/reproduce_c1-interpret.py", WINDOW, (INPUT,),
+    ),
+)  # fmt: skip
+
+
+def hostile() -> tuple[Record, dict[str, object]]:
+    """A record and what goes into its plan, every string of which is markup."""
+    source = Source(HOSTILE, ((1, HOSTILE),))
+    assert WRONG.evidence is not None
+    evidence = replace(
+        WRONG.evidence,
+        tile=HOSTILE,
+        pattern=HOSTILE,
+        diagnosis=HOSTILE,
+        arguments={HOSTILE: HOSTILE},
+        file=HOSTILE,
+        script=HOSTILE,
+        stderr=HOSTILE,
+        window=replace(WINDOW, name=HOSTILE, dtype=HOSTILE),
+        inputs=(replace(INPUT, name=HOSTILE, dtype=HOSTILE),),
+    )
+    words = (
+        "item",
+        "pairing",
+        "backend",
+        "dtype",
+        "group",
+        "family",
+        "signature",
+        "target",
+        "case",
+        "message",
+        "tolerance",
+    )
+    record = replace(
+        WRONG,
+        **dict.fromkeys(words, HOSTILE),
+        evidence=evidence,
+        facts={HOSTILE: {"registers": 1}},
+        advice=(HOSTILE,),
+        files=(f"artifacts/{HOSTILE}", f"javascript:{HOSTILE}"),
+    )
+    plan = {
+        "environment": {HOSTILE: HOSTILE},
+        "unavailable": {HOSTILE: HOSTILE},
+        "limitations": {HOSTILE: (HOSTILE,)},
+        "pairings": {HOSTILE: Declared({HOSTILE: HOSTILE}, source, source)},
+        "started": HOSTILE,
+    }
+    return record, plan
