@@ -133,8 +133,13 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
 
 def function(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
     """The kernel as a function of its leaves, every Pallas call in it interpreted or compiled."""
-    rewritten = traced.jaxpr.replace(jaxpr=_with_interpret(traced.jaxpr.jaxpr, interpret))
-    run: Callable[..., Any] = jaxpr_as_fun(rewritten)
+
+    def change(equation: Any) -> list[Any]:
+        if name_of(equation) in ENTRIES and "interpret" in equation.params:
+            return [equation.replace(params={**equation.params, "interpret": interpret})]
+        return [equation]
+
+    run: Callable[..., Any] = jaxpr_as_fun(traced.jaxpr.replace(jaxpr=rewritten(traced.jaxpr.jaxpr, change)))
     return run
 
 
@@ -229,36 +234,41 @@ def equations(jaxpr: Any, *, looped: bool = False) -> Iterator[tuple[Any, bool]]
                 yield from equations(inner, looped=looped or name_of(equation) in _LOOPS)
 
 
-def _with_interpret(jaxpr: Any, interpret: bool) -> Any:
-    def rewritten(value: Any) -> Any:
+def rewritten(jaxpr: Any, change: Callable[[Any], list[Any]]) -> Any:
+    """A jaxpr with every equation at any depth, innermost first, replaced by those that `change` makes of it."""
+
+    def inside(value: Any) -> Any:
         if isinstance(value, ClosedJaxpr):
-            return value.replace(jaxpr=_with_interpret(value.jaxpr, interpret))
+            return value.replace(jaxpr=rewritten(value.jaxpr, change))
         if isinstance(value, Jaxpr):
-            return _with_interpret(value, interpret)
+            return rewritten(value, change)
         if isinstance(value, (tuple, list)) and any(isinstance(v, (ClosedJaxpr, Jaxpr)) for v in value):
-            return type(value)(rewritten(v) for v in value)
+            return type(value)(inside(v) for v in value)
         return value
 
-    rewritten_equations = []
+    changed: list[Any] = []
     for equation in jaxpr.eqns:
-        params: Mapping[str, Any] = {key: rewritten(value) for key, value in equation.params.items()}
-        if name_of(equation) in ENTRIES and "interpret" in params:
-            params = {**params, "interpret": interpret}
-        rewritten_equations.append(equation.replace(params=params))
-    return jaxpr.replace(eqns=rewritten_equations)
+        params: Mapping[str, Any] = {key: inside(value) for key, value in equation.params.items()}
+        changed += change(equation.replace(params=params))
+    return jaxpr.replace(eqns=changed)
 
 
 def _call(equation: Any) -> Call:
     params = equation.params
-    dialect = "any"
-    for value in params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            home = type(item).__module__
-            dialect = next((d for prefix, d in _DIALECTS.items() if home.startswith(prefix + ".")), dialect)
     grid = getattr(params.get("grid_mapping"), "grid", ())
     debug = getattr(params.get("jaxpr"), "debug_info", None)
     name = params.get("name") or getattr(debug, "func_name", "")
-    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, equation)
+    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect_of(equation), equation)
+
+
+def dialect_of(equation: Any) -> str:
+    """Which of Pallas' languages a Pallas call is written in, or `any`."""
+    dialect = "any"
+    for value in equation.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            home = type(item).__module__
+            dialect = next((d for prefix, d in _DIALECTS.items() if home.startswith(prefix + ".")), dialect)
+    return dialect
 
 
 def _is_exact(jaxpr: Any) -> bool:
