@@ -4,23 +4,25 @@ import contextlib
 import ctypes
 import dataclasses
 import io
+import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax._src import source_info_util
 from jax._src.pallas.mosaic.interpret import thread_map
+from jax._src.pallas.mosaic_gpu.core import MemorySpace
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, shared_memory
 from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
 
 from kerneltest.dtypes import Array
 
-# 0.10.2 takes `detect_races` and looks for none; waits for copies, groups and `commit_smem` do nothing there.
-DETECTS_RACES = jax.__version_info__ >= (0, 11)
+# Before, copies to global memory, waits for them and `commit_smem` have no part in the order of things.
+DETECTS_ALL_RACES = jax.__version_info__ >= (0, 11)
 
 # So many copies have a clock of their own; with fewer, one that is under way seems done when its clock is used again.
 _COPIES = 64
@@ -28,11 +30,21 @@ _STEP = 0.05  # seconds between two looks at the threads
 _STUCK = 10  # looks without a change until threads that all wait are a deadlock
 
 _WAITS = frozenset(
-    method.__code__
-    for name in ("wait", "_wait")
-    if (method := getattr(shared_memory.Barrier, name, None)) is not None
+    method.__code__ for name in ("wait", "_wait") if (method := getattr(shared_memory.Barrier, name, None)) is not None
 )
-_ACCESS = re.compile(r"(read|write) of (?:\S*?Key)?\(?(.*?)\)?\[(.*)\] from (.*), (\S+?:\d+)\S*(.*)")
+_ACCESS = re.compile(
+    r"^ *(read|write) of (.*?) from (Warp\w*\(.*?\)|\d+, \d+),? (?:(\S+?:\d+)[:\d]* .*)?$", re.MULTILINE
+)
+_RAISED = re.compile(r"^(?:\w+\.)*(\w+Error): (.*(?:\n(?!(?:\w+\.)*\w+Error: |Traceback|At:|\s|$).*)*)", re.MULTILINE)
+# JAX's own names, and what is shown in their place.
+_PLAINLY: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"\w*Key\(memory_space_id=(\d+),.*?buffer_id=(\d+)\)"), lambda m: f"{_SPACES[int(m[1])]} {m[2]}"),
+    (re.compile(r"Warpgroup\(.*?block_id=(\d+), warpgroup_id=(\d+)\)"), lambda m: f"warpgroup {m[2]} of block {m[1]}"),
+    (re.compile(r"^(\d+), (\d+)$"), lambda m: f"warpgroup {m[2]}"),
+    (re.compile(r"slice\((\d+), (\d+)(?:, (?:1|None))?\)"), lambda m: f"{m[1]}:{m[2]}"),
+    (re.compile(r"\[Access\(range=\((.*?)\), permutation=\w+\)\]|\[\((.*?)\)\]"), lambda m: f"[{m[1] or m[2]}]"),
+)
+_SPACES = [str(space.name).lower() for space in MemorySpace]
 _one_at_a_time = threading.Lock()
 
 
@@ -65,33 +77,44 @@ def run(compiled: Callable[..., Any], operands: Sequence[Any]) -> list[Array]:
     Raises:
       InterpretError: with what the interpreter found; its state is put right for the next kernel.
     """
-    with _one_at_a_time, _Watch() as watch, contextlib.redirect_stdout(io.StringIO()) as printed:
+    with _one_at_a_time, _quiet() as printed, _Watch() as watch:
         try:
-            outputs = jax.block_until_ready(compiled(*operands))
-            races = _races_found()
+            outputs = [np.asarray(output) for output in compiled(*operands)]
+            races = gpu_callbacks._races
+            if races is not None and races.races_found:  # 0.11 prints them and goes on
+                raise InterpretError("race", _race(printed.getvalue()))
+        except InterpretError:
+            raise
         except Exception as error:
-            raise _told(error, watch.deadlock, printed.getvalue()) from error
+            raise _told(str(error), watch.deadlock) from error
         finally:
             gpu_callbacks.reset_gpu_interpret_mode_state()
-    if races:  # 0.11 prints them and goes on
-        raise InterpretError("race", _race(printed.getvalue()))
-    return [np.asarray(output) for output in outputs]
+    return outputs
 
 
-def _races_found() -> bool:
-    races = gpu_callbacks._races
-    return races is not None and bool(races.races_found)
+@contextlib.contextmanager
+def _quiet() -> Iterator[io.StringIO]:
+    """Without the traceback that JAX logs for each thread, and with what 0.11 prints of races."""
+    log = logging.getLogger("jax._src.callback")
+    before, log.disabled = log.disabled, True
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            yield printed
+    finally:
+        log.disabled = before
+        if "RACE DETECTED" not in printed.getvalue():
+            sys.stdout.write(printed.getvalue())
 
 
-def _told(error: Exception, deadlock: str, printed: str) -> InterpretError:
-    text = str(error)
+def _told(text: str, deadlock: str) -> InterpretError:
     if deadlock:
         return InterpretError("hang", deadlock)
-    if "RACE DETECTED" in text or "RACE DETECTED" in printed:
-        return InterpretError("race", _race(text if "RACE DETECTED" in text else printed))
-    raised = re.findall(r"^(?:\w+\.)*(\w+Error): (.*(?:\n(?!\S*Error|Traceback|\s+File|At:|$).*)*)", text, re.MULTILINE)
-    inner = [each for each in raised if each[0] not in ("XlaRuntimeError", "JaxRuntimeError")]
-    name, message = inner[0] if inner else (type(error).__name__, text)
+    if "RACE DETECTED" in text:
+        return InterpretError("race", _race(text))
+    # The first exception is the cause; those of other threads, and XLA's, quote it.
+    raised = [each for each in _RAISED.findall(text) if not each[0].endswith("RuntimeError")]
+    name, message = raised[0] if raised else ("RuntimeError", text)
+    message = _plainly(message)
     if name == "IndexError" or "out-of-bounds" in message.lower():
         return InterpretError("out_of_bounds", message)
     if name == "NotImplementedError":
@@ -102,16 +125,28 @@ def _told(error: Exception, deadlock: str, printed: str) -> InterpretError:
             "the kernel ends while a copy to global memory still reads shared memory: end it with "
             "plgpu.wait_smem_to_gmem(0)",
         )
-    return InterpretError("runtime_error", f"{name}: {message}")
+    misused = "a barrier is misused: " if re.search(r"[Bb]arrier.* phase", message) else ""
+    return InterpretError("runtime_error", f"{misused}{name}: {message}")
 
 
 def _race(text: str) -> str:
-    """The first race of those that JAX tells of, in two clauses."""
-    accesses = _ACCESS.findall(text[text.index("RACE DETECTED") :])[:2]
-    if len(accesses) < 2:
-        return text[text.index("RACE DETECTED") :][:500]
-    (one, where, window, thread, line, _), (other, _, other_window, other_thread, other_line, _) = accesses
-    return f"{where} [{window}] {one} by {thread} {line} {other} [{other_window}] {other_thread} {other_line}"
+    """The first race that JAX tells of, in one line."""
+    done = {"read": "is read", "write": "is written"}
+    told = [
+        f"{_plainly(where)} {done[kind]} by {_plainly(thread)}{_at(line)}"
+        for kind, where, thread, line in _ACCESS.findall(text[text.index("RACE DETECTED") :])[:2]
+    ]
+    return f"{', and '.join(told)}, in no order (a copy, once started, runs beside its warpgroup)"
+
+
+def _at(line: str) -> str:
+    return f" at {line}" if line else " in code of the pipeline's own"
+
+
+def _plainly(text: str) -> str:
+    for pattern, words in _PLAINLY:
+        text = pattern.sub(words, text)
+    return text
 
 
 class _Watch:
@@ -172,8 +207,13 @@ def _describe(waiting: list[dict[str, Any]]) -> str:
     for at in waiting:
         barrier = at["self"]
         source = getattr(at.get("logging_info"), "source_info", None)
-        line = f" at {source_info_util.summarize(source)}" if source is not None else ""
-        told.append(f"{_number(barrier)}{line}, at which {barrier.arrivals_count} of {barrier.num_arrivals} arrived")
+        line, *_ = source_info_util.summarize(source).split(" ") if source is not None else [""]
+        told.append(
+            f"{_plainly(str(at['thread']))} waits for {_number(barrier)}{_at(line.rpartition(':')[0])}, at which "
+            f"{barrier.arrivals_count} of {barrier.num_arrivals} arrived"
+            if "thread" in at
+            else f"a thread waits for {_number(barrier)}"
+        )
     return "deadlock: " + "; ".join(sorted(told))
 
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax._src.pallas.mosaic_gpu import primitives as mosaic
 from jax._src.state.indexing import NDIndexer, Slice
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal
 
 from kerneltest.trace import Call, nested, rewritten
 
@@ -31,9 +31,8 @@ def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[An
             return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
         return [equation]
 
-    # The call alone, so that its bodies are rewritten wherever this version of JAX keeps them.
-    alone = Jaxpr([], call.equation.invars, call.equation.outvars, [call.equation], call.equation.effects)
-    (equation,) = rewritten(alone, change).eqns
+    # A jaxpr of the call alone, so that its bodies are rewritten wherever this version of JAX keeps them.
+    (equation,) = rewritten(_jaxpr(call.equation.invars, [call.equation]), change).eqns
     params = {**equation.params, "interpret": interpret}
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
     return lambda *operands: equation.primitive.bind(*operands, **params), shapes
@@ -59,17 +58,14 @@ def _conditional(equation: Any) -> list[Any]:
     copy = equation.replace(invars=operands, params={**equation.params, "has_user_predicate": False})
     template = jax.make_jaxpr(lambda p: jax.lax.cond(p, lambda: 1, lambda: 2))(True).jaxpr
     to_index, choose = template.eqns
-    branches = tuple(_branch(copies, operands) for copies in (_of_nothing(copy), [copy]))
+    branches = tuple(ClosedJaxpr(_jaxpr(operands, copies), ()) for copies in (_of_nothing(copy), [copy]))
     operands = [*to_index.outvars, *operands]
     chosen = choose.replace(invars=operands, outvars=[], params={**choose.params, "branches": branches})
     return [to_index.replace(invars=[predicate]), chosen.replace(effects=equation.effects)]
 
 
-def _branch(copies: list[Any], operands: list[Any]) -> Any:
-    empty = jax.make_jaxpr(lambda: None)()
-    held = [operand for operand in operands if not isinstance(operand, Literal)]
-    assert len(held) == len(operands)
-    return ClosedJaxpr(empty.jaxpr.replace(invars=held, eqns=copies), ())
+def _jaxpr(invars: list[Any], equations: list[Any]) -> Any:
+    return jax.make_jaxpr(lambda: None)().jaxpr.replace(invars=invars, eqns=equations)
 
 
 def _of_nothing(copy: Any) -> list[Any]:
