@@ -1,19 +1,16 @@
 """Mosaic GPU kernels rewritten so that JAX's interpreter of them runs all of `emit_pipeline`.
 
-The interpreter refuses a predicated copy from shared to global memory, and it waits for so many copies where the device
-waits for so many groups of copies. Both are mended in the jaxpr. A predicated copy becomes a conditional one, which copies
-nothing where the predicate does not hold, so that its group keeps its copy. A wait for `n` groups becomes one for as many
-copies as `n` groups have at least: where groups differ in size, the interpreter then waits for more than the device does,
-and may miss a race, but never sees one that is none.
+The interpreter refuses a predicated copy from shared to global memory, and it waits for so many copies where the
+device waits for so many groups of copies. Both are mended in the jaxpr. A predicated copy becomes one in a `cond`. A
+wait for `n` groups becomes one for the copies that `n` groups have at least, of which a predicated one is none: the
+interpreter may then wait for more than the device does, and miss a race, but it never sees one that is none.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import numpy as np
 from jax._src.pallas.mosaic_gpu import primitives as mosaic
-from jax._src.state.indexing import NDIndexer, Slice
 from jax.extend.core import ClosedJaxpr, Literal
 
 from kerneltest.trace import Call, nested, rewritten
@@ -45,51 +42,31 @@ def _groups(jaxpr: Any) -> Iterator[int]:
         for value in equation.params.values():
             for inner in nested(value):
                 yield from _groups(inner)
-        if equation.primitive is mosaic.copy_smem_to_gmem_p:
-            copies += not equation.params["has_user_predicate"] or bool(_of_nothing(equation))
+        if equation.primitive is mosaic.copy_smem_to_gmem_p and not equation.params["has_user_predicate"]:
+            copies += 1
         if equation.primitive is mosaic.commit_group_p or equation.params.get("commit_group"):
             yield copies
             copies = 0
 
 
 def _conditional(equation: Any) -> list[Any]:
-    """`copy(..., predicate=p)` as `cond(p, copy, a copy of nothing)`."""
+    """`copy(..., predicate=p)` as `cond(p, copy, nothing)`."""
     *operands, predicate = equation.invars
     copy = equation.replace(invars=operands, params={**equation.params, "has_user_predicate": False})
     template = jax.make_jaxpr(lambda p: jax.lax.cond(p, lambda: 1, lambda: 2))(True).jaxpr
     to_index, choose = template.eqns
-    branches = tuple(ClosedJaxpr(_jaxpr(operands, copies), ()) for copies in (_of_nothing(copy), [copy]))
-    operands = [*to_index.outvars, *operands]
-    chosen = choose.replace(invars=operands, outvars=[], params={**choose.params, "branches": branches})
-    return [to_index.replace(invars=[predicate]), chosen.replace(effects=equation.effects)]
+    held = list(dict.fromkeys(operand for operand in operands if not isinstance(operand, Literal)))
+    branches = tuple(ClosedJaxpr(_jaxpr(held, copies), ()) for copies in ([], [copy]))
+    return [
+        to_index.replace(invars=[predicate]),
+        choose.replace(
+            invars=[*to_index.outvars, *held],
+            outvars=[],
+            params={**choose.params, "branches": branches},
+            effects=equation.effects,
+        ),
+    ]
 
 
 def _jaxpr(invars: list[Any], equations: list[Any]) -> Any:
     return jax.make_jaxpr(lambda: None)().jaxpr.replace(invars=invars, eqns=equations)
-
-
-def _of_nothing(copy: Any) -> list[Any]:
-    """The copy with both its windows empty, past the end of their arrays; none where their axes cannot be told."""
-    source, target = copy.invars[:2]
-    trees = [copy.params["src_transforms_treedef"], copy.params["dst_transforms_treedef"]]
-    shapes = [_indexed(ref, tree) for ref, tree in zip((source, target), trees, strict=True)]
-    if any(shape is None for shape in shapes):
-        return []
-    rank = min(len(shape) for shape in shapes if shape is not None)
-    leaves: list[Any] = []
-    for key, shape in zip(("src_transforms_treedef", "dst_transforms_treedef"), shapes, strict=True):
-        extra = len(shape) - rank
-        indices = (*([0] * extra), *(Slice(length, 0) for length in shape[extra:]))
-        flat, tree = jax.tree.flatten((NDIndexer(indices, tuple(shape), ()),))
-        leaves += [Literal(np.int32(i), jax.core.ShapedArray((), np.int32)) for i in flat]
-        copy = copy.replace(params={**copy.params, key: tree})
-    return [copy.replace(invars=[source, target, *leaves])]
-
-
-def _indexed(ref: Any, tree: Any) -> tuple[int, ...] | None:
-    """The shape that a reference's first index sees, or None where a transform of another kind hides it."""
-    transforms = jax.tree.unflatten(tree, list(range(tree.num_leaves)))
-    for transform in transforms:
-        if isinstance(transform, NDIndexer):
-            return tuple(transform.shape)
-    return None if transforms else tuple(ref.aval.shape)
