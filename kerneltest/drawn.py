@@ -11,7 +11,7 @@ from kerneltest.dtypes import Array, float_format, is_float, is_integer
 from kerneltest.families import FAMILIES, Family, Slot
 from kerneltest.pairing import Array as ArrayArgument
 from kerneltest.pairing import Dim, Pairing
-from kerneltest.plan import Signature, dtypes_of, signatures, slot_of
+from kerneltest.plan import Case, Signature, dtypes_of, signatures, slot_of
 
 FUZZ = "fuzz"  # the group of drawn cases
 DRAWN = Family("drawn", FUZZ, lambda slot, rng: np.zeros(slot.shape), lambda slot: False, False, False)
@@ -58,6 +58,9 @@ class DrawnCase:
         with np.printoptions(threshold=40, edgeitems=3, linewidth=100):
             values = [f"{path}={value!s}" for path, value in self.arguments.items()]
         return f"DrawnCase({', '.join([str(self.signature), *values])})"
+
+
+AnyCase = Case | DrawnCase
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from kerneltest.dtypes import Array
-from kerneltest.trace import ENTRIES, Traced, equations, name_of, nested
+from kerneltest.rewrite import ENTRIES, name_of
+from kerneltest.trace import Traced, equations, nested
 
 
 @dataclass(frozen=True, slots=True)

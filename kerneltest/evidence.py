@@ -1,7 +1,7 @@
 """What shows that an output is wrong: where, how far, and what that looks like."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,16 +25,20 @@ def mismatch(
     number: int,
     comparison: Comparison,
     arguments: Mapping[str, Array],
+    gradient_of: str = "",
 ) -> Record:
-    axes = _axes(item, number, comparison.actual.shape)
+    """`base` as a finding: output `number`, or the gradient with respect to a leaf, is wrong."""
+    named = item.pairing.leaves[gradient_of].shape if gradient_of else _output_dims(item.pairing, number, item.depth)
+    axes = _axes(item.pairing, [str(name) for name in named], comparison.actual.shape)
     place = locate(comparison, axes)
     interpreted = item.backend.tier == "interpret"
-    diagnosis = diagnose(Mismatch(item.pairing, signature, arguments, number, comparison, axes, interpreted))
+    told = Mismatch(item.pairing, signature, arguments, number, comparison, axes, interpreted)
+    diagnosis = "" if gradient_of else diagnose(told)
     special = fed(arguments) if item.group != "structural" else ""
     wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
     where = f"[{', '.join(map(str, place.index))}]"
     tile = f", tile {place.tile}" if place.tile else ""
-    which = f"output {number}: " if number else ""
+    which = f"by {gradient_of}: " if gradient_of else f"output {number}: " if number else ""
     message = f"{which}{wrong} of {total} elements wrong"
     message += f", {place.pattern}" if place.pattern else ""
     message += f"; worst at {where}{tile}: {describe(comparison, place.index)}"
@@ -55,10 +59,9 @@ def mismatch(
     return replace(base, verdict=comparison.verdict, message=message, wrong=wrong, evidence=evidence)
 
 
-def _axes(item: Item, output: int, shape: tuple[int, ...]) -> tuple[Axis, ...]:
-    names = _output_dims(item.pairing, output, item.depth)
+def _axes(pairing: Pairing, names: Sequence[str], shape: tuple[int, ...]) -> tuple[Axis, ...]:
     return tuple(
-        Axis(name or f"axis{i}", length, item.pairing.dims[name].tile if name else None)
+        Axis(name or f"axis{i}", length, pairing.dims[name].tile if name in pairing.dims else None)
         for i, (name, length) in enumerate(zip(names, shape, strict=True))
     )
 

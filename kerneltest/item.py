@@ -4,15 +4,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kerneltest.backends import Backend
-from kerneltest.drawn import DRAWN, FUZZ, DrawnCase
+from kerneltest.drawn import DRAWN, FUZZ, AnyCase
 from kerneltest.dtypes import Array
 from kerneltest.families import NO_VALUES
+from kerneltest.invariants import INVARIANTS, planned
 from kerneltest.pairing import Pairing
-from kerneltest.plan import Case, cases, dtypes_of, groups_of, totals
+from kerneltest.plan import cases, dtypes_of, groups_of, totals
 from kerneltest.record import Evidence, Record
 from kerneltest.verdicts import NO_FINDING
-
-AnyCase = Case | DrawnCase
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,14 @@ class Item:
             from kerneltest.fuzz import draws  # Hypothesis is loaded where it is used, and nowhere else
 
             return iter(draws(self.pairing, self.dtype, self.depth, self.seed, self.fuzz))
+        if self.group == INVARIANTS:
+            return planned(self.pairing, self.dtype, self.backend.tier, self.depth, self.seed)
         return cases(self.pairing, self.dtype, self.group, self.depth, self.seed)
 
     def families(self) -> Mapping[str, int]:
         if self.group == FUZZ:
             return {DRAWN.name: self.fuzz}
-        return totals(cases(self.pairing, self.dtype, self.group, self.depth, self.seed))
+        return totals(self.cases())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,11 @@ def items_of(
     """A pairing's items, backends innermost, so that they share traces and the oracle's answers."""
     drawn = (FUZZ,) if fuzz and pairing.leaves else ()  # without arrays there are no values to draw
     for dtype in dtypes_of(pairing, depth):
-        for group in (NO_VALUES, *groups_of(pairing, dtype, depth), *drawn):
+        for group in (NO_VALUES, *groups_of(pairing, dtype, depth), INVARIANTS, *drawn):
             for backend in backends:
                 if (group == NO_VALUES) != (backend.tier in ("lower", "compile")):
                     continue
                 name = f"{pairing_id}[{backend.id}-{dtype}-{group}]"
-                yield Item(name, pairing, pairing_id, backend, dtype, group, depth, seed, fuzz)
+                item = Item(name, pairing, pairing_id, backend, dtype, group, depth, seed, fuzz)
+                if group != INVARIANTS or next(iter(item.cases()), None) is not None:
+                    yield item

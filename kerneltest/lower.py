@@ -16,7 +16,7 @@ from jaxlib.mlir import ir
 from jaxlib.triton import dialect as triton_dialect
 
 from kerneltest.targets import Target
-from kerneltest.trace import Call, Traced, callable_of, function
+from kerneltest.trace import Call, Traced, callable_of, runnable
 
 # Primitive to what a kernel can say instead, where it has no lowering. Users add to it: `kt.INSTEAD["name"] = "..."`.
 INSTEAD: dict[str, str] = {
@@ -126,7 +126,7 @@ def lower(traced: Traced, target: Target) -> tuple[Kernel, ...]:
     if "mosaic_gpu" in traced.dialects:
         # Its calls stand amid operations on references that only make sense together.
         shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
-        return _lowered(function(traced, interpret=False), shapes, target, "")
+        return _lowered(runnable(traced, interpret=False), shapes, target, "")
     return tuple(kernel for call in traced.calls for kernel in lower_call(call, target))
 
 

@@ -4,10 +4,11 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from kerneltest.backends import Artifact, Backend, Executable
+from kerneltest.drawn import AnyCase
 from kerneltest.dtypes import Array
-from kerneltest.item import AnyCase
 from kerneltest.oracle import Expectation, OracleError, check_all_masked, expect
 from kerneltest.pairing import Pairing
 from kerneltest.plan import Signature
@@ -24,15 +25,16 @@ class Memory:
 
     owner: tuple[int, str] | None = None
     traces: dict[Signature, Traced | TraceError] = field(default_factory=dict)
-    prepared: dict[tuple[str, Signature], "Future[Executable | Artifact]"] = field(default_factory=dict)
+    prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, tuple[Mapping[str, Array], Expectation | OracleError, bool]] = field(default_factory=dict)
     repeated: set[tuple[str, Signature]] = field(default_factory=set)
+    variations: dict[str, Any] = field(default_factory=dict)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_compilers()))
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:
         if self.owner != (id(pairing), dtype):
             self.owner = (id(pairing), dtype)
-            for store in (self.traces, self.prepared, self.expectations, self.repeated):
+            for store in (self.traces, self.prepared, self.expectations, self.repeated, self.variations):
                 store.clear()
 
     def traced(self, pairing: Pairing, signature: Signature) -> Traced | TraceError:
@@ -43,8 +45,9 @@ class Memory:
                 self.traces[signature] = error
         return self.traces[signature]
 
-    def preparing(self, backend: Backend, signature: Signature, traced: Traced) -> "Future[Executable | Artifact]":
-        key = (backend.id, signature)
+    def preparing(self, backend: Backend, traced: Traced) -> "Future[Executable | Artifact]":
+        """What a backend makes, or is making, of a traced kernel."""
+        key = (backend.id, traced)
         if key not in self.prepared:
             self.prepared[key] = self.pool.submit(backend.prepare, traced)
         return self.prepared[key]

@@ -13,7 +13,8 @@ import jax
 from jax._src.pallas.mosaic_gpu import primitives as mosaic
 from jax.extend.core import ClosedJaxpr, Literal
 
-from kerneltest.trace import Call, nested, rewritten
+from kerneltest.rewrite import within
+from kerneltest.trace import Call, nested
 
 
 def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[Any]]:
@@ -21,18 +22,16 @@ def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[An
     bodies = [body for value in call.equation.params.values() for body in nested(value)]
     smallest = min((size for body in bodies for size in _groups(body)), default=1)
 
-    def change(equation: Any) -> list[Any]:
+    def rule(equation: Any) -> list[Any] | None:
         if equation.primitive is mosaic.copy_smem_to_gmem_p and equation.params["has_user_predicate"]:
             return _conditional(equation)
         if equation.primitive is mosaic.wait_smem_to_gmem_p and "n" in equation.params:  # 0.10.2 waits for nothing
             return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
-        return [equation]
+        return None
 
-    # A jaxpr of the call alone, so that its bodies are rewritten wherever this version of JAX keeps them.
-    (equation,) = rewritten(_jaxpr(call.equation.invars, [call.equation]), change).eqns
-    params = {**equation.params, "interpret": interpret}
-    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
-    return lambda *operands: equation.primitive.bind(*operands, **params), shapes
+    params = {**within(call.equation.params, rule), "interpret": interpret}
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
+    return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
 
 
 def _groups(jaxpr: Any) -> Iterator[int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kerneltest.dtypes import DtypeError, dtype
+from kerneltest.dtypes import DtypeError, dtype, is_float
 from kerneltest.error_models import conditioned
 from kerneltest.limitations import Limitation
 from kerneltest.tolerance import Tolerance
@@ -176,6 +176,9 @@ class Pairing:
       signed_zeros: whether the sign of a zero is compared.
       limitations: expected findings.
       all_masked: what all outputs are where everything is masked: `zeros`, `nan`, or "" where that is not declared.
+      independent: what no bit of the result depends on: names of static arguments, of dims along which the result is
+        computed slice by slice, and `grid` for the order in which programs run.
+      grad: the kernel can be differentiated, and its gradient is the oracle's.
     """
 
     name: str
@@ -188,6 +191,8 @@ class Pairing:
     signed_zeros: bool = False
     limitations: tuple[Limitation, ...] = ()
     all_masked: str = ""
+    independent: tuple[str, ...] = ()
+    grad: bool = False
     leaves: Mapping[str, Array] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -238,6 +243,8 @@ def oracle_for(
     signed_zeros: bool = False,
     limitations: Sequence[Limitation] = (),
     all_masked: str = "",
+    independent: Sequence[str] = (),
+    grad: bool = False,
     **arguments: Argument,
 ) -> Callable[[Callable[..., Any]], Pairing]:
     """Pairs `kernel` with the oracle it decorates; the other keywords declare the kernel's arguments.
@@ -260,6 +267,8 @@ def oracle_for(
             signed_zeros=signed_zeros,
             limitations=tuple(limitations),
             all_masked=all_masked,
+            independent=(independent,) if isinstance(independent, str) else tuple(independent),
+            grad=grad,
         )
         _check(made, dims or {})
         return made
@@ -361,9 +370,25 @@ def _check(pairing: Pairing, declared: Mapping[str, Dim]) -> None:
                         "declare one, as in dims=dict(n=kt.dim(tile=64))")  # fmt: skip
     if pairing.all_masked not in ("", "zeros", "nan"):
         raise wrong("all_masked", f"what everything masked yields is 'zeros' or 'nan', not {pairing.all_masked!r}")
+    _check_independence(pairing, wrong)
     problem = pairing.tolerance.misfit(pairing.leaves, pairing.dims)
     if problem:
         raise wrong("tolerance", problem)
+
+
+def _check_independence(pairing: Pairing, wrong: Callable[[str, str], DeclarationError]) -> None:
+    choices = [name for name, argument in pairing.arguments.items() if isinstance(argument, Choice)]
+    for name in pairing.independent:
+        if name not in (*choices, *pairing.dims, "grid"):
+            known = ", ".join(map(repr, (*choices, *pairing.dims, "grid")))
+            raise wrong("independent", f"{name!r} is neither a static argument nor a dim; choose among {known}")
+        if name in pairing.dims and not pairing.dims[name].admits(1):
+            raise wrong("independent", f"a slice along {name!r} cannot be run alone, since the dim admits no length 1")
+        if name in pairing.dims and any(leaf.of == name for leaf in pairing.leaves.values()):
+            raise wrong("independent", f"an index or a length points into {name!r}, so no slice along it stands alone")
+    floats = any(is_float(dtype(each)) for leaf in pairing.leaves.values() for each in leaf.dtypes)
+    if pairing.grad and not floats:
+        raise wrong("grad", "no argument is of floats, so there is nothing to differentiate by")
 
 
 def _check_parameters(pairing: Pairing, wrong: Callable[[str, str], DeclarationError]) -> None:

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,7 +233,7 @@ def _exact_limit(pairing: Pairing, signature: Signature, floats: list[np.dtype[A
     return max(1, min(int(limit) // 2, math.isqrt(int(total) // max(terms, 1))))
 
 
-def totals(planned: Iterator[Case]) -> Mapping[str, int]:
+def totals(planned: Iterable[Any]) -> Mapping[str, int]:
     """How many cases each family has."""
     counts: dict[str, int] = {}
     for case in planned:

@@ -10,6 +10,7 @@ from kerneltest.backends import resolve
 from kerneltest.drawn import DRAWN, DrawnCase, pool
 from kerneltest.dtypes import Array
 from kerneltest.families import FAMILIES
+from kerneltest.invariants import REGISTRY
 from kerneltest.item import Item
 from kerneltest.memory import Memory
 from kerneltest.pairing import Pairing
@@ -58,7 +59,8 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
     signature = signature_of(pairing, plan, record)
     arguments = _arguments(folder, record, pairing, signature)
     item = Item(record.item, pairing, record.pairing, chosen, record.dtype, record.group, plan.depth, plan.seed)
-    family = FAMILIES.get(record.family, DRAWN)
+    varied = REGISTRY.get(record.family)
+    family = varied.family if varied else FAMILIES.get(record.family, DRAWN)
     memory = Memory()
     try:
         reason = unserved(chosen, [memory.traced(pairing, signature)])

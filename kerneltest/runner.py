@@ -8,15 +8,18 @@ from dataclasses import replace
 import numpy as np
 
 from kerneltest.backends import Artifact, Backend, BackendError, Executable
-from kerneltest.drawn import FUZZ, DrawnCase
-from kerneltest.dtypes import Array
+from kerneltest.drawn import FUZZ, AnyCase, DrawnCase
+from kerneltest.dtypes import Array, widen
 from kerneltest.evidence import mismatch
 from kerneltest.families import NO_VALUES
-from kerneltest.item import AnyCase, Item, Outcome, record_of
-from kerneltest.judge import compare
+from kerneltest.invariants import INVARIANTS, Asked, CannotVaryError, variations
+from kerneltest.item import Item, Outcome, record_of
+from kerneltest.judge import Comparison, compare
 from kerneltest.limitations import outlived, quarantined, settle
 from kerneltest.memory import Memory
-from kerneltest.oracle import OracleError
+from kerneltest.oracle import Expectation, OracleError
+from kerneltest.record import Record
+from kerneltest.tolerance import Precision
 from kerneltest.trace import Traced, TraceError
 from kerneltest.verdicts import NO_FINDING
 
@@ -42,8 +45,8 @@ def run(item: Item, memory: Memory, only: str = "") -> Iterator[Outcome]:
     for case in planned:
         traced = memory.traced(pairing, case.signature)
         away = quarantined(pairing.limitations, backend.id, item.dtype, case.family.name, str(case.signature))
-        if isinstance(traced, Traced) and not away:
-            memory.preparing(backend, case.signature, traced)
+        if isinstance(traced, Traced) and not away and item.group != INVARIANTS:
+            memory.preparing(backend, traced)
     ended: dict[str, list[tuple[str, str]]] = {}
     if item.group == FUZZ:
         from kerneltest.fuzz import judge_all
@@ -81,41 +84,93 @@ def _run_case(item: Item, case: AnyCase, memory: Memory) -> Outcome:
     if isinstance(traced, TraceError):
         filled = None if item.group == NO_VALUES else case.fill(item.pairing)
         return Outcome(record_of(item, case, "runtime_error", str(traced)), filled)
-    preparing = memory.preparing(item.backend, case.signature, traced)
     if item.group == NO_VALUES:
-        return _taken(item, case, preparing)
+        return _taken(item, case, memory.preparing(item.backend, traced))
     arguments, expectation, bitwise = memory.expected(item.pairing, case, traced)
     if isinstance(expectation, OracleError):
         return Outcome(record_of(item, case, "oracle_error", str(expectation)), arguments)
+    asked = Asked(item.pairing, case, item.seed, memory, traced, arguments, expectation)
     try:
-        executable = preparing.result()
-        assert not isinstance(executable, Artifact)
-        leaves = [arguments[path] for path in item.pairing.leaves]
-        outputs = executable.run(leaves)
+        if item.group == INVARIANTS:
+            return _varied(item, asked)
+        outputs, precision = _outputs(item, memory, traced, asked.leaves)
         if memory.first(item.backend, case.signature):
-            _check_repeated(outputs, executable.run(leaves))
+            _check_repeated(outputs, _outputs(item, memory, traced, asked.leaves)[0])
     except BackendError as failure:
         return Outcome(record_of(item, case, failure.verdict, str(failure)), arguments)
-    comparisons = [
-        compare(
-            actual,
-            expectation.values[i],
-            expectation.bound(i, actual.dtype, executable.precision),
-            signed_zeros=item.pairing.signed_zeros,
-        )
-        for i, actual in enumerate(outputs)
-    ]
-    base = record_of(item, case, "pass")
+    comparisons = _compared(outputs, expectation, precision, item.pairing.signed_zeros)
     base = replace(
-        base,
-        compared=sum(c.compared for c in comparisons),
-        used=max((c.used for c in comparisons if c.used is not None), default=None),
+        _counted(record_of(item, case, "pass"), comparisons),
         tolerance="bit for bit" if bitwise else str(item.pairing.tolerance),
     )
     for number, comparison in enumerate(comparisons):
         if comparison.verdict != "pass":
             return Outcome(mismatch(item, case.signature, base, number, comparison, arguments), arguments)
     return Outcome(base)
+
+
+def _varied(item: Item, asked: Asked) -> Outcome:
+    """A case of an invariant: the shares of all its variations, up to the first wrong one."""
+    base = replace(record_of(item, asked.case, "pass"), tolerance=str(item.pairing.tolerance))
+    try:
+        found = variations(asked)
+    except CannotVaryError as error:
+        return Outcome(replace(base, verdict="unavailable", message=str(error)))
+    except OracleError as error:
+        return Outcome(record_of(item, asked.case, "oracle_error", str(error)), asked.arguments)
+    except TraceError as error:
+        return Outcome(record_of(item, asked.case, "runtime_error", str(error)), asked.arguments)
+    for variation in found:
+        outputs, precision = _outputs(item, asked.memory, variation.traced, variation.leaves)
+        for share in variation.shares:
+            exactly = share.expectation is None and item.backend.tier == "device"
+            if share.expectation is not None:
+                comparisons = _compared(share.take(outputs), share.expectation, precision, item.pairing.signed_zeros)
+            elif exactly:
+                plain, _ = _outputs(item, asked.memory, asked.traced, asked.leaves)
+                comparisons = _compared(share.take(outputs), _as_they_are(share.plain(plain)), Precision(), True)
+            else:
+                # Code for a CPU sums in an order that depends on the whole shape, whatever the kernel says.
+                bounds = [asked.expectation.bound(i, o.dtype, precision) for i, o in enumerate(outputs)]
+                pairs = zip(share.plain(asked.expectation.values), share.plain(tuple(bounds)), strict=True)
+                comparisons = [
+                    compare(actual, value, bound, signed_zeros=item.pairing.signed_zeros)
+                    for actual, (value, bound) in zip(share.take(outputs), pairs, strict=True)
+                ]
+            base = replace(_counted(base, comparisons), tolerance="bit for bit" if exactly else base.tolerance)
+            for number, comparison in enumerate(comparisons):
+                if comparison.verdict != "pass":
+                    path = share.gradient_of[number] if share.gradient_of else ""
+                    told = mismatch(item, asked.case.signature, base, number, comparison, asked.arguments, path)
+                    return Outcome(replace(told, message=f"{share.label}: {told.message}"), asked.arguments)
+    return Outcome(base)
+
+
+def _outputs(
+    item: Item, memory: Memory, traced: Traced, leaves: Sequence[Array]
+) -> tuple[tuple[Array, ...], Precision]:
+    executable = memory.preparing(item.backend, traced).result()
+    assert not isinstance(executable, Artifact)
+    return executable.run(leaves), executable.precision
+
+
+def _as_they_are(outputs: Sequence[Array]) -> Expectation:
+    return Expectation(tuple(map(widen, outputs)), None, None)
+
+
+def _compared(
+    outputs: Sequence[Array], expectation: Expectation, precision: Precision, signed_zeros: bool
+) -> list[Comparison]:
+    return [
+        compare(actual, expectation.values[i], expectation.bound(i, actual.dtype, precision), signed_zeros=signed_zeros)
+        for i, actual in enumerate(outputs)
+    ]
+
+
+def _counted(base: Record, comparisons: Sequence[Comparison]) -> Record:
+    """`base` with what these comparisons add to it."""
+    used = [u for u in (base.used, *(c.used for c in comparisons)) if u is not None]
+    return replace(base, compared=base.compared + sum(c.compared for c in comparisons), used=max(used, default=None))
 
 
 def _check_repeated(outputs: Sequence[Array], again: Sequence[Array]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from kerneltest.backends.interpret import OPTIONS
+from kerneltest.invariants import INVARIANTS
 from kerneltest.item import Item
 from kerneltest.pairing import Argument, Choice, Pairing, Size, Tree
 from kerneltest.pairing import Array as ArrayArgument
@@ -48,7 +49,9 @@ def save_script(folder: Path, record: Record, item: Item) -> Path:
 
 def _text(path: Path, record: Record, item: Item) -> str:
     signature = find_signature(item.pairing, item.depth, record.signature)
-    alone = item.backend.tier in ("interpret", "device") and record.verdict in _SHOWN_BY_VALUES
+    # An invariant calls the kernel in ways of its own.
+    plain = item.group != INVARIANTS and record.verdict in _SHOWN_BY_VALUES
+    alone = plain and item.backend.tier in ("interpret", "device")
     if alone and signature is not None:
         try:
             return _standalone(path, record, item, signature)

@@ -3,7 +3,7 @@
 import functools
 import platform
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import metadata
@@ -20,10 +20,10 @@ from kerneltest.dtypes import dtype, is_float
 from kerneltest.oracle import Output
 from kerneltest.pairing import Pairing
 from kerneltest.plan import Signature
+from kerneltest.rewrite import ENTRIES, interpreting, name_of, rewritten
 
 OLDEST, NEWEST = (0, 10, 2), (0, 12)
 
-ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 _LOOPS = frozenset({"scan", "while"})
 # Where a compiler parameter or a mesh is defined says which of Pallas' languages a kernel is written in.
 _DIALECTS = {
@@ -68,21 +68,25 @@ class Traced:
     """A kernel as a jaxpr, for one signature.
 
     Attributes:
-      jaxpr: from the leaves, in the pairing's order, to the flat outputs.
+      function: from the leaves, in the pairing's order, to the flat outputs, as the kernel was written.
+      jaxpr: the same, traced.
       inputs: shape and dtype of each leaf.
       outputs: shape and dtype of each output.
       calls: the kernels inside, in order.
       exact: its arithmetic is exact, in any order, on integers within the plan's limit: nothing but sums, moves and
         at most one multiplication of floats.
       reduced_dots: it has a float32 matrix product whose precision it leaves to the backend.
+      eager: it is to be called outside of `jax.jit`.
     """
 
+    function: Callable[..., Any]
     jaxpr: ClosedJaxpr
     inputs: tuple[Output, ...]
     outputs: tuple[Output, ...]
     calls: tuple[Call, ...]
     exact: bool
     reduced_dots: bool
+    eager: bool = False
 
     @property
     def dialects(self) -> frozenset[str]:
@@ -113,15 +117,35 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
         values = pairing.assemble(named, dict(signature.dims), dict(signature.statics), oracle=False)
         return jax.tree_util.tree_leaves(pairing.call_kernel(values))
 
+    return trace_function(flat, inputs, f"for {signature}")
+
+
+def trace_function(function: Callable[..., Any], inputs: tuple[Output, ...], how: str) -> Traced:
+    """Traces a function of arrays that returns a list of them.
+
+    Args:
+      function: to trace.
+      inputs: shape and dtype of each argument.
+      how: what it is traced for, in the words of an error.
+
+    Raises:
+      TraceError: it raised; names the user's line.
+    """
     try:
-        closed = jax.make_jaxpr(flat)(*(jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs))
+        closed = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs))
     except Exception as error:
         raise TraceError(
-            f"the kernel raised {type(error).__name__} while traced for {signature}: {error}{where_raised(error)}"
+            f"the kernel raised {type(error).__name__} while traced {how}: {error}{where_raised(error)}"
         ) from error
+    return read(closed, function, inputs)
+
+
+def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Output, ...]) -> Traced:
+    """What there is to know of a traced function."""
     # A jitted function called twice is one jaxpr, so its calls are the same equations.
     unique = {id(equation): equation for equation, _ in equations(closed.jaxpr) if name_of(equation) in ENTRIES}
     return Traced(
+        function=function,
         jaxpr=closed,
         inputs=inputs,
         outputs=tuple(Output(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
@@ -131,15 +155,9 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
     )
 
 
-def function(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
+def runnable(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
     """The kernel as a function of its leaves, every Pallas call in it interpreted or compiled."""
-
-    def change(equation: Any) -> list[Any]:
-        if name_of(equation) in ENTRIES and "interpret" in equation.params:
-            return [equation.replace(params={**equation.params, "interpret": interpret})]
-        return [equation]
-
-    run: Callable[..., Any] = jaxpr_as_fun(traced.jaxpr.replace(jaxpr=rewritten(traced.jaxpr.jaxpr, change)))
+    run: Callable[..., Any] = jaxpr_as_fun(rewritten(traced.jaxpr, interpreting(interpret)))
     return run
 
 
@@ -211,11 +229,6 @@ def where_raised(error: BaseException) -> str:
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
-def name_of(equation: Any) -> str:
-    """The name of its primitive."""
-    return str(equation.primitive.name)
-
-
 def nested(value: Any) -> Iterator[Any]:
     """The jaxprs in one parameter of an equation."""
     for item in value if isinstance(value, (tuple, list)) else (value,):
@@ -234,41 +247,17 @@ def equations(jaxpr: Any, *, looped: bool = False) -> Iterator[tuple[Any, bool]]
                 yield from equations(inner, looped=looped or name_of(equation) in _LOOPS)
 
 
-def rewritten(jaxpr: Any, change: Callable[[Any], list[Any]]) -> Any:
-    """A jaxpr with every equation at any depth, innermost first, replaced by those that `change` makes of it."""
-
-    def inside(value: Any) -> Any:
-        if isinstance(value, ClosedJaxpr):
-            return value.replace(jaxpr=rewritten(value.jaxpr, change))
-        if isinstance(value, Jaxpr):
-            return rewritten(value, change)
-        if isinstance(value, (tuple, list)) and any(isinstance(v, (ClosedJaxpr, Jaxpr)) for v in value):
-            return type(value)(inside(v) for v in value)
-        return value
-
-    changed: list[Any] = []
-    for equation in jaxpr.eqns:
-        params: Mapping[str, Any] = {key: inside(value) for key, value in equation.params.items()}
-        changed += change(equation.replace(params=params))
-    return jaxpr.replace(eqns=changed)
-
-
 def _call(equation: Any) -> Call:
     params = equation.params
-    grid = getattr(params.get("grid_mapping"), "grid", ())
-    debug = getattr(params.get("jaxpr"), "debug_info", None)
-    name = params.get("name") or getattr(debug, "func_name", "")
-    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect_of(equation), equation)
-
-
-def dialect_of(equation: Any) -> str:
-    """Which of Pallas' languages a Pallas call is written in, or `any`."""
     dialect = "any"
-    for value in equation.params.values():
+    for value in params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             home = type(item).__module__
             dialect = next((d for prefix, d in _DIALECTS.items() if home.startswith(prefix + ".")), dialect)
-    return dialect
+    grid = getattr(params.get("grid_mapping"), "grid", ())
+    debug = getattr(params.get("jaxpr"), "debug_info", None)
+    name = params.get("name") or getattr(debug, "func_name", "")
+    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, equation)
 
 
 def _is_exact(jaxpr: Any) -> bool:

@@ -18,6 +18,7 @@ PRECISION = kt.choice(None, "highest")
     precision=PRECISION,
     dims=dict(b=BATCH, **TILES),
     tolerance=kt.dot("k"),
+    independent=("b", "grid"),
 )
 def one_axis(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y

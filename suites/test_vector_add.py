@@ -28,6 +28,7 @@ def whole(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     dims=dict(n=kt.dim(tile=BLOCK, minimum=0)),
     tolerance=kt.exact(),
     signed_zeros=True,
+    independent=("block", "grid"),
 )
 def blocked(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x + y

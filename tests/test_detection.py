@@ -15,7 +15,7 @@ from kerneltest.backends import Artifact, resolve
 from kerneltest.error_models import Dot
 from kerneltest.pairing import Pairing
 from kerneltest.tolerance import Measured
-from kerneltest.trace import function, trace
+from kerneltest.trace import runnable, trace
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 QUICKLY_FOUND = (
@@ -80,7 +80,7 @@ def test_a_lost_sign_of_zero_is_wrong_all_the_same() -> None:
     signs = []
     for pairing in (variant.broken(), variant.twin()):
         signature = checkers.signature_of(pairing, {"n": 1}, {"block": "32"})
-        (total,) = function(trace(pairing, signature), interpret=True)(-zero, zero)
+        (total,) = runnable(trace(pairing, signature), interpret=True)(-zero, zero)
         signs.append(bool(np.signbit(total)[0]))
     assert signs == [True, False]
 

@@ -1,7 +1,7 @@
 """Compiles a traced kernel through `jax.jit` for one device: what interpret mode and real devices share."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from jax.experimental.compilation_cache import compilation_cache
 from kerneltest.backends.base import BackendError
 from kerneltest.compile import keep_answers
 from kerneltest.dtypes import Array
+from kerneltest.eager import call
 from kerneltest.tolerance import Precision
-from kerneltest.trace import Traced, function, where_raised
+from kerneltest.trace import Traced, runnable, where_raised
 
 # Words by which JAX, XLA and the drivers tell these causes.
 _CAUSES = (
@@ -35,7 +36,8 @@ class Jitted:
         try:
             before = [leaf.tobytes() for leaf in leaves]  # a CPU's arrays may share their memory with ours
             placed = jax.device_put(list(leaves), self.device)
-            outputs = jax.block_until_ready(self.compiled(*placed))
+            with jax.default_device(self.device):
+                outputs = jax.block_until_ready(self.compiled(*placed))
             found = tuple(np.asarray(output) for output in outputs)
             after = [np.asarray(each) for each in placed]
         except Exception as error:
@@ -59,6 +61,17 @@ def cache_on_disk(folder: Path) -> None:
     compilation_cache.reset_cache()  # a suite that compiled something while imported has settled it without a folder
 
 
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """A function of the leaves, called outside of `jax.jit`."""
+
+    function: Callable[..., Any]
+    interpret: bool
+
+    def __call__(self, *placed: Any) -> Any:
+        return call(self.function, placed, interpret=self.interpret)
+
+
 def compile_for(
     traced: Traced,
     device: Any,
@@ -67,15 +80,17 @@ def compile_for(
     interpret: bool,
     options: Mapping[str, Any] | None = None,
 ) -> Jitted:
-    """Compiles `traced` for `device`.
+    """Compiles `traced` for `device`, unless it is to be called eagerly.
 
     Raises:
       BackendError: naming the exception and the user's line.
     """
+    if traced.eager:
+        return Jitted(Eager(traced.function, interpret), device, precision)
     place = jax.sharding.SingleDeviceSharding(device)
     arguments = [jax.ShapeDtypeStruct(i.shape, i.dtype, sharding=place) for i in traced.inputs]
     try:
-        lowered = jax.jit(function(traced, interpret=interpret), out_shardings=place).lower(*arguments)
+        lowered = jax.jit(runnable(traced, interpret=interpret), out_shardings=place).lower(*arguments)
         return Jitted(lowered.compile(compiler_options=dict(options) if options else None), device, precision)
     except Exception as error:
         raise failure(error) from error

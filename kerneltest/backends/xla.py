@@ -13,7 +13,7 @@ from kerneltest.backends.base import Artifact
 from kerneltest.backends.jitted import failure
 from kerneltest.backends.lowered import refusal
 from kerneltest.targets import Target
-from kerneltest.trace import Traced, function, without_cache
+from kerneltest.trace import Traced, runnable, without_cache
 
 # XLA's GpuTargetConfigProto for an H200: NVIDIA's figures for the chip (SXM, 141 GB).
 _H200 = """
@@ -62,7 +62,7 @@ class XlaCompile:
         place = jax.sharding.SingleDeviceSharding(_device())
         shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype, sharding=place) for i in traced.inputs]
         try:
-            staged = jax.jit(function(traced, interpret=False), out_shardings=place).trace(*shapes)
+            staged = jax.jit(runnable(traced, interpret=False), out_shardings=place).trace(*shapes)
             with without_cache():
                 compiled = staged.lower(lowering_platforms=("cuda",)).compile()
         except Exception as error:
