@@ -14,7 +14,12 @@ MEMORY_REGISTERS = 40
 
 
 def specialized_double(
-    x: jax.Array, *, warpgroups: int = 1, manual_release: bool = False, stages: tuple[int, int] = (2, 0)
+    x: jax.Array,
+    *,
+    warpgroups: int = 1,
+    manual_release: bool = False,
+    memory_thread: int | None = None,
+    stages: tuple[int, int] = (2, 0),
 ) -> jax.Array:
     """`2 x`. One warpgroup stores through shared memory; two write half a block each to global memory.
 
@@ -22,6 +27,7 @@ def specialized_double(
       x: `(m, n)`, floating point, whole blocks of 64 in both axes.
       warpgroups: that compute, 1 or 2.
       manual_release: the body itself arrives at the barrier that frees an input buffer.
+      memory_thread: the warpgroup that fetches: the last, which None stands for.
       stages: how many blocks may be under way at once (`max_concurrent_steps`), and for how many steps after its
         own an input buffer is kept (`delay_release`), which are fewer.
     """
@@ -54,6 +60,7 @@ def specialized_double(
             wg_axis="wg",
             num_compute_wgs=warpgroups,
             manual_consumed_barriers=manual_release,
+            memory_thread_idx=memory_thread,
         )(*((x_gmem, o_gmem) if through_smem else (x_gmem,)))
 
     out = jax.ShapeDtypeStruct(x.shape, x.dtype)

@@ -39,10 +39,11 @@ def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
     for word in words:
         matching = ALL if word == "all" else [each for each in BACKENDS if fnmatchcase(each, word)]
         if not matching:
-            tiers = ", ".join(f"{tier}:TARGET" for tier in TARGET_TIERS)
+            known = [each for each in BACKENDS if not each.startswith(tuple(f"{tier}:" for tier in TARGET_TIERS))]
+            known += ["compile:xla-sm_90", *(f"{tier}:TARGET" for tier in TARGET_TIERS)]
             raise ValueError(
-                f"unknown backend {word!r}; known are interpret, interpret-mosaic-gpu, {tiers}, compile:xla-sm_90, cuda, rocm "
-                f"(TARGET is one of {', '.join(TARGETS)}), patterns such as 'lower:*', or 'all'"
+                f"unknown backend {word!r}; known are {', '.join(known)} (TARGET is one of {', '.join(TARGETS)}), "
+                "patterns such as 'lower:*', or 'all'"
             )
         found |= dict.fromkeys(matching)
     return tuple(found)

@@ -9,7 +9,15 @@ ALL_STAGES = {f"{steps}-{delay}": (steps, delay) for steps in range(1, 7) for de
 STAGES = {name: ALL_STAGES[name] for name in ("2-1", "1-0", "3-0", "4-2", "6-5")}
 # With two blocks along the other axis, or one, these make grids of one step, of fewer steps than are concurrent, of
 # exactly as many, and of many.
-BLOCKS = (2, 1, 3, 5)
+BLOCKS = (2, 1, 3)
+
+
+REFUSED_STAGES = [
+    kt.error_case(
+        f"stages_{steps}_{delay}", stages=(steps, delay), raises=ValueError, match="max_concurrent_steps must"
+    )
+    for steps, delay in ((1, 1), (2, 2), (2, 3), (6, 6))
+]
 
 
 def stages(of: dict[str, tuple[int, int]]) -> Any:

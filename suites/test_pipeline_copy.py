@@ -4,7 +4,7 @@ import numpy as np
 
 import kerneltest as kt
 from kernels.pipeline_copy import BLOCK_M, BLOCK_N, pipeline_copy, pipeline_swap_blocks, pipeline_swizzled_copy
-from suites.pipeline_options import ALL_STAGES, BLOCKS, STAGES, stages, whole
+from suites.pipeline_options import ALL_STAGES, BLOCKS, REFUSED_STAGES, STAGES, stages, whole
 
 
 @kt.oracle_for(
@@ -14,6 +14,11 @@ from suites.pipeline_options import ALL_STAGES, BLOCKS, STAGES, stages, whole
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
     tolerance=kt.exact(),
     signed_zeros=True,
+    errors=[
+        *REFUSED_STAGES,
+        kt.error_case("grid_with_a_zero", dims={"m": 0}, raises=ValueError, match="strictly positive"),
+        kt.error_case("part_of_a_block", dims={"m": BLOCK_M - 1}, raises=ValueError, match="whole blocks"),
+    ],
 )
 def copy(x: np.ndarray) -> np.ndarray:
     return x

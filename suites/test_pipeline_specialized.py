@@ -5,7 +5,7 @@ import numpy as np
 import kerneltest as kt
 from kernels.pipeline_copy import BLOCK_M, BLOCK_N
 from kernels.pipeline_specialized import specialized_double, specialized_total
-from suites.pipeline_options import BLOCKS, STAGES, stages, whole
+from suites.pipeline_options import BLOCKS, REFUSED_STAGES, STAGES, stages, whole
 
 
 @kt.oracle_for(
@@ -13,8 +13,13 @@ from suites.pipeline_options import BLOCKS, STAGES, stages, whole
     x=kt.array("m n"),
     warpgroups=kt.choice(1, 2),
     manual_release=kt.choice(False, True),
+    memory_thread=kt.choice(None),
     stages=stages(STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
+    errors=[
+        *REFUSED_STAGES,
+        kt.error_case("memory_thread_not_last", memory_thread=0, raises=NotImplementedError, match="must be the last"),
+    ],
 )
 def double(x: np.ndarray) -> np.ndarray:
     return 2 * x
