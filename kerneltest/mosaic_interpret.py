@@ -1,4 +1,4 @@
-"""JAX's interpreter of Mosaic GPU kernels: one run of it, its races, its deadlocks, and its global state put right."""
+"""JAX's interpreters of Mosaic kernels: one run of them, races, deadlocks, and their global state put right."""
 
 import contextlib
 import ctypes
@@ -14,10 +14,13 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import source_info_util
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu
+from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 from jax._src.pallas.mosaic.interpret import thread_map
 from jax._src.pallas.mosaic_gpu.core import MemorySpace
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, shared_memory
 from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
+from jax.experimental.pallas import tpu as pltpu
 
 from kerneltest.dtypes import Array
 
@@ -29,9 +32,6 @@ _COPIES = 64
 _STEP = 0.05  # seconds between two looks at the threads
 _STUCK = 10  # looks without a change until threads that all wait are a deadlock
 
-_WAITS = frozenset(
-    method.__code__ for name in ("wait", "_wait") if (method := getattr(shared_memory.Barrier, name, None)) is not None
-)
 _ACCESS = re.compile(
     r"^ *(read|write) of (.*?) from (Warp\w*\(.*?\)|\d+, \d+),? (?:(\S+?:\d+)[:\d]* .*)?$", re.MULTILINE
 )
@@ -64,23 +64,56 @@ class _DeadlockError(Exception):
     """Raised in threads that wait for each other."""
 
 
-def parameters() -> InterpretGPUParams:
-    """With races and out-of-bounds reads detected, and memory that nobody wrote filled with NaN."""
-    known = {field.name for field in dataclasses.fields(InterpretGPUParams)}
-    wanted = {"detect_races": True, "on_race": "raise", "num_tma_threads_per_device": _COPIES}
-    return InterpretGPUParams(**{name: value for name, value in wanted.items() if name in known})
+@dataclasses.dataclass(frozen=True, slots=True)
+class Interpreter:
+    """One of JAX's two, and where it keeps what.
+
+    Attributes:
+      parameters: with races and out-of-bounds reads detected, and memory that nobody wrote filled with NaN.
+      reset: forgets all state, as is due after an exception.
+      races: the state of race detection, or None.
+      waits: the code in which a thread waits for others.
+    """
+
+    parameters: Any
+    reset: Callable[[], None]
+    races: Callable[[], Any]
+    waits: frozenset[Any]
 
 
-def run(compiled: Callable[..., Any], operands: Sequence[Any]) -> list[Array]:
+def _parameters(kind: Any, **wanted: Any) -> Any:
+    known = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in wanted.items() if name in known})
+
+
+def _codes(kind: Any, *names: str) -> frozenset[Any]:
+    return frozenset(getattr(kind, name).__code__ for name in names if hasattr(kind, name))
+
+
+GPU = Interpreter(
+    _parameters(InterpretGPUParams, detect_races=True, on_race="raise", num_tma_threads_per_device=_COPIES),
+    gpu_callbacks.reset_gpu_interpret_mode_state,
+    lambda: gpu_callbacks._races,
+    _codes(shared_memory.Barrier, "wait", "_wait"),
+)
+TPU = Interpreter(
+    _parameters(pltpu.InterpretParams, detect_races=True, on_race="raise"),
+    tpu.reset_tpu_interpret_mode_state,
+    lambda: tpu.races,
+    _codes(tpu_memory.Semaphore, "wait"),
+)
+
+
+def run(interpreter: Interpreter, compiled: Callable[..., Any], operands: Sequence[Any]) -> list[Array]:
     """The outputs of one interpreted kernel.
 
     Raises:
       InterpretError: with what the interpreter found; its state is put right for the next kernel.
     """
-    with _one_at_a_time, _quiet() as printed, _Watch() as watch:
+    with _one_at_a_time, _quiet() as printed, _Watch(interpreter.waits) as watch:
         try:
             outputs = [np.asarray(output) for output in compiled(*operands)]
-            races = gpu_callbacks._races
+            races = interpreter.races()
             if races is not None and races.races_found:  # 0.11 prints them and goes on
                 raise InterpretError("race", _race(printed.getvalue()))
         except InterpretError:
@@ -88,7 +121,7 @@ def run(compiled: Callable[..., Any], operands: Sequence[Any]) -> list[Array]:
         except Exception as error:
             raise _told(str(error), watch.deadlock) from error
         finally:
-            gpu_callbacks.reset_gpu_interpret_mode_state()
+            interpreter.reset()
     return outputs
 
 
@@ -156,8 +189,9 @@ class _Watch:
       deadlock: which barriers these were, or "".
     """
 
-    def __init__(self) -> None:
+    def __init__(self, waits: frozenset[Any]) -> None:
         self.deadlock = ""
+        self._waits = waits
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
@@ -172,9 +206,8 @@ class _Watch:
     def _look(self) -> None:
         before, same = None, 0
         while not self._over.wait(_STEP):
-            waiting, running = _threads()
-            now = frozenset((thread, id(at["self"]), at["self"].phase, at["self"].arrivals_count)
-                            for thread, at in waiting.items())  # fmt: skip
+            waiting, running = _threads(self._waits)
+            now = frozenset((thread, *_progress(at["self"])) for thread, at in waiting.items())
             same = same + 1 if waiting and len(waiting) >= running and now == before else 0
             before = now
             if same < _STUCK:
@@ -187,34 +220,51 @@ class _Watch:
             return
 
 
-def _threads() -> tuple[dict[int, dict[str, Any]], int]:
-    """The local variables of each thread that waits at a barrier, and how many of the kernel's threads there are."""
+def _threads(waits: frozenset[Any]) -> tuple[dict[int, dict[str, Any]], int]:
+    """The local variables of each thread that waits for others, and how many of the kernel's threads there are."""
     waiting: dict[int, dict[str, Any]] = {}
     running = 0
     for thread, frame in sys._current_frames().items():
-        caller = frame.f_back
-        if frame.f_code is threading.Condition.wait.__code__ and caller is not None and caller.f_code in _WAITS:
-            waiting[thread] = dict(caller.f_locals)
-        at: Any = frame
-        while at is not None and at.f_code is not thread_map._run_jaxpr.__code__:
-            at = at.f_back
-        running += at is not None
+        for at in (frame, frame.f_back):
+            if at is not None and at.f_code in waits and "self" in at.f_locals:
+                waiting[thread] = dict(at.f_locals)
+        runs: Any = frame
+        while runs is not None and runs.f_code is not thread_map._run_jaxpr.__code__:
+            runs = runs.f_back
+        running += runs is not None
     return waiting, max(running, 1)
+
+
+def _progress(awaited: Any) -> tuple[Any, ...]:
+    """What changes about a barrier or a semaphore when anybody arrives."""
+    counts = getattr(awaited, "count_by_core", None)
+    arrived = (getattr(awaited, name, 0) for name in ("phase", "arrivals_count"))
+    return (id(awaited), *arrived, () if counts is None else tuple(counts.tolist()))
 
 
 def _describe(waiting: list[dict[str, Any]]) -> str:
     told = []
     for at in waiting:
-        barrier = at["self"]
-        source = getattr(at.get("logging_info"), "source_info", None)
-        line, *_ = source_info_util.summarize(source).split(" ") if source is not None else [""]
-        told.append(
-            f"{_plainly(str(at['thread']))} waits for {_number(barrier)}{_at(line.rpartition(':')[0])}, at which "
-            f"{barrier.arrivals_count} of {barrier.num_arrivals} arrived"
-            if "thread" in at
-            else f"a thread waits for {_number(barrier)}"
-        )
+        awaited, line = at["self"], _line(getattr(at.get("logging_info"), "source_info", None))
+        if isinstance(awaited, tpu_memory.Semaphore):
+            counted = awaited.count_by_core.tolist()
+            told.append(
+                f"core {at['global_core_id']} waits for semaphore {awaited.id} to count {at['value']}, at {counted}"
+            )
+        elif "num_arrivals" in vars(awaited):
+            arrived = f"at which {awaited.arrivals_count} of {awaited.num_arrivals} arrived"
+            told.append(
+                f"{_plainly(str(at.get('thread', 'a thread')))} waits for {_number(awaited)}{_at(line)}, {arrived}"
+            )
+        else:
+            told.append(f"a thread waits for {_number(awaited)}")
     return "deadlock: " + "; ".join(sorted(told))
+
+
+def _line(source: Any) -> str:
+    if source is None:
+        return ""
+    return ":".join(source_info_util.summarize(source).split(" ")[0].split(":")[:2])
 
 
 def _number(barrier: Any) -> str:

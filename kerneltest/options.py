@@ -10,6 +10,7 @@ TARGET_TIERS = ("lower", "compile", "simulate")
 BACKENDS = (
     "interpret",
     "interpret-mosaic-gpu",
+    "interpret-tpu",
     *(f"{tier}:{target}" for tier in TARGET_TIERS for target in TARGETS),
     "compile:xla-sm_90",
     "cuda",
@@ -19,6 +20,7 @@ BACKENDS = (
 ALL = (
     "interpret",
     "interpret-mosaic-gpu",
+    "interpret-tpu",
     "lower:sm_90",
     "lower:gfx942",
     "lower:gfx1151",

@@ -1,5 +1,6 @@
 """Pairings of the pipelines that compute, with every way of staging."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -19,6 +20,8 @@ from kernels.pipeline_compute import (
 )
 from suites.pipeline_options import BLOCKS, STAGES, stages, whole
 
+REVISITED = "Mosaic GPU's emit_pipeline stores an output block at its first visit, where the last is to count"
+PIPELINE = "https://github.com/jax-ml/jax/blob/main/jax/_src/pallas/mosaic_gpu/pipeline.py"
 DIMS = {"m": whole(BLOCK_M, *BLOCKS), "n": whole(BLOCK_N, 1, 2)}
 # Infinities come and go with the order of a sum, and a NaN of an earlier row stays in a carry that is multiplied by 0.
 FINITE = (-1e30, 1e30)
@@ -106,6 +109,16 @@ def row_totals(x: np.ndarray) -> np.ndarray:
     stages=stages({"2-0": (2, 0), "1-0": (1, 0), "3-1": (3, 1)}),
     dims=dict(m=whole(BLOCK_M, 1, 2), n=whole(BLOCK_N, 2, 3)),
     tolerance=kt.conditioned(sums="n"),
+    limitations=[
+        # The last block is stored twice, at its first visit and at the end, in no order; JAX 0.10 sees no such race.
+        kt.limitation(
+            verdict="race" if jax.__version_info__ >= (0, 11) else "mismatch",
+            backend="interpret-mosaic-gpu",
+            reason=REVISITED,
+            url=PIPELINE,
+        ),
+        kt.limitation(verdict="mismatch", backend="cuda", reason=REVISITED, url=PIPELINE),
+    ],
 )
 def revisited(x: np.ndarray) -> np.ndarray:
     return _blocks(x).sum(2).reshape(x.shape[0], BLOCK_N)

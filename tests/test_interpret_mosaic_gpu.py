@@ -82,4 +82,4 @@ def test_other_kernels_are_refused() -> None:
     from suites.test_vector_add import whole
 
     result = kt.check(whole, backends=[BACKEND], depth="quick")
-    assert "not one of Mosaic GPU" in result.unavailable[BACKEND]
+    assert "not one of mosaic_gpu" in result.unavailable[BACKEND]
