@@ -36,6 +36,7 @@ _ACCESS = re.compile(
     r"^ *(read|write) of (.*?) from (Warp\w*\(.*?\)|\d+, \d+),? (?:(\S+?:\d+)[:\d]* .*)?$", re.MULTILINE
 )
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+Error): (.*(?:\n(?!(?:\w+\.)*\w+Error: |Traceback|At:|\s|$).*)*)", re.MULTILINE)
+_SPACES: list[str] = [str(space.name).lower() for space in MemorySpace]
 # JAX's own names, and what is shown in their place.
 _PLAINLY: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"\w*Key\(memory_space_id=(\d+),.*?buffer_id=(\d+)\)"), lambda m: f"{_SPACES[int(m[1])]} {m[2]}"),
@@ -44,7 +45,6 @@ _PLAINLY: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"slice\((\d+), (\d+)(?:, (?:1|None))?\)"), lambda m: f"{m[1]}:{m[2]}"),
     (re.compile(r"\[Access\(range=\((.*?)\), permutation=\w+\)\]|\[\((.*?)\)\]"), lambda m: f"[{m[1] or m[2]}]"),
 )
-_SPACES = [str(space.name).lower() for space in MemorySpace]
 _one_at_a_time = threading.Lock()
 
 
@@ -268,8 +268,8 @@ def _line(source: Any) -> str:
 
 
 def _number(barrier: Any) -> str:
-    memory = gpu_callbacks._shared_memory
+    memory: Any = gpu_callbacks._shared_memory
     for key, allocation in (memory.mem if memory is not None else {}).items():
         if allocation is barrier:
-            return f"barrier {key.buffer_id if hasattr(key, 'buffer_id') else key}"
-    return "barrier"
+            return f"barrier {getattr(key, 'buffer_id', key)}"
+    return "a barrier"

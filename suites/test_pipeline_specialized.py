@@ -27,7 +27,7 @@ def double(x: np.ndarray) -> np.ndarray:
 
 @kt.oracle_for(
     specialized_total,
-    x=kt.array(f"m {BLOCK_N}", "float32", domain=(-1e30, 1e30)),
+    x=kt.array(f"m {BLOCK_N}", "float32", domain=(0.0, 1e30)),
     warpgroups=kt.choice(1, 2),
     stages=stages(STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS)),

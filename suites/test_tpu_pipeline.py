@@ -32,7 +32,7 @@ def copy(x: np.ndarray) -> np.ndarray:
 
 @kt.oracle_for(
     tpu_sum,
-    x=kt.array("m n", "float32", domain=(-1e30, 1e30)),
+    x=kt.array("m n", "float32", domain=(0.0, 1e30)),
     dims=DIMS,
     tolerance=kt.conditioned(sums="n"),
     limitations=[NOT_MAPPED],
