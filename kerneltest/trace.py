@@ -139,8 +139,8 @@ def trace_function(function: Callable[..., Any], inputs: tuple[Output, ...], how
         except ValueError as error:
             if "TPU device kind" not in str(error):
                 raise
-            with on_a_tpu():  # `pltpu.emit_pipeline` asks which one it is traced for
-                closed = jax.make_jaxpr(function)(*shapes)
+            function = functools.partial(_on_a_tpu, function)  # `pltpu.emit_pipeline` asks which one it is for
+            closed = jax.make_jaxpr(function)(*shapes)
     except Exception as error:
         raise TraceError(
             f"the kernel raised {type(error).__name__} while traced {how}: {error}{where_raised(error)}"
@@ -153,6 +153,11 @@ def on_a_tpu() -> AbstractContextManager[Any]:
     kind = AbstractDevice(device_kind="TPU v5e", num_cores=1, platform="tpu")
     mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=kind))
     return mesh
+
+
+def _on_a_tpu(function: Callable[..., Any], *leaves: Any) -> Any:
+    with on_a_tpu():
+        return function(*leaves)
 
 
 def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Output, ...]) -> Traced:

@@ -36,8 +36,6 @@ class Interpret:
             return (
                 "a Mosaic GPU kernel needs the Mosaic GPU interpreter (interpret-mosaic-gpu), not Pallas' general one"
             )
-        if "mosaic_tpu" in traced.dialects:
-            return "a TPU kernel needs the TPU interpreter (interpret-tpu), not Pallas' general one"
         return ""
 
     def prepare(self, traced: Traced) -> Executable:
