@@ -1,5 +1,6 @@
 """Each family of kernels, broken by hand: the break is found, named and located; its right twin is not accused."""
 
+import jax
 import pytest
 
 import kerneltest as kt
@@ -21,9 +22,7 @@ def test_a_broken_kernel_is_found_and_located(broken: Broken) -> None:
 @pytest.mark.parametrize("broken", BROKEN_PIPELINES, ids=lambda b: f"{b.pairing}: {b.name}")
 def test_a_broken_pipeline_is_found_on_hopper(broken: Broken) -> None:
     if jax.default_backend() != "gpu":
-        pytest.skip(
-            "every staging of a pipeline takes a minute on the interpreter; tests/pipeline_bugs.py has small ones"
-        )
+        pytest.skip("all stagings take minutes on the interpreter; tests/pipeline_bugs.py has small ones")
     _must_find(broken, "cuda")
 
 
