@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kerneltest.addresses import check_addresses as check_addresses
     from kerneltest.check_pairing import check as check
     from kerneltest.drawn import DrawnCase as DrawnCase
+    from kerneltest.error_cases import error_case as error_case
     from kerneltest.error_models import conditioned as conditioned
     from kerneltest.error_models import dot as dot
     from kerneltest.error_models import exact as exact
@@ -49,6 +50,7 @@ _HOMES = {
     "kerneltest.families": "family",
     "kerneltest.limitations": "limitation",
     "kerneltest.lower": "INSTEAD",
+    "kerneltest.error_cases": "error_case",
     "kerneltest.error_models": "conditioned dot exact reduction relative_to ulp",
     "kerneltest.check_pairing": "check",
     "kerneltest.drawn": "DrawnCase",

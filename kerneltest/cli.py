@@ -71,7 +71,7 @@ def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.report.merge import load, merge
 
     try:
-        merged = merge([load(folder) for folder in chosen.runs])
+        merged = merge(load(chosen.runs))
         chosen.output.write_text(render(merged, [read(path) for path in chosen.lowering]), encoding="utf-8")
     except (RecordError, MapError, OSError) as error:
         print(f"kerneltest report: {error}", file=sys.stderr)

@@ -11,6 +11,8 @@ from kerneltest.invariants import INVARIANTS, planned
 from kerneltest.pairing import Pairing
 from kerneltest.plan import cases, dtypes_of, groups_of, totals
 from kerneltest.record import Evidence, Record
+from kerneltest.refusals import ERRORS
+from kerneltest.refusals import planned as refusals
 from kerneltest.verdicts import NO_FINDING
 
 
@@ -35,6 +37,8 @@ class Item:
             return iter(draws(self.pairing, self.dtype, self.depth, self.seed, self.fuzz))
         if self.group == INVARIANTS:
             return planned(self.pairing, self.dtype, self.backend.tier, self.depth, self.seed)
+        if self.group == ERRORS:
+            return refusals(self.pairing, self.dtype, self.depth, self.seed)
         return cases(self.pairing, self.dtype, self.group, self.depth, self.seed)
 
     def families(self) -> Mapping[str, int]:
@@ -76,11 +80,11 @@ def items_of(
     """A pairing's items, backends innermost, so that they share traces and the oracle's answers."""
     drawn = (FUZZ,) if fuzz and pairing.leaves else ()  # without arrays there are no values to draw
     for dtype in dtypes_of(pairing, depth):
-        for group in (NO_VALUES, *groups_of(pairing, dtype, depth), INVARIANTS, *drawn):
+        for group in (NO_VALUES, *groups_of(pairing, dtype, depth), INVARIANTS, ERRORS, *drawn):
             for backend in backends:
-                if (group == NO_VALUES) != (backend.tier in ("lower", "compile")):
+                if group != ERRORS and (group == NO_VALUES) != (backend.tier in ("lower", "compile")):
                     continue
                 name = f"{pairing_id}[{backend.id}-{dtype}-{group}]"
                 item = Item(name, pairing, pairing_id, backend, dtype, group, depth, seed, fuzz)
-                if group != INVARIANTS or next(iter(item.cases()), None) is not None:
+                if group not in (INVARIANTS, ERRORS) or next(iter(item.cases()), None) is not None:
                     yield item

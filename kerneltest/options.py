@@ -9,6 +9,8 @@ TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx1100", "gfx1151")
 TARGET_TIERS = ("lower", "compile", "simulate")
 BACKENDS = (
     "interpret",
+    "interpret-mosaic-gpu",
+    "interpret-tpu",
     *(f"{tier}:{target}" for tier in TARGET_TIERS for target in TARGETS),
     "compile:xla-sm_90",
     "cuda",
@@ -17,6 +19,8 @@ BACKENDS = (
 # What `all` stands for: the tiers that take milliseconds, for one target of each kind; the rest by name or pattern.
 ALL = (
     "interpret",
+    "interpret-mosaic-gpu",
+    "interpret-tpu",
     "lower:sm_90",
     "lower:gfx942",
     "lower:gfx1151",
@@ -37,10 +41,11 @@ def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
     for word in words:
         matching = ALL if word == "all" else [each for each in BACKENDS if fnmatchcase(each, word)]
         if not matching:
-            tiers = ", ".join(f"{tier}:TARGET" for tier in TARGET_TIERS)
+            known = [each for each in BACKENDS if not each.startswith(tuple(f"{tier}:" for tier in TARGET_TIERS))]
+            known += ["compile:xla-sm_90", *(f"{tier}:TARGET" for tier in TARGET_TIERS)]
             raise ValueError(
-                f"unknown backend {word!r}; known are interpret, {tiers}, compile:xla-sm_90, cuda, rocm "
-                f"(TARGET is one of {', '.join(TARGETS)}), patterns such as 'lower:*', or 'all'"
+                f"unknown backend {word!r}; known are {', '.join(known)} (TARGET is one of {', '.join(TARGETS)}), "
+                "patterns such as 'lower:*', or 'all'"
             )
         found |= dict.fromkeys(matching)
     return tuple(found)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kerneltest.dtypes import DtypeError, dtype, is_float
+from kerneltest.error_cases import ErrorCase
 from kerneltest.error_models import conditioned
 from kerneltest.limitations import Limitation
 from kerneltest.tolerance import Tolerance
@@ -179,6 +180,7 @@ class Pairing:
       independent: what no bit of the result depends on: names of static arguments, of dims along which the result is
         computed slice by slice, and `grid` for the order in which programs run.
       grad: the kernel can be differentiated, and its gradient is the oracle's.
+      errors: calls that it must refuse.
     """
 
     name: str
@@ -193,6 +195,7 @@ class Pairing:
     all_masked: str = ""
     independent: tuple[str, ...] = ()
     grad: bool = False
+    errors: tuple[ErrorCase, ...] = ()
     leaves: Mapping[str, Array] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -251,6 +254,7 @@ def oracle_for(
     all_masked: str = "",
     independent: Sequence[str] = (),
     grad: bool = False,
+    errors: Sequence[ErrorCase] = (),
     **arguments: Argument,
 ) -> Callable[[Callable[..., Any]], Pairing]:
     """Pairs `kernel` with the oracle it decorates; the other keywords declare the kernel's arguments.
@@ -275,6 +279,7 @@ def oracle_for(
             all_masked=all_masked,
             independent=(independent,) if isinstance(independent, str) else tuple(independent),
             grad=grad,
+            errors=tuple(errors),
         )
         _check(made, dims or {})
         return made
@@ -377,6 +382,7 @@ def _check(pairing: Pairing, declared: Mapping[str, Dim]) -> None:
     if pairing.all_masked not in ("", "zeros", "nan"):
         raise wrong("all_masked", f"what everything masked yields is 'zeros' or 'nan', not {pairing.all_masked!r}")
     _check_independence(pairing, wrong)
+    _check_errors(pairing, wrong)
     problem = pairing.tolerance.misfit(pairing.leaves, pairing.dims)
     if problem:
         raise wrong("tolerance", problem)
@@ -395,6 +401,24 @@ def _check_independence(pairing: Pairing, wrong: Callable[[str, str], Declaratio
     floats = any(is_float(dtype(each)) for leaf in pairing.leaves.values() for each in leaf.dtypes)
     if pairing.grad and not floats:
         raise wrong("grad", "no argument is of floats, so there is nothing to differentiate by")
+
+
+def _check_errors(pairing: Pairing, wrong: Callable[[str, str], DeclarationError]) -> None:
+    names = [error.name for error in pairing.errors]
+    for error in pairing.errors:
+        where = f"error case {error.name!r}"
+        if names.count(error.name) > 1:
+            raise wrong(where, "another one has this name")
+        for name in error.dims:
+            if name not in pairing.dims:
+                raise wrong(where, f"no argument has the dim {name!r}; there are {', '.join(pairing.dims) or 'none'}")
+        for name, value in error.arguments.items():
+            declared = pairing.arguments.get(name)
+            if not isinstance(declared, (Array, Choice)):
+                raise wrong(where, f"{name!r} is neither an array nor a static argument of the pairing")
+            if isinstance(declared, Array) != isinstance(value, Array):
+                kind = "an array: give kt.array(...)" if isinstance(declared, Array) else "static: give its value"
+                raise wrong(where, f"{name!r} is {kind}, not {value!r}")
 
 
 def _check_parameters(pairing: Pairing, wrong: Callable[[str, str], DeclarationError]) -> None:

@@ -19,7 +19,10 @@ from kerneltest.judge import Comparison, compare
 from kerneltest.limitations import outlived, quarantined, settle
 from kerneltest.memory import Memory
 from kerneltest.oracle import Expectation, OracleError
+from kerneltest.plan import Case, signatures
 from kerneltest.record import Evidence, Record
+from kerneltest.refusals import ERRORS
+from kerneltest.refusals import judged as refused
 from kerneltest.tolerance import Precision
 from kerneltest.trace import Traced, TraceError
 from kerneltest.verdicts import NO_FINDING
@@ -38,15 +41,17 @@ def run(item: Item, memory: Memory, only: str = "") -> Iterator[Outcome]:
     if not planned:
         return
     memory.turn_to(pairing, item.dtype)
-    reason = unserved(backend, (memory.traced(pairing, case.signature) for case in planned))
+    # What must be refused tells nothing of whom the kernel is for.
+    asked = signatures(pairing, item.depth)[:1] if item.group == ERRORS else (case.signature for case in planned)
+    reason = unserved(backend, (memory.traced(pairing, signature) for signature in asked))
     if reason:
         for family in item.families():
             yield Outcome(record_of(item, family, "unavailable", reason))
         return
-    for case in planned:
+    for case in planned if item.group not in (INVARIANTS, ERRORS) else ():
         traced = memory.traced(pairing, case.signature)
         away = quarantined(pairing.limitations, backend.id, item.dtype, case.family.name, str(case.signature))
-        if isinstance(traced, Traced) and not away and item.group != INVARIANTS:
+        if isinstance(traced, Traced) and not away:
             memory.preparing(backend, traced)
     ended: dict[str, list[tuple[str, str]]] = {}
     if item.group == FUZZ:
@@ -81,6 +86,10 @@ def _run_case(item: Item, case: AnyCase, memory: Memory) -> Outcome:
     reason = quarantined(item.pairing.limitations, item.backend.id, item.dtype, case.family.name, str(case.signature))
     if reason:
         return Outcome(record_of(item, case, "expected", reason))
+    if item.group == ERRORS:
+        assert isinstance(case, Case)
+        verdict, message = refused(item.pairing, case, item.backend)
+        return Outcome(replace(record_of(item, case, verdict, message), compared=1))
     traced = memory.traced(item.pairing, case.signature)
     if isinstance(traced, TraceError):
         filled = None if item.group == NO_VALUES else case.fill(item.pairing)

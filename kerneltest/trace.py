@@ -15,6 +15,7 @@ import numpy as np
 from jax._src import config as jax_config
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.dtypes import dtype, is_float
 from kerneltest.oracle import Output
@@ -132,13 +133,32 @@ def trace_function(function: Callable[..., Any], inputs: tuple[Output, ...], how
     Raises:
       TraceError: it raised; names the user's line.
     """
+    shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
     try:
-        closed = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs))
+        try:
+            closed = jax.make_jaxpr(function)(*shapes)
+        except ValueError as error:
+            if "TPU device kind" not in str(error):
+                raise
+            function = functools.partial(_on_a_tpu, function)  # `pltpu.emit_pipeline` asks which one it is for
+            closed = jax.make_jaxpr(function)(*shapes)
     except Exception as error:
         raise TraceError(
             f"the kernel raised {type(error).__name__} while traced {how}: {error}{where_raised(error)}"
         ) from error
     return read(closed, function, inputs)
+
+
+def on_a_tpu() -> AbstractContextManager[Any]:
+    """Where a TPU kernel is traced and interpreted, on a machine without one."""
+    kind = AbstractDevice(device_kind="TPU v5e", num_cores=1, platform="tpu")
+    mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=kind))
+    return mesh
+
+
+def _on_a_tpu(function: Callable[..., Any], *leaves: Any) -> Any:
+    with on_a_tpu():
+        return function(*leaves)
 
 
 def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Output, ...]) -> Traced:

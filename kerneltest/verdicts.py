@@ -9,7 +9,7 @@ MEANING = {
     PASS: "agrees with the oracle",
     EXPECTED: "a declared limitation that did occur",
     UNAVAILABLE: "this machine cannot serve the backend, or the backend this kernel",
-    "unexpected_pass": "a declared limitation that did not occur",
+    "unexpected_pass": "a declared limitation that did not occur, or an error that was not raised",
     "mismatch": "finite values off by more than the bound",
     "special_mismatch": "a NaN, an infinity or a signed zero where the oracle has none, or the reverse",
     "nondeterministic": "the same inputs gave different bits",

@@ -1,18 +1,65 @@
-"""Pairing of the pipelined copy: whole blocks, every dtype that the copy engine moves."""
+"""Pairings of the pipelined copies: every way of staging, every dtype that the copy engine moves."""
 
 import numpy as np
 
 import kerneltest as kt
-from kernels.pipeline_copy import BLOCK_M, BLOCK_N, pipeline_copy
+from kernels.pipeline_copy import BLOCK_M, BLOCK_N, pipeline_copy, pipeline_swap_blocks, pipeline_swizzled_copy
+from suites.pipeline_options import ALL_STAGES, BLOCKS, REFUSED_STAGES, STAGES, stages, whole
 
 
 @kt.oracle_for(
     pipeline_copy,
     x=kt.array("m n", kt.FLOATS + kt.INTEGERS),
-    max_concurrent_steps=kt.choice(2, 1, 3, 4),
-    dims=dict(m=kt.dim(tile=BLOCK_M, multiple_of=BLOCK_M), n=kt.dim(tile=BLOCK_N, multiple_of=BLOCK_N)),
+    stages=stages(ALL_STAGES),
+    dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
+    tolerance=kt.exact(),
+    signed_zeros=True,
+    errors=[
+        *REFUSED_STAGES,
+        kt.error_case("grid_with_a_zero", dims={"m": 0}, raises=ValueError, match="strictly positive"),
+        kt.error_case("part_of_a_block", dims={"m": BLOCK_M - 1}, raises=ValueError, match="whole blocks"),
+    ],
+)
+def copy(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+@kt.oracle_for(
+    pipeline_copy,
+    x=kt.array("m n", kt.FLOATS + kt.INTEGERS),
+    # From the smallest rows that the copy engine takes (16 bytes of int8) to its longest axis.
+    block=kt.choice(short=(16, 16), tall=(256, 16), wide=(16, 256)),
+    stages=stages(STAGES),
+    dims=dict(m=kt.dim(values=[256, 512]), n=kt.dim(values=[256])),
     tolerance=kt.exact(),
     signed_zeros=True,
 )
-def copy(x: np.ndarray) -> np.ndarray:
+def copy_in_blocks(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+@kt.oracle_for(
+    pipeline_swap_blocks,
+    x=kt.array("m n", kt.FLOATS + kt.INTEGERS),
+    stages=stages(STAGES),
+    dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
+    tolerance=kt.exact(),
+    signed_zeros=True,
+)
+def swap_blocks(x: np.ndarray) -> np.ndarray:
+    m, n = x.shape
+    blocks = x.reshape(m // BLOCK_M, BLOCK_M, n // BLOCK_N, BLOCK_N)
+    return blocks.transpose(2, 1, 0, 3).reshape(n, m)
+
+
+@kt.oracle_for(
+    pipeline_swizzled_copy,
+    x=kt.array("m n", (*kt.FLOATS, "int32")),
+    swizzle=kt.choice(128, 64, 32),
+    stages=stages(STAGES),
+    dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
+    tolerance=kt.exact(),
+    signed_zeros=True,
+)
+def swizzled_copy(x: np.ndarray) -> np.ndarray:
     return x

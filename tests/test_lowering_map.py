@@ -289,7 +289,7 @@ HOSTILE_MAP = replace(
 def _report(folder: Path, *maps: LoweringMap) -> Page:
     folder.mkdir()
     write_plan(folder, Plan((), 0, "quick", {}, {}, {}))
-    return Page(render(merge([load(folder)]), maps))
+    return Page(render(merge(load([folder])), maps))
 
 
 def test_in_the_report_messages_are_text(tmp_path: Path) -> None:

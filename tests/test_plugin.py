@@ -54,9 +54,14 @@ def test_items_are_named_after_pairing_backend_dtype_and_group(tmp_path: Path) -
 def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -> None:
     run = _pytest(tmp_path, "--kt-report", "out", "-rs")
     assert run.returncode == 0, run.stdout
-    assert re.search(r"^ +interpret +lower +simulate +cuda +rocm$", run.stdout, re.MULTILINE)
+    assert re.search(
+        r"^ +interpret +interpret-mosaic-gpu +interpret-tpu +lower +simul.*rocm$", run.stdout, re.MULTILINE
+    )
     passed = r"\d+ pass"
-    assert re.search(rf"test_suite\.py::doubled +{passed} +{passed} +{passed} +unavailable +unavailable", run.stdout)
+    assert re.search(
+        rf"test_suite\.py::doubled +{passed} +unavailable +unavailable +{passed} +{passed} +unavailable +unavailable",
+        run.stdout,
+    )
     assert "rocm unavailable: JAX finds no rocm device here" in run.stdout
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"plan.json", "records-main.jsonl", "report.html"}
@@ -110,7 +115,7 @@ def test_two_runs_and_a_run_in_two_workers_give_the_same_ids_and_verdicts(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--kt-backends", "gpu"], "unknown backend 'gpu'; known are interpret, lower:TARGET, compile:TARGET, "),
+        (["--kt-backends", "gpu"], "unknown backend 'gpu'; known are interpret, interpret-mosaic-gpu, interpret-tpu, "),
         (["--kt-backends", "lower:sm_91"], "TARGET is one of sm_80, sm_90, sm_100, gfx90a"),
         (["--kt-backends", ","], "name at least one backend, or 'all'"),
         (["--kt-artifacts"], "--kt-artifacts needs --kt-report"),

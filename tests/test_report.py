@@ -24,7 +24,7 @@ CUDA = made_record(backend="cuda")
 
 
 def _page(*folders: Path) -> Page:
-    return Page(render(merge([load(folder) for folder in folders])))
+    return Page(render(merge(load(folders))))
 
 
 def test_a_green_run(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, re
 def test_a_filter_leaves_what_it_names_and_lives_in_the_address(
     page: Any, report: str, name: str, value: str, left: Any
 ) -> None:
-    rows = merge([load(FINDINGS)]).rows
+    rows = merge(load([FINDINGS])).rows
     shown = f"{sum(map(left, rows)):,} of {len(rows):,} results"
     _open(page, report)
     field = page.locator(f"[name={name}]")
@@ -206,7 +206,7 @@ def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) 
 def test_only_rows_in_sight_are_drawn(page: Any, report: str) -> None:
     _open(page, f"{report}#/results")
     rows = page.locator("#view-results tbody tr[aria-rowindex]")
-    total = len(merge([load(FINDINGS)]).rows)
+    total = len(merge(load([FINDINGS])).rows)
     assert rows.count() < 80 < total
     page.locator("#view-results .scroll").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")
     page.wait_for_selector(f"#view-results tr[aria-rowindex='{total + 1}']")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from kerneltest.backends.base import Backend
 from kerneltest.backends.device import Device
 from kerneltest.backends.interpret import Interpret
+from kerneltest.backends.interpret_mosaic import InterpretMosaic
 from kerneltest.backends.lowered import Compile, Lower
 from kerneltest.backends.simulate import Simulate
 from kerneltest.backends.xla import XlaCompile
@@ -14,6 +15,8 @@ from kerneltest.targets import TARGETS
 
 _ALL: tuple[Backend, ...] = (
     Interpret(),
+    InterpretMosaic("interpret-mosaic-gpu", "mosaic_gpu"),
+    InterpretMosaic("interpret-tpu", "mosaic_tpu"),
     *(Lower(target) for target in TARGETS.values()),
     *(Compile(target) for target in TARGETS.values()),
     XlaCompile(TARGETS["sm_90"]),

@@ -22,7 +22,7 @@ _SCRIPTS = ("dom", "data", "filters", "table", "results", "plots", "picture", "c
 
 def write_html(path: Path, folders: Sequence[Path]) -> Path:
     """Writes the page for some runs; returns its path."""
-    path.write_text(render(merge([load(folder) for folder in folders])), encoding="utf-8")
+    path.write_text(render(merge(load(folders))), encoding="utf-8")
     return path
 
 

@@ -4,10 +4,10 @@ import shlex
 
 from kerneltest.drawn import FUZZ
 from kerneltest.record import Record, repro_command
-from kerneltest.report.merge import LoadedRun
+from kerneltest.runs import Run
 
 
-def commands(record: Record, run: LoadedRun) -> list[str]:
+def commands(record: Record, run: Run) -> list[str]:
     """For the terminal, the last for Python: the item, the saved inputs where there are any, the one case."""
     plan = run.plan
     options = [
@@ -16,6 +16,8 @@ def commands(record: Record, run: LoadedRun) -> list[str]:
         "--kt-seed",
         str(plan.seed),
         *(["--kt-fuzz", str(plan.fuzz)] * bool(plan.fuzz)),
+        "--kt-backends",
+        record.backend,
     ]
     found = [shlex.join(["pytest", "-p", "kerneltest", *options, record.item])]
     if record.evidence and record.evidence.file:

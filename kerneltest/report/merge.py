@@ -2,26 +2,16 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kerneltest.reconcile import Reconciled, Status, reconcile
-from kerneltest.record import Cell, Plan, Record, read_plan, read_records
+from kerneltest.reconcile import Status
+from kerneltest.record import Cell, Record
+from kerneltest.runs import Run, read_all
 from kerneltest.verdicts import NO_FINDING
 
 Key = tuple[str, str, str, str]  # pairing, backend, dtype, group: an item's parts
 Square = tuple[str, str]  # pairing, backend
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedRun:
-    """A run's folder, read and reconciled."""
-
-    name: str
-    folder: Path
-    plan: Plan
-    records: tuple[Record, ...]
-    reconciled: Reconciled
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,7 @@ class Merged:
       contributing: numbers of the runs from which at least one cell is taken.
     """
 
-    runs: tuple[LoadedRun, ...]
+    runs: tuple[Run, ...]
     cells: Mapping[Cell, Status]
     rows: tuple[Row, ...]
     history: Mapping[Square, tuple[Past, ...]]
@@ -80,18 +70,16 @@ class Merged:
         return self.complete and bool(self.cells) and all(status.green for status in self.cells.values())
 
 
-def load(folder: Path) -> LoadedRun:
-    """Reads a run's folder.
+def load(folders: Sequence[Path]) -> tuple[Run, ...]:
+    """Reads the runs in some folders, each with a name of its own.
 
     Raises:
-      RecordError: it holds no readable plan, or a corrupt shard.
+      RecordError: as `read_all`.
     """
-    plan = read_plan(folder)
-    records = tuple(read_records(folder))
-    return LoadedRun(folder.resolve().name, folder, plan, records, reconcile(plan, records))
+    return tuple(replace(run, name=run.name or run.folder.resolve().name) for run in read_all(folders))
 
 
-def merge(given: Sequence[LoadedRun]) -> Merged:
+def merge(given: Sequence[Run]) -> Merged:
     """Lays runs over each other. What an older run could serve and a newer could not is taken from the older."""
     runs = tuple(sorted(given, key=lambda run: run.plan.started))  # stable: runs without a time keep their order
     owners: dict[Key, int] = {}
@@ -130,7 +118,7 @@ def _absent(group: str, cell: Cell, status: Status) -> Record:
     return Record(status.item, pairing, backend, dtype, group, family, "*", "", "", "missing", message)
 
 
-def _history(runs: Sequence[LoadedRun]) -> dict[Square, tuple[Past, ...]]:
+def _history(runs: Sequence[Run]) -> dict[Square, tuple[Past, ...]]:
     found: dict[Square, list[Past]] = {}
     for run in runs:
         cases: Counter[Square] = Counter()

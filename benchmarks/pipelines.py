@@ -1,0 +1,175 @@
+"""Every option of the pipelines on a Hopper GPU, many times over: `python benchmarks/pipelines.py FOLDER`.
+
+In one process, each signature of the pipelines' suites is compiled once and then run on every family, round after
+round, with other inputs in each: a buffer that is used again too early shows as the data of the run before. In each
+round the first case of a signature is run twice and its bits compared. What must be refused is checked as well. Where
+compute-sanitizer is on PATH, a sample of the signatures then runs under its synccheck and memcheck.
+
+Writes `pipelines.json` and `pipelines.md`. Exits with 0 if nothing is found, 1 if anything is, 2 if there is no GPU.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from kerneltest.backends import Backend, resolve  # noqa: E402
+from kerneltest.item import Item, items_of  # noqa: E402
+from kerneltest.memory import Memory  # noqa: E402
+from kerneltest.pairing import Pairing  # noqa: E402
+from kerneltest.runner import run  # noqa: E402
+from kerneltest.trace import environment  # noqa: E402
+from kerneltest.verdicts import NO_FINDING  # noqa: E402
+
+SUITES = ("test_pipeline_copy", "test_pipeline_compute", "test_pipeline_specialized")
+DEPTH = "standard"
+TOOLS = ("synccheck", "memcheck")
+FOUND = 9  # what compute-sanitizer is told to exit with when it has found something
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where to write the summary")
+    parser.add_argument("--rounds", type=int, default=20, help="how many times over, each with other inputs")
+    parser.add_argument("--backend", default="cuda", help="another one, to try this script without a GPU")
+    parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
+    parser.add_argument("--only", default="", help="part of the pairings' names")
+    parser.add_argument("--sample", action="store_true", help="one case a signature, once: what the sanitizer runs")
+    options = parser.parse_args()
+    (backend,) = resolve([options.backend])
+    reason = backend.unavailable()
+    if reason:
+        print(f"{backend.id} is not there: {reason}", file=sys.stderr)
+        return 2
+    if options.sample:
+        return sampled(backend, options.only)
+    started = time.perf_counter()
+    results = {name: repeated(name, pairing, backend, options.rounds) for name, pairing in pairings(options.only)}
+    summary = {
+        "environment": {**environment(), **backend.environment()},
+        "rounds": options.rounds,
+        "seconds": round(time.perf_counter() - started, 1),
+        "pairings": results,
+        "sanitizer": {} if options.no_sanitizer else sanitized(options),
+    }
+    options.folder.mkdir(parents=True, exist_ok=True)
+    (options.folder / "pipelines.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (options.folder / "pipelines.md").write_text(markdown(summary))
+    print(markdown(summary))
+    found = any(result["findings"] for result in results.values())
+    return int(found or any(ended["exit code"] != 0 for ended in summary["sanitizer"].values()))
+
+
+def pairings(only: str) -> Iterator[tuple[str, Pairing]]:
+    for suite in SUITES:
+        for name, value in vars(importlib.import_module(f"suites.{suite}")).items():
+            if isinstance(value, Pairing) and only in f"{suite}.{name}":
+                yield f"{suite}.{name}", value
+
+
+def repeated(name: str, pairing: Pairing, backend: Backend, rounds: int) -> dict[str, Any]:
+    """Every case of a pairing in each of some rounds, each signature compiled once for all of them."""
+    counts: Counter[str] = Counter()
+    signatures: set[str] = set()
+    findings: list[dict[str, Any]] = []
+    used = 0.0
+    memory = Memory()
+    by_dtype: dict[str, list[Item]] = {}
+    for seed in range(rounds):
+        for item in items_of(pairing, name, [backend], DEPTH, seed):
+            if seed == 0 or item.group != "errors":
+                by_dtype.setdefault(item.dtype, []).append(item)
+    for items in by_dtype.values():
+        for item in items:
+            memory.repeated.clear()
+            memory.expectations.clear()
+            for outcome in run(item, memory):
+                record = outcome.record
+                counts[record.verdict] += 1
+                signatures.add(record.signature)
+                used = max(used, record.used or 0.0)
+                if record.verdict not in NO_FINDING:
+                    where = {"family": record.family, "signature": record.signature, "seed": item.seed}
+                    findings.append({"verdict": record.verdict, **where, "message": record.message})
+    memory.pool.shutdown()
+    print(f"{name}: {dict(counts)}", flush=True)
+    return {
+        "signatures": len(signatures), "cases": counts.total(), "verdicts": dict(counts),
+        "used": round(used, 4), "findings": findings[:50], "findings in all": len(findings),
+    }  # fmt: skip
+
+
+def sampled(backend: Backend, only: str) -> int:
+    """The first case of each signature, once."""
+    found = 0
+    for name, pairing in pairings(only):
+        memory = Memory()
+        seen: set[str] = set()
+        for item in items_of(pairing, name, [backend], "quick", 0):
+            for case in item.cases():
+                if item.group == "structural" and str(case.signature) not in seen:
+                    seen.add(str(case.signature))
+                    found += sum(o.record.verdict not in NO_FINDING for o in run(item, memory, case.id))
+        memory.pool.shutdown()
+        print(f"{name}: {len(seen)} signatures", flush=True)
+    return int(found > 0)
+
+
+def sanitized(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """The sample under each of compute-sanitizer's tools."""
+    tool = shutil.which("compute-sanitizer")
+    if tool is None:
+        print("compute-sanitizer is not on PATH: nothing was run under it", file=sys.stderr)
+        return {}
+    script = [sys.executable, str(Path(__file__)), str(options.folder), "--sample", "--backend", options.backend]
+    ended = {}
+    for name in TOOLS:
+        command = [tool, "--tool", name, "--error-exitcode", str(FOUND), "--target-processes", "all", *script]
+        done = subprocess.run(
+            [*command, "--only", options.only], capture_output=True, text=True, check=False,
+            env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+        )  # fmt: skip
+        said = [line for line in done.stdout.splitlines() if line.startswith("=========")]
+        ended[name] = {"exit code": done.returncode, "said": said[-20:], "errors": done.stderr.splitlines()[-5:]}
+    return ended
+
+
+def markdown(summary: dict[str, Any]) -> str:
+    facts = ", ".join(f"{key} {value}" for key, value in summary["environment"].items())
+    lines = [
+        "# Pipelines on a GPU",
+        "",
+        f"{facts}. {summary['rounds']} rounds, {summary['seconds']} s.",
+        "",
+        "| pairing | signatures | cases | verdicts | largest error / bound | findings |",
+        "| --- | ---: | ---: | --- | ---: | ---: |",
+    ]
+    for name, result in summary["pairings"].items():
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in result["verdicts"].items())
+        lines.append(
+            f"| {name} | {result['signatures']} | {result['cases']} | {verdicts} | {result['used']} | "
+            f"{result['findings in all']} |"
+        )
+    lines += ["", "| sanitizer | exit code | last line |", "| --- | ---: | --- |"]
+    for name, ended in summary["sanitizer"].items():
+        lines.append(f"| {name} | {ended['exit code']} | {(ended['said'] or [''])[-1]} |")
+    if not summary["sanitizer"]:
+        lines.append("| not run | | |")
+    for name, result in summary["pairings"].items():
+        lines += [f"\n- {name} {f['verdict']}, {f['signature']}: {f['message']}" for f in result["findings"][:3]]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Pairings of the pipelines that compute, with every way of staging."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import kerneltest as kt
+from kernels.pipeline_compute import (
+    BLOCK_M,
+    BLOCK_N,
+    pipeline_add,
+    pipeline_add_block,
+    pipeline_add_pinned,
+    pipeline_mixed,
+    pipeline_revisited,
+    pipeline_row_totals,
+    pipeline_running_sum,
+    pipeline_scale_cast,
+    pipeline_total,
+)
+from suites.pipeline_options import BLOCKS, STAGES, stages, whole
+
+REVISITED = "Mosaic GPU's emit_pipeline stores an output block at its first visit, where the last is to count"
+PIPELINE = "https://github.com/jax-ml/jax/blob/main/jax/_src/pallas/mosaic_gpu/pipeline.py"
+DIMS = {"m": whole(BLOCK_M, *BLOCKS), "n": whole(BLOCK_N, 1, 2)}
+# Sums of one sign, so that their rounding is relative to them; and a carry multiplied by 0 forgets no infinity.
+POSITIVE = (0.0, 1e30)
+REVISITED = "Mosaic GPU's emit_pipeline stores an output block at its first visit, where the last is to count"
+PIPELINE = "https://github.com/jax-ml/jax/blob/main/jax/_src/pallas/mosaic_gpu/pipeline.py"
+DIMS = {"m": whole(BLOCK_M, *BLOCKS), "n": whole(BLOCK_N, 1, 2)}
+# Infinities come and go with the order of a sum, and a NaN of an earlier row stays in a carry that is multiplied by 0.
+FINITE = (-1e30, 1e30)
+
+
+@kt.oracle_for(
+    pipeline_scale_cast,
+    x=kt.array("m n"),
+    dtype=kt.choice(float32=jnp.float32, bfloat16=jnp.bfloat16, float16=jnp.float16),
+    stages=stages(STAGES),
+    dims=DIMS,
+)
+def scale_cast(x: np.ndarray) -> np.ndarray:
+    return 2 * x
+
+
+@kt.oracle_for(pipeline_add, x=kt.array("m n"), y=kt.array("m n"), stages=stages(STAGES), dims=DIMS)
+def add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return x + y
+
+
+@kt.oracle_for(
+    pipeline_add_block, x=kt.array("m n"), b=kt.array(f"{BLOCK_M} {BLOCK_N}"), stages=stages(STAGES), dims=DIMS
+)
+def add_block(x: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return x + np.tile(b, (x.shape[0] // BLOCK_M, x.shape[1] // BLOCK_N))
+
+
+@kt.oracle_for(pipeline_add_pinned, x=kt.array("m n"), y=kt.array("m n"), stages=stages(STAGES), dims=DIMS)
+def add_pinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return x + y
+
+
+@kt.oracle_for(
+    pipeline_mixed,
+    x=kt.array("m n", "float32"),
+    y=kt.array("m n", ("bfloat16", "float16")),
+    stages=stages(STAGES),
+    dims=DIMS,
+)
+def mixed(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return x + y, -y
+
+
+def _blocks(x: np.ndarray) -> np.ndarray:
+    return x.reshape(-1, BLOCK_M, x.shape[1] // BLOCK_N, BLOCK_N)
+
+
+@kt.oracle_for(
+    pipeline_running_sum,
+    x=kt.array(f"m {BLOCK_N}", "float32", domain=POSITIVE),
+    stages=stages(STAGES),
+    dims=dict(m=whole(BLOCK_M, *BLOCKS)),
+    tolerance=kt.conditioned(sums="m"),
+)
+def running_sum(x: np.ndarray) -> np.ndarray:
+    return np.cumsum(_blocks(x), 0).reshape(x.shape)
+
+
+@kt.oracle_for(
+    pipeline_total,
+    x=kt.array(f"m {BLOCK_N}", "float32", domain=POSITIVE),
+    stages=stages(STAGES),
+    dims=dict(m=whole(BLOCK_M, *BLOCKS)),
+    tolerance=kt.conditioned(sums="m"),
+)
+def total(x: np.ndarray) -> np.ndarray:
+    return _blocks(x).sum((0, 2))
+
+
+@kt.oracle_for(
+    pipeline_row_totals,
+    x=kt.array("m n", "float32", domain=POSITIVE),
+    stages=stages(STAGES),
+    dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 2, 1, 3)),
+    tolerance=kt.conditioned(sums="n"),
+)
+def row_totals(x: np.ndarray) -> np.ndarray:
+    return _blocks(x).sum(2).reshape(x.shape[0], BLOCK_N)
+
+
+@kt.oracle_for(
+    pipeline_revisited,
+    x=kt.array("m n", "float32", domain=POSITIVE),
+    stages=stages({"2-0": (2, 0), "1-0": (1, 0), "3-1": (3, 1)}),
+    dims=dict(m=whole(BLOCK_M, 1, 2), n=whole(BLOCK_N, 2, 3)),
+    tolerance=kt.conditioned(sums="n"),
+    limitations=[
+        # The last block is stored twice, at its first visit and at the end, in no order; JAX 0.10 sees no such race.
+        kt.limitation(
+            verdict="race" if jax.__version_info__ >= (0, 11) else "mismatch",
+            backend="interpret-mosaic-gpu",
+            reason=REVISITED,
+            url=PIPELINE,
+        ),
+        kt.limitation(verdict="mismatch", backend="cuda", reason=REVISITED, url=PIPELINE),
+    ],
+)
+def revisited(x: np.ndarray) -> np.ndarray:
+    return _blocks(x).sum(2).reshape(x.shape[0], BLOCK_N)
