@@ -1,9 +1,9 @@
 """Every option of the pipelines on a Hopper GPU, many times over: `python benchmarks/pipelines.py FOLDER`.
 
-In one process, each signature of the pipelines' suites is compiled once and then run on every family, round after
-round, with other inputs in each: a buffer that is used again too early shows as the data of the run before. In each
-round the first case of a signature is run twice and its bits compared. What must be refused is checked as well. Where
-compute-sanitizer is on PATH, a sample of the signatures then runs under its synccheck and memcheck.
+Each signature of the pipelines' suites is compiled once and then run, in one process a pairing, on every family, round
+after round, with other inputs in each: a buffer that is used again too early shows as the data of the run before. In
+each round the first case of a signature is run twice and its bits compared. What must be refused is checked as well.
+Where compute-sanitizer is on PATH, a sample of the signatures then runs under its synccheck and memcheck.
 
 Writes `pipelines.json` and `pipelines.md`. Exits with 0 if nothing is found, 1 if anything is, 2 if there is no GPU.
 """
@@ -18,6 +18,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +45,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="where to write the summary")
     parser.add_argument("--rounds", type=int, default=20, help="how many times over, each with other inputs")
+    parser.add_argument("--jobs", type=int, default=1, help="pairings side by side, each in a process of its own")
     parser.add_argument("--backend", default="cuda", help="another one, to try this script without a GPU")
     parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
+    parser.add_argument("--sanitize", default="", metavar="ONLY", help="part of the names of those that are sampled")
     parser.add_argument("--only", default="", help="part of the pairings' names")
     parser.add_argument("--sample", action="store_true", help="one case a signature, once: what the sanitizer runs")
     options = parser.parse_args()
@@ -55,7 +60,10 @@ def main() -> int:
     if options.sample:
         return sampled(backend, options.only)
     started = time.perf_counter()
-    results = {name: repeated(name, pairing, backend, options.rounds) for name, pairing in pairings(options.only)}
+    names = [name for name, _ in pairings(options.only)]
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        found = pool.map(repeated, names, repeat(options.backend), repeat(options.rounds))
+        results = dict(zip(names, found, strict=True))
     summary = {
         "environment": {**environment(), **backend.environment()},
         "rounds": options.rounds,
@@ -67,8 +75,8 @@ def main() -> int:
     (options.folder / "pipelines.json").write_text(json.dumps(summary, indent=1) + "\n")
     (options.folder / "pipelines.md").write_text(markdown(summary))
     print(markdown(summary))
-    found = any(result["findings"] for result in results.values())
-    return int(found or any(ended["exit code"] != 0 for ended in summary["sanitizer"].values()))
+    wrong = any(result["findings"] for result in results.values())
+    return int(wrong or any(ended["exit code"] != 0 for ended in summary["sanitizer"].values()))
 
 
 def pairings(only: str) -> Iterator[tuple[str, Pairing]]:
@@ -78,8 +86,10 @@ def pairings(only: str) -> Iterator[tuple[str, Pairing]]:
                 yield f"{suite}.{name}", value
 
 
-def repeated(name: str, pairing: Pairing, backend: Backend, rounds: int) -> dict[str, Any]:
+def repeated(name: str, backend_id: str, rounds: int) -> dict[str, Any]:
     """Every case of a pairing in each of some rounds, each signature compiled once for all of them."""
+    ((_, pairing),) = (each for each in pairings(name) if each[0] == name)
+    (backend,) = resolve([backend_id])
     counts: Counter[str] = Counter()
     signatures: set[str] = set()
     findings: list[dict[str, Any]] = []
@@ -137,7 +147,7 @@ def sanitized(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     for name in TOOLS:
         command = [tool, "--tool", name, "--error-exitcode", str(FOUND), "--target-processes", "all", *script]
         done = subprocess.run(
-            [*command, "--only", options.only], capture_output=True, text=True, check=False,
+            [*command, "--only", options.sanitize or options.only], capture_output=True, text=True, check=False,
             env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
         )  # fmt: skip
         said = [line for line in done.stdout.splitlines() if line.startswith("=========")]

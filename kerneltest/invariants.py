@@ -6,6 +6,7 @@ it, and what each share of its outputs should be.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import jax
@@ -23,9 +24,10 @@ from kerneltest.rewrite import Fill, Rule, before, padding, reversing, rewritten
 from kerneltest.trace import Traced, TraceError, read, trace_function
 
 INVARIANTS = "invariants"  # the group of these families
-VALUES = frozenset({"interpret", "simulate", "device"})
-# What a simulated memory shows of itself need not be asked by poisoning.
-RUN = frozenset({"interpret", "device"})
+# Backends, by patterns: those that give values, and those that run a kernel as it was traced. What a simulated memory
+# shows of itself need not be asked by poisoning.
+VALUES = ("interpret*", "simulate:*", "cuda", "rocm", "tpu")
+RUN = ("interpret", "cuda", "rocm", "tpu")
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # every variation is a compilation
 
 Outputs = tuple[Array, ...]
@@ -102,36 +104,36 @@ class Invariant:
       family: under which its cases are recorded.
       vary: from what is asked to variations.
       applies: whether a signature of a pairing can be varied so.
-      tiers: where it says something that the tier does not say by itself.
+      backends: patterns of those on which it says something that they do not say by themselves.
     """
 
     family: Family
     vary: Callable[[Asked], Iterator[Variation]]
     applies: Callable[[Pairing, Signature], bool]
-    tiers: frozenset[str]
+    backends: tuple[str, ...]
 
 
 REGISTRY: dict[str, Invariant] = {}
 
 
 def invariant(
-    applies: Callable[[Pairing, Signature], bool], tiers: frozenset[str] = VALUES
+    applies: Callable[[Pairing, Signature], bool], backends: tuple[str, ...] = VALUES
 ) -> Callable[[Callable[[Asked], Iterator[Variation]]], Callable[[Asked], Iterator[Variation]]]:
     """Registers a generator of variations under its own name."""
 
     def register(vary: Callable[[Asked], Iterator[Variation]]) -> Callable[[Asked], Iterator[Variation]]:
         family = Family(vary.__name__, INVARIANTS, normal, lambda slot: slot.is_float_data, False, True)
-        REGISTRY[vary.__name__] = Invariant(family, vary, applies, tiers)
+        REGISTRY[vary.__name__] = Invariant(family, vary, applies, backends)
         return vary
 
     return register
 
 
-def planned(pairing: Pairing, dtype: str, tier: str, depth: str, seed: int) -> Iterator[Case]:
+def planned(pairing: Pairing, dtype: str, backend: str, depth: str, seed: int) -> Iterator[Case]:
     """The cases of the group for one dtype of a pairing: each invariant on the first few signatures it applies to."""
     mine = [s for s in signatures(pairing, depth) if s.dtype == dtype and all(n for _, n in s.dims)]
     for each in REGISTRY.values():
-        if tier in each.tiers:
+        if any(fnmatchcase(backend, pattern) for pattern in each.backends):
             fitting = [signature for signature in mine if each.applies(pairing, signature)]
             for signature in fitting[: _SIGNATURES[depth]]:
                 yield Case(pairing.label, signature, each.family, "", seed)

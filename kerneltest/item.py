@@ -1,6 +1,6 @@
 """What one pytest item runs, and what comes out of a case."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kerneltest.backends import Backend
@@ -9,7 +9,7 @@ from kerneltest.dtypes import Array
 from kerneltest.families import NO_VALUES
 from kerneltest.invariants import INVARIANTS, planned
 from kerneltest.pairing import Pairing
-from kerneltest.plan import cases, dtypes_of, groups_of, totals
+from kerneltest.plan import Case, cases, dtypes_of, groups_of, totals
 from kerneltest.record import Evidence, Record
 from kerneltest.refusals import ERRORS
 from kerneltest.refusals import planned as refusals
@@ -36,15 +36,28 @@ class Item:
 
             return iter(draws(self.pairing, self.dtype, self.depth, self.seed, self.fuzz))
         if self.group == INVARIANTS:
-            return planned(self.pairing, self.dtype, self.backend.tier, self.depth, self.seed)
+            return planned(self.pairing, self.dtype, self.backend.id, self.depth, self.seed)
         if self.group == ERRORS:
             return refusals(self.pairing, self.dtype, self.depth, self.seed)
-        return cases(self.pairing, self.dtype, self.group, self.depth, self.seed)
+        found = cases(self.pairing, self.dtype, self.group, self.depth, self.seed)
+        return _each_once(found) if self.backend.costly else found
 
     def families(self) -> Mapping[str, int]:
         if self.group == FUZZ:
             return {DRAWN.name: self.fuzz}
         return totals(self.cases())
+
+
+def _each_once(found: Iterable[Case]) -> Iterator[Case]:
+    """Cases that bring a family with its target, or among structural ones a signature, that none before has brought."""
+    seen: set[object] = set()
+    for case in found:
+        brought: set[object] = {(case.family.name, case.target)}
+        if case.family.group == "structural":
+            brought.add(case.signature)
+        if not brought <= seen:
+            seen |= brought
+            yield case
 
 
 @dataclass(frozen=True, slots=True)

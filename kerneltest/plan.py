@@ -134,7 +134,7 @@ def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
                 dtype=chosen["dtype 0"] if groups else "static",
             )
         )
-    return tuple(found)
+    return tuple(dict.fromkeys(found))  # balancing may make two rows alike
 
 
 def dtypes_of(pairing: Pairing, depth: str) -> tuple[str, ...]:

@@ -89,7 +89,7 @@ class Run:
             probe = folder / ".writable"
             probe.write_text("")
             probe.unlink()
-            for old in [*folder.glob("records-*.jsonl"), folder / "plan.json", folder / "report.html"]:
+            for old in [*folder.glob("records-*.jsonl*"), folder / "plan.json", folder / "report.html"]:
                 old.unlink(missing_ok=True)
             for name in ("cases", "artifacts"):
                 shutil.rmtree(folder / name, ignore_errors=True)

@@ -1,8 +1,10 @@
 """The verdict of a case as written to disk: strict JSON lines with a versioned schema, arrays beside them."""
 
+import gzip
 import json
 import math
 import shlex
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 from kerneltest.dtypes import Array, dtype
 
 SCHEMA = 4
+MOST = 2**30  # bytes of a shard, once unpacked
 
 Cell = tuple[str, str, str, str]
 
@@ -308,14 +311,33 @@ def read_plan(folder: Path) -> Plan:
         raise RecordError(f"{path}: no readable plan: {error}") from error
 
 
+def shards(folder: Path) -> list[Path]:
+    """The files of a run's records, by name."""
+    return sorted([*folder.glob("records-*.jsonl"), *folder.glob("records-*.jsonl.gz")])
+
+
+def _text(shard: Path) -> str:
+    with (gzip.open if shard.suffix == ".gz" else open)(shard, "rb") as file:
+        try:
+            raw = file.read(MOST + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise RecordError(f"{shard}: not a whole gzip file: {error}") from error
+    if len(raw) > MOST:
+        raise RecordError(f"{shard}: holds more than {MOST >> 20} MiB, which no run of kerneltest writes")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{shard}: not UTF-8: {error}") from error
+
+
 def read_records(folder: Path) -> Iterator[Record]:
-    """The records of a run, shard by shard in order of name. A truncated last line of a shard is dropped.
+    """The records of a run, shard by shard in order of name; a shard may be gzipped. A truncated last line is dropped.
 
     Raises:
       RecordError: a line other than the last is corrupt, or of another schema.
     """
-    for shard in sorted(folder.glob("records-*.jsonl")):
-        lines = shard.read_text(encoding="utf-8").splitlines()
+    for shard in shards(folder):
+        lines = _text(shard).splitlines()
         for number, line in enumerate(lines, 1):
             try:
                 data = loads(line)

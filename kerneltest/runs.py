@@ -37,7 +37,7 @@ def read_runs(folder: Path) -> tuple[Run, ...]:
         raise RecordError(f"{folder}: no such folder")
     if (folder / "plan.json").exists():
         return (_read(folder, ""),)
-    below = {path.parent for pattern in ("plan.json", "records-*.jsonl") for path in folder.rglob(pattern)}
+    below = {path.parent for pattern in ("plan.json", "records-*.jsonl*") for path in folder.rglob(pattern)}
     if not below:
         raise RecordError(f"{folder}: holds no run: no plan.json, here or below")
     return tuple(_read(each, each.relative_to(folder).as_posix()) for each in sorted(below))

@@ -87,6 +87,13 @@ def log_uniform(slot: Slot, rng: Rng) -> Array:
 
 
 @family(group="numeric", applies=lambda slot: slot.is_float_data)
+def wide_magnitudes(slot: Slot, rng: Rng) -> Array:
+    """Magnitudes from 2^-26 to 2^20, as far as the dtype goes: past both ends of what float16 holds exactly."""
+    most = min(20, float_format(slot.dtype).max_exponent - 1)
+    return slot.cast(np.exp2(rng.uniform(-26, most, slot.shape)) * rng.choice((-1.0, 1.0), slot.shape))
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
 def large_and_small(slot: Slot, rng: Rng) -> Array:
     """One large value first in each row, small ones after it: a narrow accumulator loses these."""
     values = rng.uniform(0.5, 1.0, slot.shape) * 2.0**-4

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import jax
+
 import kerneltest as kt
 
 # (max_concurrent_steps, delay_release): from 1 to 6 steps with every delay below them.
@@ -11,6 +13,16 @@ STAGES = {name: ALL_STAGES[name] for name in ("2-1", "1-0", "3-0", "4-2", "6-5")
 # exactly as many, and of many.
 BLOCKS = (2, 1, 3)
 
+
+# Before 0.11 a value's layout follows from its dtype, and JAX does not bring two together.
+LAYOUTS = [
+    kt.limitation(
+        verdict="compile_error",
+        backend="lower:sm_90",
+        reason="JAX 0.10 gives each load the layout of its dtype, and cannot add two or carry one that began as zeros",
+        url="https://github.com/jax-ml/jax/blob/jax-v0.10.2/jax/experimental/mosaic/gpu/fragmented_array.py",
+    )
+] * (jax.__version_info__ < (0, 11))
 
 REFUSED_STAGES = [
     kt.error_case(

@@ -18,18 +18,13 @@ from kernels.pipeline_compute import (
     pipeline_scale_cast,
     pipeline_total,
 )
-from suites.pipeline_options import BLOCKS, STAGES, stages, whole
+from suites.pipeline_options import BLOCKS, LAYOUTS, STAGES, stages, whole
 
 REVISITED = "Mosaic GPU's emit_pipeline stores an output block at its first visit, where the last is to count"
 PIPELINE = "https://github.com/jax-ml/jax/blob/main/jax/_src/pallas/mosaic_gpu/pipeline.py"
 DIMS = {"m": whole(BLOCK_M, *BLOCKS), "n": whole(BLOCK_N, 1, 2)}
 # Sums of one sign, so that their rounding is relative to them; and a carry multiplied by 0 forgets no infinity.
 POSITIVE = (0.0, 1e30)
-REVISITED = "Mosaic GPU's emit_pipeline stores an output block at its first visit, where the last is to count"
-PIPELINE = "https://github.com/jax-ml/jax/blob/main/jax/_src/pallas/mosaic_gpu/pipeline.py"
-DIMS = {"m": whole(BLOCK_M, *BLOCKS), "n": whole(BLOCK_N, 1, 2)}
-# Infinities come and go with the order of a sum, and a NaN of an earlier row stays in a carry that is multiplied by 0.
-FINITE = (-1e30, 1e30)
 
 
 @kt.oracle_for(
@@ -38,6 +33,16 @@ FINITE = (-1e30, 1e30)
     dtype=kt.choice(float32=jnp.float32, bfloat16=jnp.bfloat16, float16=jnp.float16),
     stages=stages(STAGES),
     dims=DIMS,
+    limitations=[
+        kt.limitation(
+            verdict="mismatch",
+            backend="cuda",
+            dtype="bfloat16",
+            family="wide_magnitudes",
+            reason="LLVM narrows float16(2 * float32(x)) of a bfloat16 x to 2 * float16(x), which rounds twice",
+            url="https://github.com/llvm/llvm-project/blob/main/llvm/lib/Transforms/InstCombine/InstCombineCasts.cpp",
+        )
+    ],
 )
 def scale_cast(x: np.ndarray) -> np.ndarray:
     return 2 * x
@@ -66,6 +71,7 @@ def add_pinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     y=kt.array("m n", ("bfloat16", "float16")),
     stages=stages(STAGES),
     dims=DIMS,
+    limitations=LAYOUTS,
 )
 def mixed(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return x + y, -y
@@ -81,6 +87,7 @@ def _blocks(x: np.ndarray) -> np.ndarray:
     stages=stages(STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS)),
     tolerance=kt.conditioned(sums="m"),
+    limitations=LAYOUTS,
 )
 def running_sum(x: np.ndarray) -> np.ndarray:
     return np.cumsum(_blocks(x), 0).reshape(x.shape)
@@ -92,6 +99,7 @@ def running_sum(x: np.ndarray) -> np.ndarray:
     stages=stages(STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS)),
     tolerance=kt.conditioned(sums="m"),
+    limitations=LAYOUTS,
 )
 def total(x: np.ndarray) -> np.ndarray:
     return _blocks(x).sum((0, 2))
@@ -103,6 +111,7 @@ def total(x: np.ndarray) -> np.ndarray:
     stages=stages(STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 2, 1, 3)),
     tolerance=kt.conditioned(sums="n"),
+    limitations=LAYOUTS,
 )
 def row_totals(x: np.ndarray) -> np.ndarray:
     return _blocks(x).sum(2).reshape(x.shape[0], BLOCK_N)
@@ -112,9 +121,10 @@ def row_totals(x: np.ndarray) -> np.ndarray:
     pipeline_revisited,
     x=kt.array("m n", "float32", domain=POSITIVE),
     stages=stages({"2-0": (2, 0), "1-0": (1, 0), "3-1": (3, 1)}),
-    dims=dict(m=whole(BLOCK_M, 1, 2), n=whole(BLOCK_N, 2, 3)),
+    dims=dict(m=whole(BLOCK_M, 2, 3), n=whole(BLOCK_N, 2, 3)),  # a single row of blocks comes out right
     tolerance=kt.conditioned(sums="n"),
     limitations=[
+        *LAYOUTS,
         # The last block is stored twice, at its first visit and at the end, in no order; JAX 0.10 sees no such race.
         kt.limitation(
             verdict="race" if jax.__version_info__ >= (0, 11) else "mismatch",

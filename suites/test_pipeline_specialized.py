@@ -5,12 +5,12 @@ import numpy as np
 import kerneltest as kt
 from kernels.pipeline_copy import BLOCK_M, BLOCK_N
 from kernels.pipeline_specialized import specialized_double, specialized_total
-from suites.pipeline_options import BLOCKS, REFUSED_STAGES, STAGES, stages, whole
+from suites.pipeline_options import BLOCKS, LAYOUTS, REFUSED_STAGES, STAGES, stages, whole
 
 
 @kt.oracle_for(
     specialized_double,
-    x=kt.array("m n"),
+    x=kt.array("m n", ("float32", "bfloat16")),
     warpgroups=kt.choice(1, 2),
     manual_release=kt.choice(False, True),
     memory_thread=kt.choice(None),
@@ -32,6 +32,7 @@ def double(x: np.ndarray) -> np.ndarray:
     stages=stages(STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS)),
     tolerance=kt.conditioned(sums="m"),
+    limitations=LAYOUTS,
 )
 def total(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1, BLOCK_M, x.shape[1]).sum(0)

@@ -38,6 +38,7 @@ CHECKS = {
     "far_below_zero": lambda v: v.max() < -190,
     "far_above_zero": lambda v: v.min() > 190,
     "below_sentinels": lambda v: (v > -33000).all() and (v < -32500).all() and len(np.unique(v)) > 50,
+    "wide_magnitudes": lambda v: np.abs(v).min() < 2.0**-20 and 2.0**16 < np.abs(v).max() <= 2.0**20,
     "one_inf": lambda v: _count(np.isposinf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "one_negative_inf": lambda v: _count(np.isneginf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "all_masked_tile": lambda v: np.isneginf(v[:, :8]).all() and np.isfinite(v[:, 8:]).all(),

@@ -65,6 +65,8 @@ class Backend(Protocol):
     Attributes:
       id: as users select it and records name it.
       tier: `interpret`, `lower`, `compile`, `simulate` or `device`.
+      costly: a run costs as much as a compilation, so not every family is run on every signature, but each of either
+        at least once.
     """
 
     @property
@@ -72,6 +74,9 @@ class Backend(Protocol):
 
     @property
     def tier(self) -> str: ...
+
+    @property
+    def costly(self) -> bool: ...
 
     def unavailable(self) -> str:
         """Why this machine cannot serve it, or ""."""

@@ -31,6 +31,7 @@ class Device:
     id: str
     foreign: frozenset[str]
     tier: str = "device"
+    costly: bool = False
 
     def unavailable(self) -> str:
         try:

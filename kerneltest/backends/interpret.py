@@ -23,6 +23,7 @@ class Interpret:
 
     id: str = "interpret"
     tier: str = "interpret"
+    costly: bool = False
 
     def unavailable(self) -> str:
         try:

@@ -31,6 +31,7 @@ class InterpretMosaic:
     id: str
     dialect: str
     tier: str = "interpret"
+    costly: bool = True
 
     def unavailable(self) -> str:
         try:

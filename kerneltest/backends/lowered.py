@@ -39,6 +39,7 @@ class Lower:
 
     target: Target
     tier: str = "lower"
+    costly: bool = False
 
     @property
     def id(self) -> str:
@@ -64,6 +65,7 @@ class Compile:
 
     target: Target
     tier: str = "compile"
+    costly: bool = False
 
     @property
     def id(self) -> str:

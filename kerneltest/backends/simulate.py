@@ -32,6 +32,7 @@ class Simulate:
 
     target: Target
     tier: str = "simulate"
+    costly: bool = False
     orders: int = 0
 
     @property

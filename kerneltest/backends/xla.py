@@ -39,6 +39,7 @@ class XlaCompile:
 
     target: Target
     tier: str = "compile"
+    costly: bool = False
 
     @property
     def id(self) -> str:
