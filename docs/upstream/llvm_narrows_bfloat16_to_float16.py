@@ -1,8 +1,8 @@
 """float16(float32(x) * 0.5) of a bfloat16 x = 100000 is inf on an NVIDIA GPU, and not 50000.
 
-LLVM's InstCombine (visitFPTrunc) narrows the product to float16(x) * float16(0.5), since 8 + 11 bits of significands fit
-into float32's 24. It does not ask for the range: bfloat16 has float32's, float16 has not. Results below 2^-14 are rounded
-twice. Triton 3.9.0 for sm_80 and sm_90 (this script, no GPU needed); Mosaic GPU of JAX 0.11.2 on an H200, where
+LLVM's InstCombine (visitFPTrunc) narrows the product to float16(x) * float16(0.5), since 8 + 11 bits of significands
+fit into float32's 24. It does not ask for the range: bfloat16 has float32's, float16 has not. Results below 2^-14 are
+rounded twice. Triton 3.9.0 for sm_80 and sm_90 (this script, no GPU needed); Mosaic GPU of JAX 0.11.2 on an H200, where
 suites/test_pipeline_compute.py found it. For gfx942 the product is one mixed-precision instruction, and right.
 """
 
@@ -13,12 +13,12 @@ from triton.compiler import ASTSource
 
 
 @triton.jit
-def halve(x_ptr, o_ptr, B: tl.constexpr):
-    i = tl.arange(0, B)
+def halve(x_ptr, o_ptr, block: tl.constexpr):
+    i = tl.arange(0, block)
     tl.store(o_ptr + i, (tl.load(x_ptr + i).to(tl.float32) * 0.5).to(tl.float16))
 
 
-source = ASTSource(fn=halve, signature={"x_ptr": "*bf16", "o_ptr": "*fp16", "B": "constexpr"}, constexprs={"B": 128})
+source = ASTSource(fn=halve, signature={"x_ptr": "*bf16", "o_ptr": "*fp16", "block": "constexpr"}, constexprs={"block": 128})
 ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
 found = [line.strip() for line in ptx.splitlines() if line.strip().startswith(("cvt.", "mul.f", "mul.rn.f"))]
 print("Triton", triton.__version__, *found, sep="\n  ")  # mul.f32 between the two conversions would be right
