@@ -82,7 +82,7 @@ class Scaled:
 
 def right() -> dict[str, Pairing]:
     """The suites' pairings that some backend here can run, by `suite.name`."""
-    return {name: pairing for name, pairing in pairings() if not name.startswith("pipeline_copy")}
+    return {name: pairing for name, pairing in pairings() if "pipeline" not in name}
 
 
 def detection(before: Sequence[dict[str, Any]], keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:

@@ -67,6 +67,8 @@ def main(backend_id: str, folder: Path) -> int:
     digests: dict[str, dict[str, str]] = {}
     normal: dict[str, np.ndarray] = {}
     for name, pairing in pairings():
+        if "pipeline" in name:
+            continue  # written in Mosaic, which nothing simulates
         try:
             for case, found in outputs(pairing, backend):
                 digests.setdefault(name, {})[case.id] = digest(found)

@@ -99,7 +99,7 @@ def drawn_case(pairing: Pairing, signature: Signature, recipes: Mapping[str, Rec
     """Lays recipes, by leaf path, over a signature."""
     leaves = enumerate(pairing.leaves.items())
     filled = {path: recipes[path].fill(slot_of(pairing, signature, path, leaf, i)) for i, (path, leaf) in leaves}
-    return DrawnCase(pairing.label, signature, filled)
+    return DrawnCase(pairing.name, signature, filled)
 
 
 def pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]:
@@ -128,7 +128,7 @@ def pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]
 
 def _elsewhere(pairing: Pairing, signature: Signature, number: int) -> Signature:
     """The signature with other lengths, up to a tile longer with each number."""
-    rng = np.random.default_rng(list(hashlib.sha256(f"{pairing.label}|{number}".encode()).digest()[:8]))
+    rng = np.random.default_rng(list(hashlib.sha256(f"{pairing.name}|{number}".encode()).digest()[:8]))
     dims = tuple((name, _length(pairing.dims[name], number, rng)) for name, _ in signature.dims)
     return replace(signature, dims=dims)
 

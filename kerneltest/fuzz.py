@@ -92,7 +92,7 @@ def _find(
     package = hypothesis()
     from hypothesis.internal.conjecture.providers import HypothesisProvider
 
-    digest = hashlib.sha256(f"{seed}|{pairing.label}|{dtype}|{depth}".encode()).digest()
+    digest = hashlib.sha256(f"{seed}|{pairing.name}|{dtype}|{depth}".encode()).digest()
     settings = package.settings(
         max_examples=_TRIES * count,
         database=None,

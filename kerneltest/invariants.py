@@ -136,7 +136,7 @@ def planned(pairing: Pairing, dtype: str, backend: str, depth: str, seed: int) -
         if any(fnmatchcase(backend, pattern) for pattern in each.backends):
             fitting = [signature for signature in mine if each.applies(pairing, signature)]
             for signature in fitting[: _SIGNATURES[depth]]:
-                yield Case(pairing.label, signature, each.family, "", seed)
+                yield Case(pairing.name, signature, each.family, "", seed)
 
 
 def variations(asked: Asked) -> tuple[Variation, ...]:
@@ -169,7 +169,7 @@ def plain_call(asked: Asked) -> Iterator[Variation]:
 @invariant(_has_arrays)
 def vmapped(asked: Asked) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch comes out as by itself."""
-    other = Case(asked.pairing.label, asked.case.signature, FAMILIES["small_integers"], "", asked.seed)
+    other = Case(asked.pairing.name, asked.case.signature, FAMILIES["small_integers"], "", asked.seed)
     arguments, expectation, _ = asked.memory.expected(asked.pairing, other, asked.traced)
     if isinstance(expectation, OracleError):
         raise expectation

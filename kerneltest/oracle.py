@@ -116,7 +116,7 @@ def expect(
         return tuple(np.asarray(value).astype(np.float64) for value in _flatten(found))
 
     dims, statics = dict(signature.dims), dict(signature.statics)
-    measured = Measured(evaluate, wide, values, pairing.leaves, dims, statics, formats, in_kind)
+    measured = Measured(evaluate, wide, values, pairing.leaves, dims, formats, in_kind, statics)
     try:
         return Expectation(values, flushed, pairing.tolerance.bounds(measured))
     except Exception as error:

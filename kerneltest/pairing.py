@@ -202,12 +202,6 @@ class Pairing:
         found = {path: leaf for name, argument in self.arguments.items() for path, leaf in _leaves(name, argument)}
         object.__setattr__(self, "leaves", found)
 
-    @property
-    def label(self) -> str:
-        """Its name and its kernel's, which tell it from another suite's pairing of the same name."""
-        kernel = getattr(self.kernel, "__qualname__", type(self.kernel).__name__)
-        return f"{self.name} of {getattr(self.kernel, '__module__', '')}.{kernel}"
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.oracle(*args, **kwargs)
 

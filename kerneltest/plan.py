@@ -50,7 +50,7 @@ class Case:
     """A signature and the recipe of its values: the unit of judgement.
 
     Attributes:
-      pairing: what is paired, which is part of the random seed.
+      pairing: the pairing's name, which is part of the random seed.
       family: how the values are made.
       target: the argument the family is about, "" where it is about all.
       seed: of the run.
@@ -155,7 +155,7 @@ def cases(pairing: Pairing, dtype_name: str, group: str, depth: str, seed: int) 
         if signature.dtype != dtype_name:
             continue
         if group == NO_VALUES:
-            yield Case(pairing.label, signature, SIGNATURE, "", seed)
+            yield Case(pairing.name, signature, SIGNATURE, "", seed)
             continue
         slots = {
             path: slot_of(pairing, signature, path, leaf, i) for i, (path, leaf) in enumerate(pairing.leaves.items())
@@ -169,7 +169,7 @@ def cases(pairing: Pairing, dtype_name: str, group: str, depth: str, seed: int) 
                 any_data = any(family.applies(slot) for slot in slots.values())
                 targets = [""] if any_data or (not slots and family.without_arrays) else []
             for target in targets:
-                yield Case(pairing.label, signature, family, target, seed)
+                yield Case(pairing.name, signature, family, target, seed)
 
 
 def _covering(factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:

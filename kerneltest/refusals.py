@@ -24,7 +24,7 @@ def planned(pairing: Pairing, dtype: str, depth: str, seed: int) -> Iterator[Cas
                 f"error_{error.name}", ERRORS, lambda slot, rng: np.zeros(slot.shape, slot.dtype), lambda slot: False,
                 each=False, without_arrays=True,
             )  # fmt: skip
-            yield Case(pairing.label, _signature(pairing, base, error), family, "", seed)
+            yield Case(pairing.name, _signature(pairing, base, error), family, "", seed)
 
 
 def judged(pairing: Pairing, case: Case, backend: Backend) -> tuple[str, str]:

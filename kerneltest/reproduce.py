@@ -68,7 +68,7 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
             raise ReproductionError(f"{chosen.id} unavailable: {reason}")
         if chosen.tier in ("lower", "compile"):
             raise ReproductionError(f"{chosen.id} gives no values, which this finding is about")
-        drawn = DrawnCase(pairing.label, signature, arguments, family=family, target=record.target)
+        drawn = DrawnCase(pairing.name, signature, arguments, family=family, target=record.target)
         return judged(item, drawn, memory).record
     finally:
         memory.pool.shutdown()

@@ -179,8 +179,8 @@ def assert_conforms(pairing: Pairing, case: DrawnCase, backends: Sequence[str] =
       AssertionError: a finding, with its message, or a backend that this machine cannot serve, with the reason.
       ValueError: an unknown backend, or one that gives no values.
     """
-    if case.pairing != pairing.label:
-        raise ValueError(f"the case belongs to pairing {case.pairing}, not to {pairing.label}")
+    if case.pairing != pairing.name:
+        raise ValueError(f"the case belongs to pairing {case.pairing}, not to {pairing.name}")
     for backend in resolve(backends):
         if backend.tier in ("lower", "compile"):
             raise ValueError(f"{backend.id} gives no values; choose interpret, simulate:TARGET or a device")

@@ -6,7 +6,7 @@ numbers when it meets a `Precision`: what a backend and the kernel's own declara
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -72,9 +72,9 @@ class Measured:
       values: the oracle's outputs for them.
       declared: the leaves' declarations.
       dims: the length of each dim.
-      statics: the chosen option of each static argument.
       input_formats: the formats of the float leaves as the kernel gets them.
       in_kind: evaluates another function on the leaves as the kernel gets them.
+      statics: the chosen option of each static argument.
     """
 
     evaluate: Evaluate
@@ -82,9 +82,9 @@ class Measured:
     values: tuple[Array, ...]
     declared: Mapping[str, "pairing.Array"]
     dims: Mapping[str, int]
-    statics: Mapping[str, str]
     input_formats: tuple[FloatFormat, ...]
     in_kind: Callable[[Callable[..., object]], tuple[Array, ...]]
+    statics: Mapping[str, str] = field(default_factory=dict)
 
 
 class Tolerance(Protocol):

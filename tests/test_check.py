@@ -109,7 +109,7 @@ def test_what_stops_a_compilation_is_told_apart(
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (dict(backends=["cpu"]), "unknown backend 'cpu'; known are interpret, lower:TARGET"),
+        (dict(backends=["cpu"]), "unknown backend 'cpu'; known are interpret, interpret-mosaic-gpu, interpret-tpu"),
         (dict(depth="shallow"), "unknown depth 'shallow'; known are quick, standard, deep"),
         (dict(case="0123"), "has no case 0123 at depth standard with seed 0"),
     ],

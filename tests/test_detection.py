@@ -40,7 +40,7 @@ def test_there_are_enough_and_no_two_alike() -> None:
     assert len(BY_NAME) == len(VARIANTS)
     assert len({(v.pairing, v.edits) for v in VARIANTS}) == len(VARIANTS)
     counts = Counter(variant.family for variant in VARIANTS)
-    assert set(counts) == {"vector_add", "iota", "matmul", "batched_matmul", "softmax"}
+    assert set(counts) == {"vector_add", "iota", "matmul", "batched_matmul", "softmax", "rms_norm"}
     assert min(counts.values()) >= 5
     assert sum(variant.numeric for variant in VARIANTS) >= 5
 

@@ -77,7 +77,7 @@ def test_the_same_seed_gives_the_same_cases_in_any_process_and_a_failing_one_is_
     assert "INCOMPLETE" not in shown["one"].stdout
 
     (told,) = [r for r in records["one"] if r.evidence is not None and r.evidence.file]
-    assert shown["one"].stdout.count("special_mismatch: drawn") == 1
+    assert shown["one"].stdout.count("E   special_mismatch: drawn") == 1
     assert (told.verdict, told.signature, told.wrong) == ("special_mismatch", "n=17,float32", 1)
     assert told.evidence is not None
     values = load_arguments(tmp_path / "one" / told.evidence.file)["x"]

@@ -142,8 +142,9 @@ def test_the_command_merges_runs_and_says_if_they_are_green(tmp_path: Path, caps
     assert main(["report", str(green), "-o", str(out)]) == 0
     assert main(["report", str(green), str(red), "-o", str(out)]) == 1
     assert "2 planned cells = 1 pass + 1 mismatch" in Page(out.read_text()).words
-    assert main(["report", str(tmp_path), "-o", str(out)]) == 2
-    assert "plan.json: no readable plan" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "-o", str(out)]) == 1  # both are found below it
+    assert main(["report", str(tmp_path / "none"), "-o", str(out)]) == 2
+    assert "none: no such folder" in capsys.readouterr().err
 
 
 def test_every_verdict_has_a_letter_of_its_own() -> None:

@@ -22,7 +22,9 @@ from kerneltest.trace import trace
 
 TAKEN = ROOT / "reports" / "h200"
 DIGESTS: Mapping[str, Mapping[str, str]] = json.loads((TAKEN / "digests.json").read_text(encoding="utf-8"))["digests"]
-SIMULATED = {name: pairing for name, pairing in pairings() if name in DIGESTS and "pipeline" not in name}
+SIMULATED = {name: pairing for name, pairing in pairings() if name in DIGESTS}
+# The device was asked before there were these.
+NEWER = {"below_sentinels", "signed_zeros_everywhere", "wide_magnitudes"}
 DEFINED = {"iota.grid", "iota.blocked", "vector_add.whole", "vector_add.blocked"}
 
 
@@ -50,7 +52,7 @@ def test_what_the_ir_defines_agrees_bit_for_bit(name: str) -> None:
     compared = 0
     for case, found in _computed(name).items():
         exact = case.family.group == "structural" and trace(pairing, case.signature).exact
-        if name in DEFINED or exact:
+        if (name in DEFINED or exact) and case.family.name not in NEWER:
             assert digest(found) == DIGESTS[name][case.id], (case.family.name, str(case.signature))
             compared += 1
     assert compared or name.startswith("softmax")

@@ -31,7 +31,8 @@ def test_the_simulator_sees_what_interpret_mode_does_not(bug: Bug) -> None:
         assert _checked(bug, bug.wrong, TARGETS).ok
         return
     interpreted = _checked(bug, bug.wrong, ["interpret"])
-    assert interpreted.ok, interpreted.findings[0].message
+    # Where memory is poisoned on purpose, interpret mode sees some of them too.
+    assert not [f.message for f in interpreted.findings if f.record.group != "invariants"]
     found = _checked(bug, bug.wrong, TARGETS).findings
     for target in TARGETS:
         messages = [finding.message for finding in found if finding.backend == target]
