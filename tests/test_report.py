@@ -46,7 +46,7 @@ def test_a_finding_has_evidence_place_and_reproduction(tmp_path: Path) -> None:
     assert (finding["picture"]["wrong"], finding["inputs"][0]["values"][2]) == ("0001", "nan")
     assert finding["code"] == "print('again')"
     assert finding["commands"][:2] == [
-        f"pytest -p kerneltest --kt-depth quick --kt-seed 0 '{PAIRING}[i]'",
+        f"pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-backends interpret '{PAIRING}[i]'",
         "kerneltest repro run c1 --backend interpret",
     ]
     assert "from suites.test_t import p" in finding["commands"][2]
