@@ -52,6 +52,14 @@ def _fetch(x: Any, smem: Any, barrier: Any, step: Any, slot: Any) -> None:
     plgpu.copy_gmem_to_smem(x.at[_rows(step)], smem.at[slot], barrier.at[slot])
 
 
+def _double(smem: Any, slot: Any, out: Any, to: int, o: Any) -> None:
+    """Stores twice the block in one slot through another."""
+    out[to] = smem[slot] * 2
+    plgpu.commit_smem()
+    plgpu.copy_smem_to_gmem(out.at[to], o)
+    plgpu.wait_smem_to_gmem(0)
+
+
 @_twin("race")
 def reads_before_the_copy_landed(broken: bool) -> Kernel:
     """No wait for the barrier of the block that is read."""
@@ -64,10 +72,7 @@ def reads_before_the_copy_landed(broken: bool) -> Kernel:
                 _fetch(x, x_smem, loaded, step, 0)
                 if not broken:
                     plgpu.barrier_wait(loaded.at[0])
-                o_smem[0] = x_smem[0] * 2
-                plgpu.commit_smem()
-                plgpu.copy_smem_to_gmem(o_smem.at[0], o.at[_rows(step)])
-                plgpu.wait_smem_to_gmem(0)
+                _double(x_smem, 0, o_smem, 0, o.at[_rows(step)])
                 if broken:
                     plgpu.barrier_wait(loaded.at[0])
 
@@ -96,10 +101,7 @@ def fetches_into_the_block_in_use(broken: bool) -> Kernel:
                 plgpu.barrier_wait(loaded.at[slot])
                 if broken:
                     fetch()
-                o_smem[0] = x_smem[slot] * 2
-                plgpu.commit_smem()
-                plgpu.copy_smem_to_gmem(o_smem.at[0], o.at[_rows(step)])
-                plgpu.wait_smem_to_gmem(0)
+                _double(x_smem, slot, o_smem, 0, o.at[_rows(step)])
                 if not broken:
                     fetch()
 
@@ -212,10 +214,7 @@ def rereads_what_is_being_stored(broken: bool) -> Kernel:
                 plgpu.wait_smem_to_gmem(0, wait_read_only=broken)
                 _fetch(o, smem, loaded, step, 1)
                 plgpu.barrier_wait(loaded.at[1])
-                smem[1] = smem[1] * 2
-                plgpu.commit_smem()
-                plgpu.copy_smem_to_gmem(smem.at[1], o.at[_rows(step)])
-                plgpu.wait_smem_to_gmem(0)
+                _double(smem, 1, smem, 1, o.at[_rows(step)])
 
     return _kernel(body)
 
@@ -232,10 +231,7 @@ def barrier_for_more_arrivals_than_come(broken: bool) -> Kernel:
             for step in range(STEPS):
                 _fetch(x, smem, loaded, step, 0)
                 plgpu.barrier_wait(loaded.at[0])
-                smem[0] = smem[0] * 2
-                plgpu.commit_smem()
-                plgpu.copy_smem_to_gmem(smem.at[0], o.at[_rows(step)])
-                plgpu.wait_smem_to_gmem(0)
+                _double(smem, 0, smem, 0, o.at[_rows(step)])
 
     return _kernel(body)
 
@@ -253,10 +249,7 @@ def barrier_for_fewer_arrivals_than_come(broken: bool) -> Kernel:
                 rows = pl.ds(part * half, half)
                 plgpu.copy_gmem_to_smem(x.at[rows], smem.at[0, rows], loaded)
             plgpu.barrier_wait(loaded)
-            out[0] = smem[0] * 2
-            plgpu.commit_smem()
-            plgpu.copy_smem_to_gmem(out.at[0], o)
-            plgpu.wait_smem_to_gmem(0)
+            _double(smem, 0, out, 0, o)
 
     return _kernel(body, BLOCK)
 
@@ -290,10 +283,7 @@ def waits_for_each_other(broken: bool) -> Kernel:
             @pl.when(thread == 1)
             def _() -> None:
                 plgpu.barrier_wait(filled)
-                smem[0] = smem[0] * 2
-                plgpu.commit_smem()
-                plgpu.copy_smem_to_gmem(smem.at[0], o)
-                plgpu.wait_smem_to_gmem(0)
+                _double(smem, 0, smem, 0, o)
                 plgpu.barrier_arrive(emptied)
 
     return _kernel(body, BLOCK, threads=2)
@@ -372,10 +362,9 @@ def _specialized(when: Callable[[Any], Any]) -> Kernel:
             value = x_smem[rows] * 2
             plgpu.commit_smem()
             o[pl.ds(indices[0] * ROWS + wg * half, half)] = value
-            if isinstance(how, str):
-                if how == "late":
-                    plgpu.barrier_arrive(consumed)
-            else:
+            if how == "late":
+                plgpu.barrier_arrive(consumed)
+            elif not isinstance(how, str):
                 pl.when(how == 1)(lambda: plgpu.barrier_arrive(consumed))
 
         plgpu.emit_pipeline_warp_specialized(
