@@ -9,4 +9,4 @@ from string import Template
 
 from kerneltest.cli import main
 
-sys.exit(main(["repro", str(Path(__file__).parent.parent), '7513722db3012114', "--backend", 'simulate:sm_90']))
+sys.exit(main(["repro", str(Path(__file__).parent.parent), 'dd54e611bb790f72', "--backend", 'simulate:sm_90']))

@@ -9,4 +9,4 @@ from string import Template
 
 from kerneltest.cli import main
 
-sys.exit(main(["repro", str(Path(__file__).parent.parent), '7513722db3012114', "--backend", 'simulate:gfx942']))
+sys.exit(main(["repro", str(Path(__file__).parent.parent), '676cc02fbc5b44f1', "--backend", 'simulate:sm_90']))

@@ -1,0 +1,12 @@
+"""Judges a finding of kerneltest again; needs kerneltest, and its suite below the current folder.
+
+Exits with 1 while it is found, with 0 once it is not.
+"""
+
+import sys
+from pathlib import Path
+from string import Template
+
+from kerneltest.cli import main
+
+sys.exit(main(["repro", str(Path(__file__).parent.parent), '0980ea2032ab4cbf', "--backend", 'simulate:gfx942']))
