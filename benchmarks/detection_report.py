@@ -7,14 +7,8 @@ from typing import Any
 
 # Why kerneltest does not find a variant, told where it was measured not to.
 WHY = {
-    "vector_add.blocked: a zero in y returns x and its sign of zero": "only -0 + +0 shows it, and the families "
-    "that hold zeros of both signs put them into one argument at a time",
-    "iota.blocked: positions are computed in bfloat16, so wrong from 257 on": "no length beyond 256 is planned for "
-    "a tile of 64 at these depths",
-    "softmax.fused: -10000 stands for -inf past the end": "only rows wholly below -10000 show it, and no family "
-    "goes below about -200 but for -inf",
-    "matmul.tiled: the precision asked for is ignored": "the bound takes the precision from the kernel's own jaxpr, "
-    "which no longer asks for any",
+    "iota.blocked: positions are computed in bfloat16, so wrong from 257 on": "only depth standard plans a length past "
+    "four tiles of 64",
 }
 CHECKERS = {
     "tutorial": "tutorial check",
