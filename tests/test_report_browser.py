@@ -143,7 +143,7 @@ def test_everything_is_reached_with_the_keyboard(page: Any, report: str) -> None
     assert page.locator("tr.dtype:visible th").all_inner_texts() == ["float32", "int32"]
     page.keyboard.press("Tab")
     assert "add on interpret: " in page.evaluate("document.activeElement.textContent")
-    page.get_by_role("link", name="double on interpret").focus()
+    page.get_by_role("link", name="double on interpret:").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#view-pairing:visible")
     assert page.evaluate("document.activeElement.textContent") == "double"
