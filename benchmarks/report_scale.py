@@ -18,6 +18,7 @@ from pathlib import Path
 from kerneltest.options import ALL
 from kerneltest.record import Declared, Evidence, Plan, PlannedItem, Record, Source, Window, Writer, write_plan
 from kerneltest.report.build import write_html
+from kerneltest.runs import read_all
 
 PAIRINGS = tuple(f"suites/test_kernel_{i // 4}.py::pairing_{i}" for i in range(40))
 DTYPES = ("float32", "bfloat16", "float16")
@@ -141,7 +142,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             run = synthesize(Path(folder, "run"), cases)
             started = time.perf_counter()
-            page_file = write_html(Path(folder, "report.html"), [run])
+            page_file = write_html(Path(folder, "report.html"), read_all([run]))
             built = time.perf_counter() - started
             print(f"{cases} cases: {page_file.stat().st_size} bytes, built in {built:.1f} s", flush=True)
             if not shutil.which("chromium"):

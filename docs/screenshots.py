@@ -10,6 +10,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from kerneltest.report.build import write_html
+from kerneltest.runs import read_all
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs/images"
@@ -18,7 +19,7 @@ IMAGES = ROOT / "docs/images"
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        address = write_html(Path(folder, "report.html"), [ROOT / "reports/findings"]).as_uri()
+        address = write_html(Path(folder, "report.html"), read_all([ROOT / "reports/findings"])).as_uri()
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
         page = browser.new_page(viewport={"width": 1160, "height": 1100}, color_scheme="light")
         page.goto(address)

@@ -1,5 +1,6 @@
 """Whose bug it is, told by where the tiers split on one case and the same bytes."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kerneltest.record import Record
@@ -24,6 +25,11 @@ def suspects(records: Iterable[Record]) -> dict[tuple[Case, str], str]:
         for backend, verdict in found.items()
         if verdict in _WRONG | _MEMORY
     }
+
+
+def lowering_bugs(records: Iterable[Record]) -> Counter[str]:
+    """What is suspected of a lowering, with how many cases show it."""
+    return Counter(text for text in suspects(records).values() if text.startswith("the lowering for"))
 
 
 def suspect(backend: str, verdicts: Mapping[str, str]) -> str:

@@ -68,10 +68,11 @@ def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.lowering_map import MapError, read
     from kerneltest.record import RecordError
     from kerneltest.report.build import render
-    from kerneltest.report.merge import load, merge
+    from kerneltest.report.merge import merge
+    from kerneltest.runs import read_all
 
     try:
-        merged = merge(load(chosen.runs))
+        merged = merge(read_all(chosen.runs))
         chosen.output.write_text(render(merged, [read(path) for path in chosen.lowering]), encoding="utf-8")
     except (RecordError, MapError, OSError) as error:
         print(f"kerneltest report: {error}", file=sys.stderr)

@@ -165,8 +165,7 @@ def _unlike(old: Run, new: Run) -> Iterator[str]:
 
 
 def _problems(run: Run) -> Iterator[str]:
-    cells = run.reconciled.cells
-    missing = [cell for cell, status in cells.items() if status.verdict == "missing"]
+    cells, missing = run.reconciled.cells, run.reconciled.missing
     if missing:
         first = " / ".join(missing[0])
         yield f"incomplete: {len(missing)} of {len(cells)} planned cells have cases without a record, as {first}"

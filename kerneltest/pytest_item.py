@@ -52,6 +52,7 @@ class KernelItem(pytest.Item):
         from kerneltest.verdicts import NO_FINDING, worst
 
         found: list[Record] = []
+        kinds: set[tuple[str, str]] = set()
         families: dict[str, None] = {}
         passed, unavailable = False, ""
         for outcome in run_item(self.item, run.memory):
@@ -63,7 +64,7 @@ class KernelItem(pytest.Item):
                 script_path = script.relative_to(run.folder).as_posix()
                 record = replace(record, evidence=replace(evidence, script=script_path))
             kind = (record.verdict, record.family)
-            if record.evidence is not None and kind in {(r.verdict, r.family) for r in found}:
+            if record.evidence is not None and kind in kinds:
                 # One picture of a kind.
                 record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
             if run.artifacts and (files := outcome.files()):
@@ -78,6 +79,7 @@ class KernelItem(pytest.Item):
                 passed = True
             else:
                 found.append(record)
+                kinds.add(kind)
         verdict = worst({record.verdict for record in found}) if found else "pass" if passed else "unavailable"
         self.user_properties += [("family", " ".join(families)), ("verdict", verdict)]
         if found:

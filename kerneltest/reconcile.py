@@ -46,8 +46,13 @@ class Reconciled:
     problems: tuple[str, ...]
 
     @property
+    def missing(self) -> list[Cell]:
+        """Cells of which some planned case has no record."""
+        return [cell for cell, status in self.cells.items() if status.verdict == "missing"]
+
+    @property
     def complete(self) -> bool:
-        return not self.problems and not any(s.verdict == "missing" for s in self.cells.values())
+        return not self.problems and not self.missing
 
     @property
     def green(self) -> bool:

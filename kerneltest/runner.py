@@ -99,16 +99,17 @@ def _run_case(item: Item, case: AnyCase, memory: Memory) -> Outcome:
     arguments, expectation, bitwise = memory.expected(item.pairing, case, traced)
     if isinstance(expectation, OracleError):
         return Outcome(record_of(item, case, "oracle_error", str(expectation)), arguments)
-    asked = Asked(item.pairing, case, item.seed, memory, traced, arguments, expectation)
     try:
         if item.group == INVARIANTS:
-            return _varied(item, asked)
-        outputs, precision = _outputs(item, memory, traced, asked.leaves)
+            return _varied(item, Asked(item.pairing, case, item.seed, memory, traced, arguments, expectation))
+        leaves = [arguments[path] for path in item.pairing.leaves]
+        outputs, precision = _outputs(item, memory, traced, leaves)
         if memory.first(item.backend, case.signature):
-            _check_repeated(outputs, _outputs(item, memory, traced, asked.leaves)[0])
+            _check_repeated(outputs, _outputs(item, memory, traced, leaves)[0])
     except BackendError as failure:
         return Outcome(_failed(item, case, failure), arguments)
-    comparisons = _compared(outputs, expectation, precision, item.pairing.signed_zeros)
+    bounds = _bounds(expectation, outputs, precision)
+    comparisons = _compared(outputs, expectation.values, bounds, item.pairing.signed_zeros)
     base = replace(
         _counted(record_of(item, case, "pass"), comparisons),
         tolerance="bit for bit" if bitwise else str(item.pairing.tolerance),
@@ -134,19 +135,18 @@ def _varied(item: Item, asked: Asked) -> Outcome:
         outputs, precision = _outputs(item, asked.memory, variation.traced, variation.leaves)
         for share in variation.shares:
             exactly = share.expectation is None and item.backend.tier == "device"
+            taken = share.take(outputs)
             if share.expectation is not None:
-                comparisons = _compared(share.take(outputs), share.expectation, precision, item.pairing.signed_zeros)
+                values, bounds = share.expectation.values, _bounds(share.expectation, taken, precision)
             elif exactly:
                 plain, _ = _outputs(item, asked.memory, asked.traced, asked.leaves)
-                comparisons = _compared(share.take(outputs), _as_they_are(share.plain(plain)), Precision(), True)
+                values = tuple(map(widen, share.plain(plain)))
+                bounds = tuple(np.zeros(value.shape) for value in values)
             else:
                 # Code for a CPU sums in an order that depends on the whole shape, whatever the kernel says.
-                bounds = [asked.expectation.bound(i, o.dtype, precision) for i, o in enumerate(outputs)]
-                pairs = zip(share.plain(asked.expectation.values), share.plain(tuple(bounds)), strict=True)
-                comparisons = [
-                    compare(actual, value, bound, signed_zeros=item.pairing.signed_zeros)
-                    for actual, (value, bound) in zip(share.take(outputs), pairs, strict=True)
-                ]
+                values = share.plain(asked.expectation.values)
+                bounds = share.plain(_bounds(asked.expectation, outputs, precision))
+            comparisons = _compared(taken, values, bounds, exactly or item.pairing.signed_zeros)
             base = replace(_counted(base, comparisons), tolerance="bit for bit" if exactly else base.tolerance)
             for number, comparison in enumerate(comparisons):
                 if comparison.verdict != "pass":
@@ -164,17 +164,15 @@ def _outputs(
     return executable.run(leaves), executable.precision
 
 
-def _as_they_are(outputs: Sequence[Array]) -> Expectation:
-    return Expectation(tuple(map(widen, outputs)), None, None)
+def _bounds(expectation: Expectation, outputs: Sequence[Array], precision: Precision) -> tuple[Array, ...]:
+    return tuple(expectation.bound(i, output.dtype, precision) for i, output in enumerate(outputs))
 
 
 def _compared(
-    outputs: Sequence[Array], expectation: Expectation, precision: Precision, signed_zeros: bool
+    outputs: Sequence[Array], values: Sequence[Array], bounds: Sequence[Array], signed_zeros: bool
 ) -> list[Comparison]:
-    return [
-        compare(actual, expectation.values[i], expectation.bound(i, actual.dtype, precision), signed_zeros=signed_zeros)
-        for i, actual in enumerate(outputs)
-    ]
+    triples = zip(outputs, values, bounds, strict=True)
+    return [compare(actual, value, bound, signed_zeros=signed_zeros) for actual, value, bound in triples]
 
 
 def _counted(base: Record, comparisons: Sequence[Comparison]) -> Record:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from kerneltest.item import Item
 from kerneltest.limitations import idle
-from kerneltest.reconcile import reconcile
-from kerneltest.record import Plan, PlannedItem, Record, RecordError, Writer, read_plan, read_records
-from kerneltest.runs import Run
+from kerneltest.record import Plan, PlannedItem, Record, RecordError, Writer, read_plan
+from kerneltest.runs import read_runs
 from kerneltest.sources import describe
 from kerneltest.summary import lines
 from kerneltest.trace import environment, version_problem
@@ -100,14 +99,12 @@ def finish(folder: Path, *, write_report: bool, width: int | None = None) -> Sum
     A folder that cannot be read is an incomplete run, not an exception: what was printed before stays.
     """
     try:
-        plan = read_plan(folder)
-        records = list(read_records(folder))
+        (run,) = read_runs(folder)
     except RecordError as error:
         return Summary(False, ((f"INCOMPLETE: {error}", "red"),))
-    run = Run("", folder, plan, tuple(records), reconcile(plan, records))
     told = list(lines(run, width))
     if write_report:
         from kerneltest.report.build import write_html
 
-        told.append((f"report: {write_html(folder / 'report.html', [folder])}", ""))
+        told.append((f"report: {write_html(folder / 'report.html', [run])}", ""))
     return Summary(run.reconciled.complete, tuple(told))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kerneltest.attribution import suspects
+from kerneltest.attribution import lowering_bugs
 from kerneltest.options import in_order
 from kerneltest.reconcile import Status
 from kerneltest.record import Record
@@ -203,7 +203,7 @@ def remarks(run: Run) -> Iterator[tuple[str, str]]:
     yield from ((f"{backend} unavailable: {reason}", "") for backend, reason in plan.unavailable.items())
     if "warning" in plan.environment:
         yield f"warning: {plan.environment['warning']}", "yellow"
-    missing = [cell for cell, status in cells.items() if status.verdict == "missing"]
+    missing = run.reconciled.missing
     if missing or problems:
         yield f"INCOMPLETE: {len(missing)} of {len(cells)} planned cells have cases without a record", "red"
         yield from ((f"  no verdict: {' / '.join(cell)}", "red") for cell in missing[:10])
@@ -214,5 +214,4 @@ def remarks(run: Run) -> Iterator[tuple[str, str]]:
 
 def splits(records: Sequence[Record]) -> Iterator[str]:
     """Where several backends disagree such that a lowering is suspected."""
-    counts = Counter(text for text in suspects(records).values() if text.startswith("the lowering for"))
-    yield from (f"suspected lowering bug, {number} cases: {text}" for text, number in counts.items())
+    yield from (f"suspected lowering bug, {number} cases: {text}" for text, number in lowering_bugs(records).items())

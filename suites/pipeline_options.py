@@ -32,10 +32,6 @@ REFUSED_STAGES = [
 ]
 
 
-def stages(of: dict[str, tuple[int, int]]) -> Any:
-    return kt.choice(**of)
-
-
 def whole(block: int, *counts: int) -> Any:
     """A dim of so many blocks of a length."""
     return kt.dim(tile=block, values=[count * block for count in counts])

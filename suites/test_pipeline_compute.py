@@ -18,7 +18,7 @@ from kernels.pipeline_compute import (
     pipeline_scale_cast,
     pipeline_total,
 )
-from suites.pipeline_options import BLOCKS, LAYOUTS, STAGES, stages, whole
+from suites.pipeline_options import BLOCKS, LAYOUTS, STAGES, whole
 
 REVISITED = "Mosaic GPU's emit_pipeline stores an output block at its first visit, where the last is to count"
 PIPELINE = "https://github.com/jax-ml/jax/blob/main/jax/_src/pallas/mosaic_gpu/pipeline.py"
@@ -31,7 +31,7 @@ POSITIVE = (0.0, 1e30)
     pipeline_scale_cast,
     x=kt.array("m n"),
     dtype=kt.choice(float32=jnp.float32, bfloat16=jnp.bfloat16, float16=jnp.float16),
-    stages=stages(STAGES),
+    stages=kt.choice(**STAGES),
     dims=DIMS,
     limitations=[
         kt.limitation(
@@ -48,19 +48,19 @@ def scale_cast(x: np.ndarray) -> np.ndarray:
     return 2 * x
 
 
-@kt.oracle_for(pipeline_add, x=kt.array("m n"), y=kt.array("m n"), stages=stages(STAGES), dims=DIMS)
+@kt.oracle_for(pipeline_add, x=kt.array("m n"), y=kt.array("m n"), stages=kt.choice(**STAGES), dims=DIMS)
 def add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x + y
 
 
 @kt.oracle_for(
-    pipeline_add_block, x=kt.array("m n"), b=kt.array(f"{BLOCK_M} {BLOCK_N}"), stages=stages(STAGES), dims=DIMS
+    pipeline_add_block, x=kt.array("m n"), b=kt.array(f"{BLOCK_M} {BLOCK_N}"), stages=kt.choice(**STAGES), dims=DIMS
 )
 def add_block(x: np.ndarray, b: np.ndarray) -> np.ndarray:
     return x + np.tile(b, (x.shape[0] // BLOCK_M, x.shape[1] // BLOCK_N))
 
 
-@kt.oracle_for(pipeline_add_pinned, x=kt.array("m n"), y=kt.array("m n"), stages=stages(STAGES), dims=DIMS)
+@kt.oracle_for(pipeline_add_pinned, x=kt.array("m n"), y=kt.array("m n"), stages=kt.choice(**STAGES), dims=DIMS)
 def add_pinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x + y
 
@@ -69,7 +69,7 @@ def add_pinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     pipeline_mixed,
     x=kt.array("m n", "float32"),
     y=kt.array("m n", ("bfloat16", "float16")),
-    stages=stages(STAGES),
+    stages=kt.choice(**STAGES),
     dims=DIMS,
     limitations=LAYOUTS,
 )
@@ -84,7 +84,7 @@ def _blocks(x: np.ndarray) -> np.ndarray:
 @kt.oracle_for(
     pipeline_running_sum,
     x=kt.array(f"m {BLOCK_N}", "float32", domain=POSITIVE),
-    stages=stages(STAGES),
+    stages=kt.choice(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS)),
     tolerance=kt.conditioned(sums="m"),
     limitations=LAYOUTS,
@@ -96,7 +96,7 @@ def running_sum(x: np.ndarray) -> np.ndarray:
 @kt.oracle_for(
     pipeline_total,
     x=kt.array(f"m {BLOCK_N}", "float32", domain=POSITIVE),
-    stages=stages(STAGES),
+    stages=kt.choice(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS)),
     tolerance=kt.conditioned(sums="m"),
     limitations=LAYOUTS,
@@ -108,7 +108,7 @@ def total(x: np.ndarray) -> np.ndarray:
 @kt.oracle_for(
     pipeline_row_totals,
     x=kt.array("m n", "float32", domain=POSITIVE),
-    stages=stages(STAGES),
+    stages=kt.choice(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 2, 1, 3)),
     tolerance=kt.conditioned(sums="n"),
     limitations=LAYOUTS,
@@ -120,7 +120,7 @@ def row_totals(x: np.ndarray) -> np.ndarray:
 @kt.oracle_for(
     pipeline_revisited,
     x=kt.array("m n", "float32", domain=POSITIVE),
-    stages=stages({"2-0": (2, 0), "1-0": (1, 0), "3-1": (3, 1)}),
+    stages=kt.choice(**{"2-0": (2, 0), "1-0": (1, 0), "3-1": (3, 1)}),
     dims=dict(m=whole(BLOCK_M, 2, 3), n=whole(BLOCK_N, 2, 3)),  # a single row of blocks comes out right
     tolerance=kt.conditioned(sums="n"),
     limitations=[

@@ -4,13 +4,13 @@ import numpy as np
 
 import kerneltest as kt
 from kernels.pipeline_copy import BLOCK_M, BLOCK_N, pipeline_copy, pipeline_swap_blocks, pipeline_swizzled_copy
-from suites.pipeline_options import ALL_STAGES, BLOCKS, REFUSED_STAGES, STAGES, stages, whole
+from suites.pipeline_options import ALL_STAGES, BLOCKS, REFUSED_STAGES, STAGES, whole
 
 
 @kt.oracle_for(
     pipeline_copy,
     x=kt.array("m n", kt.FLOATS + kt.INTEGERS),
-    stages=stages(ALL_STAGES),
+    stages=kt.choice(**ALL_STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
     tolerance=kt.exact(),
     signed_zeros=True,
@@ -29,7 +29,7 @@ def copy(x: np.ndarray) -> np.ndarray:
     x=kt.array("m n", kt.FLOATS + kt.INTEGERS),
     # The smallest rows that the copy engine takes: 16 bytes, which are as many elements of int8.
     block=kt.choice(short=(16, 16)),
-    stages=stages(STAGES),
+    stages=kt.choice(**STAGES),
     dims=dict(m=kt.dim(values=[32, 16, 48]), n=kt.dim(values=[16, 32])),
     tolerance=kt.exact(),
     signed_zeros=True,
@@ -43,7 +43,7 @@ def copy_in_short_rows(x: np.ndarray) -> np.ndarray:
     x=kt.array("m n", kt.FLOATS + kt.INTEGERS),
     # The longest axis that it takes, either way.
     block=kt.choice(tall=(256, 16), wide=(16, 256)),
-    stages=stages(STAGES),
+    stages=kt.choice(**STAGES),
     dims=dict(m=kt.dim(values=[256]), n=kt.dim(values=[256])),
     tolerance=kt.exact(),
     signed_zeros=True,
@@ -55,7 +55,7 @@ def copy_in_long_rows(x: np.ndarray) -> np.ndarray:
 @kt.oracle_for(
     pipeline_swap_blocks,
     x=kt.array("m n", kt.FLOATS + kt.INTEGERS),
-    stages=stages(STAGES),
+    stages=kt.choice(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
     tolerance=kt.exact(),
     signed_zeros=True,
@@ -70,7 +70,7 @@ def swap_blocks(x: np.ndarray) -> np.ndarray:
     pipeline_swizzled_copy,
     x=kt.array("m n", (*kt.FLOATS, "int32")),
     swizzle=kt.choice(128, 64, 32),
-    stages=stages(STAGES),
+    stages=kt.choice(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
     tolerance=kt.exact(),
     signed_zeros=True,

@@ -5,7 +5,7 @@ import numpy as np
 import kerneltest as kt
 from kernels.pipeline_copy import BLOCK_M, BLOCK_N
 from kernels.pipeline_specialized import specialized_double, specialized_total
-from suites.pipeline_options import BLOCKS, LAYOUTS, REFUSED_STAGES, STAGES, stages, whole
+from suites.pipeline_options import BLOCKS, LAYOUTS, REFUSED_STAGES, STAGES, whole
 
 
 @kt.oracle_for(
@@ -14,7 +14,7 @@ from suites.pipeline_options import BLOCKS, LAYOUTS, REFUSED_STAGES, STAGES, sta
     warpgroups=kt.choice(1, 2),
     manual_release=kt.choice(False, True),
     memory_thread=kt.choice(None),
-    stages=stages(STAGES),
+    stages=kt.choice(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
     errors=[
         *REFUSED_STAGES,
@@ -29,7 +29,7 @@ def double(x: np.ndarray) -> np.ndarray:
     specialized_total,
     x=kt.array(f"m {BLOCK_N}", "float32", domain=(0.0, 1e30)),
     warpgroups=kt.choice(1, 2),
-    stages=stages(STAGES),
+    stages=kt.choice(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS)),
     tolerance=kt.conditioned(sums="m"),
     limitations=LAYOUTS,

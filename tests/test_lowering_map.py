@@ -15,7 +15,8 @@ from kerneltest.cli import main
 from kerneltest.lowering_map import LoweringMap, MapError, Row, compare, dumps, parse, read
 from kerneltest.record import Plan, write_plan
 from kerneltest.report.build import render
-from kerneltest.report.merge import load, merge
+from kerneltest.report.merge import merge
+from kerneltest.runs import read_all
 from kerneltest.targets import TARGETS
 from tests.pages import Page
 
@@ -289,7 +290,7 @@ HOSTILE_MAP = replace(
 def _report(folder: Path, *maps: LoweringMap) -> Page:
     folder.mkdir()
     write_plan(folder, Plan((), 0, "quick", {}, {}, {}))
-    return Page(render(merge(load([folder])), maps))
+    return Page(render(merge(read_all([folder])), maps))
 
 
 def test_in_the_report_messages_are_text(tmp_path: Path) -> None:

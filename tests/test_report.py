@@ -13,7 +13,8 @@ from kerneltest.cli import main
 from kerneltest.record import Evidence
 from kerneltest.report.build import render, write_html
 from kerneltest.report.look import LETTERS
-from kerneltest.report.merge import load, merge
+from kerneltest.report.merge import merge
+from kerneltest.runs import read_all
 from kerneltest.verdicts import MEANING
 from tests.made_runs import HOSTILE, PAIRING, WRONG, hostile, made_record, made_run
 from tests.pages import Page
@@ -24,7 +25,7 @@ CUDA = made_record(backend="cuda")
 
 
 def _page(*folders: Path) -> Page:
-    return Page(render(merge(load(folders))))
+    return Page(render(merge(read_all(folders))))
 
 
 def test_a_green_run(tmp_path: Path) -> None:
@@ -164,5 +165,5 @@ def test_findings_beyond_the_limit_lose_their_details_and_not_their_verdict(
 
 
 def test_ten_thousand_cases_fit_into_a_megabyte_and_a_half(tmp_path: Path) -> None:
-    page_file = write_html(tmp_path / "report.html", [synthesize(tmp_path / "run", 10_000)])
+    page_file = write_html(tmp_path / "report.html", read_all([synthesize(tmp_path / "run", 10_000)]))
     assert page_file.stat().st_size < 1.5e6

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kerneltest.report.build import write_html
-from kerneltest.report.merge import load, merge
+from kerneltest.report.merge import merge
+from kerneltest.runs import read_all
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 
 ROOT = Path(__file__).parent.parent
@@ -32,7 +33,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a report on the committed run of kernels with bugs."""
-    return write_html(tmp_path_factory.mktemp("report") / "report.html", [FINDINGS]).as_uri()
+    return write_html(tmp_path_factory.mktemp("report") / "report.html", read_all([FINDINGS])).as_uri()
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, re
 def test_a_filter_leaves_what_it_names_and_lives_in_the_address(
     page: Any, report: str, name: str, value: str, left: Any
 ) -> None:
-    rows = merge(load([FINDINGS])).rows
+    rows = merge(read_all([FINDINGS])).rows
     shown = f"{sum(map(left, rows)):,} of {len(rows):,} results"
     _open(page, report)
     field = page.locator(f"[name={name}]")
@@ -186,7 +187,7 @@ def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int)
 
 def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) -> None:
     record, plan = hostile()
-    _open(page, write_html(tmp_path / "report.html", [made_run(tmp_path / "run", record, **plan)]).as_uri())
+    _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", record, **plan)])).as_uri())
     elements = page.evaluate("document.querySelectorAll('img, iframe, script:not(#data), object').length")
     for view in ("matrix", "findings", "results", "runs"):
         page.click(f"nav [data-view={view}]")
@@ -206,7 +207,7 @@ def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) 
 def test_only_rows_in_sight_are_drawn(page: Any, report: str) -> None:
     _open(page, f"{report}#/results")
     rows = page.locator("#view-results tbody tr[aria-rowindex]")
-    total = len(merge(load([FINDINGS])).rows)
+    total = len(merge(read_all([FINDINGS])).rows)
     assert rows.count() < 80 < total
     page.locator("#view-results .scroll").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")
     page.wait_for_selector(f"#view-results tr[aria-rowindex='{total + 1}']")
@@ -230,14 +231,17 @@ def test_history_is_a_line_in_the_cell_and_is_said(page: Any, tmp_path: Path) ->
         made_run(tmp_path / "monday", WRONG, started="2026-01-05"),
         made_run(tmp_path / "tuesday", made_record(), started="2026-01-06"),
     ]
-    _open(page, write_html(tmp_path / "report.html", runs).as_uri())
+    _open(page, write_html(tmp_path / "report.html", read_all(runs)).as_uri())
     words = "p on interpret: 1 pass; findings by run: monday 1 of 1, tuesday 0 of 1"
     assert page.get_by_role("link", name=words).is_visible()
     assert page.locator("#matrix td .spark polyline").get_attribute("points") == "2.0,1.0 34.0,9.0"
 
 
 def test_the_source_line_that_a_message_names_is_marked(page: Any, tmp_path: Path) -> None:
-    _open(page, write_html(tmp_path / "report.html", [made_run(tmp_path / "run", WRONG)]).as_uri() + "#/findings")
+    _open(
+        page,
+        write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", WRONG)])).as_uri() + "#/findings",
+    )
     page.locator("#view-results td a").click()
     assert page.locator(".source li.here").inner_text().strip() == "return x  # three"
     assert page.locator(".why").inner_text() == "What it looks like: the last one"

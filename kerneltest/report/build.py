@@ -13,16 +13,17 @@ from kerneltest import lowering_map, lowering_text
 from kerneltest.lowering_map import LoweringMap
 from kerneltest.report.data import compressed, data
 from kerneltest.report.matrix import legend, matrix, totals
-from kerneltest.report.merge import Merged, load, merge
+from kerneltest.report.merge import Merged, merge
 from kerneltest.report.summary import families, kinds_of_findings, problems, refusals, run_lines, splits, unavailable
+from kerneltest.runs import Run
 
 # In this order: each uses what is above it.
 _SCRIPTS = ("dom", "data", "filters", "table", "results", "plots", "picture", "code", "pairing", "finding", "main")
 
 
-def write_html(path: Path, folders: Sequence[Path]) -> Path:
+def write_html(path: Path, runs: Sequence[Run]) -> Path:
     """Writes the page for some runs; returns its path."""
-    path.write_text(render(merge(load(folders))), encoding="utf-8")
+    path.write_text(render(merge(runs)), encoding="utf-8")
     return path
 
 

@@ -3,11 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from kerneltest.reconcile import Status
 from kerneltest.record import Cell, Record
-from kerneltest.runs import Run, read_all
+from kerneltest.runs import Run
 from kerneltest.verdicts import NO_FINDING
 
 Key = tuple[str, str, str, str]  # pairing, backend, dtype, group: an item's parts
@@ -70,18 +69,13 @@ class Merged:
         return self.complete and bool(self.cells) and all(status.green for status in self.cells.values())
 
 
-def load(folders: Sequence[Path]) -> tuple[Run, ...]:
-    """Reads the runs in some folders, each with a name of its own.
-
-    Raises:
-      RecordError: as `read_all`.
-    """
-    return tuple(replace(run, name=run.name or run.folder.resolve().name) for run in read_all(folders))
-
-
 def merge(given: Sequence[Run]) -> Merged:
-    """Lays runs over each other. What an older run could serve and a newer could not is taken from the older."""
-    runs = tuple(sorted(given, key=lambda run: run.plan.started))  # stable: runs without a time keep their order
+    """Lays runs over each other. What an older run could serve and a newer could not is taken from the older.
+
+    A run without a name goes by its folder's.
+    """
+    named = [replace(run, name=run.name or run.folder.resolve().name) for run in given]
+    runs = tuple(sorted(named, key=lambda run: run.plan.started))  # stable: runs without a time keep their order
     owners: dict[Key, int] = {}
     for served in (False, True):  # what was served goes over what was not, the newest last
         for number, run in enumerate(runs):

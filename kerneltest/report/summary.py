@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from kerneltest.attribution import suspects
+from kerneltest.attribution import lowering_bugs
 from kerneltest.record import Record
 from kerneltest.report.look import LETTERS, kind, rank
 from kerneltest.report.matrix import counted, totals
@@ -55,11 +55,7 @@ def problems(merged: Merged) -> list[str]:
         run = merged.runs[number]
         prefix = f"{run.name}: " if len(merged.runs) > 1 else ""
         found += [f"{prefix}{problem}" for problem in run.reconciled.problems]
-        found += [
-            f"{prefix}no verdict: {' / '.join(cell)}"
-            for cell, status in run.reconciled.cells.items()
-            if status.verdict == "missing"
-        ]
+        found += [f"{prefix}no verdict: {' / '.join(cell)}" for cell in run.reconciled.missing]
     return found
 
 
@@ -87,8 +83,7 @@ def refusals(merged: Merged) -> list[tuple[str, str, str]]:
 
 def splits(merged: Merged) -> list[tuple[str, int]]:
     """Suspected lowering bugs, with how many cases show each."""
-    found = suspects(row.record for row in merged.rows)
-    return Counter(text for text in found.values() if text.startswith("the lowering for")).most_common()
+    return lowering_bugs(row.record for row in merged.rows).most_common()
 
 
 @dataclass(frozen=True, slots=True)
