@@ -11,14 +11,16 @@ from hypothesis.extra import numpy as hnp
 
 from kerneltest.backends import BackendError, resolve
 from kerneltest.backends.base import Artifact
-from kerneltest.dtypes import Array, widen
-from kerneltest.item import Outcome, items_of
-from kerneltest.memory import Memory
-from kerneltest.pairing import Choice, Dim, Pairing
-from kerneltest.plan import Signature
-from kerneltest.runner import run
-from kerneltest.trace import TraceError, trace
-from kerneltest.verdicts import NO_FINDING
+from kerneltest.core.dtypes import Array, widen
+from kerneltest.run.item import Outcome, items_of
+from kerneltest.run.cache import Memory
+from kerneltest.declare.arguments import Choice
+from kerneltest.declare.dims import Dim
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.signatures import Signature
+from kerneltest.run.runner import run
+from kerneltest.jaxprs.trace import TraceError, trace
+from kerneltest.core.verdicts import NO_FINDING
 
 BACKENDS = ("interpret", "simulate:sm_90")
 EXAMPLES = 100

@@ -29,17 +29,18 @@ from benchmarks import checkers
 from benchmarks.detection_report import markdown
 from benchmarks.device_outputs import ROOT, pairings
 from benchmarks.variants import VARIANTS, Variant
-from kerneltest import pairing as declared
+from kerneltest.declare import pairing as declared
 from kerneltest.backends import resolve
-from kerneltest.dtypes import Array
-from kerneltest.error_models import Exact
-from kerneltest.item import Item, Outcome, items_of
-from kerneltest.memory import Memory
-from kerneltest.pairing import Pairing
-from kerneltest.plan import dtypes_of, groups_of, totals
-from kerneltest.runner import run
-from kerneltest.tolerance import Bound, Measured, Tolerance
-from kerneltest.verdicts import NO_FINDING
+from kerneltest.core.dtypes import Array
+from kerneltest.declare.models import Exact
+from kerneltest.run.item import Item, Outcome, items_of
+from kerneltest.run.cache import Memory
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.signatures import dtypes_of
+from kerneltest.plan.cases import groups_of, totals
+from kerneltest.run.runner import run
+from kerneltest.declare.bounds import Bound, Measured, Tolerance
+from kerneltest.core.verdicts import NO_FINDING
 
 FOLDER = ROOT / "reports" / "detection"
 RIGHT_BACKENDS = ("interpret", "simulate:sm_90", "simulate:gfx942", "cuda")

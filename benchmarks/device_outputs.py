@@ -15,11 +15,12 @@ import numpy as np
 
 from kerneltest.backends import Backend, BackendError, resolve
 from kerneltest.backends.base import Executable
-from kerneltest.dtypes import is_float
-from kerneltest.families import GROUPS
-from kerneltest.pairing import Pairing
-from kerneltest.plan import Case, cases, dtypes_of
-from kerneltest.trace import environment, trace
+from kerneltest.core.dtypes import is_float
+from kerneltest.plan.families import GROUPS
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.cases import Case, cases
+from kerneltest.plan.signatures import dtypes_of
+from kerneltest.jaxprs.trace import environment, trace
 
 ROOT = Path(__file__).parent.parent
 DEPTH, SEED = "quick", 0

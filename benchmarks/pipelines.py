@@ -27,13 +27,13 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from kerneltest.backends import Backend, resolve  # noqa: E402
-from kerneltest.item import Item, items_of  # noqa: E402
-from kerneltest.memory import Memory  # noqa: E402
-from kerneltest.pairing import Pairing  # noqa: E402
-from kerneltest.runner import run  # noqa: E402
-from kerneltest.trace import environment  # noqa: E402
-from kerneltest.verdicts import NO_FINDING  # noqa: E402
+from kerneltest.backends import Backend, resolve# noqa: E402
+from kerneltest.run.item import Item, items_of# noqa: E402
+from kerneltest.run.cache import Memory# noqa: E402
+from kerneltest.declare.pairing import Pairing# noqa: E402
+from kerneltest.run.runner import run# noqa: E402
+from kerneltest.jaxprs.trace import environment# noqa: E402
+from kerneltest.core.verdicts import NO_FINDING# noqa: E402
 
 SUITES = ("test_pipeline_copy", "test_pipeline_compute", "test_pipeline_specialized")
 DEPTH = "standard"

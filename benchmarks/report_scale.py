@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from itertools import islice, product
 from pathlib import Path
 
-from kerneltest.options import ALL
-from kerneltest.record import Declared, Evidence, Plan, PlannedItem, Record, Source, Window, Writer, write_plan
-from kerneltest.report.build import write_html
-from kerneltest.runs import read_all
+from kerneltest.core.backend_ids import ALL
+from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
+from kerneltest.records.io import Writer, write_plan
+from kerneltest.report.html.build import write_html
+from kerneltest.records.runs import read_all
 
 PAIRINGS = tuple(f"suites/test_kernel_{i // 4}.py::pairing_{i}" for i in range(40))
 DTYPES = ("float32", "bfloat16", "float16")

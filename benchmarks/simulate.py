@@ -14,10 +14,11 @@ import jax
 from benchmarks.device_outputs import pairings
 from kerneltest.backends import Backend, resolve
 from kerneltest.backends.base import Executable
-from kerneltest.dtypes import Array
-from kerneltest.families import GROUPS
-from kerneltest.plan import cases, signatures
-from kerneltest.trace import Traced, trace
+from kerneltest.core.dtypes import Array
+from kerneltest.plan.families import GROUPS
+from kerneltest.plan.cases import cases
+from kerneltest.plan.signatures import signatures
+from kerneltest.jaxprs.trace import Traced, trace
 
 SIGNATURES, REPEATS = 8, 6
 

@@ -8,53 +8,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kerneltest.addresses import check_addresses as check_addresses
-    from kerneltest.check_pairing import check as check
-    from kerneltest.drawn import DrawnCase as DrawnCase
-    from kerneltest.error_cases import error_case as error_case
-    from kerneltest.error_models import conditioned as conditioned
-    from kerneltest.error_models import dot as dot
-    from kerneltest.error_models import exact as exact
-    from kerneltest.error_models import reduction as reduction
-    from kerneltest.error_models import relative_to as relative_to
-    from kerneltest.error_models import ulp as ulp
-    from kerneltest.families import family as family
-    from kerneltest.limitations import limitation as limitation
-    from kerneltest.lower import INSTEAD as INSTEAD
-    from kerneltest.pairing import FLOATS as FLOATS
-    from kerneltest.pairing import INTEGERS as INTEGERS
-    from kerneltest.pairing import DeclarationError as DeclarationError
-    from kerneltest.pairing import Pairing as Pairing
-    from kerneltest.pairing import array as array
-    from kerneltest.pairing import choice as choice
-    from kerneltest.pairing import dim as dim
-    from kerneltest.pairing import index as index
-    from kerneltest.pairing import length as length
-    from kerneltest.pairing import mask as mask
-    from kerneltest.pairing import oracle_for as oracle_for
-    from kerneltest.pairing import scalar as scalar
-    from kerneltest.pairing import size as size
-    from kerneltest.pairing import tree as tree
-    from kerneltest.strategies import assert_conforms as assert_conforms
-    from kerneltest.strategies import cases as cases
+    from kerneltest.run.addresses import check_addresses as check_addresses
+    from kerneltest.api import check as check
+    from kerneltest.plan.drawn import DrawnCase as DrawnCase
+    from kerneltest.declare.rejects import error_case as error_case
+    from kerneltest.declare.tolerance import conditioned as conditioned
+    from kerneltest.declare.tolerance import dot as dot
+    from kerneltest.declare.tolerance import exact as exact
+    from kerneltest.declare.tolerance import reduction as reduction
+    from kerneltest.declare.tolerance import relative_to as relative_to
+    from kerneltest.declare.tolerance import ulp as ulp
+    from kerneltest.plan.families import family as family
+    from kerneltest.declare.xfail import limitation as limitation
+    from kerneltest.backends.codegen.lower import INSTEAD as INSTEAD
+    from kerneltest.declare.arguments import FLOATS as FLOATS
+    from kerneltest.declare.arguments import INTEGERS as INTEGERS
+    from kerneltest.declare.check import DeclarationError as DeclarationError
+    from kerneltest.declare.pairing import Pairing as Pairing
+    from kerneltest.declare.arguments import array as array
+    from kerneltest.declare.arguments import choice as choice
+    from kerneltest.declare.dims import dim as dim
+    from kerneltest.declare.arguments import index as index
+    from kerneltest.declare.arguments import length as length
+    from kerneltest.declare.arguments import mask as mask
+    from kerneltest.declare.oracle_for import oracle_for as oracle_for
+    from kerneltest.declare.arguments import scalar as scalar
+    from kerneltest.declare.arguments import size as size
+    from kerneltest.declare.arguments import tree as tree
+    from kerneltest.run.strategies import assert_conforms as assert_conforms
+    from kerneltest.run.strategies import cases as cases
 
 __version__ = "0.1.0"
 
-pytest_plugins = ("kerneltest.plugin",)
+pytest_plugins = ("kerneltest.pytest_plugin.hooks",)
 
 _HOMES = {
-    "kerneltest.addresses": "check_addresses",
-    "kerneltest.pairing": (
+    "kerneltest.run.addresses": "check_addresses",
+    "kerneltest.declare.pairing": (
         "FLOATS INTEGERS DeclarationError Pairing array choice dim index length mask oracle_for scalar size tree"
     ),
-    "kerneltest.families": "family",
-    "kerneltest.limitations": "limitation",
-    "kerneltest.lower": "INSTEAD",
-    "kerneltest.error_cases": "error_case",
-    "kerneltest.error_models": "conditioned dot exact reduction relative_to ulp",
-    "kerneltest.check_pairing": "check",
-    "kerneltest.drawn": "DrawnCase",
-    "kerneltest.strategies": "assert_conforms cases",
+    "kerneltest.plan.families": "family",
+    "kerneltest.declare.xfail": "limitation",
+    "kerneltest.backends.codegen.lower": "INSTEAD",
+    "kerneltest.declare.rejects": "error_case",
+    "kerneltest.declare.models": "conditioned dot exact reduction relative_to ulp",
+    "kerneltest.api": "check",
+    "kerneltest.plan.drawn": "DrawnCase",
+    "kerneltest.run.strategies": "assert_conforms cases",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

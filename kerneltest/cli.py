@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kerneltest.lowering_map import LoweringMap
+    from kerneltest.lowering_map.map import LoweringMap
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,11 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(chosen: argparse.Namespace) -> int:
-    from kerneltest.lowering_map import MapError, read
-    from kerneltest.record import RecordError
-    from kerneltest.report.build import render
-    from kerneltest.report.merge import merge
-    from kerneltest.runs import read_all
+    from kerneltest.lowering_map.map import MapError, read
+    from kerneltest.records.io import RecordError
+    from kerneltest.report.html.build import render
+    from kerneltest.report.html.merge import merge
+    from kerneltest.records.runs import read_all
 
     try:
         merged = merge(read_all(chosen.runs))
@@ -82,11 +82,11 @@ def _report(chosen: argparse.Namespace) -> int:
 
 
 def _summary(chosen: argparse.Namespace) -> int:
-    from kerneltest.plain import for_terminal
-    from kerneltest.record import RecordError
-    from kerneltest.runs import read_all
-    from kerneltest.summary import count, lines
-    from kerneltest.summary_text import markdown, write_badge
+    from kerneltest.report.text.plain import for_terminal
+    from kerneltest.records.io import RecordError
+    from kerneltest.records.runs import read_all
+    from kerneltest.report.text.summary import count, lines
+    from kerneltest.report.text.markdown import markdown, write_badge
 
     try:
         runs = read_all(chosen.runs)
@@ -106,10 +106,10 @@ def _summary(chosen: argparse.Namespace) -> int:
 
 
 def _diff(chosen: argparse.Namespace) -> int:
-    from kerneltest import diff_text
-    from kerneltest.diff import DiffError, compare, pinned_baseline
-    from kerneltest.record import RecordError
-    from kerneltest.runs import read_runs
+    from kerneltest.report.text import diff as diff_text
+    from kerneltest.records.diff import DiffError, compare, pinned_baseline
+    from kerneltest.records.io import RecordError
+    from kerneltest.records.runs import read_runs
 
     try:
         if not chosen.factor >= 1:
@@ -128,8 +128,8 @@ def _diff(chosen: argparse.Namespace) -> int:
 
 
 def _repro(chosen: argparse.Namespace) -> int:
-    from kerneltest.reproduce import ReproductionError, again
-    from kerneltest.verdicts import NO_FINDING
+    from kerneltest.report.reproduce.again import ReproductionError, again
+    from kerneltest.core.verdicts import NO_FINDING
 
     try:
         record = again(chosen.folder, chosen.case, chosen.backend)
@@ -141,8 +141,8 @@ def _repro(chosen: argparse.Namespace) -> int:
 
 
 def _lowering(chosen: argparse.Namespace) -> int:
-    from kerneltest.lowering_map import PYTHON, MapError, measure, read
-    from kerneltest.lowering_text import counted, title
+    from kerneltest.lowering_map.map import PYTHON, MapError, measure, read
+    from kerneltest.lowering_map.text import counted, title
 
     maps: list[LoweringMap] = []
     problems: list[Exception] = []
@@ -176,8 +176,8 @@ def _lowering(chosen: argparse.Namespace) -> int:
 
 def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "LoweringMap | None") -> bool:
     """Writes and prints what was asked for; whether something stopped lowering since the old map."""
-    from kerneltest.lowering_map import compare, save
-    from kerneltest.lowering_text import change_line, markdown, steps, terminal
+    from kerneltest.lowering_map.map import compare, save
+    from kerneltest.lowering_map.text import change_line, markdown, steps, terminal
 
     if chosen.json:
         save(chosen.json, maps)

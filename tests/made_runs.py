@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from kerneltest.record import Declared, Evidence, Plan, PlannedItem, Record, Source, Window, Writer, write_plan
+from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
+from kerneltest.records.io import Writer, write_plan
 
 PAIRING = "suites/test_t.py::p"
 # Were any of it parsed as markup, `pwned` would be set, or an element too many be there.

@@ -11,8 +11,8 @@ from jax.experimental.pallas import triton as plgpu
 import kerneltest as kt
 from kerneltest.backends import resolve
 from kerneltest.backends.base import Executable
-from kerneltest.plan import signatures
-from kerneltest.trace import trace
+from kerneltest.plan.signatures import signatures
+from kerneltest.jaxprs.trace import trace
 
 TARGETS = ("simulate:sm_90", "simulate:gfx942")
 

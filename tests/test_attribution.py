@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.attribution import suspect, suspects
-from kerneltest.check_pairing import Result
+from kerneltest.records.attribution import suspect, suspects
+from kerneltest.api import Result
 from tests.pages import Page
 from tests.sample import elementwise
 

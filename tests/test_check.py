@@ -247,7 +247,7 @@ def test_other_bits_the_second_time_are_found(monkeypatch: pytest.MonkeyPatch) -
 def test_an_input_that_was_written_to_is_found() -> None:
     from kerneltest.backends.base import BackendError
     from kerneltest.backends.jitted import Jitted
-    from kerneltest.tolerance import Precision
+    from kerneltest.declare.bounds import Precision
 
     def overwriting(x: jax.Array) -> tuple[jax.Array]:
         np.asarray(x).setflags(write=False)

@@ -15,14 +15,14 @@ import kerneltest as kt
 from kernels.matmul import matmul_2x2
 from kernels.softmax import softmax_fused
 from kernels.vector_add import vector_add
-from kerneltest import compile as compiler
+from kerneltest.backends.codegen import compile as compiler
 from kerneltest.backends import Artifact, BackendError, resolve
-from kerneltest.isolate import Workers
-from kerneltest.lower import lower
-from kerneltest.plan import signatures
-from kerneltest.targets import TARGETS
-from kerneltest.trace import Traced, trace
-from kerneltest.triton_compiler import CompileError, _check_shared
+from kerneltest.backends.codegen.isolate import Workers
+from kerneltest.backends.codegen.lower import lower
+from kerneltest.plan.signatures import signatures
+from kerneltest.core.targets import TARGETS
+from kerneltest.jaxprs.trace import Traced, trace
+from kerneltest.backends.codegen.triton_compiler import CompileError, _check_shared
 from tests.sample import elementwise
 
 pytest.importorskip("triton")

@@ -12,10 +12,10 @@ from benchmarks.detection import Scaled, right
 from benchmarks.detection_report import CHECKERS, WHY, markdown
 from benchmarks.variants import VARIANTS
 from kerneltest.backends import Artifact, resolve
-from kerneltest.error_models import Dot
-from kerneltest.pairing import Pairing
-from kerneltest.tolerance import Measured
-from kerneltest.trace import runnable, trace
+from kerneltest.declare.models import Dot
+from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.bounds import Measured
+from kerneltest.jaxprs.trace import runnable, trace
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 QUICKLY_FOUND = (

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.diagnose import Mismatch, diagnose, fed
-from kerneltest.judge import compare
-from kerneltest.locate import Axis
-from kerneltest.plan import signatures
+from kerneltest.judge.diagnose import Mismatch, diagnose, fed
+from kerneltest.judge.compare import compare
+from kerneltest.judge.locate import Axis
+from kerneltest.plan.signatures import signatures
 
 M, N, K = 6, 16, 20
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.diff import MEANING, REGRESSIONS, DiffError, compare
-from kerneltest.record import Record
-from kerneltest.runs import Run, read_runs
+from kerneltest.records.diff import MEANING, REGRESSIONS, DiffError, compare
+from kerneltest.records.schema import Record
+from kerneltest.records.runs import Run, read_runs
 from tests.written import ABSENT, HOSTILE, PASS, case, write_run
 
 OTHER = case(family="ones", case="c2")  # what both runs have, so that neither is empty

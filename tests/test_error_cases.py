@@ -9,9 +9,9 @@ import pytest
 from jax.experimental import pallas as pl
 
 import kerneltest as kt
-from kerneltest.check_pairing import Result
-from kerneltest.error_cases import ErrorCase
-from kerneltest.pairing import Pairing
+from kerneltest.api import Result
+from kerneltest.declare.rejects import ErrorCase
+from kerneltest.declare.pairing import Pairing
 
 
 def scaled(x: jax.Array, *, scale: float = 1.0, ndim: int = 1) -> jax.Array:

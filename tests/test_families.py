@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import kerneltest.standard_families  # noqa: F401 - they register themselves
-from kerneltest.dtypes import dtype, float_format
-from kerneltest.families import FAMILIES, Slot
+import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
+from kerneltest.core.dtypes import dtype, float_format
+from kerneltest.plan.families import FAMILIES, Slot
 
 BASE = Slot("data", (5, 21), dtype("float32"), (None, 8), None, 0, 0, 100)
 

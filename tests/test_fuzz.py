@@ -12,12 +12,13 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.backends import resolve
-from kerneltest.drawn import FUZZ
-from kerneltest.fuzz import draws
-from kerneltest.item import items_of
-from kerneltest.memory import Memory
-from kerneltest.record import load_arguments, read_plan, read_records
-from kerneltest.runner import run
+from kerneltest.plan.drawn import FUZZ
+from kerneltest.run.fuzz import draws
+from kerneltest.run.item import items_of
+from kerneltest.run.cache import Memory
+from kerneltest.records.arrays import load_arguments
+from kerneltest.records.io import read_plan, read_records
+from kerneltest.run.runner import run
 from tests.pages import Page
 from tests.sample import double
 from tests.test_strategies import doubled, drops_nan_at_17, paired

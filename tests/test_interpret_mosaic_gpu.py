@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.check_pairing import Result
-from kerneltest.mosaic_interpret import DETECTS_ALL_RACES
-from kerneltest.plan import cases
+from kerneltest.api import Result
+from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES
+from kerneltest.plan.cases import cases
 from tests.pipeline_bugs import BLOCK, SHAPE, STEPS, TWINS, Kernel
 
 BACKEND = "interpret-mosaic-gpu"

@@ -11,11 +11,11 @@ from jax.custom_batching import custom_vmap
 
 import kerneltest as kt
 from kerneltest.backends import resolve
-from kerneltest.check_pairing import Result
-from kerneltest.gradient import gradients
-from kerneltest.invariants import INVARIANTS, REGISTRY
-from kerneltest.item import items_of
-from kerneltest.tolerance import Precision
+from kerneltest.api import Result
+from kerneltest.oracle.gradient import gradients
+from kerneltest.run.invariants import INVARIANTS, REGISTRY
+from kerneltest.run.item import items_of
+from kerneltest.declare.bounds import Precision
 from tests.sample import double, elementwise
 from tests.test_rewrite import TILE, accumulated, large_counted, last_wins
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kerneltest.isolate import IsolatedError, Worker, Workers
+from kerneltest.backends.codegen.isolate import IsolatedError, Worker, Workers
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kerneltest.dtypes import TF32, cast, dtype, float_format
-from kerneltest.judge import compare, describe, ulp_histogram
+from kerneltest.core.dtypes import TF32, cast, dtype, float_format
+from kerneltest.judge.compare import compare, describe, ulp_histogram
 
 INF, NAN = np.inf, np.nan
 LARGEST = float(np.finfo(np.float32).max)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from kerneltest.judge import compare
-from kerneltest.locate import Axis, Location, axes_of, locate
+from kerneltest.judge.compare import compare
+from kerneltest.judge.locate import Axis, Location, axes_of, locate
 
 AXES = (Axis("m", 20, 8), Axis("n", 21, 8))
 EXPECTED = np.arange(20 * 21, dtype=np.float64).reshape(20, 21)

@@ -18,10 +18,10 @@ from kernels.pipeline_copy import pipeline_copy
 from kernels.softmax import softmax_tiled
 from kernels.vector_add import vector_add
 from kerneltest.backends import Artifact, resolve
-from kerneltest.lower import INSTEAD, LoweringError, lower
-from kerneltest.plan import signatures
-from kerneltest.targets import TARGETS
-from kerneltest.trace import Traced, trace
+from kerneltest.backends.codegen.lower import INSTEAD, LoweringError, lower
+from kerneltest.plan.signatures import signatures
+from kerneltest.core.targets import TARGETS
+from kerneltest.jaxprs.trace import Traced, trace
 from tests import elsewhere
 from tests.sample import elementwise
 

@@ -10,14 +10,17 @@ from pathlib import Path
 import jax
 import pytest
 
-from kerneltest import lowering_map, lowering_probe, lowering_text
+from kerneltest.lowering_map import map as lowering_map
+from kerneltest.lowering_map import probe as lowering_probe
+from kerneltest.lowering_map import text as lowering_text
 from kerneltest.cli import main
-from kerneltest.lowering_map import LoweringMap, MapError, Row, compare, dumps, parse, read
-from kerneltest.record import Plan, write_plan
-from kerneltest.report.build import render
-from kerneltest.report.merge import merge
-from kerneltest.runs import read_all
-from kerneltest.targets import TARGETS
+from kerneltest.lowering_map.map import LoweringMap, MapError, Row, compare, dumps, parse, read
+from kerneltest.records.schema import Plan
+from kerneltest.records.io import write_plan
+from kerneltest.report.html.build import render
+from kerneltest.report.html.merge import merge
+from kerneltest.records.runs import read_all
+from kerneltest.core.targets import TARGETS
 from tests.pages import Page
 
 ROOT = Path(__file__).parent.parent

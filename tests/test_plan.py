@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.dtypes import dtype
-from kerneltest.families import FAMILIES
-from kerneltest.plan import boundary_lengths, cases, dtypes_of, signatures
+from kerneltest.core.dtypes import dtype
+from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.lengths import boundary_lengths
+from kerneltest.plan.cases import cases
+from kerneltest.plan.signatures import dtypes_of, signatures
 from suites.test_matmul import tiled
 from suites.test_vector_add import whole
 
@@ -63,7 +65,7 @@ def test_cases_are_the_same_in_another_process() -> None:
         return "".join(f"{c.id}{c.signature}{[v.tobytes().hex() for v in c.fill(whole).values()]}" for c in found)
 
     code = (
-        "from kerneltest.plan import cases, dtypes_of\nfrom suites.test_vector_add import whole\n"
+        "from kerneltest.plan.cases import cases, dtypes_of\nfrom suites.test_vector_add import whole\n"
         "found = [c for d in dtypes_of(whole, 'quick') for c in cases(whole, d, 'structural', 'quick', 7)]\n"
         "print(''.join(f'{c.id}{c.signature}{[v.tobytes().hex() for v in c.fill(whole).values()]}' for c in found))"
     )

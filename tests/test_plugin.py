@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kerneltest.record import read_plan, read_records
+from kerneltest.records.io import read_plan, read_records
 from tests.pages import Page
 
 ROOT = Path(__file__).parent.parent

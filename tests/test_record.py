@@ -8,26 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kerneltest.reconcile import Reconciled, reconcile
-from kerneltest.record import (
-    SCHEMA,
-    Declared,
-    Evidence,
-    Plan,
-    PlannedItem,
-    Record,
-    RecordError,
-    Source,
-    Window,
-    Writer,
-    dumps,
-    load_arguments,
-    loads,
-    read_plan,
-    read_records,
-    save_arguments,
-    write_plan,
-)
+from kerneltest.records.reconcile import Reconciled, reconcile
+from kerneltest.records.io import SCHEMA, RecordError, Writer, read_plan, read_records, write_plan
+from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
+from kerneltest.records.strict_json import dumps, loads
+from kerneltest.records.arrays import load_arguments, save_arguments
 
 RECORD = Record("t.py::p[b-float32-special]", "t.py::p", "b", "float32", "special", "one_inf", "n=1", "x", "c1", "pass")
 ITEM = PlannedItem(RECORD.item, "t.py::p", "b", "float32", "special", {"one_inf": 2})

@@ -10,12 +10,12 @@ import pytest
 
 from benchmarks.report_scale import synthesize
 from kerneltest.cli import main
-from kerneltest.record import Evidence
-from kerneltest.report.build import render, write_html
-from kerneltest.report.look import LETTERS
-from kerneltest.report.merge import merge
-from kerneltest.runs import read_all
-from kerneltest.verdicts import MEANING
+from kerneltest.records.schema import Evidence
+from kerneltest.report.html.build import render, write_html
+from kerneltest.report.html.look import LETTERS
+from kerneltest.report.html.merge import merge
+from kerneltest.records.runs import read_all
+from kerneltest.core.verdicts import MEANING
 from tests.made_runs import HOSTILE, PAIRING, WRONG, hostile, made_record, made_run
 from tests.pages import Page
 
@@ -156,7 +156,7 @@ def test_every_verdict_has_a_letter_of_its_own() -> None:
 def test_findings_beyond_the_limit_lose_their_details_and_not_their_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerneltest.report.data.MOST_FINDINGS", 2)
+    monkeypatch.setattr("kerneltest.report.html.data.MOST_FINDINGS", 2)
     alike = [replace(WRONG, case=f"c{i}", evidence=Evidence()) for i in range(3)]
     other = replace(WRONG, case="c9", family="ones")
     data = _page(made_run(tmp_path / "run", *alike, other, planned=3)).data

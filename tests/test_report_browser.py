@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kerneltest.report.build import write_html
-from kerneltest.report.merge import merge
-from kerneltest.runs import read_all
+from kerneltest.report.html.build import write_html
+from kerneltest.report.html.merge import merge
+from kerneltest.records.runs import read_all
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 
 ROOT = Path(__file__).parent.parent

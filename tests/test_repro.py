@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.record import SCHEMA, Record, dumps, load_arguments, read_records
-from kerneltest.script import _literal
+from kerneltest.records.io import SCHEMA, read_records
+from kerneltest.records.schema import Record
+from kerneltest.records.strict_json import dumps
+from kerneltest.records.arrays import load_arguments
+from kerneltest.report.reproduce.script import _literal
 
 ROOT = Path(__file__).parent.parent
 

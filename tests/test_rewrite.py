@@ -11,8 +11,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import check_jaxpr, jaxpr_as_fun
 
-from kerneltest import eager
-from kerneltest.rewrite import Fill, Rule, before, interpreting, padding, reversing, rewritten
+from kerneltest.jaxprs.compat import eager
+from kerneltest.jaxprs.rewrite import Fill, Rule, before, interpreting, padding, reversing, rewritten
 
 TILE = 8
 

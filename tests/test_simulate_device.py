@@ -16,9 +16,9 @@ import pytest
 
 from benchmarks.device_outputs import ROOT, canonical, digest, outputs, pairings
 from kerneltest.backends import resolve
-from kerneltest.dtypes import float_format
-from kerneltest.plan import Case
-from kerneltest.trace import trace
+from kerneltest.core.dtypes import float_format
+from kerneltest.plan.cases import Case
+from kerneltest.jaxprs.trace import trace
 
 TAKEN = ROOT / "reports" / "h200"
 DIGESTS: Mapping[str, Mapping[str, str]] = json.loads((TAKEN / "digests.json").read_text(encoding="utf-8"))["digests"]

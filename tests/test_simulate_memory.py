@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.check_pairing import Result
+from kerneltest.api import Result
 from tests.memory_bugs import BUGS, Bug, N
 
 TARGETS = ["simulate:sm_90", "simulate:gfx942"]

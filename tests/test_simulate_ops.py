@@ -13,8 +13,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from kerneltest.dtypes import cast, dtype, float_format, is_float
-from kerneltest.simulate.ops import tf32
+from kerneltest.core.dtypes import cast, dtype, float_format, is_float
+from kerneltest.backends.simulate.ops import tf32
 from tests.simulated import TARGETS, elementwise_block, simulated
 
 N = 64

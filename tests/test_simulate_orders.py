@@ -10,7 +10,7 @@ from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
 from kernels.vector_add import vector_add
-from kerneltest.check_pairing import Result
+from kerneltest.api import Result
 
 PROGRAMS = 8
 

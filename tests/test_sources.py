@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.sources import describe, source
+from kerneltest.records.sources import describe, source
 from tests.sample import double
 
 ROOT = Path(__file__).parent.parent

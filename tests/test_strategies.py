@@ -14,8 +14,8 @@ from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 import kerneltest as kt
 from kerneltest.backends import interpret
-from kerneltest.drawn import NEW_SIGNATURES, PLANNED_SIGNATURES, DrawnCase, pool
-from kerneltest.plan import signatures
+from kerneltest.plan.drawn import NEW_SIGNATURES, PLANNED_SIGNATURES, DrawnCase, pool
+from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise
 
 QUIET = settings(deadline=None, database=None, max_examples=100, suppress_health_check=list(HealthCheck))

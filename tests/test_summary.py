@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.record import Record
-from kerneltest.runs import read_runs
-from kerneltest.summary import count, lines, matrix
+from kerneltest.records.schema import Record
+from kerneltest.records.runs import read_runs
+from kerneltest.report.text.summary import count, lines, matrix
 from tests.written import ABSENT, HOSTILE, PAIRING, PASS, case, write_run
 
 OTHER = case(family="ones", case="c2")

@@ -14,9 +14,9 @@ from pathlib import Path
 import pyte
 import pytest
 
-from kerneltest.story import ASSERTED
-from kerneltest.terminal import Progress
-from kerneltest.verdicts import MEANING, NO_FINDING
+from kerneltest.report.text.story import ASSERTED
+from kerneltest.pytest_plugin.progress import Progress
+from kerneltest.core.verdicts import MEANING, NO_FINDING
 from tests.test_plugin import RIGHT, ROOT, WRONG
 
 COLUMNS, LINES = 100, 40

@@ -3,11 +3,17 @@
 import numpy as np
 import pytest
 
-from kerneltest import conditioned, dot, pairing, reduction, relative_to, ulp
-from kerneltest.dtypes import TF32, float_format
-from kerneltest.oracle import Expectation, Output, expect
-from kerneltest.plan import signatures
-from kerneltest.tolerance import Bound, Measured, Precision, gamma
+from kerneltest import conditioned
+from kerneltest import dot
+from kerneltest.declare import pairing
+from kerneltest import reduction
+from kerneltest import relative_to
+from kerneltest import ulp
+from kerneltest.core.dtypes import TF32, float_format
+from kerneltest.oracle.expectation import Expectation, expect
+from kerneltest.core.dtypes import Output
+from kerneltest.plan.signatures import signatures
+from kerneltest.declare.bounds import Bound, Measured, Precision, gamma
 
 F32 = float_format(np.dtype(np.float32))
 PLAIN, ON_TENSOR_CORES, FLUSHING = Precision(), Precision(dot_input=TF32), Precision(flushes=True)
@@ -139,7 +145,9 @@ def test_underflow_has_its_own_term_and_flushing_a_larger_one() -> None:
 
 
 def _expectation(x: np.ndarray) -> Expectation:
-    from kerneltest import array, exact, oracle_for
+    from kerneltest import array
+    from kerneltest import exact
+    from kerneltest import oracle_for
     from tests.sample import double
 
     made = oracle_for(double, x=array("n"), tolerance=exact())(lambda x: 2 * x)

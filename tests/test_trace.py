@@ -18,8 +18,8 @@ from kernels.pipeline_copy import pipeline_copy
 from kernels.softmax import softmax_tiled
 from kernels.vector_add import vector_add
 from kerneltest.backends import resolve
-from kerneltest.plan import signatures
-from kerneltest.trace import Traced, TraceError, trace, version_problem
+from kerneltest.plan.signatures import signatures
+from kerneltest.jaxprs.trace import Traced, TraceError, trace, version_problem
 from tests.sample import double, elementwise, exponential
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.judge import Comparison, compare
-from kerneltest.locate import Axis
-from kerneltest.windows import input_windows, output_window
+from kerneltest.judge.compare import Comparison, compare
+from kerneltest.judge.locate import Axis
+from kerneltest.judge.windows import input_windows, output_window
 from tests.sample import double
 
 

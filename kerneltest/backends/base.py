@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kerneltest.dtypes import Array
-from kerneltest.tolerance import Precision
-from kerneltest.trace import Traced
+from kerneltest.core.dtypes import Array
+from kerneltest.declare.bounds import Precision
+from kerneltest.jaxprs.trace import Traced
 
 
 class BackendError(Exception):

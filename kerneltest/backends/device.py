@@ -9,9 +9,9 @@ import jax
 
 from kerneltest.backends.base import Executable
 from kerneltest.backends.jitted import compile_for
-from kerneltest.dtypes import TF32
-from kerneltest.tolerance import Precision
-from kerneltest.trace import Traced
+from kerneltest.core.dtypes import TF32
+from kerneltest.declare.bounds import Precision
+from kerneltest.jaxprs.trace import Traced
 
 _DRIVER = {
     "cuda": ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],

@@ -7,8 +7,8 @@ import jax
 
 from kerneltest.backends.base import Executable
 from kerneltest.backends.jitted import compile_for
-from kerneltest.tolerance import Precision
-from kerneltest.trace import Traced
+from kerneltest.declare.bounds import Precision
+from kerneltest.jaxprs.trace import Traced
 
 # The interpreter's loops gain nothing from LLVM's optimiser, and its compilation is most of the time.
 OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

@@ -11,11 +11,12 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 from kerneltest.backends.base import BackendError
-from kerneltest.compile import keep_answers
-from kerneltest.dtypes import Array
-from kerneltest.eager import call
-from kerneltest.tolerance import Precision
-from kerneltest.trace import Traced, runnable, where_raised
+from kerneltest.backends.codegen.compile import keep_answers
+from kerneltest.core.dtypes import Array
+from kerneltest.jaxprs.compat.eager import call
+from kerneltest.declare.bounds import Precision
+from kerneltest.jaxprs.trace import Traced, runnable
+from kerneltest.core.places import where_raised
 
 # Words by which JAX, XLA and the drivers tell these causes.
 _CAUSES = (

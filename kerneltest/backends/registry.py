@@ -6,12 +6,12 @@ from dataclasses import replace
 from kerneltest.backends.base import Backend
 from kerneltest.backends.device import Device
 from kerneltest.backends.interpret import Interpret
-from kerneltest.backends.interpret_mosaic import InterpretMosaic
-from kerneltest.backends.lowered import Compile, Lower
-from kerneltest.backends.simulate import Simulate
-from kerneltest.backends.xla import XlaCompile
-from kerneltest.options import backend_ids
-from kerneltest.targets import TARGETS
+from kerneltest.backends.mosaic import InterpretMosaic
+from kerneltest.backends.codegen.tiers import Compile, Lower
+from kerneltest.backends.simulate.backend import Simulate
+from kerneltest.backends.codegen.xla import XlaCompile
+from kerneltest.core.backend_ids import backend_ids
+from kerneltest.core.targets import TARGETS
 
 _ALL: tuple[Backend, ...] = (
     Interpret(),

@@ -1,1 +1,1 @@
-"""HTML from records."""
+"""TODO room."""

@@ -1,0 +1,115 @@
+"""Tiers that take a kernel to GPU code with no GPU: JAX's lowering, and Triton's compiler after it."""
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kerneltest.backends.base import Artifact, BackendError
+from kerneltest.backends.codegen.compile import CompileError, compile_kernel, triton_version
+from kerneltest.backends.codegen.lower import Kernel, LoweringError, lower
+from kerneltest.core.targets import Target
+from kerneltest.jaxprs.trace import Traced
+
+
+def refusal(traced: Traced, target: Target) -> str:
+    """Why no kernel of this dialect is lowered for `target`, or ""."""
+    if "mosaic_tpu" in traced.dialects:
+        return f"a kernel written for mosaic_tpu cannot be lowered for {target}"
+    if "mosaic_gpu" in traced.dialects and (target.platform != "cuda" or int(target.arch) < 90):
+        return f"Mosaic GPU lowers for Hopper (sm_90) and newer, not for {target}"
+    return ""
+
+
+def lowered(traced: Traced, target: Target) -> tuple[Kernel, ...]:
+    """The kernel's Pallas calls for `target`.
+
+    Raises:
+      BackendError: what JAX's lowering says, explained.
+    """
+    try:
+        return lower(traced, target)
+    except LoweringError as error:
+        raise BackendError(error.verdict, str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Lower:
+    """Lowering to Triton IR, or to Mosaic GPU's for kernels written in it."""
+
+    target: Target
+    tier: str = "lower"
+    costly: bool = False
+
+    @property
+    def id(self) -> str:
+        return f"lower:{self.target}"
+
+    def unavailable(self) -> str:
+        return ""
+
+    def refuses(self, traced: Traced) -> str:
+        return refusal(traced, self.target)
+
+    def prepare(self, traced: Traced) -> Artifact:
+        kernels = lowered(traced, self.target)
+        return Artifact(len(kernels), files=lambda: _files(kernels))
+
+    def environment(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """Compilation by the `triton` package to PTX and machine code, or to AMDGCN."""
+
+    target: Target
+    tier: str = "compile"
+    costly: bool = False
+
+    @property
+    def id(self) -> str:
+        return f"compile:{self.target}"
+
+    def unavailable(self) -> str:
+        if importlib.util.find_spec("triton") is None:
+            return "the triton package is not installed (pip install kerneltest[compile]); lower:* works without it"
+        return ""
+
+    def refuses(self, traced: Traced) -> str:
+        if "mosaic_gpu" in traced.dialects:
+            return "Mosaic GPU code is compiled by XLA, not by Triton"
+        return refusal(traced, self.target)
+
+    def prepare(self, traced: Traced) -> Artifact:
+        kernels = lowered(traced, self.target)
+        facts: dict[str, Mapping[str, int]] = {}
+        advice: list[str] = []
+        assembly: dict[str, str] = {}
+        for name, kernel in zip(_names(kernels), kernels, strict=True):
+            try:
+                compiled = compile_kernel(kernel, self.target)
+            except CompileError as error:
+                message = f"kernel {name} for {self.target}: {error}"
+                raise BackendError(error.verdict, message, error.stderr) from error
+            facts[name] = compiled.facts
+            advice += [f"{name}: {line}" for line in compiled.advice]
+            assembly[f"{name}.{'ptx' if self.target.platform == 'cuda' else 'amdgcn'}"] = compiled.assembly
+        return Artifact(len(kernels), facts, tuple(advice), lambda: {**_files(kernels), **assembly})
+
+    def environment(self) -> dict[str, Any]:
+        return {"triton": triton_version()}
+
+
+def _names(kernels: tuple[Kernel, ...]) -> list[str]:
+    """Their names, numbered where several share one."""
+    names = [kernel.name for kernel in kernels]
+    return [f"{name}.{i}" if names.count(name) > 1 else name for i, name in enumerate(names)]
+
+
+def _files(kernels: tuple[Kernel, ...]) -> dict[str, str]:
+    return {
+        f"{name}.ttir": kernel.text
+        for name, kernel in zip(_names(kernels), kernels, strict=True)
+        if kernel.language == "triton"
+    }

@@ -1,0 +1,88 @@
+"""JAX's interpreters of Mosaic kernels, for GPUs and TPUs, on the CPU, with races and out-of-bounds reads detected."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from kerneltest.backends.base import BackendError
+from kerneltest.backends.jitted import failure
+from kerneltest.core.dtypes import Array
+from kerneltest.jaxprs.evaluate import Held, evaluate
+from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU, TPU, Interpreter, InterpretError, run
+from kerneltest.jaxprs.mosaic import interpreted
+from kerneltest.declare.bounds import Precision
+from kerneltest.jaxprs.trace import Traced, on_a_tpu
+
+
+@dataclass(frozen=True, slots=True)
+class InterpretMosaic:
+    """Threads, on-chip memory, asynchronous copies and barriers of a Mosaic kernel, with their order in time.
+
+    XLA's CPU code, which does the arithmetic, flushes subnormal float32 numbers to zero (jax issue 16200).
+
+    Attributes:
+      dialect: of the kernels it is for, `mosaic_gpu` or `mosaic_tpu`.
+    """
+
+    id: str
+    dialect: str
+    tier: str = "interpret"
+    costly: bool = True
+
+    def unavailable(self) -> str:
+        try:
+            jax.devices("cpu")
+        except RuntimeError as error:
+            return f"JAX has no CPU device here: {error}"
+        return ""
+
+    def refuses(self, traced: Traced) -> str:
+        others = sorted(traced.dialects - {self.dialect})
+        return f"a kernel whose language is {', '.join(others)} is not one of {self.dialect}" if others else ""
+
+    def prepare(self, traced: Traced) -> "Interpreted":
+        interpreter = GPU if self.dialect == "mosaic_gpu" else TPU
+        compiled = {}
+        try:
+            with jax.default_device(jax.devices("cpu")[0]), self._place():
+                for call in traced.calls:
+                    function, shapes = interpreted(call, interpreter.parameters)
+                    compiled[id(call.equation)] = jax.jit(function).lower(*shapes).compile()
+        except Exception as error:
+            raise failure(error) from error
+        return Interpreted(traced, interpreter, compiled, Precision(flushes=True))
+
+    def environment(self) -> dict[str, Any]:
+        lacking = f"JAX {jax.__version__} detects those between copies into shared memory and reads, and no others"
+        return {"races": "detected" if DETECTS_ALL_RACES or self.dialect == "mosaic_tpu" else lacking}
+
+    def _place(self) -> Any:
+        return on_a_tpu() if self.dialect == "mosaic_tpu" else nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreted:
+    """A kernel whose Mosaic calls are compiled with the interpreter in them."""
+
+    traced: Traced
+    interpreter: Interpreter
+    compiled: dict[int, Any]
+    precision: Precision
+
+    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
+        def call(equation: Any, operands: list[Held]) -> list[Held]:
+            values = run(self.interpreter, self.compiled[id(equation)], [held.values for held in operands])
+            return [Held(value) for value in values]
+
+        try:
+            with jax.default_device(jax.devices("cpu")[0]):
+                outputs = evaluate(self.traced, leaves, call)
+        except InterpretError as error:
+            raise BackendError(error.verdict, str(error)) from error
+        except Exception as error:
+            raise BackendError("runtime_error", f"the kernel raised {type(error).__name__}: {error}") from error
+        return tuple(np.asarray(held.values) for held in outputs)

@@ -1,0 +1,173 @@
+"""The simulate tier: the lowered Triton IR of each Pallas call executed in NumPy, JAX doing what stands around it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from kerneltest.backends.base import BackendError
+from kerneltest.backends.codegen.tiers import refusal
+from kerneltest.core.dtypes import TF32, Array
+from kerneltest.jaxprs.evaluate import Held, evaluate
+from kerneltest.backends.codegen.lower import LoweringError, lower_call
+from kerneltest.backends.simulate.memory import Buffer, describe_undefined
+from kerneltest.backends.simulate.parse import UnknownOperationError, parse
+from kerneltest.backends.simulate.run import Simulation
+from kerneltest.core.targets import Target
+from kerneltest.declare.bounds import Precision
+from kerneltest.jaxprs.trace import Call, Reference, Traced, references
+from kerneltest.core.verdicts import SEVERITY
+
+
+@dataclass(frozen=True, slots=True)
+class Simulate:
+    """Runs what was lowered for `target`; needs neither a GPU nor the triton package.
+
+    Attributes:
+      orders: in how many random orders programs are also run one after another, to compare the results' bits.
+    """
+
+    target: Target
+    tier: str = "simulate"
+    costly: bool = False
+    orders: int = 0
+
+    @property
+    def id(self) -> str:
+        return f"simulate:{self.target}"
+
+    def unavailable(self) -> str:
+        return ""
+
+    def refuses(self, traced: Traced) -> str:
+        if "mosaic_gpu" in traced.dialects:
+            return "Mosaic GPU kernels are not lowered to Triton IR, which is what is simulated"
+        return refusal(traced, self.target)
+
+    def prepare(self, traced: Traced) -> "Simulated":
+        calls = {id(call.equation): _Simulation(call, self.target, self.orders) for call in traced.calls}
+        return Simulated(traced, calls, Precision(dot_input=TF32 if traced.reduced_dots else None))
+
+    def environment(self) -> dict[str, Any]:
+        return {}
+
+
+class _Simulation:
+    """One Pallas call of a kernel.
+
+    Raises:
+      BackendError: it cannot be lowered, or the simulator does not know an operation.
+    """
+
+    def __init__(self, call: Call, target: Target, orders: int) -> None:
+        self.call, self.orders = call, orders
+        try:
+            (kernel,) = lower_call(call, target)
+            inputs, outputs = references(call)
+            given = [_buffer(reference, output=False) for reference in inputs]
+            made = [
+                given[kernel.aliases[i]] if i in kernel.aliases else _buffer(reference, output=True)
+                for i, reference in enumerate(outputs)
+            ]
+            hints = {r.name: r.hint for r in (*inputs, *outputs) if r.hint}
+            self.made = list(zip(made, (reference.dtype for reference in outputs), strict=True))
+            body = parse(kernel.bytecode)
+            self.simulation = Simulation(body, kernel.grid, given, made, hints)
+            alone = self.simulation.programs[: None if orders else 0]
+            self.alone = [Simulation(body, kernel.grid, given, made, hints, np.array([p])) for p in alone]
+        except LoweringError as error:
+            raise BackendError(error.verdict, str(error)) from error
+        except UnknownOperationError as error:
+            raise BackendError("unimplemented", f"kernel {call.name} is not simulated: {error}") from error
+
+    def run(self, operands: Sequence[Held]) -> list[Held]:
+        """The outputs.
+
+        Raises:
+          BackendError: what the kernel did to memory and must not.
+        """
+        inputs = [(_signless(np.asarray(held.values)), held.undefined) for held in operands]
+        self.compare_orders(inputs)
+        self.simulation.run(inputs)
+        faults = self.simulation.faults()
+        if faults:
+            first = max(faults, key=lambda fault: SEVERITY[fault.verdict])
+            told = [fault.message if fault.verdict == first.verdict else f"{fault.verdict}: {fault.message}"
+                    for fault in faults]  # fmt: skip
+            raise BackendError(first.verdict, "\n".join(f"kernel {self.call.name}: {line}" for line in told))
+        found = []
+        for buffer, kind in self.made:
+            undefined = self.simulation.undefined(buffer)
+            mask = None if undefined is None else undefined.reshape(buffer.shape)
+            found.append(Held(buffer.data.view(kind).reshape(buffer.shape), mask, tuple(self.simulation.watch.sources)))
+        return found
+
+    def compare_orders(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
+        """Runs the programs one after another, forwards and in random orders.
+
+        Raises:
+          BackendError: `nondeterministic`, with the first element whose bits differ.
+        """
+        first: list[bytes] = []
+        rng = np.random.Generator(np.random.PCG64(0))
+        for number in range(self.orders + 1 if self.alone else 0):
+            self.simulation.place(inputs)
+            order = rng.permutation(len(self.alone)) if number else range(len(self.alone))
+            for program in order:
+                self.alone[program].execute()
+            if not number:
+                first = [buffer.data.tobytes() for buffer, _ in self.made]
+                continue
+            for before, (buffer, kind) in zip(first, self.made, strict=True):
+                was = np.frombuffer(before, f"u{kind.itemsize}")
+                differs = np.flatnonzero(was != buffer.data.view(was.dtype))
+                if differs.size:
+                    at = int(differs[0])
+                    one, other = was[at : at + 1].view(kind)[0], buffer.data[at : at + 1].view(kind)[0]
+                    raise BackendError(
+                        "nondeterministic",
+                        f"kernel {self.call.name}: {buffer.name}{buffer.element(at)} is {one} with programs in order "
+                        f"and {other} in another order; {differs.size} elements differ",
+                    )
+
+
+def _buffer(reference: Reference, *, output: bool) -> Buffer:
+    data = _signless(np.zeros(math.prod(reference.shape), reference.dtype))
+    return Buffer(reference.name, reference.shape, data, output)
+
+
+def _signless(values: Array) -> Array:
+    """The same bits as the IR's integers, which have no sign; booleans are bytes in memory."""
+    kind = values.dtype
+    return values.view(f"i{kind.itemsize}") if kind.kind in "ub" else values
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """A kernel whose Pallas calls are simulated."""
+
+    traced: Traced
+    calls: dict[int, _Simulation]
+    precision: Precision
+
+    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
+        try:
+            with jax.default_device(jax.devices("cpu")[0]):
+                outputs = evaluate(self.traced, leaves, lambda equation, held: self.calls[id(equation)].run(held))
+        except BackendError:
+            raise
+        except UnknownOperationError as error:
+            raise BackendError("unimplemented", f"not simulated: {error}") from error
+        except Exception as error:
+            raise BackendError("runtime_error", f"the simulation raised {type(error).__name__}: {error}") from error
+        for number, held in enumerate(outputs):
+            if held.undefined is not None and held.undefined.any():
+                values = np.asarray(held.values)
+                buffer = Buffer(f"output {number}", values.shape, values.reshape(-1), output=False)
+                verdict, message = describe_undefined(buffer, held.undefined.reshape(-1))
+                because = f"; {'; '.join(held.sources)}" if held.sources and verdict == "uninitialised" else ""
+                raise BackendError(verdict, message + because)
+        return tuple(np.asarray(held.values) for held in outputs)

@@ -1,0 +1,123 @@
+"""The closed list of verdicts and what is known of each: how severe, how it looks, what it means."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Self, TypeVar
+
+
+_E = TypeVar("_E", bound="Ending")
+
+
+class Kind(StrEnum):
+    """What verdicts have in common; a page gives each kind a colour that colour-blind readers can tell apart."""
+
+    PASS = "pass"
+    XFAIL = "xfail"
+    UNAVAILABLE = "unavailable"
+    VALUES = "values"
+    MEMORY = "memory"
+    BUILD = "build"
+    BROKEN = "broken"
+
+
+class Ending(StrEnum):
+    """How a case or a planned cell ended. A member is its own name as records write it.
+
+    Attributes:
+      letter: shows it without colour.
+      kind: what it has in common with others.
+      meaning: in a sentence, for reports.
+      assertion: what does not hold where this is a finding; "" elsewhere.
+    """
+
+    letter: str
+    kind: Kind
+    meaning: str
+    assertion: str
+
+    def __new__(cls, value: str, letter: str, kind: Kind, meaning: str, assertion: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.letter, member.kind, member.meaning, member.assertion = letter, kind, meaning, assertion
+        return member
+
+    @property
+    def severity(self) -> int:
+        """From harmless to severe. A gap in the bookkeeping is worse than any finding."""
+        return [*Verdict, *Gap].index(self)
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether somebody has to look at it."""
+        return self.kind not in (Kind.PASS, Kind.XFAIL, Kind.UNAVAILABLE)
+
+
+class Verdict(Ending):
+    """The outcome of a case on a backend, from harmless to severe: a cell shows its worst."""
+
+    PASS = "pass", "✓", Kind.PASS, "agrees with the oracle"
+    XFAIL = "xfail", "≈", Kind.XFAIL, "a declared xfail that did occur"
+    UNAVAILABLE = "unavailable", "–", Kind.UNAVAILABLE, "this machine cannot serve the backend"
+    XPASS = (
+        "xpass", "!", Kind.BROKEN, "a declared xfail that did not occur, or a call that was not rejected",
+        "a declared xfail occurs",
+    )  # fmt: skip
+    MISMATCH = (
+        "mismatch", "M", Kind.VALUES, "finite values are off by more than the bound",
+        "finite values are within their bound of the oracle's",
+    )  # fmt: skip
+    SPECIAL_MISMATCH = (
+        "special_mismatch", "S", Kind.VALUES, "a NaN, an infinity or a signed zero where the oracle has none, or the "
+        "reverse", "NaNs, infinities and signed zeros are where the oracle has them",
+    )  # fmt: skip
+    NONDETERMINISTIC = (
+        "nondeterministic", "N", Kind.VALUES, "the same inputs gave different bits", "the same inputs give the same bits",
+    )  # fmt: skip
+    INPUT_MODIFIED = (
+        "input_modified", "I", Kind.VALUES, "the kernel wrote to an input", "the kernel does not write to its inputs",
+    )  # fmt: skip
+    UNWRITTEN = (
+        "unwritten", "W", Kind.MEMORY, "an output element was never written", "the kernel writes every output element",
+    )  # fmt: skip
+    UNINITIALISED = (
+        "uninitialised", "U", Kind.MEMORY, "a result depends on memory that was never written",
+        "no result depends on memory that was never written",
+    )  # fmt: skip
+    RACE = (
+        "race", "R", Kind.MEMORY, "two programs touch one element and at least one writes",
+        "no two programs touch one element that either of them writes",
+    )  # fmt: skip
+    OUT_OF_BOUNDS = (
+        "out_of_bounds", "O", Kind.MEMORY, "an access outside a buffer", "every access lies inside its buffer",
+    )  # fmt: skip
+    UNIMPLEMENTED = (
+        "unimplemented", "L", Kind.BUILD, "a primitive has no lowering on this backend",
+        "every primitive has a lowering on the backend",
+    )  # fmt: skip
+    RESOURCE_EXCEEDED = (
+        "resource_exceeded", "X", Kind.BUILD, "more shared memory, registers or threads than the target has",
+        "the target has the shared memory, registers and threads that the kernel needs",
+    )  # fmt: skip
+    COMPILE_ERROR = "compile_error", "C", Kind.BUILD, "the kernel does not compile", "the kernel compiles"
+    RUNTIME_ERROR = (
+        "runtime_error", "E", Kind.BROKEN, "the kernel raised while it was traced or run",
+        "the kernel is traced and run without an exception",
+    )  # fmt: skip
+    ORACLE_ERROR = (
+        "oracle_error", "Q", Kind.BROKEN, "the oracle raised, or returned what the kernel does not",
+        "the oracle returns what the kernel does, without an exception",
+    )  # fmt: skip
+    HANG = "hang", "H", Kind.BROKEN, "no answer within the time limit", "the kernel answers within the time limit"
+    CRASH = "crash", "K", Kind.BROKEN, "the process died", "the process outlives the kernel"
+
+
+class Gap(Ending):
+    """How a planned cell ended that has no verdict to show."""
+
+    NOTHING_COMPARED = "nothing compared", "∅", Kind.BROKEN, "every case passed, and none compared anything"
+    MISSING = "missing", "?", Kind.BROKEN, "planned, and not recorded"
+
+
+def worst(endings: Iterable[_E]) -> _E:
+    """The most severe of some endings (at least one)."""
+    return max(endings, key=lambda ending: ending.severity)

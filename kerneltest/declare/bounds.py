@@ -1,0 +1,131 @@
+"""Error models: how far a right kernel may be from the oracle, element by element.
+
+Each model measures a case once, on the oracle's side, and gives a `Bound` a float output. The bound becomes
+numbers when it meets a `Precision`: what a backend and the kernel's own declarations do to values.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype, float_format
+from kerneltest.declare.arguments import ArrayArgument
+from kerneltest.declare.dims import Dim
+
+if TYPE_CHECKING:
+    from kerneltest.declare import pairing
+
+FLOAT32 = float_format(np.dtype(np.float32))
+
+Evaluate = Callable[[Mapping[str, Array]], tuple[Array, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """What a backend does to a kernel's numbers.
+
+    Attributes:
+      dot_input: the format to which it rounds the operands of a matrix product; None where it keeps them.
+      flushes: it treats subnormal float32 numbers as zero.
+    """
+
+    dot_input: FloatFormat | None = None
+    flushes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The largest absolute error of one output, before it is rounded to the output's dtype.
+
+    Attributes:
+      fixed: whatever the backend, in the output's units.
+      products: |A||B| of a matrix product, times the roundoff of rounding both operands.
+      operands: sum of |a| and |b| over the products, times the underflow of that rounding.
+      roundings: how many roundings of the accumulation format may each underflow.
+      accumulate: the accumulation format.
+    """
+
+    fixed: Array
+    products: Array | None = None
+    operands: Array | None = None
+    roundings: float = 0.0
+    accumulate: FloatFormat = FLOAT32
+
+    def at(self, precision: Precision) -> Array:
+        lost = self.accumulate.smallest_normal if precision.flushes else self.accumulate.smallest_subnormal / 2
+        total = self.fixed + self.roundings * lost
+        if precision.dot_input is not None and self.products is not None and self.operands is not None:
+            u = precision.dot_input.unit_roundoff
+            total = total + (2 * u + u * u) * self.products
+            total = total + precision.dot_input.smallest_subnormal / 2 * self.operands
+        return np.asarray(total)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a model is given of a case.
+
+    Attributes:
+      evaluate: the oracle, from leaves in float64 or int64 to its outputs.
+      leaves: the case's array arguments, widened.
+      values: the oracle's outputs for them.
+      declared: the leaves' declarations.
+      dims: the length of each dim.
+      input_formats: the formats of the float leaves as the kernel gets them.
+      in_kind: evaluates another function on the leaves as the kernel gets them.
+      statics: the chosen option of each static argument.
+    """
+
+    evaluate: Evaluate
+    leaves: Mapping[str, Array]
+    values: tuple[Array, ...]
+    declared: Mapping[str, ArrayArgument]
+    dims: Mapping[str, int]
+    input_formats: tuple[FloatFormat, ...]
+    in_kind: Callable[[Callable[..., object]], tuple[Array, ...]]
+    statics: Mapping[str, str] = field(default_factory=dict)
+
+
+class Tolerance(Protocol):
+    """An error model. `str()` of it names it in reports, with its constants."""
+
+    def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
+        """Why the model does not fit the declaration, with the mend; "" if it does."""
+        ...
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        """A bound for each output."""
+        ...
+
+
+def gamma(n: int, u: float) -> float:
+    """`n u / (1 - n u)` (Higham, Lemma 3.1), infinite where `n u >= 1`: no digit is certain any more."""
+    return n * u / (1 - n * u) if n * u < 1 else math.inf
+
+
+def saturated(size: Array) -> Array:
+    """`size`, infinite where TF32 has no such number."""
+    return np.where(size >= TF32.overflow, np.inf, size)
+
+
+def format_of(name: str, measured: Measured) -> FloatFormat:
+    """The format called `name`; `input` is the narrowest of the arguments'."""
+    if name != "input":
+        return float_format(dtype(name))
+    return max(measured.input_formats, key=lambda f: f.unit_roundoff, default=FLOAT32)
+
+
+def distance(near: Array, value: Array) -> Array:
+    """How far a perturbed value moved, per element."""
+    with np.errstate(all="ignore"):
+        moved = np.abs(np.asarray(near, np.float64) - np.asarray(value, np.float64))
+    # A finite value that its neighbour leaves altogether (an overflow, a NaN) has no finite condition.
+    return np.where(np.isfinite(value), np.where(np.isnan(moved), np.inf, moved), 0.0)
+
+
+def magnitude(value: Array) -> Array:
+    """|value|, zero where it is not finite."""
+    return np.where(np.isfinite(value), np.abs(np.asarray(value, np.float64)), 0.0)

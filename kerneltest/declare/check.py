@@ -1,0 +1,140 @@
+"""Whether a declaration fits its kernel and its oracle."""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+
+from kerneltest.core.dtypes import DtypeError, dtype, is_float
+from kerneltest.declare.arguments import ArrayArgument, DimSize, Static, Tree
+from kerneltest.declare.dims import Dim
+from kerneltest.declare.pairing import Pairing
+
+Wrong = Callable[[str, str], "DeclarationError"]
+
+
+class DeclarationError(ValueError):
+    """A pairing that does not fit its kernel or oracle; the message names the pairing, the argument and the fix."""
+
+
+def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: frozenset[str]) -> None:
+    """Checks a pairing as it is made.
+
+    Args:
+      pairing: to check.
+      declared: dims as its author declared them.
+      options: keywords of `oracle_for` that no argument can be declared by.
+
+    Raises:
+      DeclarationError: names the pairing, the argument and the fix.
+    """
+
+    def wrong(argument: str, what: str) -> DeclarationError:
+        return DeclarationError(f"pairing {pairing.name!r}, {argument}: {what}")
+
+    for name, argument in pairing.arguments.items():
+        if not isinstance(argument, (ArrayArgument, DimSize, Static, Tree)):
+            raise wrong(f"argument {name!r}", "declare it with kt.array, kt.scalar, kt.mask, kt.indices, kt.lengths, "
+                        f"kt.dim_size, kt.static or kt.tree, not {type(argument).__name__}")  # fmt: skip
+    _check_parameters(pairing, wrong, options)
+    for name in declared:
+        if name not in pairing.dims:
+            raise wrong(f"dim {name!r}", f"no argument has it; the dims in use are {', '.join(pairing.dims) or 'none'}")
+    _check_leaves(pairing, wrong)
+    if pairing.all_masked not in ("", "zeros", "nan"):
+        raise wrong("all_masked", f"what everything masked yields is 'zeros' or 'nan', not {pairing.all_masked!r}")
+    _check_invariance(pairing, wrong)
+    _check_rejects(pairing, wrong)
+    problem = pairing.tolerance.misfit(pairing.leaves, pairing.dims)
+    if problem:
+        raise wrong("tolerance", problem)
+
+
+def _check_parameters(pairing: Pairing, wrong: Wrong, options: frozenset[str]) -> None:
+    parameters = inspect.signature(pairing.kernel).parameters
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name in pairing.arguments:
+        if name not in parameters and not anything:
+            raise wrong(f"argument {name!r}", f"the kernel has no such parameter; it has {', '.join(parameters)}")
+    for name, parameter in parameters.items():
+        variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if variadic or parameter.default is not parameter.empty or name in pairing.arguments:
+            continue
+        if name in options:
+            raise wrong(f"argument {name!r}", f"the kernel needs it, and {name}= is an option of oracle_for; declare "
+                        f"it as arguments={{{name!r}: kt.array(\"m n\")}}")  # fmt: skip
+        raise wrong(f"argument {name!r}", f"the kernel needs it; declare it, as in {name}=kt.array(\"m n\")")
+    taken = inspect.signature(pairing.oracle).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+        return
+    for name, parameter in taken.items():
+        variadic = parameter.kind is parameter.VAR_POSITIONAL
+        if not variadic and parameter.default is parameter.empty and name not in pairing.arguments:
+            raise wrong(f"argument {name!r}", "the oracle takes it but the pairing does not declare it")
+    for name, argument in pairing.arguments.items():
+        if name not in taken and not isinstance(argument, Static):
+            raise wrong(f"argument {name!r}", f"the oracle does not take it; add it to {pairing.name}'s parameters")
+
+
+def _check_leaves(pairing: Pairing, wrong: Wrong) -> None:
+    for path, leaf in pairing.leaves.items():
+        if not leaf.dtypes:
+            raise wrong(f"argument {path!r}", "name at least one dtype")
+        for each in leaf.dtypes:
+            try:
+                known = dtype(each)
+            except DtypeError as error:
+                raise wrong(f"argument {path!r}", f"{error}; remove it from the dtypes") from error
+            if known.itemsize == 8 and not _keeps_64_bits():
+                raise wrong(f"argument {path!r}", f"{each} would reach the kernel as 32 bits, since JAX's 64-bit "
+                            "mode is off; set JAX_ENABLE_X64=1 or remove it from the dtypes")  # fmt: skip
+        if leaf.domain and leaf.domain[0] > leaf.domain[1]:
+            raise wrong(f"argument {path!r}", f"its domain {leaf.domain} is empty")
+        if leaf.role == "mask" and not any(isinstance(a, str) and pairing.dims[a].block for a in leaf.shape):
+            axes = " ".join(map(str, leaf.shape))
+            raise wrong(f"mask {path!r}", f"none of its dims ({axes}) has a block, so there is no whole block to mask; "
+                        "declare one, as in dims=dict(n=kt.dim(block=64))")  # fmt: skip
+
+
+def _keeps_64_bits() -> bool:
+    """Whether JAX keeps 64-bit values; the kernel's own import has loaded JAX."""
+    jax = sys.modules.get("jax")
+    return jax is not None and bool(jax.config.jax_enable_x64)
+
+
+def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
+    for name in pairing.batch_dims:
+        if name not in pairing.dims:
+            known = ", ".join(map(repr, pairing.dims)) or "none"
+            raise wrong("batch_dims", f"{name!r} is not a dim of the pairing; its dims are {known}")
+        if not pairing.dims[name].admits(1):
+            raise wrong("batch_dims", f"a slice along {name!r} cannot be run alone, since the dim admits no length 1")
+        if any(leaf.of == name for leaf in pairing.leaves.values()):
+            raise wrong("batch_dims", f"an index or a length points into {name!r}, so no slice along it stands alone")
+    known = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)), "grid"]
+    for name in pairing.invariant_to:
+        if name not in known:
+            hint = "; dims go into batch_dims" if name in pairing.dims else ""
+            raise wrong("invariant_to", f"{name!r} is not a static argument; choose among "
+                        f"{', '.join(map(repr, known))}{hint}")  # fmt: skip
+    floats = any(is_float(dtype(each)) for leaf in pairing.leaves.values() for each in leaf.dtypes)
+    if pairing.grad and not floats:
+        raise wrong("grad", "no argument holds floats, so there is nothing to differentiate by")
+
+
+def _check_rejects(pairing: Pairing, wrong: Wrong) -> None:
+    names = [rejection.name for rejection in pairing.rejects]
+    for rejection in pairing.rejects:
+        where = f"rejects {rejection.name!r}"
+        if names.count(rejection.name) > 1:
+            raise wrong(where, "another one has this name")
+        for name in rejection.dims:
+            if name not in pairing.dims:
+                raise wrong(where, f"no argument has the dim {name!r}; there are {', '.join(pairing.dims) or 'none'}")
+        for name, value in rejection.arguments.items():
+            declared = pairing.arguments.get(name)
+            if not isinstance(declared, (ArrayArgument, Static)):
+                raise wrong(where, f"{name!r} is neither an array nor a static argument of the pairing")
+            if isinstance(declared, ArrayArgument) != isinstance(value, ArrayArgument):
+                is_array = isinstance(declared, ArrayArgument)
+                what = "an array: give kt.array(...)" if is_array else "static: give its value"
+                raise wrong(where, f"{name!r} is {what}, not {value!r}")

@@ -1,0 +1,116 @@
+"""`oracle_for`: pairs a kernel with its oracle."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree, leaves
+from kerneltest.declare.bounds import Tolerance
+from kerneltest.declare.check import DeclarationError, check_declaration
+from kerneltest.declare.dims import Dim
+from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.rejects import Rejection
+from kerneltest.declare.tolerance import conditioned
+from kerneltest.declare.xfail import Xfail
+
+
+def oracle_for(
+    kernel: Callable[..., Any],
+    /,
+    *,
+    arguments: Mapping[str, Argument] | None = None,
+    dims: Mapping[str, Dim] | None = None,
+    tolerance: Tolerance | None = None,
+    signed_zeros: bool = False,
+    xfail: Sequence[Xfail] = (),
+    all_masked: str = "",
+    batch_dims: str | Sequence[str] = (),
+    invariant_to: str | Sequence[str] = (),
+    grad: bool = False,
+    rejects: Sequence[Rejection] = (),
+    **declared: Argument,
+) -> Callable[[Callable[..., Any]], Pairing]:
+    """Pairs a kernel with the oracle that it decorates; all other keywords declare the kernel's arguments.
+
+        @kt.oracle_for(matmul, x=kt.array("m k"), y=kt.array("k n"), dims=dict(k=kt.dim(block=32)))
+        def matmul_oracle(x, y):
+            return x @ y
+
+    The oracle is a NumPy function of the kernel's arguments. It gets floats as float64 and integers as int64. It may
+    leave out static arguments on which no value depends, such as a block size.
+
+    Args:
+      kernel: the callable under test. It takes and returns arrays (or pytrees of them).
+      arguments: declarations by name, for parameters whose names are options here, as in `{"dims": kt.array("n")}`.
+      dims: block, bounds or values of dims, by name; a dim left out has no block and any length from 1.
+      tolerance: the error model of numeric families; by default `kt.tolerance.conditioned()`.
+      signed_zeros: whether -0 and +0 differ.
+      xfail: expected findings, made by `kt.xfail`.
+      all_masked: what all outputs are where everything is masked: `"zeros"`, `"nan"`, or "" to declare nothing.
+      batch_dims: dims along which each slice of the result is computed by itself.
+      invariant_to: static arguments on which no bit of the result depends, and `"grid"` for the order of programs.
+      grad: whether the kernel can be differentiated, so that its gradient is held against the oracle's.
+      rejects: calls that the kernel must refuse, made by `kt.rejects`.
+      declared: declarations by name: `kt.array`, `kt.scalar`, `kt.mask`, `kt.indices`, `kt.lengths`, `kt.dim_size`,
+        `kt.static` or `kt.tree`.
+
+    Returns:
+      A decorator that turns the oracle into a `Pairing`.
+
+    Raises:
+      DeclarationError: the declaration does not fit the kernel or the oracle.
+    """
+    options = {
+        "arguments": arguments, "dims": dims, "tolerance": tolerance, "signed_zeros": signed_zeros, "xfail": xfail,
+        "all_masked": all_masked, "batch_dims": batch_dims, "invariant_to": invariant_to, "grad": grad,
+        "rejects": rejects,
+    }  # fmt: skip
+    kernel_name = getattr(kernel, "__name__", type(kernel).__name__)
+    for name, value in options.items():
+        if isinstance(value, (ArrayArgument, DimSize, Static, Tree)):
+            raise DeclarationError(
+                f"kernel {kernel_name!r}, argument {name!r}: {name}= is an option of oracle_for; declare the argument "
+                f"as arguments={{{name!r}: ...}}"
+            )
+    twice = sorted(declared.keys() & (arguments or {}).keys())
+    if twice:
+        raise DeclarationError(f"kernel {kernel_name!r}, argument {twice[0]!r}: declared twice, as a keyword and in "
+                               "arguments=; remove one")  # fmt: skip
+
+    def pair(oracle: Callable[..., Any]) -> Pairing:
+        every = {**declared, **(arguments or {})}
+        made = Pairing(
+            name=oracle.__name__,
+            module=oracle.__module__,
+            kernel=kernel,
+            oracle=oracle,
+            arguments=every,
+            dims=_all_dims(every, dims or {}),
+            tolerance=tolerance or conditioned(),
+            signed_zeros=signed_zeros,
+            xfail=tuple(xfail),
+            all_masked=all_masked,
+            batch_dims=_names(batch_dims),
+            invariant_to=_names(invariant_to),
+            grad=grad,
+            rejects=tuple(rejects),
+        )
+        check_declaration(made, dims or {}, frozenset(options))
+        return made
+
+    return pair
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _all_dims(arguments: Mapping[str, Argument], declared: Mapping[str, Dim]) -> dict[str, Dim]:
+    used: dict[str, Dim] = {}
+    for name, argument in arguments.items():
+        if isinstance(argument, DimSize):
+            used.setdefault(argument.dim, declared.get(argument.dim, Dim()))
+        for _, leaf in leaves(name, argument):
+            named = [axis for axis in leaf.shape if isinstance(axis, str)]
+            for axis in [*named, leaf.of] if leaf.of else named:
+                used.setdefault(axis, declared.get(axis, Dim()))
+    return used

@@ -1,0 +1,71 @@
+"""Declared rejections: calls that a kernel must refuse."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rejection:
+    """A call that must raise.
+
+    Attributes:
+      name: what is wrong with it.
+      arguments: what the kernel gets in place of what the pairing declares: a value for a static argument, an
+        `ArrayArgument` of another shape or dtype for an array.
+      dims: lengths, of dims that the call is about; they need not be ones that the dim admits.
+      raises: the type of the exception.
+      match: a regular expression found in its message.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    dims: Mapping[str, int]
+    raises: type[Exception]
+    match: str
+
+    @property
+    def expected(self) -> str:
+        """What it must raise, in words."""
+        return f"{self.raises.__name__} matching {self.match!r}"
+
+    def met_by(self, error: BaseException) -> bool:
+        """Whether an exception, or one that it was raised from, is the expected one."""
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, self.raises) and re.search(self.match, str(cause)):
+                return True
+            cause = cause.__cause__
+        return False
+
+
+def rejects(
+    name: str, /, *, raises: type[Exception], match: str, dims: Mapping[str, int] | None = None, **arguments: Any
+) -> Rejection:
+    """Declares a call that the kernel must refuse, on every backend, before it runs.
+
+        rejects=[kt.rejects("negative_scale", scale=-1.0, raises=ValueError, match="scale must be positive")]
+
+    Args:
+      name: names it in reports.
+      raises: the type of the exception, by whomever it is raised: the kernel, Pallas, or the backend's compiler.
+      match: a regular expression to find in its message.
+      dims: lengths of dims; the others are those of the pairing's first signature.
+      arguments: what the kernel gets in place of what is declared: a value for a static argument, `kt.array(...)` with
+        another shape or dtype for an array.
+
+    Raises:
+      ValueError: a name that is no identifier, a `raises` that is no exception type, an empty or malformed `match`.
+    """
+    if not name.isidentifier():
+        raise ValueError(f"rejects: the name {name!r} must be an identifier, such as 'negative_scale'")
+    if not (isinstance(raises, type) and issubclass(raises, Exception)):
+        raise ValueError(f"rejects {name}: raises is the type of an exception, such as ValueError, not {raises!r}")
+    if not match:
+        raise ValueError(f"rejects {name}: give a match for the message, or any {raises.__name__} will do")
+    try:
+        re.compile(match)
+    except re.error as error:
+        raise ValueError(f"rejects {name}: match is no regular expression: {error}") from error
+    return Rejection(name, dict(arguments), dict(dims or {}), raises, match)

@@ -1,0 +1,169 @@
+"""The function around the Pallas calls, evaluated operation by operation, with what is undefined in its values."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+
+from kerneltest.core.dtypes import Array
+from kerneltest.jaxprs.rewrite import ENTRIES, name_of
+from kerneltest.jaxprs.trace import Traced, equations, nested
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value of the function around the Pallas calls.
+
+    Attributes:
+      values: an array.
+      undefined: verdict codes of its undefined elements (0 for the others), or None.
+      sources: where those came from, in words.
+    """
+
+    values: Any
+    undefined: Array | None = None
+    sources: tuple[str, ...] = ()
+
+
+# Operations that move elements and compute nothing: done at once, where JAX would compile a program for each shape.
+_MOVES: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
+    "squeeze": lambda x, params: np.squeeze(x, params["dimensions"]),
+    "expand_dims": lambda x, params: np.expand_dims(x, params["dimensions"]),
+    "reshape": lambda x, params: np.reshape(x, params["new_sizes"]),
+    "transpose": lambda x, params: np.transpose(x, params["permutation"]),
+    "rev": lambda x, params: np.flip(x, params["dimensions"]),
+    "slice": lambda x, params: x[
+        tuple(map(slice, params["start_indices"], params["limit_indices"], params["strides"] or [None] * np.ndim(x)))
+    ],
+    "broadcast_in_dim": lambda x, params: np.broadcast_to(
+        np.reshape(x, [np.shape(x)[params["broadcast_dimensions"].index(axis)]
+                       if axis in params["broadcast_dimensions"] else 1 for axis in range(len(params["shape"]))]),
+        params["shape"],
+    ),
+    "copy": lambda x, params: x,
+    "copy_p": lambda x, params: x,
+}  # fmt: skip
+
+RunCall = Callable[[Any, list[Held]], list[Held]]
+
+
+def evaluate(traced: Traced, leaves: Sequence[Array], run_call: RunCall) -> list[Held]:
+    """Evaluates a kernel, its Pallas calls by `run_call` (from the equation and its operands), the rest by JAX."""
+    held = [Held(leaf) for leaf in leaves]
+    return _evaluate(traced.jaxpr.jaxpr, [Held(const) for const in traced.jaxpr.consts], held, run_call)
+
+
+def _evaluate(jaxpr: Any, consts: list[Held], arguments: list[Held], run_call: RunCall) -> list[Held]:
+    environment = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
+
+    def read(variable: Any) -> Held:
+        return Held(variable.val) if hasattr(variable, "val") else environment[variable]
+
+    for equation in jaxpr.eqns:
+        operands = [read(variable) for variable in equation.invars]
+        environment.update(zip(equation.outvars, _equation(equation, operands, run_call), strict=True))
+    return [read(variable) for variable in jaxpr.outvars]
+
+
+def _equation(equation: Any, operands: list[Held], run_call: RunCall) -> list[Held]:
+    params = equation.params
+    if name_of(equation) in ENTRIES:
+        return run_call(equation, operands)
+    inner = [value for value in params.values() if isinstance(value, ClosedJaxpr)]
+    has_calls = any(
+        name_of(e) in ENTRIES for value in params.values() for jaxpr in nested(value) for e, _ in equations(jaxpr)
+    )
+    if not has_calls:
+        return _bound(equation, operands)
+
+    def call(closed: Any, arguments: list[Held]) -> list[Held]:
+        return _evaluate(closed.jaxpr, [Held(const) for const in closed.consts], arguments, run_call)
+
+    match name_of(equation):
+        case "cond":
+            index, *rest = operands
+            branches = params["branches"]
+            return call(branches[int(np.clip(int(index.values), 0, len(branches) - 1))], rest)
+        case "while":
+            tested, moved = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+            carried = operands[moved:]
+            while bool(call(params["cond_jaxpr"], operands[:tested] + carried)[0].values):
+                carried = call(params["body_jaxpr"], operands[tested:moved] + carried)
+            return carried
+        case "scan":
+            return _scanned(params, operands, call)
+    return call(inner[0], operands)
+
+
+def _scanned(params: Any, operands: list[Held], call: Callable[[Any, list[Held]], list[Held]]) -> list[Held]:
+    fixed, carry = _scan_counts(params)
+    consts, carried, xs = operands[:fixed], operands[fixed : fixed + carry], operands[fixed + carry :]
+    order = range(params["length"])
+    stacked: list[list[Held]] = []
+    for i in reversed(order) if params["reverse"] else order:
+        row = [Held(x.values[i], None if x.undefined is None else x.undefined[i], x.sources) for x in xs]
+        found = call(params["jaxpr"], [*consts, *carried, *row])
+        carried = found[:carry]
+        stacked.append(found[carry:])
+    if params["reverse"]:
+        stacked.reverse()
+    return [*carried, *(_stack(list(column)) for column in zip(*stacked, strict=True))]
+
+
+def _scan_counts(params: Any) -> tuple[int, int]:
+    """How many of a scan's operands are constants, and how many are carried."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carried, _ = params["ft_in"].unpack()  # since JAX 0.12
+    return len(consts), len(carried)
+
+
+def _stack(rows: list[Held]) -> Held:
+    values = np.stack([np.asarray(row.values) for row in rows])
+    if all(row.undefined is None for row in rows):
+        return Held(values)
+    masks = [np.zeros(values.shape[1:], np.uint8) if row.undefined is None else row.undefined for row in rows]
+    return Held(values, np.stack(masks), tuple(dict.fromkeys(s for row in rows for s in row.sources)))
+
+
+def _bound(equation: Any, operands: list[Held]) -> list[Held]:
+    """An operation of JAX's own. Its results depend on undefined elements where filling these in otherwise changes
+    them."""
+
+    move = _MOVES.get(name_of(equation))
+    if move is not None and len(operands) == 1:
+        (held,) = operands
+        mask = None if held.undefined is None else move(held.undefined, equation.params)
+        return [Held(move(np.asarray(held.values), equation.params), mask, held.sources)]
+
+    def bind(values: list[Any]) -> list[Any]:
+        found = equation.primitive.bind(*values, **equation.params)
+        return list(found) if equation.primitive.multiple_results else [found]
+
+    results = bind([held.values for held in operands])
+    tainted = [held for held in operands if held.undefined is not None]
+    if not tainted:
+        return [Held(result) for result in results]
+    code = max(int(held.undefined.max()) for held in tainted if held.undefined is not None)
+    sources = tuple(dict.fromkeys(source for held in tainted for source in held.sources))
+    filled = [
+        bind([held.values if held.undefined is None else _filled(held, word) for held in operands])
+        for word in (0x00, 0x4B)  # 0, and a number too large for a sum to lose
+    ]
+    found = []
+    for result, *others in zip(results, *filled, strict=True):
+        a, b = (np.asarray(other) for other in others)
+        differs = (a != b) & ~((a != a) & (b != b))
+        mask = np.where(differs, np.uint8(code), np.uint8(0)) if differs.any() else None
+        found.append(Held(result, mask, sources if mask is not None else ()))
+    return found
+
+
+def _filled(held: Held, byte: int) -> Array:
+    """The value with every undefined element made of one byte."""
+    values = np.array(held.values)
+    word = np.frombuffer(bytes([byte & (1 if values.dtype == bool else 255)]) * values.dtype.itemsize, values.dtype)[0]
+    values[held.undefined != 0] = word
+    return values

@@ -1,0 +1,71 @@
+"""Mosaic GPU kernels rewritten so that JAX's interpreter of them runs all of `emit_pipeline`.
+
+The interpreter refuses a predicated copy from shared to global memory, and it waits for so many copies where the
+device waits for so many groups of copies. Both are mended in the jaxpr. A predicated copy becomes one in a `cond`. A
+wait for `n` groups becomes one for the copies that `n` groups have at least, of which a predicated one is none: the
+interpreter may then wait for more than the device does, and miss a race, but it never sees one that is none.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax._src.pallas.mosaic_gpu import primitives as mosaic
+from jax.extend.core import ClosedJaxpr, Literal
+
+from kerneltest.jaxprs.rewrite import within
+from kerneltest.jaxprs.trace import Call, nested
+
+
+def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """One Mosaic GPU call as a function that `interpret` (the interpreter's parameters) runs, and what it takes."""
+    bodies = [body for value in call.equation.params.values() for body in nested(value)]
+    smallest = min((size for body in bodies for size in _groups(body)), default=1)
+
+    def rule(equation: Any) -> list[Any] | None:
+        if equation.primitive is mosaic.copy_smem_to_gmem_p and equation.params["has_user_predicate"]:
+            return _conditional(equation)
+        if equation.primitive is mosaic.wait_smem_to_gmem_p and "n" in equation.params:  # 0.10.2 waits for nothing
+            return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
+        return None
+
+    params = {**within(call.equation.params, rule), "interpret": interpret}
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
+    return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
+
+
+def _groups(jaxpr: Any) -> Iterator[int]:
+    """How many copies each group of copies to global memory has at least."""
+    copies = 0
+    for equation in jaxpr.eqns:
+        for value in equation.params.values():
+            for inner in nested(value):
+                yield from _groups(inner)
+        if equation.primitive is mosaic.copy_smem_to_gmem_p and not equation.params["has_user_predicate"]:
+            copies += 1
+        if equation.primitive is mosaic.commit_group_p or equation.params.get("commit_group"):
+            yield copies
+            copies = 0
+
+
+def _conditional(equation: Any) -> list[Any]:
+    """`copy(..., predicate=p)` as `cond(p, copy, nothing)`."""
+    *operands, predicate = equation.invars
+    copy = equation.replace(invars=operands, params={**equation.params, "has_user_predicate": False})
+    template = jax.make_jaxpr(lambda p: jax.lax.cond(p, lambda: 1, lambda: 2))(True).jaxpr
+    to_index, choose = template.eqns
+    held = list(dict.fromkeys(operand for operand in operands if not isinstance(operand, Literal)))
+    branches = tuple(ClosedJaxpr(_jaxpr(held, copies), ()) for copies in ([], [copy]))
+    return [
+        to_index.replace(invars=[predicate]),
+        choose.replace(
+            invars=[*to_index.outvars, *held],
+            outvars=[],
+            params={**choose.params, "branches": branches},
+            effects=equation.effects,
+        ),
+    ]
+
+
+def _jaxpr(invars: list[Any], equations: list[Any]) -> Any:
+    return jax.make_jaxpr(lambda: None)().jaxpr.replace(invars=invars, eqns=equations)

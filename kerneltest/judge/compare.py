@@ -1,0 +1,112 @@
+"""Compares a kernel's outputs with what was expected: by class for special values, by bound for the rest."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, cast, float_format, is_float
+
+ULP_BUCKETS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One output, element by element.
+
+    Attributes:
+      actual: as the kernel gave it.
+      expected: the oracle's value, before rounding.
+      bound: the largest absolute error allowed.
+      wrong: where the two disagree.
+      special: where they differ in class: NaN, an infinity and its sign, a signed zero.
+      compared: how many elements had a finite bound or a special expectation.
+      used: the largest error as a fraction of its bound, over elements whose bound is not zero; None without any.
+      ulps: finite floats by their distance from the rounded expectation, as `ulp_histogram` counts them.
+    """
+
+    actual: Array
+    expected: Array
+    bound: Array
+    wrong: Array
+    special: Array
+    compared: int
+    used: float | None
+    ulps: tuple[int, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        count = int(self.wrong.sum())
+        if not count:
+            return "pass"
+        return "special_mismatch" if 2 * int((self.wrong & self.special).sum()) >= count else "mismatch"
+
+    @property
+    def worst(self) -> tuple[int, ...]:
+        """Where the disagreement is greatest: a difference in class first, then the largest error."""
+        with np.errstate(all="ignore"):
+            error = np.abs(self.actual.astype(np.float64) - self.expected.astype(np.float64))
+        rank = np.where(self.wrong, np.where(self.special | np.isnan(error), np.inf, error), -1.0)
+        return tuple(int(i) for i in np.unravel_index(int(np.argmax(rank)), rank.shape))
+
+
+def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool) -> Comparison:
+    """Judges one output.
+
+    Args:
+      actual: any shape, the kernel's dtype.
+      expected: the same shape, float64, int64 or bool; it is rounded (integers: wrapped) to the kernel's dtype once.
+      bound: the same shape, absolute; zero demands the rounded value itself, infinity asks nothing.
+      signed_zeros: whether -0 and +0 differ.
+    """
+    if not is_float(actual.dtype):
+        wrong = np.asarray(actual != cast(expected, actual.dtype))
+        return Comparison(actual, expected, bound, wrong, np.zeros(wrong.shape, bool), wrong.size, None)
+    with np.errstate(invalid="ignore"):  # never-written memory may hold signalling NaNs
+        got = actual.astype(np.float64)
+    exact = np.asarray(expected, np.float64)
+    rounded = cast(exact, actual.dtype).astype(np.float64)
+    finite = np.isfinite(exact)
+    ignored = finite & np.isinf(bound)
+    with np.errstate(all="ignore"):
+        error = np.abs(got - exact)
+        same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+        within = finite & np.isfinite(got) & (error <= bound)
+        limit = float_format(actual.dtype).overflow
+        overflowed = finite & np.isinf(got) & (np.sign(got) == np.sign(exact)) & (np.abs(exact) + bound >= limit)
+    zeros = (got == 0) & (rounded == 0) & (np.signbit(got) != np.signbit(rounded)) & np.array(signed_zeros)
+    wrong = ~(same | within | overflowed | ignored) | (zeros & ~ignored)
+    special = (np.isnan(got) != np.isnan(rounded)) | zeros
+    special |= (np.isinf(got) | np.isinf(rounded)) & ~same
+    judged = finite & np.isfinite(got) & np.isfinite(bound) & (bound > 0)
+    used = float(np.max(error[judged] / bound[judged])) if judged.any() else None
+    counted = np.isfinite(rounded) & np.isfinite(got) & ~ignored
+    distance = np.abs(got[counted] - rounded[counted]) / float_format(actual.dtype).ulp(rounded[counted])
+    return Comparison(
+        actual, exact, bound, wrong, special, int(wrong.size - ignored.sum()), used, ulp_histogram(distance)
+    )
+
+
+def ulp_histogram(distance: Array) -> tuple[int, ...]:
+    """Counts of distances in units in the last place: first those of 0, then those below 2, 4, 8, ...
+
+    The last of at most `ULP_BUCKETS` holds all that are larger; empty ones at the end are left out.
+    """
+    if not distance.any():
+        return (distance.size,) if distance.size else ()
+    _, exponent = np.frexp(distance)
+    bucket = np.where(distance == 0, 0, np.clip(exponent, 1, ULP_BUCKETS - 1))
+    return tuple(np.bincount(bucket).tolist())
+
+
+def describe(comparison: Comparison, index: tuple[int, ...]) -> str:
+    """`got 3.5, expected 3.25 +- 0.01` for one element."""
+    got, wanted = _text(comparison.actual[index]), _text(comparison.expected[index])
+    bound = float(comparison.bound[index])
+    how = f" ± {bound:.3g}" if bound > 0 and np.isfinite(comparison.expected[index]) else ""
+    return f"got {got}, expected {wanted}{how}"
+
+
+def _text(value: Any) -> str:
+    number = value.item() if hasattr(value, "item") else value
+    return f"{number:.9g}" if isinstance(number, float) else str(number)

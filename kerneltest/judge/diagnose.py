@@ -1,0 +1,224 @@
+"""What a mismatch looks like, in words: small rules, of which the first that fits speaks; else nothing is claimed."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, cast, dtype, float_format, is_float, widen
+from kerneltest.judge.compare import Comparison
+from kerneltest.judge.locate import Axis
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.signatures import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """All that a rule may look at.
+
+    Attributes:
+      pairing, signature: of the case.
+      arguments: its array arguments, by path.
+      output: which output is wrong, counted from 0.
+      comparison: of that output; some element is wrong.
+      axes: of that output.
+      interpreted: the kernel ran on interpret mode.
+    """
+
+    pairing: Pairing
+    signature: Signature
+    arguments: Mapping[str, Array]
+    output: int
+    comparison: Comparison
+    axes: Sequence[Axis]
+    interpreted: bool
+
+    @property
+    def finite(self) -> bool:
+        """Whether no argument holds a NaN or an infinity."""
+        floats = (value for value in self.arguments.values() if is_float(value.dtype))
+        return all(np.isfinite(value.astype(np.float64)).all() for value in floats)
+
+    def explains(self, values: Array) -> bool:
+        """Whether other values than the oracle's agree with every wrong element, and with what is right as well."""
+        actual = self.comparison.actual
+        rounded = cast(np.asarray(values), actual.dtype).astype(np.float64)
+        got = actual.astype(np.float64)
+        with np.errstate(all="ignore"):
+            near = np.abs(got - np.asarray(values, np.float64)) <= self.comparison.bound
+        return bool(((got == rounded) | near | (np.isnan(got) & np.isnan(rounded))).all())
+
+    def oracle(self, leaves: Mapping[str, Array]) -> Array:
+        """The oracle's value of this output for other arguments."""
+        values = self.pairing.assemble(
+            {path: value.copy() for path, value in leaves.items()},
+            dict(self.signature.dims),
+            dict(self.signature.statics),
+            oracle=True,
+        )
+        with np.errstate(all="ignore"):
+            found = self.pairing.call_oracle(values)
+        outputs = list(found) if isinstance(found, (tuple, list)) else [found]
+        return np.asarray(outputs[self.output])
+
+
+def diagnose(mismatch: Mismatch) -> str:
+    """What the mismatch looks like, or ""."""
+    return next((found for rule in _RULES if (found := rule(mismatch))), "")
+
+
+def fed(arguments: Mapping[str, Array]) -> str:
+    """The NaNs and infinities that a case holds, where they are few: `x[3, 5] is nan`."""
+    told: list[str] = []
+    for path, value in arguments.items():
+        if not is_float(value.dtype):
+            continue
+        wide = value.astype(np.float64)
+        places = np.argwhere(~np.isfinite(wide))
+        if len(places) > 4:
+            told.append(f"{path} holds {len(places)} NaNs or infinities")
+        else:
+            told += [f"{path}[{', '.join(map(str, place))}] is {wide[tuple(place)]}" for place in places.tolist()]
+    return "; ".join(told)
+
+
+def _nobody_wrote(mismatch: Mismatch) -> str:
+    """Interpret mode fills outputs and padding with NaN, or the least integer, before the kernel runs."""
+    actual, wrong = mismatch.comparison.actual, mismatch.comparison.wrong
+    if not mismatch.interpreted or not mismatch.finite:
+        return ""
+    found = actual[wrong]
+    if is_float(actual.dtype):
+        if np.isnan(found.astype(np.float64)).all() and np.isfinite(mismatch.comparison.expected[wrong]).all():
+            return "NaN though no argument holds one: so interpret mode fills what nobody wrote, and padding"
+    elif actual.dtype.kind == "i" and bool((found == np.iinfo(actual.dtype).min).all()):
+        return "the least integer: so interpret mode fills what nobody wrote, and padding"
+    return ""
+
+
+def _where_masked(mismatch: Mismatch) -> str:
+    for path, leaf in mismatch.pairing.leaves.items():
+        mask = mismatch.arguments[path]
+        if leaf.role != "mask" or mask.shape != mismatch.comparison.wrong.shape:
+            continue
+        if not mask.all() and not (mismatch.comparison.wrong & mask).any():
+            return f"only where {path} is false"
+    return ""
+
+
+def _block_of_a_sum(mismatch: Mismatch) -> str:
+    """The sum without one block of a dim that it runs over, or with that block twice."""
+    if not mismatch.finite:
+        return ""
+    for name, tile, length in _summed(mismatch):
+        leaves = {path: widen(value) for path, value in mismatch.arguments.items()}
+        blocks = -(-length // tile)
+        for number, which in ((blocks - 1, "last"), (0, "first")):
+            block = slice(number * tile, min((number + 1) * tile, length))
+            for factor, words in ((0, "lacks"), (2, "counts twice")):
+                changed = _scaled_block(mismatch.pairing, leaves, name, block, factor)
+                if mismatch.explains(mismatch.oracle(changed)):
+                    return f"the sum {words} the {which} block of {name} (from {block.start} to {block.stop})"
+    return ""
+
+
+def _summed(mismatch: Mismatch) -> Iterator[tuple[str, int, int]]:
+    model = mismatch.pairing.tolerance
+    names = getattr(model, "over", ()) or ((getattr(model, "contract", "")),)
+    for name in names:
+        tile = mismatch.pairing.dims[name].tile if name else None
+        length = dict(mismatch.signature.dims).get(name, 0)
+        if tile and length:
+            yield name, tile, length
+
+
+def _scaled_block(
+    pairing: Pairing, leaves: Mapping[str, Array], dim: str, block: slice, factor: float
+) -> dict[str, Array]:
+    """The first argument that has the dim, with one block of it multiplied."""
+    changed = dict(leaves)
+    for path, leaf in pairing.leaves.items():
+        if dim in leaf.shape:
+            values = leaves[path].copy()
+            at = (slice(None),) * leaf.shape.index(dim) + (block,)
+            values[at] = values[at] * factor
+            changed[path] = values
+            return changed
+    return changed
+
+
+def _narrow_accumulator(mismatch: Mismatch) -> str:
+    """In a format of p bits, adding 1 does nothing from 2^p on."""
+    comparison = mismatch.comparison
+    if not is_float(comparison.actual.dtype) or not mismatch.finite:
+        return ""
+    got, wanted = np.abs(comparison.actual.astype(np.float64)), np.abs(comparison.expected)
+    own = float_format(comparison.actual.dtype).precision
+    for name in ("bfloat16", "float16", "float32"):
+        limit = 2.0 ** float_format(dtype(name)).precision
+        wrong = comparison.wrong
+        beyond = bool((wanted[wrong] > limit).all() and (got[wrong] < wanted[wrong]).all())
+        if beyond and bool((np.abs(got[wrong] - limit) <= limit / 8).all()):
+            also = "" if own > float_format(dtype(name)).precision else ", which is the output's dtype"
+            return f"sums stop growing at about {limit:g}: they are accumulated in {name}{also}"
+    return ""
+
+
+def _constant_factor(mismatch: Mismatch) -> str:
+    comparison = mismatch.comparison
+    if not is_float(comparison.actual.dtype) or not mismatch.finite:
+        return ""
+    wrong = comparison.wrong & (comparison.expected != 0)
+    if wrong.sum() < 8 or wrong.sum() < np.count_nonzero(comparison.expected):
+        return ""
+    with np.errstate(all="ignore"):
+        ratios = comparison.actual.astype(np.float64)[wrong] / comparison.expected[wrong]
+    if not np.isfinite(ratios).all():
+        return ""
+    factor = float(np.median(ratios))
+    spread = 2 * float_format(comparison.actual.dtype).unit_roundoff
+    distinct = len(np.unique(comparison.expected[wrong])) > 2
+    if (
+        factor != 0
+        and abs(factor - 1) > 16 * spread
+        and distinct
+        and bool((np.abs(ratios - factor) <= spread * abs(factor)).all())
+    ):
+        return f"each is {factor:.4g} times what it should be"
+    return ""
+
+
+def _permuted_tiles(mismatch: Mismatch) -> str:
+    """Tiles that hold each other's content."""
+    comparison = mismatch.comparison
+    rounded = cast(comparison.expected, comparison.actual.dtype)
+    for place, axis in enumerate(mismatch.axes):
+        if not axis.tile or axis.length // axis.tile < 2:
+            continue
+        whole = axis.length // axis.tile
+        at = [(slice(None),) * place + (slice(i * axis.tile, (i + 1) * axis.tile),) for i in range(whole)]
+        if len({rounded[tile].tobytes() for tile in at}) < whole:
+            return ""  # tiles that are alike tell nothing
+        moved = [
+            (i, j)
+            for i in range(whole)
+            if comparison.wrong[at[i]].any()
+            for j in range(whole)
+            if np.array_equal(comparison.actual[at[i]], rounded[at[j]])
+        ]
+        wrong = [i for i in range(whole) if comparison.wrong[at[i]].any()]
+        if len(wrong) > 1 and [i for i, _ in moved] == wrong:
+            pairs = ", ".join(f"tile {i} holds tile {j}'s" for i, j in moved[:4])
+            return f"tiles of {axis.name} are permuted: {pairs}"
+    return ""
+
+
+Rule = Callable[[Mismatch], str]
+_RULES: tuple[Rule, ...] = (
+    _nobody_wrote,
+    _where_masked,
+    _block_of_a_sum,
+    _permuted_tiles,
+    _narrow_accumulator,
+    _constant_factor,
+)

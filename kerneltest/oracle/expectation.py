@@ -1,0 +1,171 @@
+"""Evaluates an oracle in float64 and int64: what a kernel should give, and how far it may be off."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, float_format, flush_subnormals, is_float, is_integer, widen
+from kerneltest.declare.models import Exact
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.signatures import Signature
+from kerneltest.declare.bounds import Bound, Evaluate, Measured, Precision
+
+
+class OracleError(Exception):
+    """The oracle raised, or returned what does not fit the kernel's outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The shape and dtype of one output of the kernel."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a kernel should give for a case.
+
+    Attributes:
+      values: the oracle's outputs, float64, int64 or bool.
+      flushed: the same for inputs whose subnormal numbers are zero; None where no input has any.
+      bounds: how far each output may be off, before it is rounded to its dtype; None for bit for bit.
+    """
+
+    values: tuple[Array, ...]
+    flushed: tuple[Array, ...] | None
+    bounds: tuple[Bound, ...] | None
+
+    def bound(self, output: int, kind: np.dtype[Any], precision: Precision) -> Array:
+        """The largest absolute error of an output of dtype `kind`, its own rounding included; zeros if exact."""
+        value = self.values[output]
+        if not is_float(kind):
+            return np.zeros(value.shape)
+        value = np.asarray(value, np.float64)
+        size = np.where(np.isfinite(value), np.abs(value), 0.0)
+        fmt = float_format(kind)
+        total = np.zeros(value.shape)
+        if self.bounds is not None:
+            before = self.bounds[output].at(precision)
+            if before.any():
+                with np.errstate(over="ignore"):
+                    total = before + fmt.ulp(size + np.where(np.isfinite(before), before, 0.0)) / 2
+        if precision.flushes:
+            threshold = fmt.smallest_normal if fmt.min_exponent <= -126 else 0.0
+            if self.flushed is not None:
+                with np.errstate(all="ignore"):
+                    moved = np.abs(np.asarray(self.flushed[output], np.float64) - value)
+                # A comparison may see zero where a move keeps the number, so an input may come out as it is.
+                total = total + np.where(np.isfinite(moved), moved, 0.0) + np.where(size < threshold, threshold, 0.0)
+            total = total + np.where(size < threshold, size, 0.0)
+        return total
+
+
+def evaluator(pairing: Pairing, signature: Signature) -> Evaluate:
+    """The oracle for a signature: from leaves in float64, complex128 or int64 to its outputs."""
+
+    def evaluate(wide: Mapping[str, Array]) -> tuple[Array, ...]:
+        values = pairing.assemble(
+            {path: value.copy() for path, value in wide.items()},
+            dict(signature.dims),
+            dict(signature.statics),
+            oracle=True,
+        )
+        with np.errstate(all="ignore"):
+            return tuple(np.asarray(value) for value in _flatten(pairing.call_oracle(values)))
+
+    return evaluate
+
+
+def expect(
+    pairing: Pairing,
+    signature: Signature,
+    leaves: Mapping[str, Array],
+    outputs: tuple[Output, ...],
+    *,
+    bitwise: bool,
+) -> Expectation:
+    """Evaluates the oracle on a case's array arguments, once and then as often as the error model asks.
+
+    Raises:
+      OracleError: naming the oracle and what is wrong.
+    """
+
+    evaluate = evaluator(pairing, signature)
+    wide = {path: widen(value) for path, value in leaves.items()}
+    flat = {path: widen(flush_subnormals(value)) for path, value in leaves.items()}
+    has_subnormals = any(not np.array_equal(flat[p], wide[p], equal_nan=True) for p in wide if is_float(wide[p].dtype))
+    try:
+        values = evaluate(wide)
+        flushed = evaluate(flat) if has_subnormals else None
+    except Exception as error:
+        raise OracleError(f"oracle {pairing.name} raised {type(error).__name__}: {error}") from error
+    _check_outputs(pairing.name, values, outputs)
+    if bitwise or isinstance(pairing.tolerance, Exact):
+        return Expectation(values, flushed, None)
+    formats = tuple(float_format(value.dtype) for value in leaves.values() if is_float(value.dtype))
+
+    def in_kind(reference: Callable[..., object]) -> tuple[Array, ...]:
+        given = {path: value.copy() for path, value in leaves.items()}
+        chosen = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
+        with np.errstate(all="ignore"):
+            found = pairing.call_as_oracle(reference, chosen)
+        return tuple(np.asarray(value).astype(np.float64) for value in _flatten(found))
+
+    dims, statics = dict(signature.dims), dict(signature.statics)
+    measured = Measured(evaluate, wide, values, pairing.leaves, dims, formats, in_kind, statics)
+    try:
+        return Expectation(values, flushed, pairing.tolerance.bounds(measured))
+    except Exception as error:
+        raise OracleError(
+            f"error model {pairing.tolerance} of oracle {pairing.name} raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def check_all_masked(pairing: Pairing, expectation: Expectation) -> None:
+    """Holds the oracle's values for a case in which everything is masked against what the pairing declares.
+
+    Raises:
+      OracleError: they are not what it declares.
+    """
+    for value in expectation.values:
+        fits = (value == 0) if pairing.all_masked == "zeros" else np.isnan(np.asarray(value, np.float64))
+        if pairing.all_masked and not fits.all():
+            raise OracleError(
+                f"oracle {pairing.name} returns {np.asarray(value)[~fits].flat[0]} where everything is masked, and the "
+                f"pairing declares all_masked={pairing.all_masked!r}"
+            )
+
+
+def _flatten(result: Any) -> list[Any]:
+    """Leaves of nested dicts (by sorted key), lists and tuples, in JAX's order; None has no leaves."""
+    if result is None:
+        return []
+    if isinstance(result, Mapping):
+        return [leaf for key in sorted(result) for leaf in _flatten(result[key])]
+    if isinstance(result, (list, tuple)):
+        return [leaf for branch in result for leaf in _flatten(branch)]
+    return [result]
+
+
+def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[Output, ...]) -> None:
+    if len(values) != len(outputs):
+        raise OracleError(f"oracle {name} returned {len(values)} outputs, the kernel {len(outputs)}")
+    for i, (value, output) in enumerate(zip(values, outputs, strict=True)):
+        which = f"output {i} of oracle {name}" if len(outputs) > 1 else f"oracle {name}"
+        if value.shape != output.shape:
+            raise OracleError(f"{which} has shape {value.shape}, the kernel's has {output.shape}")
+        wanted = "float" if is_float(output.dtype) else "integer" if is_integer(output.dtype) else "bool"
+        found = value.dtype
+        fits = {
+            "float": is_float(found) or is_integer(found) or found == np.bool_,
+            "integer": is_integer(found) or found == np.bool_,
+            "bool": found == np.bool_,
+        }[wanted]
+        if not fits:
+            raise OracleError(
+                f"{which} has dtype {found}, the kernel's has {output.dtype}: return {wanted} values, as by .astype"
+            )

@@ -1,0 +1,130 @@
+"""The gradient of an oracle, and how far a right kernel's may be from it."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, float_format, is_float, widen
+from kerneltest.oracle.expectation import Expectation
+from kerneltest.declare.bounds import FLOAT32, Bound, Evaluate, gamma
+
+Rng = np.random.Generator
+
+ELEMENTS = 16  # of each argument; every one costs evaluations of the oracle
+_SAMPLES, _FACTOR = 2, 8.0
+_STEP = 2.0**-17  # about the cube root of float64's roundoff, where truncation and cancellation balance
+_COMPLEX_STEP = 2.0**-100
+_CONFIRMED, _KINK = 1e-6, 1e-3  # how near two estimates of one slope are; how far apart those of two are
+
+
+def gradients(evaluate: Evaluate, leaves: Mapping[str, Array], cotangents: Sequence[Array], rng: Rng) -> Expectation:
+    """What `sum_j w_j df_j/dx` should be for each float leaf x, at some of its elements; nothing is asked of the rest.
+
+    A slope is taken by a complex step where central differences confirm it (NumPy's `abs` of a complex number is not
+    what an oracle means by it), and by these otherwise, what is uncertain about them added to the bound. Where the
+    one-sided differences part, as at a kink, nothing is asked.
+
+    `|error| <= 8 (max_s |g(x(1 + u e_s), w(1 + u e_s)) - g| + u M) + gamma_n M`, with
+    M = sum_j |w_j| (|df_j/dx| + |f_j| / max(|x|, mean |x|)) over the outputs that depend on x, n the number of all
+    outputs' elements and 8, u the unit roundoff of the coarsest format among arguments and outputs, and gamma_n in
+    float32; 2 v M more where a backend rounds the operands of products to v. The second term of M is the size of what
+    may cancel: a backward pass recomputes f or keeps it, rounded.
+
+    Source: Squire and Trapp, "Using complex variables to estimate derivatives of real functions", 1998; the bound is
+    that of `Conditioned`, for the function that the gradient is.
+
+    Args:
+      evaluate: the oracle.
+      leaves: as the kernel gets them.
+      cotangents: w, an array for each float output, in its dtype.
+      rng: of the choice of elements and of the perturbations.
+    """
+    wide = {path: widen(value) for path, value in leaves.items()}
+    values = [v for v in evaluate(wide) if is_float(v.dtype)]
+    weights = [np.asarray(w, np.float64) for w in cotangents]
+    u = max(float_format(v.dtype).unit_roundoff for v in (*leaves.values(), *cotangents) if is_float(v.dtype))
+    sums = gamma(sum(w.size for w in weights) + 8, FLOAT32.unit_roundoff)
+    found, bounds = [], []
+    for path, leaf in leaves.items():
+        if not is_float(leaf.dtype):
+            continue
+        typical = float(np.mean(np.abs(wide[path]))) if leaf.size else 0.0
+        value, mass, fixed = np.zeros(leaf.shape), np.zeros(leaf.shape), np.full(leaf.shape, np.inf)
+        for at in _places(leaf.shape, rng):
+            slopes = _slopes(evaluate, wide, path, at)
+            moved = 0.0
+            value[at] = _pulled(weights, [s for s, _ in slopes])
+            size = max(abs(float(wide[path][at])), typical) or 1.0
+            terms = [np.abs(s) + (s != 0) * np.abs(f) / size for (s, _), f in zip(slopes, values, strict=True)]
+            mass[at] = _pulled(map(np.abs, weights), terms)
+            for _ in range(_SAMPLES):
+                near = _slopes(evaluate, {p: _rounded(v, u, rng) for p, v in wide.items()}, path, at)
+                moved = max(
+                    moved, abs(_pulled([_rounded(w, u, rng) for w in weights], [s for s, _ in near]) - value[at])
+                )
+            uncertain = _pulled(map(np.abs, weights), [e for _, e in slopes])
+            fixed[at] = _FACTOR * (moved + u * mass[at]) + sums * mass[at] + uncertain
+        found.append(value)
+        bounds.append(Bound(np.nan_to_num(fixed, nan=np.inf), mass, np.zeros(leaf.shape), _FACTOR))
+    return Expectation(tuple(found), None, tuple(bounds))
+
+
+def _places(shape: tuple[int, ...], rng: Rng) -> Iterator[tuple[int, ...]]:
+    """The first element, the last, and some between."""
+    size = int(np.prod(shape))
+    chosen = rng.permutation(np.arange(1, max(size - 1, 1)))[: ELEMENTS - 2]
+    for flat in sorted({0, size - 1, *map(int, chosen)} & set(range(size))):
+        yield tuple(int(i) for i in np.unravel_index(flat, shape))
+
+
+def _slopes(evaluate: Evaluate, wide: Mapping[str, Array], path: str, at: tuple[int, ...]) -> list[tuple[Array, Array]]:
+    """The derivative of each float output with respect to one element, and how far it may be off (inf at a kink)."""
+
+    def outputs(step: complex) -> list[Array]:
+        kind = np.complex128 if isinstance(step, complex) else np.float64
+        moved = wide[path].astype(kind)
+        moved[at] += step
+        with np.errstate(all="ignore"):
+            return [v for v in evaluate({**wide, path: moved}) if is_float(v.dtype) or np.iscomplexobj(v)]
+
+    h = _STEP * max(1.0, abs(float(wide[path][at])))
+    low, middle, high = outputs(-h), outputs(0.0), outputs(h)
+    low2, high2 = outputs(-2 * h), outputs(2 * h)
+    stepped = _complex_slopes(outputs)
+    found = []
+    for i in range(len(middle)):
+        with np.errstate(all="ignore"):
+            near, far = (high[i] - low[i]) / (2 * h), (high2[i] - low2[i]) / (4 * h)
+            before, after = (middle[i] - low[i]) / h, (high[i] - middle[i]) / h
+            slope = near + (near - far) / 3
+            size = np.abs(before) + np.abs(after)
+            noise = 2.0**-50 * np.abs(middle[i]) / h
+            error = np.where(np.abs(after - before) > _KINK * size + noise, np.inf, np.abs(near - far) + noise)
+            if stepped is not None:
+                confirmed = np.abs(stepped[i] - slope) <= _CONFIRMED * size + error
+                slope, error = (
+                    np.where(confirmed, stepped[i], slope),
+                    np.where(confirmed & np.isfinite(error), 0, error),
+                )
+        found.append((np.nan_to_num(slope), np.where(np.isfinite(slope), error, np.inf)))
+    return found
+
+
+def _complex_slopes(outputs: Any) -> list[Array] | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # an oracle that drops the imaginary part
+            return [np.imag(v) / _COMPLEX_STEP for v in outputs(complex(0.0, _COMPLEX_STEP))]
+    except Exception:
+        return None
+
+
+def _rounded(value: Array, u: float, rng: Rng) -> Array:
+    return value * (1 + u * rng.choice((-1.0, 1.0), value.shape)) if is_float(value.dtype) else value
+
+
+def _pulled(weights: Any, slopes: Sequence[Array]) -> float:
+    with np.errstate(all="ignore"):
+        return float(sum(np.sum(w * s) for w, s in zip(weights, slopes, strict=True)))

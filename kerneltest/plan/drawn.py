@@ -1,0 +1,186 @@
+"""Cases that are drawn rather than planned: a recipe of values, laid over a signature out of a small pool."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, float_format, is_float, is_integer
+from kerneltest.plan.families import FAMILIES, Family, Slot
+from kerneltest.declare.arguments import Array as ArrayArgument
+from kerneltest.declare.dims import Dim
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.cases import Case, slot_of
+from kerneltest.plan.signatures import Signature, dtypes_of, signatures
+
+FUZZ = "fuzz"  # the group of drawn cases
+DRAWN = Family("drawn", FUZZ, lambda slot, rng: np.zeros(slot.shape), lambda slot: False, False, False)
+
+PLANNED_SIGNATURES, NEW_SIGNATURES = 12, 4  # a signature costs a compilation, values cost next to nothing
+TINY = 2.0**-20  # numbers nearer to zero than this come with the subnormal ones, not among the ordinary
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnCase:
+    """A signature and the values themselves: what the runner takes in place of a planned case.
+
+    Attributes:
+      pairing: the pairing's name.
+      signature: all lengths, dtypes and static arguments.
+      arguments: the array arguments by leaf path (`x`, `tree.w`).
+      number: tells draws apart that happen to hold the same values.
+      family, target: under which it is recorded.
+    """
+
+    pairing: str
+    signature: Signature
+    arguments: Mapping[str, Array]
+    number: int = 0
+    family: Family = DRAWN
+    target: str = ""
+
+    @property
+    def id(self) -> str:
+        """Sixteen hexadecimal digits that depend on nothing but the signature, the bits and the number."""
+        digest = hashlib.sha256(f"{self.pairing}|{self.signature}|{self.number}".encode())
+        for path, value in self.arguments.items():
+            digest.update(f"|{path}|".encode() + np.ascontiguousarray(value).tobytes())
+        return digest.hexdigest()[:16]
+
+    def fill(self, pairing: Pairing) -> dict[str, Array]:
+        """The array arguments by path."""
+        return dict(self.arguments)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))  # how Hypothesis shows a failing example
+
+    def __repr__(self) -> str:
+        with np.printoptions(threshold=40, edgeitems=3, linewidth=100):
+            values = [f"{path}={value!s}" for path, value in self.arguments.items()]
+        return f"DrawnCase({', '.join([str(self.signature), *values])})"
+
+
+AnyCase = Case | DrawnCase
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one array argument is filled, whatever its shape turns out to be.
+
+    Attributes:
+      family: of the values underneath; "" for zeros.
+      seed: of that family's random numbers.
+      bare: zeros in place of the family's finite numbers.
+      changes: (position, value) of elements that differ; both wrap around the shape and the range.
+    """
+
+    family: str
+    seed: int
+    bare: bool
+    changes: Sequence[tuple[int, float | int | bool]]
+
+    def fill(self, slot: Slot) -> Array:
+        """Values for a slot: shape and dtype as it says."""
+        if self.family:
+            values = FAMILIES[self.family].fill(slot, np.random.Generator(np.random.PCG64(self.seed)), True)
+        else:
+            values = slot.cast(np.zeros(slot.shape))
+        if self.bare and slot.is_float_data:
+            values = np.where(np.isfinite(values), slot.cast(np.zeros(slot.shape)), values)
+        flat = np.array(values).reshape(-1)
+        for position, value in self.changes if flat.size else ():
+            if slot.role in ("index", "length"):
+                value = value % max(slot.end + (slot.role == "length"), 1)
+            flat[position % flat.size] = slot.cast(np.asarray(value)) if slot.role == "data" else value
+        return flat.reshape(slot.shape)
+
+
+def drawn_case(pairing: Pairing, signature: Signature, recipes: Mapping[str, Recipe]) -> DrawnCase:
+    """Lays recipes, by leaf path, over a signature."""
+    leaves = enumerate(pairing.leaves.items())
+    filled = {path: recipes[path].fill(slot_of(pairing, signature, path, leaf, i)) for i, (path, leaf) in leaves}
+    return DrawnCase(pairing.name, signature, filled)
+
+
+def pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]:
+    """The signatures to draw from, shortest first, statics in the order of their declaration.
+
+    They are some of the plan's, each dtype in turn, and a few with other lengths around and past the tiles. They
+    depend on nothing but the pairing.
+
+    Args:
+      pairing: what is to be called.
+      depth: `quick`, `standard` or `deep`, as of the plan.
+      dtype: only signatures that it stands for; "" for all.
+    """
+    kinds = [dtype] if dtype else list(dtypes_of(pairing, depth))
+    columns = [[s for s in signatures(pairing, depth) if s.dtype == kind] for kind in kinds]
+    turns = [s for i in range(max(map(len, columns), default=0)) for c in columns for s in c[i : i + 1]]
+    planned = turns[:PLANNED_SIGNATURES]
+    new = [_elsewhere(pairing, signature, i) for i, signature in enumerate(planned[:NEW_SIGNATURES])]
+    options = {name: [o for o, _ in getattr(a, "options", ())] for name, a in pairing.arguments.items()}
+
+    def rank(signature: Signature) -> tuple[int, list[int]]:
+        return sum(n for _, n in signature.dims), [options[name].index(o) for name, o in signature.statics]
+
+    return tuple(sorted(dict.fromkeys([*planned, *new]), key=rank))
+
+
+def _elsewhere(pairing: Pairing, signature: Signature, number: int) -> Signature:
+    """The signature with other lengths, up to a tile longer with each number."""
+    rng = np.random.default_rng(list(hashlib.sha256(f"{pairing.name}|{number}".encode()).digest()[:8]))
+    dims = tuple((name, _length(pairing.dims[name], number, rng)) for name, _ in signature.dims)
+    return replace(signature, dims=dims)
+
+
+def _length(axis: Dim, number: int, rng: np.random.Generator) -> int:
+    if axis.values:
+        return int(rng.choice(axis.values))
+    tile = axis.tile or 16
+    wanted = max(tile * int(rng.integers(1, number + 2)) + int(rng.integers(-3, 4)), axis.minimum, 1)
+    rounded = -(-wanted // axis.multiple_of) * axis.multiple_of
+    return rounded if axis.maximum is None else min(rounded, axis.maximum // axis.multiple_of * axis.multiple_of)
+
+
+def families_for(pairing: Pairing, path: str, signature_pool: Sequence[Signature], *, each: bool) -> list[str]:
+    """Names of the families, plain ones first, that fill an argument in at least one signature.
+
+    Args:
+      pairing, path: the argument.
+      signature_pool: the signatures in question.
+      each: those that disturb one argument at a time, or those that do not.
+    """
+    order = list(pairing.leaves).index(path)
+    slots = [slot_of(pairing, signature, path, pairing.leaves[path], order) for signature in signature_pool]
+    found = [f.name for f in FAMILIES.values() if f.each == each and any(map(f.applies, slots))]
+    # An argument that no family is about, such as an index, is ordinary under every one.
+    return found if found or each else ["small_integers"]
+
+
+def float_range(leaf: ArrayArgument, kind: np.dtype[np.generic]) -> tuple[float, float]:
+    """The ordinary numbers of an argument: its domain where it is finite, else so small that a product of two can
+    be summed in the dtype without overflow, since how a sum overflows depends on its order."""
+    limit = min(1024.0, 2.0 ** (float_format(kind).max_exponent // 2 - 2))
+    low, high = leaf.domain or (-np.inf, np.inf)
+    return (
+        low if np.isfinite(low) else min(-limit, high),
+        high if np.isfinite(high) else max(limit, low),
+    )
+
+
+def non_finite(leaf: ArrayArgument) -> Iterator[float]:
+    """NaN and the infinities, as far as the argument's domain admits them."""
+    low, high = leaf.domain or (-np.inf, np.inf)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        yield np.nan
+    yield from (end for end in (high, low) if np.isinf(end))
+
+
+def is_float_data(leaf: ArrayArgument, kind: np.dtype[np.generic]) -> bool:
+    return leaf.role == "data" and is_float(kind)
+
+
+def is_integer_data(leaf: ArrayArgument, kind: np.dtype[np.generic]) -> bool:
+    return leaf.role == "data" and is_integer(kind)

@@ -1,0 +1,182 @@
+"""Named ways of filling a signature with values: the registry that users extend (`standard_families.py` fills it).
+
+A family is given a `Slot`, what there is to know of one array argument, and returns its values. Families with a
+target (`each=True`) disturb one argument at a time; the others then hold ordinary values.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from kerneltest.core.dtypes import Array, is_float, is_integer
+
+GROUPS = ("structural", "numeric", "special", "masks")
+NO_VALUES = "signatures"  # the group of tiers that take a signature somewhere and run nothing
+
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One array argument of one signature.
+
+    Attributes:
+      role: `data`, `mask`, `index` or `length`.
+      shape: its lengths, outermost first.
+      dtype: its dtype.
+      tiles: the kernel's block length for each axis, or None.
+      domain: least and greatest value, or None.
+      order: its position among the array arguments.
+      end: for an index or a length, the length of the dim it points into.
+      exact_limit: integers up to it may be multiplied in pairs and summed without any rounding.
+    """
+
+    role: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    tiles: tuple[int | None, ...]
+    domain: tuple[float, float] | None
+    order: int
+    end: int
+    exact_limit: int
+
+    @property
+    def is_float_data(self) -> bool:
+        return self.role == "data" and is_float(self.dtype)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    @property
+    def tile(self) -> int:
+        """The block length of the last axis, or all of it."""
+        return (self.tiles[-1] or self.shape[-1]) if self.shape else 1
+
+    def cast(self, values: Array) -> Array:
+        """`values` moved into the domain, as the slot's dtype."""
+        if self.domain is not None:
+            low, high = self.domain
+            if np.isfinite(low) and np.isfinite(high):
+                values = np.where((values < low) | (values > high), low + np.abs(values) % (high - low or 1), values)
+            values = np.clip(values, low, high)
+        elif is_integer(self.dtype):
+            info = ml_dtypes.iinfo(self.dtype)
+            span = int(info.max) - int(info.min) + 1
+            values = (np.asarray(values, np.int64) - int(info.min)) % span + int(info.min)
+        return np.asarray(values).astype(self.dtype)
+
+
+Fill = Callable[[Slot, Rng], Array]
+Condition = Callable[[Slot], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A named way of filling arguments.
+
+    Attributes:
+      name: in ids and reports.
+      group: one of `GROUPS`; structural families are judged bit for bit where the kernel's arithmetic allows.
+      make: from a slot and a generator to its values.
+      applies: whether a slot can be filled so.
+      each: one case for each argument to which it applies, the others ordinary, rather than one for all.
+      without_arrays: also planned for a kernel that takes no array at all.
+    """
+
+    name: str
+    group: str
+    make: Fill
+    applies: Condition
+    each: bool
+    without_arrays: bool
+
+    @property
+    def what(self) -> str:
+        """The family in a sentence."""
+        return (self.make.__doc__ or self.name).strip()
+
+    def fill(self, slot: Slot, rng: Rng, hit: bool) -> Array:
+        """Values for a slot; ordinary ones where the family is not about it."""
+        if hit and self.applies(slot):
+            return self.make(slot, rng)
+        return _ordinary(slot, rng, whole=self.group == "structural")
+
+
+FAMILIES: dict[str, Family] = {}
+SIGNATURE = Family("signature", NO_VALUES, lambda slot, rng: np.zeros(slot.shape), lambda slot: False, False, True)
+
+
+def is_data(slot: Slot) -> bool:
+    return slot.role == "data"
+
+
+def is_float_data(slot: Slot) -> bool:
+    return slot.is_float_data and slot.size > 0 and (slot.domain is None or not np.isfinite(slot.domain).all())
+
+
+def is_integer_data(slot: Slot) -> bool:
+    return slot.role == "data" and is_integer(slot.dtype) and slot.domain is None
+
+
+def is_mask(slot: Slot) -> bool:
+    return slot.role == "mask" and bool(slot.shape)
+
+
+def has_axes(slot: Slot) -> bool:
+    return is_float_data(slot) and bool(slot.shape) and (slot.domain is None or slot.domain[0] == -np.inf)
+
+
+def family(
+    *, group: str, applies: Condition = is_data, each: bool = False, without_arrays: bool = False, name: str = ""
+) -> Callable[[Fill], Fill]:
+    """Registers a function `(slot, rng) -> values` as a family under its own name.
+
+    Raises:
+      ValueError: an unknown group, or a name that is taken.
+    """
+    if group not in GROUPS:
+        raise ValueError(f"family: unknown group {group!r}; choose one of {', '.join(GROUPS)}")
+
+    def register(make: Fill) -> Fill:
+        chosen = name or make.__name__
+        if chosen in FAMILIES and FAMILIES[chosen].make.__module__ != make.__module__:
+            raise ValueError(f"family: the name {chosen!r} is taken by {FAMILIES[chosen].make.__module__}")
+        FAMILIES[chosen] = Family(chosen, group, make, applies, each, without_arrays)
+        return make
+
+    return register
+
+
+def _ordinary(slot: Slot, rng: Rng, whole: bool) -> Array:
+    match slot.role:
+        case "mask":
+            return rng.random(slot.shape) < 0.75
+        case "index":
+            return _with_ends(rng.integers(0, max(slot.end, 1), slot.shape), 0, max(slot.end - 1, 0), slot)
+        case "length":
+            return _with_ends(rng.integers(0, slot.end + 1, slot.shape), 0, slot.end, slot)
+        case _:
+            return small_integers(slot, rng) if whole or not is_float(slot.dtype) else normal(slot, rng)
+
+
+def _with_ends(values: Array, low: int, high: int, slot: Slot) -> Array:
+    flat = np.array(values).reshape(-1)
+    flat[-1:], flat[:1] = high, low  # the first element wins where there is only one
+    return flat.reshape(slot.shape).astype(slot.dtype)
+
+
+@family(group="structural", without_arrays=False)
+def small_integers(slot: Slot, rng: Rng) -> Array:
+    """Random integers small enough for every product and sum to be exact."""
+    limit = min(slot.exact_limit, 100)
+    return slot.cast(rng.integers(-limit, limit + 1, slot.shape))
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
+def normal(slot: Slot, rng: Rng) -> Array:
+    """Normally distributed values."""
+    return slot.cast(rng.standard_normal(slot.shape))

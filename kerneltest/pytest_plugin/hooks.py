@@ -1,0 +1,122 @@
+"""pytest's hooks: options, collection, the plan before, the reconciliation and the report after."""
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from kerneltest.pytest_plugin.item import KernelItem, properties
+from kerneltest.pytest_plugin.run import OPTIONS, RUN, Run
+from kerneltest.pytest_plugin.progress import Live, watched
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kerneltest", "conformance of Pallas kernels")
+    for name, (default, what) in OPTIONS.items():
+        group.addoption(f"--{name.replace('_', '-')}", dest=name, help=f"{what} (default: {default or 'none'})")
+        parser.addini(name, f"the same as --{name.replace('_', '-')}", default=default)
+    kept = "keep lowered and compiled code (.ttir, .ptx, .amdgcn) in the report's folder"
+    group.addoption("--kt-artifacts", dest="kt_artifacts", action="store_true", default=None, help=kept)
+    parser.addini("kt_artifacts", "the same as --kt-artifacts", type="bool", default=False)
+
+
+@pytest.hookimpl(trylast=True)  # once there is a terminal reporter
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        # JAX takes most of a GPU's memory when it starts, which leaves none for the workers beside this one.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    config.stash[RUN] = run = Run(config)
+    if run.worker is None and not config.option.collectonly and (output := watched(config)) is not None:
+        reporter = config.pluginmanager.getplugin("terminalreporter")
+        config.pluginmanager.register(Live(reporter, run.planned, run.doing, output), "kerneltest-live")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if RUN in config.stash:
+        config.stash[RUN].close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["kt_folder"] = str(node.config.stash[RUN].folder)
+
+
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> list[pytest.Item | pytest.Collector] | None:
+    # Told by the name of its class, so that a run without pairings loads nothing of the core.
+    if type(obj).__name__ != "Pairing" or type(obj).__module__ != "kerneltest.declare.pairing":
+        return None
+    if getattr(obj, "module", None) != getattr(collector.obj, "__name__", None):
+        return None  # imported from the suite that declares it, and collected there
+    from kerneltest.run.item import items_of
+    from kerneltest.declare.pairing import Pairing
+
+    assert isinstance(obj, Pairing)
+    run = collector.config.stash[RUN]
+    pairing_id = f"{collector.nodeid}::{name}"
+    items = items_of(obj, pairing_id, run.backends, run.depth, run.seed, run.fuzz)
+    return [
+        KernelItem.from_parent(collector, name=item.name.removeprefix(f"{collector.nodeid}::"), item=item)
+        for item in items
+    ]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    run = session.config.stash[RUN]
+    items = [item for item in session.items if isinstance(item, KernelItem)]
+    if not items or session.config.option.collectonly:
+        return
+    from kerneltest.records.io import write_plan
+    from kerneltest.run.planning import plan_of
+
+    write_plan(run.folder, plan_of([item.item for item in items], [i.nodeid for i in items], run.depth, run.seed))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
+    run = sched.config.stash[RUN]
+    from kerneltest.pytest_plugin.session import record_crash
+
+    for item in record_crash(run.folder, run.writer, crashitem):
+        known = properties(item.backend, item.dtype, item.group)
+        run.crashed[crashitem] = [*known, ("family", " ".join(item.families)), ("verdict", "crash")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_logreport(report: Any) -> Generator[None, object, object]:
+    result = yield
+    worker: Any = getattr(report, "node", None)
+    run = worker.config.stash[RUN] if worker is not None else None
+    if run is not None and report.when == "???" and (known := run.crashed.pop(report.nodeid, None)):
+        # JUnit XML takes an item's properties from the end of its teardown, which a dead worker never reached.
+        last = pytest.TestReport(report.nodeid, report.location, {}, "passed", None, "teardown", user_properties=known)
+        last.node = worker  # type: ignore[attr-defined]
+        worker.config.hook.pytest_runtest_logreport(report=last)
+    return result
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    run = session.config.stash[RUN]
+    if run.worker is not None or not (run.folder / "plan.json").exists():
+        return
+    from kerneltest.pytest_plugin.session import finish
+
+    reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
+    width = session.config.get_terminal_writer().fullwidth if reporter is not None and reporter.isatty else None
+    run.summary = finish(run.folder, write_report=bool(run.report), width=width)
+    if not run.summary.complete and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+    run = config.stash.get(RUN, None)
+    if run is None or run.summary is None:
+        return
+    if config.option.verbose < 0 and run.summary.complete:
+        return
+    terminalreporter.section("kerneltest")
+    for line, colour in run.summary.lines:
+        terminalreporter.write_line(line, **({colour: True} if colour else {}))

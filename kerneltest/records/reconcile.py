@@ -1,0 +1,96 @@
+"""Holds the records of a run against its plan: every planned cell ends in exactly one status."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kerneltest.records.schema import Cell, Plan, Record
+from kerneltest.core.verdicts import NO_FINDING, SEVERITY, worst
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How one planned cell (pairing, backend, dtype, family) ended.
+
+    Attributes:
+      item: the pytest item it belongs to.
+      verdict: the worst of its records; "missing" where some planned case has no record, "nothing compared" where
+        every case passed but no element was ever compared.
+      verdicts: cases by verdict.
+      planned, compared: cases planned, elements compared.
+      used: the largest fraction of a bound that was used up, or None.
+    """
+
+    item: str
+    verdict: str
+    verdicts: Mapping[str, int]
+    planned: int
+    compared: int
+    used: float | None
+
+    @property
+    def green(self) -> bool:
+        return self.verdict in NO_FINDING
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """A run's cells and what is wrong with its bookkeeping.
+
+    Attributes:
+      cells: a status for each planned cell.
+      problems: records that nothing planned, duplicates, a run in which nothing was compared.
+    """
+
+    cells: Mapping[Cell, Status]
+    problems: tuple[str, ...]
+
+    @property
+    def missing(self) -> list[Cell]:
+        """Cells of which some planned case has no record."""
+        return [cell for cell, status in self.cells.items() if status.verdict == "missing"]
+
+    @property
+    def complete(self) -> bool:
+        return not self.problems and not self.missing
+
+    @property
+    def green(self) -> bool:
+        return self.complete and all(status.green for status in self.cells.values())
+
+
+def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
+    """Every planned cell with its one status."""
+    by_cell: dict[Cell, list[Record]] = {}
+    seen: set[tuple[Cell, str]] = set()
+    problems: list[str] = []
+    for record in records:
+        if (record.cell, record.case) in seen:
+            problems.append(f"recorded twice: {' / '.join(record.cell)} case {record.case or 'all'}")
+            continue
+        seen.add((record.cell, record.case))
+        by_cell.setdefault(record.cell, []).append(record)
+    cells: dict[Cell, Status] = {}
+    for item in plan.items:
+        for family, planned in item.families.items():
+            cell = (item.pairing, item.backend, item.dtype, family)
+            cells[cell] = _status(item.item, planned, by_cell.pop(cell, []))
+    problems += [f"recorded but never planned: {' / '.join(cell)}" for cell in by_cell]
+    if cells and not any(status.compared for status in cells.values()):
+        problems.append("nothing was compared in the whole run")
+    return Reconciled(cells, tuple(problems))
+
+
+def _status(item: str, planned: int, records: list[Record]) -> Status:
+    verdicts = Counter(record.verdict for record in records)
+    unserved = any(not record.case and record.verdict in ("unavailable", "crash") for record in records)
+    compared = sum(record.compared for record in records)
+    if not unserved and sum(1 for record in records if record.case) < planned:
+        verdict = "missing"
+    else:
+        verdict = worst(set(verdicts))
+        if verdict == "pass" and not compared:
+            verdict = "nothing compared"
+    used = max((record.used for record in records if record.used is not None), default=None)
+    ordered = dict(sorted(verdicts.items(), key=lambda pair: SEVERITY[pair[0]]))
+    return Status(item, verdict, ordered, planned, compared, used)

@@ -1,0 +1,98 @@
+"""A pairing's declaration and its functions as text, for reports."""
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any
+
+from kerneltest.declare.arguments import Argument, Array, Choice, Size, Tree
+from kerneltest.declare.dims import Dim
+from kerneltest.declare.pairing import Pairing
+from kerneltest.core.places import shown
+from kerneltest.records.schema import Declared, Source
+
+
+def describe(pairing: Pairing) -> Declared:
+    """How a pairing is declared, and the sources of its kernel and oracle."""
+    words = {name: _argument(argument) for name, argument in pairing.arguments.items()}
+    words |= {f"dim {name}": _dim(each) for name, each in pairing.dims.items()}
+    words["tolerance"] = str(pairing.tolerance)
+    if pairing.all_masked:
+        words["where everything is masked"] = pairing.all_masked
+    if pairing.signed_zeros:
+        words["signed zeros"] = "compared"
+    return Declared(words, source(pairing.kernel), source(pairing.oracle))
+
+
+def source(function: Callable[..., Any]) -> Source:
+    """The text of a function, jitted or partial ones included, and of the functions in its module that it names."""
+    found = _unwrapped(function)
+    code = getattr(found, "__code__", None)
+    if code is None:
+        return Source("", ())
+    module = sys.modules.get(found.__module__)
+    try:
+        parts = dict(_parts(found, vars(module) if module else {}, set()))
+    except (OSError, TypeError):  # typed in at a prompt, or made by exec
+        parts = {}
+    return Source(shown(code.co_filename), tuple(sorted(parts.items())))
+
+
+def _parts(function: Any, names: dict[str, Any], seen: set[str]) -> Iterator[tuple[int, str]]:
+    lines, first = inspect.getsourcelines(function)
+    yield first, "".join(lines)
+    for name in sorted(_named(function.__code__) - seen):
+        seen.add(name)
+        other = _unwrapped(names.get(name))
+        if inspect.isfunction(other) and other.__module__ == function.__module__ and other is not function:
+            yield from _parts(other, names, seen)
+
+
+def _named(code: CodeType) -> set[str]:
+    """The global names that a function uses, those inside it included."""
+    inner = [_named(each) for each in code.co_consts if isinstance(each, CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _unwrapped(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    try:
+        return inspect.unwrap(function)
+    except ValueError:
+        return function
+
+
+def _argument(argument: Argument) -> str:
+    match argument:
+        case Array():
+            axes = " ".join(map(str, argument.shape)) or "no axes"
+            what = {"data": "array", "mask": "mask", "index": "index", "length": "length"}[argument.role]
+            of = f" into {argument.of}" if argument.of else ""
+            domain = f", from {argument.domain[0]:g} to {argument.domain[1]:g}" if argument.domain else ""
+            return f"{what} [{axes}]{of} of {', '.join(argument.dtypes)}{domain}"
+        case Size():
+            return f"the length of {argument.dim}"
+        case Choice():
+            return f"one of {', '.join(name for name, _ in argument.options)}"
+        case Tree():
+            return f"tree {_tree(argument.branches)}"
+
+
+def _tree(branches: Any) -> str:
+    if isinstance(branches, dict):
+        return "{" + ", ".join(f"{key}: {_tree(branch)}" for key, branch in branches.items()) + "}"
+    if isinstance(branches, (list, tuple)):
+        return "[" + ", ".join(map(_tree, branches)) + "]"
+    return _argument(branches)
+
+
+def _dim(each: Dim) -> str:
+    if each.values:
+        lengths = ", ".join(map(str, each.values))
+    else:
+        most = f" to {each.maximum}" if each.maximum is not None else ""
+        lengths = f"from {each.minimum}{most}" + (f", a multiple of {each.multiple_of}" if each.multiple_of > 1 else "")
+    return f"{lengths}; tile {each.tile}" if each.tile else lengths

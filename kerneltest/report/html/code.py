@@ -1,0 +1,43 @@
+"""Source text as tokens, which a page shows with `textContent` alone."""
+
+from pygments import lex
+from pygments.lexers import PythonLexer
+from pygments.token import Comment, Keyword, Name, Number, Operator, String
+
+from kerneltest.records.schema import Source
+
+# Token types of Pygments, and the class that a page gives them.
+_CLASSES = (
+    (Comment, "c"),
+    (String, "s"),
+    (Keyword, "k"),
+    (Operator.Word, "k"),
+    (Number, "n"),
+    (Name.Decorator, "d"),
+    (Name.Function, "f"),
+)
+
+Line = list[list[str]]
+
+
+def tokens(source: Source) -> list[tuple[int, list[Line]]]:
+    """Each part as the number of its first line and its lines, a line being [class, text] pairs."""
+    return [(first, _lines(text)) for first, text in source.parts]
+
+
+def _lines(text: str) -> list[Line]:
+    lines: list[Line] = [[]]
+    for kind, value in lex(text, PythonLexer(stripnl=False)):
+        name = next((name for parent, name in _CLASSES if kind in parent), "")
+        for number, piece in enumerate(value.split("\n")):
+            if number:
+                lines.append([])
+            if not piece:
+                continue
+            if lines[-1] and lines[-1][-1][0] == name:
+                lines[-1][-1][1] += piece
+            else:
+                lines[-1].append([name, piece])
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines

@@ -1,0 +1,147 @@
+"""A comparison of runs as text for a terminal, as Markdown for a job's page, and as an HTML page."""
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import jinja2
+
+from kerneltest.records.diff import MEANING, REGRESSIONS, Change, Comparison
+from kerneltest.report.text.plain import for_markdown, for_terminal
+from kerneltest.records.schema import Cell
+from kerneltest.records.runs import Run
+
+_MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
+_MOST_ROWS = 200
+_MOST_SIGNATURES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The changes of one kind in one cell, of which the first is shown.
+
+    Attributes:
+      changes: of the cell, at least one.
+    """
+
+    changes: tuple[Change, ...]
+
+    @property
+    def first(self) -> Change:
+        return self.changes[0]
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        """Run (if there are several), pairing, backend, dtype and family."""
+        return (*([self.first.run] if self.first.run else []), *self.first.cell)
+
+    @property
+    def case(self) -> str:
+        """The first case, or "" for a whole cell."""
+        first = self.first
+        if first.signature == "*":
+            return ""
+        return f"{first.signature} in {first.target}" if first.target else first.signature
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(Row((change,)).case for change in self.changes))[:_MOST_SIGNATURES]
+
+    @property
+    def message(self) -> str:
+        return self.first.message.splitlines()[0] if self.first.message else ""
+
+
+def rows(comparison: Comparison) -> Mapping[str, Sequence[Row]]:
+    """Changes by kind, each kind's by run and cell."""
+    found: dict[str, dict[tuple[str, Cell], list[Change]]] = {}
+    for change in comparison.changes:
+        found.setdefault(change.kind, {}).setdefault((change.run, change.cell), []).append(change)
+    return {kind: [Row(tuple(changes)) for changes in cells.values()] for kind, cells in found.items()}
+
+
+def conclusion(comparison: Comparison) -> str:
+    """The outcome in one line."""
+    counts = [f"{sum(c.kind == kind for c in comparison.changes)} {kind}" for kind in rows(comparison)]
+    regressed = [text for text, kind in zip(counts, rows(comparison), strict=True) if kind in REGRESSIONS]
+    others = [text for text in counts if text not in regressed]
+    regressed += ["incomplete"] * bool(comparison.problems)
+    told = f"REGRESSION: {', '.join(regressed)}" if regressed else "no regression"
+    return "; ".join([told, *others, f"{comparison.unchanged} cases unchanged"])
+
+
+def title(runs: Sequence[Run]) -> str:
+    """Where some runs are and what they were."""
+    kinds = dict.fromkeys(f"JAX {r.plan.environment.get('jax', 'unknown')}, {r.plan.depth}" for r in runs)
+    cases = sum(1 for run in runs for record in run.records if record.case)
+    return f"{len(runs)} run{'s' * (len(runs) > 1)} ({'; '.join(kinds)}), {cases} cases"
+
+
+def terminal(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:
+    lines = [f"old: {title(old)}", f"new: {title(new)}"]
+    lines += [f"unlike: {line}" for line in comparison.unlike]
+    for kind, found in rows(comparison).items():
+        lines += ["", f"{kind} ({MEANING[kind]})"]
+        for row in found[:_MOST_LINES]:
+            lines.append(f"  {' / '.join(row.where)}")
+            lines.append(f"    {_count(row)}: {row.first.before} -> {row.first.after}" + _as(row, kind))
+            if row.message and kind in REGRESSIONS:
+                lines.append(f"    {row.message}")
+        lines += [f"  ... and {len(found) - _MOST_LINES} more cells"] * (len(found) > _MOST_LINES)
+    if comparison.problems:
+        lines += ["", "incomplete", *(f"  {line}" for line in comparison.problems[:_MOST_LINES])]
+    return "\n".join(for_terminal(line) for line in [*lines, "", conclusion(comparison)])
+
+
+def markdown(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:
+    return "\n".join(_markdown(comparison, old, new)) + "\n"
+
+
+def _markdown(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> Iterator[str]:
+    yield f"## {'❌' if comparison.regressed else '✅'} {for_markdown(conclusion(comparison))}\n"
+    yield f"Old: {for_markdown(title(old))}  \nNew: {for_markdown(title(new))}\n"
+    yield from (f"- unlike: {for_markdown(line)}" for line in comparison.unlike)
+    yield from (f"- incomplete: {for_markdown(line)}" for line in comparison.problems[:_MOST_ROWS])
+    for kind, found in rows(comparison).items():
+        yield f"\n### {kind}\n\n{MEANING[kind]}\n"
+        yield "| where | cases | before | now | first | |\n| --- | --- | --- | --- | --- | --- |"
+        for row in found[:_MOST_ROWS]:
+            cells = [" / ".join(row.where), _count(row), row.first.before, row.first.after, row.case, row.message]
+            yield f"| {' | '.join(for_markdown(cell) for cell in cells)} |"
+        if len(found) > _MOST_ROWS:
+            yield f"\nand {len(found) - _MOST_ROWS} more cells"
+
+
+def html(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:
+    """A page that stands alone and forbids what would come from elsewhere."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("kerneltest"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    style = environment.get_template("diff.css").render()
+    return environment.get_template("diff.html").render(
+        comparison=comparison,
+        conclusion=conclusion(comparison),
+        rows=rows(comparison),
+        meaning=MEANING,
+        regressions=REGRESSIONS,
+        old=title(old),
+        new=title(new),
+        most=_MOST_ROWS,
+        style=style,
+        digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+    )
+
+
+def _count(row: Row) -> str:
+    if row.first.signature == "*":
+        return "whole cell"
+    return f"{len(row.changes)} case{'s' * (len(row.changes) > 1)}"
+
+
+def _as(row: Row, kind: str) -> str:
+    return f", as {row.case}" if row.case and kind != "new" else ""

@@ -1,0 +1,202 @@
+"""Hypothesis strategies drawn from a pairing. Values are drawn before the signature, so they also shrink first."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+
+from kerneltest.backends import resolve
+from kerneltest.plan.drawn import (
+    FUZZ,
+    TINY,
+    DrawnCase,
+    Recipe,
+    drawn_case,
+    families_for,
+    float_range,
+    is_float_data,
+    is_integer_data,
+    non_finite,
+    pool,
+)
+from kerneltest.core.dtypes import dtype, float_format
+from kerneltest.run.item import Item
+from kerneltest.run.cache import Memory
+from kerneltest.core.backend_ids import DEPTHS
+from kerneltest.declare.arguments import Array as ArrayArgument
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.signatures import Signature
+from kerneltest.run.runner import judged, unserved
+from kerneltest.core.verdicts import NO_FINDING
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+_MOST_CHANGES = 6  # elements of an argument that are drawn one by one; the others are a family's
+_FAR = 2**16
+
+# What makes a case hard, and the argument in which it is sure to occur.
+Trouble = tuple[str, str]
+_NO_TROUBLE: Trouble = ("", "")
+_NON_FINITE, _SUBNORMAL, _FAMILY = "non-finite", "subnormal", "family"
+
+
+class MissingHypothesisError(ImportError):
+    """Hypothesis is not installed; the message says how to get it."""
+
+
+def hypothesis() -> Any:
+    """The Hypothesis package, loaded on first use.
+
+    Raises:
+      MissingHypothesisError: it is not installed.
+    """
+    try:
+        import hypothesis
+        import hypothesis.strategies
+    except ImportError as error:
+        raise MissingHypothesisError(
+            "drawing cases needs Hypothesis, which is not installed: pip install 'kerneltest[fuzz]' "
+            "or pip install hypothesis"
+        ) from error
+    return hypothesis
+
+
+def cases(pairing: Pairing, depth: str = "standard") -> "SearchStrategy[DrawnCase]":
+    """A Hypothesis strategy for cases of a pairing, to be judged by `assert_conforms`.
+
+    Every argument is a family of the registry or zeros, with up to six elements drawn one by one. One kind of trouble
+    comes at a time: non-finite numbers, subnormal ones, or one argument disturbed by a family such as `largest_finite`;
+    two at once have no one right answer where a sum overflows or a subnormal number is flushed.
+
+    At most sixteen signatures are drawn, so that no more are compiled. Examples shrink to zeros, few changed elements
+    and small numbers, then to the shortest signature that still fails.
+
+    Args:
+      pairing: what to draw for.
+      depth: of the plan whose signatures are drawn first.
+
+    Raises:
+      MissingHypothesisError: Hypothesis is not installed.
+      ValueError: an unknown depth.
+    """
+    if depth not in DEPTHS:
+        raise ValueError(f"unknown depth {depth!r}; known are {', '.join(DEPTHS)}")
+    return from_pool(pairing, pool(pairing, depth))
+
+
+def from_pool(pairing: Pairing, signatures: Sequence[Signature]) -> "SearchStrategy[DrawnCase]":
+    """Cases with one of these signatures (at least one), simplest first."""
+    st = hypothesis().strategies
+    dtypes = list(dict.fromkeys(signature.dtypes for signature in signatures))
+    fitting = {kinds: [signature for signature in signatures if signature.dtypes == kinds] for kinds in dtypes}
+
+    @functools.cache
+    def troubles(kinds: tuple[tuple[str, str], ...]) -> list[Trouble]:
+        found = [_NO_TROUBLE]
+        for path, leaf in pairing.leaves.items():
+            if is_float_data(leaf, dtype(dict(kinds)[path])):
+                found += [(_NON_FINITE, path), (_SUBNORMAL, path)]
+            if families_for(pairing, path, fitting[kinds], each=True):
+                found.append((_FAMILY, path))
+        return found
+
+    @functools.cache  # to make a strategy takes longer than to draw from it
+    def recipe(path: str, kinds: tuple[tuple[str, str], ...], trouble: Trouble) -> "SearchStrategy[Recipe]":
+        return _recipe(pairing, path, kinds, fitting[kinds], trouble)
+
+    @st.composite  # type: ignore[untyped-decorator]
+    def draw_case(draw: Callable[[Any], Any]) -> DrawnCase:
+        kinds = draw(st.sampled_from(dtypes))
+        trouble = draw(st.sampled_from(troubles(kinds)))
+        recipes = {path: draw(recipe(path, kinds, trouble)) for path in pairing.leaves}
+        return drawn_case(pairing, draw(st.sampled_from(fitting[kinds])), recipes)
+
+    drawn: SearchStrategy[DrawnCase] = draw_case()
+    return drawn
+
+
+def _recipe(
+    pairing: Pairing, path: str, kinds: tuple[tuple[str, str], ...], signatures: Sequence[Signature], trouble: Trouble
+) -> "SearchStrategy[Recipe]":
+    st = hypothesis().strategies
+    names = ["", *families_for(pairing, path, signatures, each=False)]
+    disturbed = trouble == (_FAMILY, path)
+    if disturbed:
+        names = families_for(pairing, path, signatures, each=True)
+    values = _values(pairing.leaves[path], dict(kinds)[path], trouble[0])
+    positions = st.sampled_from([0, -1]) | st.integers(0, _FAR)
+    changes = st.lists(
+        st.tuples(positions, values), min_size=int(path == trouble[1]) - disturbed, max_size=_MOST_CHANGES
+    )
+
+    @st.composite  # type: ignore[untyped-decorator]
+    def draw_recipe(draw: Callable[[Any], Any]) -> Recipe:
+        name = draw(st.sampled_from(names))
+        # Zeros take no seed, which makes them simpler to Hypothesis than any family.
+        seed = draw(st.integers(0, _FAR)) if name else 0
+        return Recipe(name, seed, disturbed and draw(st.sampled_from([True, False])), draw(changes))
+
+    recipe: SearchStrategy[Recipe] = draw_recipe()
+    return recipe
+
+
+def _values(leaf: ArrayArgument, kind_name: str, trouble: str) -> Any:
+    """Single elements: the ends of every range are likely, and what makes the trouble comes alone."""
+    st, kind = hypothesis().strategies, dtype(kind_name)
+    if leaf.role in ("index", "length"):
+        return st.sampled_from([0, -1]) | st.integers(0, _FAR)
+    if is_integer_data(leaf, kind):
+        info = ml_dtypes.iinfo(kind)
+        ends = [int(end) for end in leaf.domain or (info.min, info.max)]
+        return st.integers(*ends) | st.sampled_from(ends)
+    if not is_float_data(leaf, kind):
+        return st.booleans()
+    low, high = float_range(leaf, kind)
+    whole = st.integers(max(-9, math.ceil(low)), min(9, math.floor(high))) if high - low > 1 else st.nothing()
+    ordinary = whole | st.floats(low, high).map(lambda x: 0.0 if abs(x) < TINY else x)
+    if low <= 0 <= high:
+        ordinary |= st.just(-0.0)
+    if trouble == _NON_FINITE and (specials := list(non_finite(leaf))):
+        return st.sampled_from(specials)
+    if trouble == _SUBNORMAL and low <= 0 <= high:
+        tiny = float_format(kind).smallest_subnormal
+        return st.sampled_from([tiny, -tiny]) | st.floats(max(low, -TINY), min(high, TINY))
+    return ordinary
+
+
+def assert_conforms(pairing: Pairing, case: DrawnCase, backends: Sequence[str] = ("interpret",)) -> None:
+    """Judges a drawn case as an ordinary run would. For tests with `@given`; say `@settings(deadline=None)`.
+
+    Args:
+      pairing: to which the case belongs.
+      case: from `cases(pairing)`.
+      backends: ids of backends that give values.
+
+    Raises:
+      AssertionError: a finding, with its message, or a backend that this machine cannot serve, with the reason.
+      ValueError: an unknown backend, or one that gives no values.
+    """
+    if case.pairing != pairing.name:
+        raise ValueError(f"the case belongs to pairing {case.pairing}, not to {pairing.name}")
+    for backend in resolve(backends):
+        if backend.tier in ("lower", "compile"):
+            raise ValueError(f"{backend.id} gives no values; choose interpret, simulate:TARGET or a device")
+        dtype_name = case.signature.dtype
+        item = Item(pairing.name, pairing, pairing.name, backend, dtype_name, FUZZ, depth="standard", seed=0)
+        memory = _memory(pairing, dtype_name)
+        reason = unserved(backend, [memory.traced(pairing, case.signature)])
+        if reason:
+            raise AssertionError(f"{backend.id} unavailable: {reason}")
+        record = judged(item, case, memory).record
+        memory.expectations.clear()  # examples hardly ever come back, and there may be thousands
+        if record.verdict not in NO_FINDING:
+            raise AssertionError(f"{record.verdict} on {backend.id}, {record.signature}: {record.message}")
+
+
+@functools.lru_cache(maxsize=16)
+def _memory(pairing: Pairing, dtype_name: str) -> Memory:
+    """What was compiled for earlier examples."""
+    return Memory()
