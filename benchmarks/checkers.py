@@ -9,18 +9,18 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kerneltest.backends import BackendError, resolve
 from kerneltest.backends.base import Artifact
+from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, widen
-from kerneltest.run.item import Outcome, items_of
-from kerneltest.run.cache import Memory
-from kerneltest.declare.arguments import Choice
+from kerneltest.core.verdicts import NO_FINDING
+from kerneltest.declare.arguments import Static
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
+from kerneltest.jaxprs.trace import Failure, trace
 from kerneltest.plan.signatures import Signature
+from kerneltest.run.cache import Cache
+from kerneltest.run.item import Outcome, items_of
 from kerneltest.run.runner import run
-from kerneltest.jaxprs.trace import TraceError, trace
-from kerneltest.core.verdicts import NO_FINDING
 
 BACKENDS = ("interpret", "simulate:sm_90")
 EXAMPLES = 100
@@ -47,7 +47,7 @@ def tolerance_of(pairing: Pairing) -> float:
 
 
 def tutorial(pairing: Pairing) -> Found:
-    """`assert_allclose` on normal float32 inputs of whole tiles, each static option once."""
+    """`assert_allclose` on normal float32 inputs of whole blocks, each static option once."""
     started = time.perf_counter()
     for statics in one_at_a_time(pairing):
         signature = signature_of(pairing, {name: nice_length(axis) for name, axis in pairing.dims.items()}, statics)
@@ -103,7 +103,7 @@ def kerneltest(pairing: Pairing, depth: str) -> dict[str, Found]:
 
     One pass serves both: what interpret alone takes is the time spent on its items.
     """
-    memory, clock = Memory(), dict.fromkeys(BACKENDS, 0.0)
+    memory, clock = Cache(), dict.fromkeys(BACKENDS, 0.0)
     alone: Found | None = None
     both: Found | None = None
     for item in items_of(pairing, pairing.name, resolve(BACKENDS), depth, 0):
@@ -136,7 +136,7 @@ def disagreement(pairing: Pairing, signature: Signature, leaves: Sequence[Array]
         executable = backend.prepare(trace(pairing, signature))
         assert not isinstance(executable, Artifact)
         outputs = executable.run(leaves)
-    except (TraceError, BackendError) as error:
+    except (Failure, Failure) as error:
         return f"{type(error).__name__}: {error}".partition("\n")[0]
     wide = {path: widen(value) for path, value in named.items()}
     values = pairing.assemble(wide, dict(signature.dims), dict(signature.statics), oracle=True)
@@ -147,8 +147,8 @@ def disagreement(pairing: Pairing, signature: Signature, leaves: Sequence[Array]
     return "" if close.all() else f"{int((~close).sum())} of {close.size} elements not close, {signature}"
 
 
-def choices_of(pairing: Pairing) -> list[tuple[str, Choice]]:
-    return [(name, argument) for name, argument in pairing.arguments.items() if isinstance(argument, Choice)]
+def choices_of(pairing: Pairing) -> list[tuple[str, Static]]:
+    return [(name, argument) for name, argument in pairing.arguments.items() if isinstance(argument, Static)]
 
 
 def one_at_a_time(pairing: Pairing) -> Iterator[dict[str, str]]:
@@ -161,8 +161,8 @@ def one_at_a_time(pairing: Pairing) -> Iterator[dict[str, str]]:
 
 
 def nice_length(axis: Dim) -> int:
-    """Two whole tiles; 128 where there is no tile; the largest of listed lengths."""
-    return max(axis.values) if axis.values else 2 * axis.tile if axis.tile else 128
+    """Two whole blocks; 128 where there is no block; the largest of listed lengths."""
+    return max(axis.values) if axis.values else 2 * axis.block if axis.block else 128
 
 
 def signature_of(pairing: Pairing, dims: dict[str, int], statics: dict[str, str]) -> Signature:

@@ -24,23 +24,23 @@ from typing import Any
 import hypothesis
 import jax
 import numpy as np
+from kerneltest.declare.models import Exact
 
 from benchmarks import checkers
 from benchmarks.detection_report import markdown
 from benchmarks.device_outputs import ROOT, pairings
 from benchmarks.variants import VARIANTS, Variant
-from kerneltest.declare import pairing as declared
-from kerneltest.backends import resolve
+from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
-from kerneltest.declare.models import Exact
-from kerneltest.run.item import Item, Outcome, items_of
-from kerneltest.run.cache import Memory
-from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.signatures import dtypes_of
-from kerneltest.plan.cases import groups_of, totals
-from kerneltest.run.runner import run
-from kerneltest.declare.bounds import Bound, Measured, Tolerance
 from kerneltest.core.verdicts import NO_FINDING
+from kerneltest.declare import pairing as declared
+from kerneltest.declare.bounds import Bound, Measured, Tolerance
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.cases import groups_of, totals
+from kerneltest.plan.signatures import dtypes_of
+from kerneltest.run.cache import Cache
+from kerneltest.run.item import Item, Outcome, items_of
+from kerneltest.run.runner import run
 
 FOLDER = ROOT / "reports" / "detection"
 RIGHT_BACKENDS = ("interpret", "simulate:sm_90", "simulate:gfx942", "cuda")
@@ -145,7 +145,7 @@ def alarms(wanted: int) -> dict[str, Any]:
     distinct: set[bytes] = set()
     for name, pairing in right().items():
         for dtype in dtypes_of(pairing, DEPTH):
-            memory = Memory()
+            memory = Cache()
             for seed in range(seeds):
                 for item in _items(pairing, name, dtype, seed, "", backends):
                     key = f"{item.backend.id} {item.group}"
@@ -212,7 +212,7 @@ def _summary(outcomes: list[Outcome]) -> dict[str, Any]:
 
 
 def _numeric(pairing: Pairing, factor: float) -> Iterator[Outcome]:
-    scaled, memory = replace(pairing, tolerance=Scaled(pairing.tolerance, factor)), Memory()
+    scaled, memory = replace(pairing, tolerance=Scaled(pairing.tolerance, factor)), Cache()
     for item in items_of(scaled, pairing.name, resolve(checkers.BACKENDS), DEPTH, 0):
         if item.group == "numeric":
             yield from run(item, memory)

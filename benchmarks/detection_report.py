@@ -8,7 +8,7 @@ from typing import Any
 # Why kerneltest does not find a variant, told where it was measured not to.
 WHY = {
     "iota.blocked: positions are computed in bfloat16, so wrong from 257 on": "only depth standard plans a length past "
-    "four tiles of 64",
+    "four blocks of 64",
 }
 CHECKERS = {
     "tutorial": "tutorial check",
@@ -69,7 +69,7 @@ def _detection(section: Mapping[str, Any]) -> str:
             f"## Detection: {total} kernels, each broken by a small edit",
             "Variants: `benchmarks/variants.py` and `tests/broken.py`, written by the project itself; none was left "
             "out for not being found. The tutorial check is `assert_allclose` on "
-            "normal float32 values of two whole tiles, every static option once; the Hypothesis test draws lengths "
+            "normal float32 values of two whole blocks, every static option once; the Hypothesis test draws lengths "
             "from 1 to 200, static options and float32 values (normal, or one by one from -10 to 10). Both run on "
             "interpret mode, with rtol and atol 1e-2 for matrix products and 1e-5 for the rest. Seconds are those to "
             "the first finding, compilation included, with no cache on disk. Checks by hand see float32 and ordinary "

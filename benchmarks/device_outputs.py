@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from kerneltest.backends import Backend, BackendError, resolve
-from kerneltest.backends.base import Executable
+from kerneltest.backends.base import Backend, Executable
+from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import is_float
-from kerneltest.plan.families import GROUPS
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.cases import Case, cases
-from kerneltest.plan.signatures import dtypes_of
 from kerneltest.jaxprs.trace import environment, trace
+from kerneltest.plan.cases import Case, cases
+from kerneltest.plan.families import GROUPS
+from kerneltest.plan.signatures import dtypes_of
 
 ROOT = Path(__file__).parent.parent
 DEPTH, SEED = "quick", 0
@@ -42,7 +42,7 @@ def outputs(pairing: Pairing, backend: Backend) -> Iterator[tuple[Case, tuple[np
             for case in cases(pairing, dtype, group, DEPTH, SEED):
                 traced = trace(pairing, case.signature) if case.signature not in prepared else None
                 if traced is not None:
-                    if backend.refuses(traced):
+                    if backend.unsupported_reason(traced):
                         return
                     prepared[case.signature] = backend.prepare(traced)  # type: ignore[assignment]
                 arguments = case.fill(pairing)
@@ -76,7 +76,7 @@ def main(backend_id: str, folder: Path) -> int:
                 if case.family.name == "normal":
                     for i, each in enumerate(found):
                         normal[f"{case.id}.{i}.{each.dtype.name}"] = canonical(each).view(f"u{each.dtype.itemsize}")
-        except BackendError as error:
+        except Failure as error:
             print(f"{name}: {error}", file=sys.stderr)
         print(name, len(digests.get(name, {})), flush=True)
     facts = {**environment(), **backend.environment()}

@@ -27,13 +27,13 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from kerneltest.backends import Backend, resolve# noqa: E402
-from kerneltest.run.item import Item, items_of# noqa: E402
-from kerneltest.run.cache import Memory# noqa: E402
-from kerneltest.declare.pairing import Pairing# noqa: E402
-from kerneltest.run.runner import run# noqa: E402
-from kerneltest.jaxprs.trace import environment# noqa: E402
-from kerneltest.core.verdicts import NO_FINDING# noqa: E402
+from kerneltest.backends import Backend, resolve  # noqa: E402
+from kerneltest.core.verdicts import NO_FINDING  # noqa: E402
+from kerneltest.declare.pairing import Pairing  # noqa: E402
+from kerneltest.jaxprs.trace import environment  # noqa: E402
+from kerneltest.run.cache import Cache  # noqa: E402
+from kerneltest.run.item import Item, items_of  # noqa: E402
+from kerneltest.run.runner import run  # noqa: E402
 
 SUITES = ("test_pipeline_copy", "test_pipeline_compute", "test_pipeline_specialized")
 DEPTH = "standard"
@@ -94,7 +94,7 @@ def repeated(name: str, backend_id: str, rounds: int) -> dict[str, Any]:
     signatures: set[str] = set()
     findings: list[dict[str, Any]] = []
     used = 0.0
-    memory = Memory()
+    memory = Cache()
     by_dtype: dict[str, list[Item]] = {}
     for seed in range(rounds):
         for item in items_of(pairing, name, [backend], DEPTH, seed):
@@ -124,7 +124,7 @@ def sampled(backend: Backend, only: str) -> int:
     """The first case of each signature, once."""
     found = 0
     for name, pairing in pairings(only):
-        memory = Memory()
+        memory = Cache()
         seen: set[str] = set()
         for item in items_of(pairing, name, [backend], "quick", 0):
             for case in item.cases():

@@ -16,10 +16,11 @@ from itertools import islice, product
 from pathlib import Path
 
 from kerneltest.core.backend_ids import ALL
-from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
+
 from kerneltest.records.io import Writer, write_plan
-from kerneltest.report.html.build import write_html
 from kerneltest.records.runs import read_all
+from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
+from kerneltest.report.html.build import write_html
 
 PAIRINGS = tuple(f"suites/test_kernel_{i // 4}.py::pairing_{i}" for i in range(40))
 DTYPES = ("float32", "bfloat16", "float16")
@@ -51,7 +52,7 @@ def records(cases: int) -> Iterator[Record]:
             verdict="pass",
             compared=4096,
             used=rng.lognormvariate(-3, 1.5) if group == "numeric" else None,
-            tolerance="dot(contract=k, accumulate=float32, slope=1)",
+            tolerance="dot(over=k, accumulate=float32, slope=1)",
             ulps=tuple(rng.randrange(4096) for _ in range(5)),
         )
         if rng.random() >= 0.02:
@@ -71,11 +72,11 @@ def _finding(base: Record, rng: random.Random, *, window: bool) -> Record:
         wrong="".join("1" if rng.random() < 0.3 else "0" for _ in values),
     )  # fmt: skip
     evidence = Evidence(
-        index=(20, 40), tile="m=1 n=2", wrong_tiles=(1, 16), pattern="only in tile 1 of m (4 tiles)", actual=1.0,
+        index=(20, 40), block="m=1 n=2", wrong_blocks=(1, 16), pattern="only in block 1 of m (4 blocks)", actual=1.0,
         expected=2.0, bound=1e-6, arguments={"x": "float32[64, 64] [[1 2 3 ...]]"}, file=f"cases/{base.case}.npz",
         window=shown if window else None,
     )  # fmt: skip
-    message = f"{rng.randrange(1, 4096)} of 4096 elements wrong, only in tile 1 of m (4 tiles); worst at [20, 40]"
+    message = f"{rng.randrange(1, 4096)} of 4096 elements wrong, only in block 1 of m (4 blocks); worst at [20, 40]"
     verdict = rng.choice(("mismatch", "special_mismatch", "race", "out_of_bounds"))
     return Record(**{**_fields(base), "verdict": verdict, "message": message, "wrong": 7, "evidence": evidence})
 
@@ -94,7 +95,7 @@ def synthesize(folder: Path, cases: int) -> Path:
         items.setdefault(record.item, (record, Counter()))[1][record.family] += 1
     writer.close()
     source = Source("kernels/kernel.py", ((10, f"def kernel(x):\n{CODE}    return x\n"),))
-    declared = Declared({"x": "array [m n] of float32", "dim m": "from 1; tile 16"}, source, source)
+    declared = Declared({"x": "array [m n] of float32", "dim m": "from 1; block 16"}, source, source)
     planned = tuple(
         PlannedItem(name, r.pairing, r.backend, r.dtype, r.group, dict(families))
         for name, (r, families) in items.items()

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import jax
 
 from benchmarks.device_outputs import pairings
-from kerneltest.backends import Backend, resolve
-from kerneltest.backends.base import Executable
+from kerneltest.backends.base import Backend, Executable
+from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
-from kerneltest.plan.families import GROUPS
-from kerneltest.plan.cases import cases
-from kerneltest.plan.signatures import signatures
 from kerneltest.jaxprs.trace import Traced, trace
+from kerneltest.plan.cases import cases
+from kerneltest.plan.families import GROUPS
+from kerneltest.plan.signatures import signatures
 
 SIGNATURES, REPEATS = 8, 6
 
@@ -47,7 +47,7 @@ def main() -> int:
         before = len(first)
         for signature in signatures(pairing, "quick")[:SIGNATURES]:
             traced = trace(pairing, signature)
-            if any(backend.refuses(traced) for backend in backends):
+            if any(backend.unsupported_reason(traced) for backend in backends):
                 continue
             planned = [
                 case

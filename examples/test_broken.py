@@ -6,8 +6,8 @@ import examples.broken_kernels as kernels
 import kerneltest as kt
 
 TILE = kernels.BLOCK
-VECTOR = {"n": kt.dim(tile=TILE, values=(40,))}
-MATRIX = {"m": kt.dim(tile=TILE, values=(40,)), "n": kt.dim(tile=TILE, values=(56,))}
+VECTOR = {"n": kt.dim(block=TILE, values=(40,))}
+MATRIX = {"m": kt.dim(block=TILE, values=(40,)), "n": kt.dim(block=TILE, values=(56,))}
 
 
 @kt.oracle_for(
@@ -15,13 +15,13 @@ MATRIX = {"m": kt.dim(tile=TILE, values=(40,)), "n": kt.dim(tile=TILE, values=(5
     x=kt.array("n", ("float32", "int32")),
     y=kt.array("n", ("float32", "int32")),
     dims=VECTOR,
-    tolerance=kt.exact(),
+    tolerance=kt.tolerance.exact(),
 )
 def add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x + y
 
 
-@kt.oracle_for(kernels.transposed_tiles, x=kt.array("m n", "float32"), dims=MATRIX, tolerance=kt.exact())
+@kt.oracle_for(kernels.transposed_tiles, x=kt.array("m n", "float32"), dims=MATRIX, tolerance=kt.tolerance.exact())
 def double(x: np.ndarray) -> np.ndarray:
     return x + x
 
@@ -30,8 +30,8 @@ def double(x: np.ndarray) -> np.ndarray:
     kernels.matmul_unmasked_depth,
     x=kt.array("m k", "float32"),
     y=kt.array("k n", "float32"),
-    dims={**MATRIX, "k": kt.dim(tile=TILE, values=(40,))},
-    tolerance=kt.dot(contract="k"),
+    dims={**MATRIX, "k": kt.dim(block=TILE, values=(40,))},
+    tolerance=kt.tolerance.dot(over="k"),
 )
 def matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
@@ -40,8 +40,8 @@ def matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 @kt.oracle_for(
     kernels.softmax_unguarded,
     x=kt.array("m n", "float32"),
-    dims={"m": kt.dim(values=(17,)), "n": kt.dim(tile=TILE, values=(40,))},
-    tolerance=kt.conditioned(sums="n"),
+    dims={"m": kt.dim(values=(17,)), "n": kt.dim(block=TILE, values=(40,))},
+    tolerance=kt.tolerance.conditioned(over="n"),
     all_masked="zeros",
 )
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -55,13 +55,13 @@ def softmax(x: np.ndarray) -> np.ndarray:
     kernels.row_sums_in_input_dtype,
     x=kt.array("m n", ("float32", "bfloat16")),
     dims={"m": kt.dim(values=(4,)), "n": kt.dim(values=(600,))},
-    tolerance=kt.reduction(over="n"),
+    tolerance=kt.tolerance.reduction(over="n"),
 )
 def row_sums(x: np.ndarray) -> np.ndarray:
     return x.sum(axis=1)
 
 
-@kt.oracle_for(kernels.racing_total, x=kt.array("n", "float32"), dims=VECTOR, tolerance=kt.reduction(over="n"))
+@kt.oracle_for(kernels.racing_total, x=kt.array("n", "float32"), dims=VECTOR, tolerance=kt.tolerance.reduction(over="n"))
 def total(x: np.ndarray) -> np.ndarray:
     return x.sum(keepdims=True)
 
@@ -70,10 +70,10 @@ def total(x: np.ndarray) -> np.ndarray:
     kernels.sorted_rows,
     x=kt.array("m n", "float32"),
     dims={"m": kt.dim(values=(3,)), "n": kt.dim(values=(64,))},
-    tolerance=kt.exact(),
-    limitations=[
-        kt.limitation(
-            verdict="unimplemented",
+    tolerance=kt.tolerance.exact(),
+    xfail=[
+        kt.xfail(
+            "unimplemented",
             backend=f"{tier}:*",
             reason="Pallas has no lowering of sort to Triton",
             url="https://docs.jax.dev/en/latest/pallas/index.html",
@@ -85,6 +85,6 @@ def sort(x: np.ndarray) -> np.ndarray:
     return np.sort(x, axis=1)
 
 
-@kt.oracle_for(kernels.clamp, x=kt.array("n", "float32"), dims=VECTOR, tolerance=kt.exact())
+@kt.oracle_for(kernels.clamp, x=kt.array("n", "float32"), dims=VECTOR, tolerance=kt.tolerance.exact())
 def clamp(x: np.ndarray) -> np.ndarray:
     return np.where(x > 1, 1, np.where(x < -1, -1, x))

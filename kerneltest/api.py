@@ -1,18 +1,23 @@
-"""A pairing checked without pytest: `kt.check`."""
+"""The public functions that run a pairing without pytest: `kt.check` and `kt.assert_conforms`."""
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kerneltest.backends import resolve
+from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
-from kerneltest.run.item import items_of
-from kerneltest.run.cache import Memory
-from kerneltest.core.backend_ids import DEPTHS
+from kerneltest.core.places import shown
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.depths import DEPTHS
+from kerneltest.plan.drawn import DrawnCase
 from kerneltest.records.schema import Record
-from kerneltest.run.runner import run
-from kerneltest.core.verdicts import NO_FINDING
+from kerneltest.run.cache import Cache
+from kerneltest.run.fuzz import Drawn
+from kerneltest.run.item import Item
+from kerneltest.run.planning import plan_pairing
+from kerneltest.run.runner import judged, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,7 @@ class Finding:
       record: all that was recorded.
     """
 
-    verdict: str
+    verdict: Verdict
     backend: str
     family: str
     signature: str
@@ -42,7 +47,8 @@ class Result:
       findings: in the plan's order.
       cases: how many were judged.
       seconds: in all.
-      unavailable: backend to reason.
+      unavailable: backends that this machine lacks, to the reason.
+      not_applicable: backends that are not for the kernel, to the reason.
       records: one a case.
     """
 
@@ -50,6 +56,7 @@ class Result:
     cases: int
     seconds: float
     unavailable: Mapping[str, str]
+    not_applicable: Mapping[str, str]
     records: tuple[Record, ...]
 
     @property
@@ -71,10 +78,11 @@ def check(
 
     Args:
       pairing: what to check.
-      backends: ids, such as `interpret` or `cuda`.
+      backends: ids, such as `interpret` or `cuda`, or patterns of them.
       depth: `quick`, `standard` or `deep`.
       seed: of all random values.
-      case: the id of the one case to run, as a finding shows it; by default all.
+      case: the id of the one case to run, as a finding shows it; by default all. Ids hold the path of the pairing's
+        file, relative to the current folder.
       orders: on `simulate:*`, in how many random orders programs are also run one after another.
 
     Raises:
@@ -82,21 +90,61 @@ def check(
     """
     if depth not in DEPTHS:
         raise ValueError(f"unknown depth {depth!r}; known are {', '.join(DEPTHS)}")
-    memory, started = Memory(), time.perf_counter()
-    outcomes = [
-        outcome
-        for item in items_of(pairing, pairing.name, resolve(backends, orders), depth, seed)
-        for outcome in run(item, memory, case)
-    ]
-    memory.pool.shutdown()
+    cache, started = Cache(), time.perf_counter()
+    planned = plan_pairing(pairing, pairing_id(pairing), resolve(backends, orders), depth, seed)
+    outcomes = [outcome for item in planned.items for outcome in run(item, cache, case)]
+    cache.pool.shutdown()
     if case and not outcomes:
         raise ValueError(f"{pairing.name} has no case {case} at depth {depth} with seed {seed}")
     records = tuple(outcome.record for outcome in outcomes)
     findings = tuple(
         Finding(r.verdict, r.backend, r.family, r.signature, r.message, outcome.arguments or {}, r)
         for outcome, r in zip(outcomes, records, strict=True)
-        if r.verdict not in NO_FINDING
+        if r.verdict.is_finding
     )
-    unavailable = {r.backend: r.message for r in records if r.verdict == "unavailable"}
-    judged = sum(1 for record in records if record.case)
-    return Result(findings, judged, time.perf_counter() - started, unavailable, records)
+    unavailable = {r.backend: r.message for r in records if r.verdict is Verdict.UNAVAILABLE and not r.case}
+    not_applicable = {each.backend: each.reason for each in planned.not_applicable}
+    count = sum(1 for record in records if record.case)
+    seconds = time.perf_counter() - started
+    return Result(findings, count, seconds, unavailable, not_applicable, records)
+
+
+def pairing_id(pairing: Pairing) -> str:
+    """The node id that pytest gives a pairing, if it runs in the current folder: the oracle's file and name."""
+    code = getattr(pairing.oracle, "__code__", None)
+    return f"{shown(code.co_filename)}::{pairing.name}" if code is not None else pairing.name
+
+
+def assert_conforms(pairing: Pairing, case: DrawnCase, backends: Sequence[str] = ("interpret",)) -> None:
+    """Judges a drawn case as an ordinary run would. For tests with `@given`; say `@settings(deadline=None)`.
+
+    Args:
+      pairing: to which the case belongs.
+      case: from `cases(pairing)`.
+      backends: ids of backends that give values.
+
+    Raises:
+      AssertionError: a finding, with its message, or a backend that cannot serve the kernel here, with the reason.
+      ValueError: an unknown backend, or one that gives no values.
+    """
+    if case.pairing_id != pairing.name:
+        raise ValueError(f"the case belongs to pairing {case.pairing_id}, not to {pairing.name}")
+    for backend in resolve(backends):
+        if not backend.tier.gives_values:
+            raise ValueError(f"{backend.id} gives no values; choose interpret, simulate:TARGET or a device")
+        dtype = case.signature.dtype
+        item = Item(pairing.name, pairing, pairing.name, backend, dtype, Drawn(), depth="standard", seed=0)
+        cache = _cache(pairing, dtype)
+        reason = backend.unavailable()
+        record = judged(item, case, cache).record if not reason else item.record(Verdict.UNAVAILABLE, reason)
+        cache.expectations.clear()  # examples hardly ever come back, and there may be thousands
+        if record.verdict is Verdict.UNAVAILABLE:
+            raise AssertionError(f"{backend.id} unavailable: {record.message}")
+        if record.verdict.is_finding:
+            raise AssertionError(f"{record.verdict} on {backend.id}, {record.signature}: {record.message}")
+
+
+@functools.lru_cache(maxsize=16)
+def _cache(pairing: Pairing, dtype: str) -> Cache:
+    """What was compiled for earlier examples."""
+    return Cache()

@@ -67,9 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.lowering_map.map import MapError, read
     from kerneltest.records.io import RecordError
+    from kerneltest.records.runs import read_all
     from kerneltest.report.html.build import render
     from kerneltest.report.html.merge import merge
-    from kerneltest.records.runs import read_all
 
     try:
         merged = merge(read_all(chosen.runs))
@@ -82,11 +82,11 @@ def _report(chosen: argparse.Namespace) -> int:
 
 
 def _summary(chosen: argparse.Namespace) -> int:
-    from kerneltest.report.text.plain import for_terminal
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_all
-    from kerneltest.report.text.summary import count, lines
     from kerneltest.report.text.markdown import markdown, write_badge
+    from kerneltest.report.text.plain import for_terminal
+    from kerneltest.report.text.summary import count, lines
 
     try:
         runs = read_all(chosen.runs)
@@ -106,10 +106,10 @@ def _summary(chosen: argparse.Namespace) -> int:
 
 
 def _diff(chosen: argparse.Namespace) -> int:
-    from kerneltest.report.text import diff as diff_text
     from kerneltest.records.diff import DiffError, compare, pinned_baseline
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_runs
+    from kerneltest.report.text import diff as diff_text
 
     try:
         if not chosen.factor >= 1:
@@ -129,7 +129,6 @@ def _diff(chosen: argparse.Namespace) -> int:
 
 def _repro(chosen: argparse.Namespace) -> int:
     from kerneltest.report.reproduce.again import ReproductionError, again
-    from kerneltest.core.verdicts import NO_FINDING
 
     try:
         record = again(chosen.folder, chosen.case, chosen.backend)
@@ -137,7 +136,7 @@ def _repro(chosen: argparse.Namespace) -> int:
         print(f"kerneltest repro: {error}", file=sys.stderr)
         return 2
     print(f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip())
-    return 0 if record.verdict in NO_FINDING else 1
+    return int(record.verdict.is_finding)
 
 
 def _lowering(chosen: argparse.Namespace) -> int:

@@ -16,8 +16,8 @@ BLOCKS = (2, 1, 3)
 
 # Before 0.11 a value's layout follows from its dtype, and JAX does not bring two together.
 LAYOUTS = [
-    kt.limitation(
-        verdict="compile_error",
+    kt.xfail(
+        "compile_error",
         backend="lower:sm_90",
         reason="JAX 0.10 gives each load the layout of its dtype, and cannot add two or carry one that began as zeros",
         url="https://github.com/jax-ml/jax/blob/jax-v0.10.2/jax/experimental/mosaic/gpu/fragmented_array.py",
@@ -25,7 +25,7 @@ LAYOUTS = [
 ] * (jax.__version_info__ < (0, 11))
 
 REFUSED_STAGES = [
-    kt.error_case(
+    kt.rejects(
         f"stages_{steps}_{delay}", stages=(steps, delay), raises=ValueError, match="max_concurrent_steps must"
     )
     for steps, delay in ((1, 1), (2, 2), (2, 3), (6, 6))
@@ -34,4 +34,4 @@ REFUSED_STAGES = [
 
 def whole(block: int, *counts: int) -> Any:
     """A dim of so many blocks of a length."""
-    return kt.dim(tile=block, values=[count * block for count in counts])
+    return kt.dim(block=block, values=[count * block for count in counts])

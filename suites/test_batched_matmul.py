@@ -6,9 +6,9 @@ import kerneltest as kt
 from kernels.batched_matmul import batched_matmul
 from kernels.matmul import BLOCK_K, BLOCK_M, BLOCK_N
 
-TILES = dict(m=kt.dim(tile=BLOCK_M), n=kt.dim(tile=BLOCK_N), k=kt.dim(tile=BLOCK_K))
+TILES = dict(m=kt.dim(block=BLOCK_M), n=kt.dim(block=BLOCK_N), k=kt.dim(block=BLOCK_K))
 BATCH = kt.dim(values=(3, 1))
-PRECISION = kt.choice(None, "highest")
+PRECISION = kt.static(None, "highest")
 
 
 @kt.oracle_for(
@@ -17,8 +17,9 @@ PRECISION = kt.choice(None, "highest")
     y=kt.array("b k n"),
     precision=PRECISION,
     dims=dict(b=BATCH, **TILES),
-    tolerance=kt.dot("k", precision="precision"),
-    independent=("b", "grid"),
+    tolerance=kt.tolerance.dot("k", precision="precision"),
+    batch_dims="b",
+    invariant_to="grid",
 )
 def one_axis(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
@@ -30,7 +31,7 @@ def one_axis(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     y=kt.array("a b k n"),
     precision=PRECISION,
     dims=dict(a=kt.dim(values=(2, 1)), b=BATCH, **TILES),
-    tolerance=kt.dot("k", precision="precision"),
+    tolerance=kt.tolerance.dot("k", precision="precision"),
 )
 def two_axes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
@@ -42,7 +43,7 @@ def two_axes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     y=kt.array("k n"),
     precision=PRECISION,
     dims=dict(b=BATCH, **TILES),
-    tolerance=kt.dot("k", precision="precision"),
+    tolerance=kt.tolerance.dot("k", precision="precision"),
 )
 def left_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
@@ -54,7 +55,7 @@ def left_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     y=kt.array("b k n"),
     precision=PRECISION,
     dims=dict(b=BATCH, **TILES),
-    tolerance=kt.dot("k", output="b m n", precision="precision"),
+    tolerance=kt.tolerance.dot("k", output="b m n", precision="precision"),
 )
 def right_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y

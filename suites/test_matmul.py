@@ -15,13 +15,13 @@ STEEPEST = 1.13
     matmul_2x2,
     x=kt.array("m k"),
     y=kt.array("k n"),
-    precision=kt.choice(None, "highest"),
+    precision=kt.static(None, "highest"),
     dims=dict(
         m=kt.dim(values=(32, 64, 128)),
         n=kt.dim(values=(32, 64, 128)),
         k=kt.dim(values=(16, 32, 64)),
     ),
-    tolerance=kt.dot("k", precision="precision"),
+    tolerance=kt.tolerance.dot("k", precision="precision"),
 )
 def two_by_two(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
@@ -31,10 +31,10 @@ def two_by_two(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     matmul,
     x=kt.array("m k"),
     y=kt.array("k n"),
-    activation=kt.choice(none=None, relu=relu, gelu=jax.nn.gelu, silu=jax.nn.silu, tanh=jnp.tanh),
-    precision=kt.choice(None, "highest"),
-    dims=dict(m=kt.dim(tile=BLOCK_M), n=kt.dim(tile=BLOCK_N), k=kt.dim(tile=BLOCK_K, minimum=0)),
-    tolerance=kt.dot("k", slope=STEEPEST, precision="precision"),
+    activation=kt.static(none=None, relu=relu, gelu=jax.nn.gelu, silu=jax.nn.silu, tanh=jnp.tanh),
+    precision=kt.static(None, "highest"),
+    dims=dict(m=kt.dim(block=BLOCK_M), n=kt.dim(block=BLOCK_N), k=kt.dim(block=BLOCK_K, minimum=0)),
+    tolerance=kt.tolerance.dot("k", slope=STEEPEST, precision="precision"),
 )
 def tiled(x: np.ndarray, y: np.ndarray, activation: str) -> np.ndarray:
     z = x @ y

@@ -30,12 +30,12 @@ POSITIVE = (0.0, 1e30)
 @kt.oracle_for(
     pipeline_scale_cast,
     x=kt.array("m n"),
-    dtype=kt.choice(float32=jnp.float32, bfloat16=jnp.bfloat16, float16=jnp.float16),
-    stages=kt.choice(**STAGES),
+    dtype=kt.static(float32=jnp.float32, bfloat16=jnp.bfloat16, float16=jnp.float16),
+    stages=kt.static(**STAGES),
     dims=DIMS,
-    limitations=[
-        kt.limitation(
-            verdict="mismatch",
+    xfail=[
+        kt.xfail(
+            "mismatch",
             backend="cuda",
             dtype="bfloat16",
             family="wide_magnitudes",
@@ -48,19 +48,19 @@ def scale_cast(x: np.ndarray) -> np.ndarray:
     return 2 * x
 
 
-@kt.oracle_for(pipeline_add, x=kt.array("m n"), y=kt.array("m n"), stages=kt.choice(**STAGES), dims=DIMS)
+@kt.oracle_for(pipeline_add, x=kt.array("m n"), y=kt.array("m n"), stages=kt.static(**STAGES), dims=DIMS)
 def add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x + y
 
 
 @kt.oracle_for(
-    pipeline_add_block, x=kt.array("m n"), b=kt.array(f"{BLOCK_M} {BLOCK_N}"), stages=kt.choice(**STAGES), dims=DIMS
+    pipeline_add_block, x=kt.array("m n"), b=kt.array(f"{BLOCK_M} {BLOCK_N}"), stages=kt.static(**STAGES), dims=DIMS
 )
 def add_block(x: np.ndarray, b: np.ndarray) -> np.ndarray:
     return x + np.tile(b, (x.shape[0] // BLOCK_M, x.shape[1] // BLOCK_N))
 
 
-@kt.oracle_for(pipeline_add_pinned, x=kt.array("m n"), y=kt.array("m n"), stages=kt.choice(**STAGES), dims=DIMS)
+@kt.oracle_for(pipeline_add_pinned, x=kt.array("m n"), y=kt.array("m n"), stages=kt.static(**STAGES), dims=DIMS)
 def add_pinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x + y
 
@@ -69,9 +69,9 @@ def add_pinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     pipeline_mixed,
     x=kt.array("m n", "float32"),
     y=kt.array("m n", ("bfloat16", "float16")),
-    stages=kt.choice(**STAGES),
+    stages=kt.static(**STAGES),
     dims=DIMS,
-    limitations=LAYOUTS,
+    xfail=LAYOUTS,
 )
 def mixed(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return x + y, -y
@@ -84,10 +84,10 @@ def _blocks(x: np.ndarray) -> np.ndarray:
 @kt.oracle_for(
     pipeline_running_sum,
     x=kt.array(f"m {BLOCK_N}", "float32", domain=POSITIVE),
-    stages=kt.choice(**STAGES),
+    stages=kt.static(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS)),
-    tolerance=kt.conditioned(sums="m"),
-    limitations=LAYOUTS,
+    tolerance=kt.tolerance.conditioned(over="m"),
+    xfail=LAYOUTS,
 )
 def running_sum(x: np.ndarray) -> np.ndarray:
     return np.cumsum(_blocks(x), 0).reshape(x.shape)
@@ -96,10 +96,10 @@ def running_sum(x: np.ndarray) -> np.ndarray:
 @kt.oracle_for(
     pipeline_total,
     x=kt.array(f"m {BLOCK_N}", "float32", domain=POSITIVE),
-    stages=kt.choice(**STAGES),
+    stages=kt.static(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS)),
-    tolerance=kt.conditioned(sums="m"),
-    limitations=LAYOUTS,
+    tolerance=kt.tolerance.conditioned(over="m"),
+    xfail=LAYOUTS,
 )
 def total(x: np.ndarray) -> np.ndarray:
     return _blocks(x).sum((0, 2))
@@ -108,10 +108,10 @@ def total(x: np.ndarray) -> np.ndarray:
 @kt.oracle_for(
     pipeline_row_totals,
     x=kt.array("m n", "float32", domain=POSITIVE),
-    stages=kt.choice(**STAGES),
+    stages=kt.static(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 2, 1, 3)),
-    tolerance=kt.conditioned(sums="n"),
-    limitations=LAYOUTS,
+    tolerance=kt.tolerance.conditioned(over="n"),
+    xfail=LAYOUTS,
 )
 def row_totals(x: np.ndarray) -> np.ndarray:
     return _blocks(x).sum(2).reshape(x.shape[0], BLOCK_N)
@@ -120,19 +120,19 @@ def row_totals(x: np.ndarray) -> np.ndarray:
 @kt.oracle_for(
     pipeline_revisited,
     x=kt.array("m n", "float32", domain=POSITIVE),
-    stages=kt.choice(**{"2-0": (2, 0), "1-0": (1, 0), "3-1": (3, 1)}),
+    stages=kt.static(**{"2-0": (2, 0), "1-0": (1, 0), "3-1": (3, 1)}),
     dims=dict(m=whole(BLOCK_M, 2, 3), n=whole(BLOCK_N, 2, 3)),  # a single row of blocks comes out right
-    tolerance=kt.conditioned(sums="n"),
-    limitations=[
+    tolerance=kt.tolerance.conditioned(over="n"),
+    xfail=[
         *LAYOUTS,
         # The last block is stored twice, at its first visit and at the end, in no order; JAX 0.10 sees no such race.
-        kt.limitation(
-            verdict="race" if jax.__version_info__ >= (0, 11) else "mismatch",
+        kt.xfail(
+            "race" if jax.__version_info__ >= (0, 11) else "mismatch",
             backend="interpret-mosaic-gpu",
             reason=REVISITED,
             url=PIPELINE,
         ),
-        kt.limitation(verdict="mismatch", backend="cuda", reason=REVISITED, url=PIPELINE),
+        kt.xfail("mismatch", backend="cuda", reason=REVISITED, url=PIPELINE),
     ],
 )
 def revisited(x: np.ndarray) -> np.ndarray:

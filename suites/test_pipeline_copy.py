@@ -9,15 +9,15 @@ from suites.pipeline_options import ALL_STAGES, BLOCKS, REFUSED_STAGES, STAGES, 
 
 @kt.oracle_for(
     pipeline_copy,
-    x=kt.array("m n", kt.FLOATS + kt.INTEGERS),
-    stages=kt.choice(**ALL_STAGES),
+    x=kt.array("m n", kt.DEFAULT_FLOATS + kt.DEFAULT_INTEGERS),
+    stages=kt.static(**ALL_STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
-    tolerance=kt.exact(),
+    tolerance=kt.tolerance.exact(),
     signed_zeros=True,
-    errors=[
+    rejects=[
         *REFUSED_STAGES,
-        kt.error_case("grid_with_a_zero", dims={"m": 0}, raises=ValueError, match="strictly positive"),
-        kt.error_case("part_of_a_block", dims={"m": BLOCK_M - 1}, raises=ValueError, match="whole blocks"),
+        kt.rejects("grid_with_a_zero", dims={"m": 0}, raises=ValueError, match="strictly positive"),
+        kt.rejects("part_of_a_block", dims={"m": BLOCK_M - 1}, raises=ValueError, match="whole blocks"),
     ],
 )
 def copy(x: np.ndarray) -> np.ndarray:
@@ -26,12 +26,12 @@ def copy(x: np.ndarray) -> np.ndarray:
 
 @kt.oracle_for(
     pipeline_copy,
-    x=kt.array("m n", kt.FLOATS + kt.INTEGERS),
+    x=kt.array("m n", kt.DEFAULT_FLOATS + kt.DEFAULT_INTEGERS),
     # The smallest rows that the copy engine takes: 16 bytes, which are as many elements of int8.
-    block=kt.choice(short=(16, 16)),
-    stages=kt.choice(**STAGES),
+    block=kt.static(short=(16, 16)),
+    stages=kt.static(**STAGES),
     dims=dict(m=kt.dim(values=[32, 16, 48]), n=kt.dim(values=[16, 32])),
-    tolerance=kt.exact(),
+    tolerance=kt.tolerance.exact(),
     signed_zeros=True,
 )
 def copy_in_short_rows(x: np.ndarray) -> np.ndarray:
@@ -40,12 +40,12 @@ def copy_in_short_rows(x: np.ndarray) -> np.ndarray:
 
 @kt.oracle_for(
     pipeline_copy,
-    x=kt.array("m n", kt.FLOATS + kt.INTEGERS),
+    x=kt.array("m n", kt.DEFAULT_FLOATS + kt.DEFAULT_INTEGERS),
     # The longest axis that it takes, either way.
-    block=kt.choice(tall=(256, 16), wide=(16, 256)),
-    stages=kt.choice(**STAGES),
+    block=kt.static(tall=(256, 16), wide=(16, 256)),
+    stages=kt.static(**STAGES),
     dims=dict(m=kt.dim(values=[256]), n=kt.dim(values=[256])),
-    tolerance=kt.exact(),
+    tolerance=kt.tolerance.exact(),
     signed_zeros=True,
 )
 def copy_in_long_rows(x: np.ndarray) -> np.ndarray:
@@ -54,10 +54,10 @@ def copy_in_long_rows(x: np.ndarray) -> np.ndarray:
 
 @kt.oracle_for(
     pipeline_swap_blocks,
-    x=kt.array("m n", kt.FLOATS + kt.INTEGERS),
-    stages=kt.choice(**STAGES),
+    x=kt.array("m n", kt.DEFAULT_FLOATS + kt.DEFAULT_INTEGERS),
+    stages=kt.static(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
-    tolerance=kt.exact(),
+    tolerance=kt.tolerance.exact(),
     signed_zeros=True,
 )
 def swap_blocks(x: np.ndarray) -> np.ndarray:
@@ -68,11 +68,11 @@ def swap_blocks(x: np.ndarray) -> np.ndarray:
 
 @kt.oracle_for(
     pipeline_swizzled_copy,
-    x=kt.array("m n", (*kt.FLOATS, "int32")),
-    swizzle=kt.choice(128, 64, 32),
-    stages=kt.choice(**STAGES),
+    x=kt.array("m n", (*kt.DEFAULT_FLOATS, "int32")),
+    swizzle=kt.static(128, 64, 32),
+    stages=kt.static(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
-    tolerance=kt.exact(),
+    tolerance=kt.tolerance.exact(),
     signed_zeros=True,
 )
 def swizzled_copy(x: np.ndarray) -> np.ndarray:

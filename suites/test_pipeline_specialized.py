@@ -11,14 +11,14 @@ from suites.pipeline_options import BLOCKS, LAYOUTS, REFUSED_STAGES, STAGES, who
 @kt.oracle_for(
     specialized_double,
     x=kt.array("m n", ("float32", "bfloat16")),
-    warpgroups=kt.choice(1, 2),
-    manual_release=kt.choice(False, True),
-    memory_thread=kt.choice(None),
-    stages=kt.choice(**STAGES),
+    warpgroups=kt.static(1, 2),
+    manual_release=kt.static(False, True),
+    memory_thread=kt.static(None),
+    stages=kt.static(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS), n=whole(BLOCK_N, 1, 2)),
-    errors=[
+    rejects=[
         *REFUSED_STAGES,
-        kt.error_case("memory_thread_not_last", memory_thread=0, raises=NotImplementedError, match="must be the last"),
+        kt.rejects("memory_thread_not_last", memory_thread=0, raises=NotImplementedError, match="must be the last"),
     ],
 )
 def double(x: np.ndarray) -> np.ndarray:
@@ -28,11 +28,11 @@ def double(x: np.ndarray) -> np.ndarray:
 @kt.oracle_for(
     specialized_total,
     x=kt.array(f"m {BLOCK_N}", "float32", domain=(0.0, 1e30)),
-    warpgroups=kt.choice(1, 2),
-    stages=kt.choice(**STAGES),
+    warpgroups=kt.static(1, 2),
+    stages=kt.static(**STAGES),
     dims=dict(m=whole(BLOCK_M, *BLOCKS)),
-    tolerance=kt.conditioned(sums="m"),
-    limitations=LAYOUTS,
+    tolerance=kt.tolerance.conditioned(over="m"),
+    xfail=LAYOUTS,
 )
 def total(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1, BLOCK_M, x.shape[1]).sum(0)

@@ -12,9 +12,10 @@ REALS = (-np.inf, np.inf)  # but not the largest and the smallest that a dtype h
     rms_norm,
     x=kt.array("m n", domain=REALS),
     w=kt.array("n", domain=REALS),
-    dims=dict(m=kt.dim(values=(3, 1, 5)), n=kt.dim(tile=64)),
-    tolerance=kt.conditioned(sums="n"),
-    independent=("m", "grid"),
+    dims=dict(m=kt.dim(values=(3, 1, 5)), n=kt.dim(block=64)),
+    tolerance=kt.tolerance.conditioned(over="n"),
+    batch_dims="m",
+    invariant_to="grid",
     grad=True,
 )
 def normalised(x: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -5,8 +5,8 @@ import numpy as np
 import kerneltest as kt
 from kernels.softmax import BLOCK, softmax_fused, softmax_tiled, softmax_tiled_by_comparison
 
-DIMS = dict(m=kt.dim(values=(3, 1, 5)), n=kt.dim(tile=BLOCK))
-TOLERANCE = kt.conditioned(sums="n")
+DIMS = dict(m=kt.dim(values=(3, 1, 5)), n=kt.dim(block=BLOCK))
+TOLERANCE = kt.tolerance.conditioned(over="n")
 MASKED = "zeros"
 
 
@@ -17,16 +17,21 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return e / np.where(total == 0, 1, total)
 
 
-ROWS = ("m", "grid")  # each row by itself, bit for bit
-
-
-@kt.oracle_for(softmax_fused, x=kt.array("m n"), dims=DIMS, tolerance=TOLERANCE, all_masked=MASKED, independent=ROWS)
+@kt.oracle_for(
+    softmax_fused,
+    x=kt.array("m n"),
+    dims=DIMS,
+    tolerance=TOLERANCE,
+    all_masked=MASKED,
+    batch_dims="m",  # each row by itself, bit for bit
+    invariant_to="grid",
+)
 def fused(x: np.ndarray) -> np.ndarray:
     return softmax(x)
 
 
 @kt.oracle_for(
-    softmax_tiled, x=kt.array("m n"), block=kt.choice(BLOCK, 16), dims=DIMS, tolerance=TOLERANCE, all_masked=MASKED
+    softmax_tiled, x=kt.array("m n"), block=kt.static(BLOCK, 16), dims=DIMS, tolerance=TOLERANCE, all_masked=MASKED
 )
 def tiled(x: np.ndarray) -> np.ndarray:
     return softmax(x)

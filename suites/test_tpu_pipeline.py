@@ -8,8 +8,8 @@ import kerneltest as kt
 from kernels.tpu_pipeline import BLOCK_K, BLOCK_M, BLOCK_N, tpu_copy, tpu_matmul, tpu_sum
 from suites.pipeline_options import whole
 
-NOT_MAPPED = kt.limitation(
-    verdict="compile_error",
+NOT_MAPPED = kt.xfail(
+    "compile_error",
     backend="interpret-tpu",
     family="vmapped",
     reason="JAX's TPU interpreter takes no array in main memory that vmap cuts into blocks",
@@ -20,11 +20,11 @@ DIMS: dict[str, Any] = {"m": whole(BLOCK_M, 2, 1, 3), "n": whole(BLOCK_N, 1, 2)}
 
 @kt.oracle_for(
     tpu_copy,
-    x=kt.array("m n", (*kt.FLOATS, "int32")),
+    x=kt.array("m n", (*kt.DEFAULT_FLOATS, "int32")),
     dims=DIMS,
-    tolerance=kt.exact(),
+    tolerance=kt.tolerance.exact(),
     signed_zeros=True,
-    limitations=[NOT_MAPPED],
+    xfail=[NOT_MAPPED],
 )
 def copy(x: np.ndarray) -> np.ndarray:
     return x
@@ -34,8 +34,8 @@ def copy(x: np.ndarray) -> np.ndarray:
     tpu_sum,
     x=kt.array("m n", "float32", domain=(0.0, 1e30)),
     dims=DIMS,
-    tolerance=kt.conditioned(sums="n"),
-    limitations=[NOT_MAPPED],
+    tolerance=kt.tolerance.conditioned(over="n"),
+    xfail=[NOT_MAPPED],
 )
 def row_totals(x: np.ndarray) -> np.ndarray:
     return x.reshape(x.shape[0], -1, BLOCK_N).sum(1)
@@ -46,8 +46,8 @@ def row_totals(x: np.ndarray) -> np.ndarray:
     x=kt.array("m k", "float32"),
     y=kt.array("k n", "float32"),
     dims=dict(**DIMS, k=whole(BLOCK_K, 1, 2)),
-    tolerance=kt.dot("k"),
-    limitations=[NOT_MAPPED],
+    tolerance=kt.tolerance.dot("k"),
+    xfail=[NOT_MAPPED],
 )
 def matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y

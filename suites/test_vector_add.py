@@ -5,15 +5,15 @@ import numpy as np
 import kerneltest as kt
 from kernels.vector_add import BLOCK, vector_add, vector_add_blocked
 
-NUMBERS = kt.FLOATS + kt.INTEGERS
+NUMBERS = kt.DEFAULT_FLOATS + kt.DEFAULT_INTEGERS
 
 
 @kt.oracle_for(
     vector_add,
     x=kt.array("n", NUMBERS),
     y=kt.array("n", NUMBERS),
-    dims=dict(n=kt.dim(tile=BLOCK, minimum=0)),
-    tolerance=kt.exact(),
+    dims=dict(n=kt.dim(block=BLOCK, minimum=0)),
+    tolerance=kt.tolerance.exact(),
     signed_zeros=True,
 )
 def whole(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -24,11 +24,11 @@ def whole(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     vector_add_blocked,
     x=kt.array("n", NUMBERS),
     y=kt.array("n", NUMBERS),
-    block=kt.choice(BLOCK, 32),
-    dims=dict(n=kt.dim(tile=BLOCK, minimum=0)),
-    tolerance=kt.exact(),
+    block=kt.static(BLOCK, 32),
+    dims=dict(n=kt.dim(block=BLOCK, minimum=0)),
+    tolerance=kt.tolerance.exact(),
     signed_zeros=True,
-    independent=("block", "grid"),
+    invariant_to=("block", "grid"),
 )
 def blocked(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x + y

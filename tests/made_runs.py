@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
 from kerneltest.records.io import Writer, write_plan
+from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
 
 PAIRING = "suites/test_t.py::p"
 # Were any of it parsed as markup, `pwned` would be set, or an element too many be there.
@@ -57,7 +57,7 @@ def hostile() -> tuple[Record, dict[str, object]]:
     assert WRONG.evidence is not None
     evidence = replace(
         WRONG.evidence,
-        tile=HOSTILE,
+        block=HOSTILE,
         pattern=HOSTILE,
         diagnosis=HOSTILE,
         arguments={HOSTILE: HOSTILE},

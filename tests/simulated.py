@@ -9,10 +9,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
-from kerneltest.backends import resolve
 from kerneltest.backends.base import Executable
-from kerneltest.plan.signatures import signatures
+from kerneltest.backends.registry import resolve
 from kerneltest.jaxprs.trace import trace
+from kerneltest.plan.signatures import signatures
 
 TARGETS = ("simulate:sm_90", "simulate:gfx942")
 

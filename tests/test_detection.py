@@ -5,16 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kerneltest.declare.models import Dot
 
 import kerneltest as kt
 from benchmarks import checkers
 from benchmarks.detection import Scaled, right
 from benchmarks.detection_report import CHECKERS, WHY, markdown
 from benchmarks.variants import VARIANTS
-from kerneltest.backends import Artifact, resolve
-from kerneltest.declare.models import Dot
-from kerneltest.declare.pairing import Pairing
+from kerneltest.backends.base import Artifact
+from kerneltest.backends.registry import resolve
 from kerneltest.declare.bounds import Measured
+from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import runnable, trace
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
@@ -105,7 +106,7 @@ def test_scaled_bounds_are_scaled() -> None:
         np.testing.assert_allclose(getattr(small, field), 0.1 * getattr(plain, field))
     assert small.roundings == pytest.approx(0.1 * plain.roundings)
     assert scaled.contract == "k"
-    assert Scaled(kt.exact(), 2.0).contract == ""
+    assert Scaled(kt.tolerance.exact(), 2.0).contract == ""
     assert str(scaled).startswith("0.1 x dot")
 
 

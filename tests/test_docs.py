@@ -9,11 +9,11 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.api import Finding
+from kerneltest.core.verdicts import MEANING
+from kerneltest.pytest_plugin.run import OPTIONS
 from kerneltest.records.diff import MEANING as CHANGES
 from kerneltest.records.diff import REGRESSIONS
-from kerneltest.pytest_plugin.run import OPTIONS
 from kerneltest.report.text.story import ASSERTED
-from kerneltest.core.verdicts import MEANING
 
 ROOT = Path(__file__).parent.parent
 README, GUIDE, CI = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/guide.md", "docs/ci.md"))

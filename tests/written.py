@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from kerneltest.records.schema import Plan, PlannedItem, Record
 from kerneltest.records.io import Writer, write_plan
+from kerneltest.records.schema import Plan, PlannedItem, Record
 
 PAIRING = "suites/test_t.py::p"
 PASS = Record(

@@ -1,26 +1,14 @@
 """What a backend is."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from kerneltest.core.dtypes import Array
+from kerneltest.core.tiers import Tier
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.trace import Traced
-
-
-class BackendError(Exception):
-    """A kernel that a backend could not prepare or run.
-
-    Attributes:
-      verdict: what that is called.
-      stderr: what the process that failed wrote last, where there was one.
-    """
-
-    def __init__(self, verdict: str, message: str, stderr: str = "") -> None:
-        super().__init__(message)
-        self.verdict = verdict
-        self.stderr = stderr
 
 
 class Executable(Protocol):
@@ -37,7 +25,7 @@ class Executable(Protocol):
         """The outputs, once they are all there.
 
         Raises:
-          BackendError: with verdict `runtime_error` or a sharper one.
+          Failure: with verdict `runtime_error` or a sharper one.
         """
         ...
 
@@ -59,41 +47,42 @@ class Artifact:
     files: Callable[[], Mapping[str, str]] = dict
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """A place to run kernels, or a stage to take them to.
 
     Attributes:
       id: as users select it and records name it.
-      tier: `interpret`, `lower`, `compile`, `simulate` or `device`.
+      tier: how far it takes a kernel.
       costly: a run costs as much as a compilation, so not every family is run on every signature, but each of either
         at least once.
+      runs_jaxpr: it runs the whole traced function as it is, so that a rewritten one says something.
     """
 
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def tier(self) -> str: ...
-
-    @property
-    def costly(self) -> bool: ...
+    id: str
+    tier: ClassVar[Tier]
+    costly: ClassVar[bool] = False
+    runs_jaxpr: ClassVar[bool] = False
 
     def unavailable(self) -> str:
         """Why this machine cannot serve it, or ""."""
-        ...
+        return ""
 
-    def refuses(self, traced: Traced) -> str:
-        """Why it cannot serve this kernel, whatever its values, or ""."""
-        ...
+    def unsupported_reason(self, traced: Traced) -> str:
+        """Why it is not for this kernel, whatever its values, or ""."""
+        return ""
 
+    @abstractmethod
     def prepare(self, traced: Traced) -> Executable | Artifact:
-        """Takes one signature as far as it goes: tiers `lower` and `compile` end in an artifact.
+        """Takes one signature as far as it goes: an artifact where the tier gives no values.
 
         Raises:
-          BackendError: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.
+          Failure: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.
         """
-        ...
+
+    def in_orders(self, count: int) -> "Backend":
+        """The same, which also runs programs in so many random orders, where it can."""
+        return self
 
     def environment(self) -> dict[str, Any]:
         """What to record about the device, for reports."""
-        ...
+        return {}

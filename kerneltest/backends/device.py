@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 
-from kerneltest.backends.base import Executable
+from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
 from kerneltest.core.dtypes import TF32
+from kerneltest.core.tiers import Tier
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.trace import Traced
 
@@ -20,7 +21,7 @@ _DRIVER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class Device(Backend):
     """The first device of a platform.
 
     Attributes:
@@ -30,8 +31,8 @@ class Device:
 
     id: str
     foreign: frozenset[str]
-    tier: str = "device"
-    costly: bool = False
+    tier = Tier.DEVICE
+    runs_jaxpr = True
 
     def unavailable(self) -> str:
         try:
@@ -40,7 +41,7 @@ class Device:
             return f"JAX finds no {self.id} device here: {error}"
         return ""
 
-    def refuses(self, traced: Traced) -> str:
+    def unsupported_reason(self, traced: Traced) -> str:
         wrong = sorted(traced.dialects & self.foreign)
         return f"a kernel written for {', '.join(wrong)} cannot be compiled for {self.id}" if wrong else ""
 

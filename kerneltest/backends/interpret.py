@@ -1,12 +1,12 @@
 """Pallas' own interpreter, on the CPU."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 
-from kerneltest.backends.base import Executable
+from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
+from kerneltest.core.tiers import Tier
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.trace import Traced
 
@@ -15,15 +15,15 @@ OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_pass
 
 
 @dataclass(frozen=True, slots=True)
-class Interpret:
+class Interpret(Backend):
     """Any kernel, with no cooperation from it: its jaxpr is rewritten.
 
     XLA's CPU code flushes subnormal float32 numbers to zero, which JAX calls intended (jax issue 16200).
     """
 
-    id: str = "interpret"
-    tier: str = "interpret"
-    costly: bool = False
+    id: str
+    tier = Tier.INTERPRET
+    runs_jaxpr = True
 
     def unavailable(self) -> str:
         try:
@@ -32,7 +32,7 @@ class Interpret:
             return f"JAX has no CPU device here: {error}"
         return ""
 
-    def refuses(self, traced: Traced) -> str:
+    def unsupported_reason(self, traced: Traced) -> str:
         if "mosaic_gpu" in traced.dialects:
             return (
                 "a Mosaic GPU kernel needs the Mosaic GPU interpreter (interpret-mosaic-gpu), not Pallas' general one"
@@ -42,6 +42,3 @@ class Interpret:
     def prepare(self, traced: Traced) -> Executable:
         device = jax.devices("cpu")[0]
         return compile_for(traced, device, Precision(flushes=True), interpret=True, options=OPTIONS)
-
-    def environment(self) -> dict[str, Any]:
-        return {}

@@ -10,18 +10,21 @@ import jax
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
-from kerneltest.backends.base import BackendError
 from kerneltest.backends.codegen.compile import keep_answers
 from kerneltest.core.dtypes import Array
-from kerneltest.jaxprs.compat.eager import call
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
-from kerneltest.jaxprs.trace import Traced, runnable
-from kerneltest.core.places import where_raised
+from kerneltest.jaxprs.compat.eager import call
+from kerneltest.jaxprs.trace import Traced, runnable, user_line
 
 # Words by which JAX, XLA and the drivers tell these causes.
 _CAUSES = (
-    ("unimplemented", re.compile(r"unimplemented primitive|no lowering|not implemented in pallas|rule for primitive")),
-    ("resource_exceeded", re.compile(r"shared memory|resource_exhausted|out of resource|exceeds the limit")),
+    (
+        Verdict.UNIMPLEMENTED,
+        re.compile(r"unimplemented primitive|no lowering|not implemented in pallas|rule for primitive"),
+    ),
+    (Verdict.RESOURCE_EXCEEDED, re.compile(r"shared memory|resource_exhausted|out of resource|exceeds the limit")),
 )
 
 
@@ -42,10 +45,10 @@ class Jitted:
             found = tuple(np.asarray(output) for output in outputs)
             after = [np.asarray(each) for each in placed]
         except Exception as error:
-            raise BackendError("runtime_error", f"the kernel raised {type(error).__name__}: {error}") from error
+            raise Failure(Verdict.RUNTIME_ERROR, f"the kernel raised {type(error).__name__}: {error}") from error
         for number, (given, left) in enumerate(zip(before, after, strict=True)):
             if given != left.tobytes():
-                raise BackendError("input_modified", f"the kernel wrote to its array argument {number}")
+                raise Failure(Verdict.INPUT_MODIFIED, f"the kernel wrote to its array argument {number}")
         return found
 
 
@@ -84,7 +87,7 @@ def compile_for(
     """Compiles `traced` for `device`, unless it is to be called eagerly.
 
     Raises:
-      BackendError: naming the exception and the user's line.
+      Failure: naming the exception and the user's line.
     """
     if traced.eager:
         return Jitted(Eager(traced.function, interpret), device, precision)
@@ -97,8 +100,8 @@ def compile_for(
         raise failure(error) from error
 
 
-def failure(error: Exception) -> BackendError:
+def failure(error: Exception) -> Failure:
     """What a compilation raised, with its verdict and the user's line."""
     text = str(error)
-    verdict = next((v for v, words in _CAUSES if words.search(text.lower())), "compile_error")
-    return BackendError(verdict, f"{type(error).__name__}: {text}{where_raised(error)}")
+    verdict = next((v for v, words in _CAUSES if words.search(text.lower())), Verdict.COMPILE_ERROR)
+    return Failure(verdict, f"{type(error).__name__}: {text}{user_line(error)}")

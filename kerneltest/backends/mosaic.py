@@ -8,18 +8,21 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.backends.base import BackendError
+from kerneltest.backends.base import Backend
 from kerneltest.backends.jitted import failure
 from kerneltest.core.dtypes import Array
-from kerneltest.jaxprs.evaluate import Held, evaluate
-from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU, TPU, Interpreter, InterpretError, run
-from kerneltest.jaxprs.mosaic import interpreted
+from kerneltest.core.failures import Failure
+from kerneltest.core.tiers import Tier
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
+from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU, TPU, Interpreter, run
+from kerneltest.jaxprs.evaluate import Held, evaluate
+from kerneltest.jaxprs.mosaic import interpreted
 from kerneltest.jaxprs.trace import Traced, on_a_tpu
 
 
 @dataclass(frozen=True, slots=True)
-class InterpretMosaic:
+class InterpretMosaic(Backend):
     """Threads, on-chip memory, asynchronous copies and barriers of a Mosaic kernel, with their order in time.
 
     XLA's CPU code, which does the arithmetic, flushes subnormal float32 numbers to zero (jax issue 16200).
@@ -30,8 +33,8 @@ class InterpretMosaic:
 
     id: str
     dialect: str
-    tier: str = "interpret"
-    costly: bool = True
+    tier = Tier.INTERPRET
+    costly = True
 
     def unavailable(self) -> str:
         try:
@@ -40,7 +43,7 @@ class InterpretMosaic:
             return f"JAX has no CPU device here: {error}"
         return ""
 
-    def refuses(self, traced: Traced) -> str:
+    def unsupported_reason(self, traced: Traced) -> str:
         others = sorted(traced.dialects - {self.dialect})
         return f"a kernel whose language is {', '.join(others)} is not one of {self.dialect}" if others else ""
 
@@ -81,8 +84,8 @@ class Interpreted:
         try:
             with jax.default_device(jax.devices("cpu")[0]):
                 outputs = evaluate(self.traced, leaves, call)
-        except InterpretError as error:
-            raise BackendError(error.verdict, str(error)) from error
+        except Failure as error:
+            raise Failure(error.verdict, str(error)) from error
         except Exception as error:
-            raise BackendError("runtime_error", f"the kernel raised {type(error).__name__}: {error}") from error
+            raise Failure(Verdict.RUNTIME_ERROR, f"the kernel raised {type(error).__name__}: {error}") from error
         return tuple(np.asarray(held.values) for held in outputs)

@@ -50,6 +50,14 @@ class FloatFormat:
         return np.asarray(np.ldexp(1.0, exponent - (self.precision - 1)))
 
 
+@dataclass(frozen=True, slots=True)
+class ShapeDtype:
+    """The shape and dtype of an array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
 # NVIDIA, "TensorFloat-32 in the A100 GPU": float32's exponent, 10 stored significand bits.
 TF32 = FloatFormat(precision=11, min_exponent=-126, max_exponent=127)
 

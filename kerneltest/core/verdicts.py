@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Self, TypeVar
 
-
 _E = TypeVar("_E", bound="Ending")
 
 
@@ -35,7 +34,9 @@ class Ending(StrEnum):
     meaning: str
     assertion: str
 
-    def __new__(cls, value: str, letter: str, kind: Kind, meaning: str, assertion: str = "") -> Self:
+    def __new__(
+        cls, value: str, letter: str = "", kind: Kind = Kind.BROKEN, meaning: str = "", assertion: str = ""
+    ) -> Self:
         member = str.__new__(cls, value)
         member._value_ = value
         member.letter, member.kind, member.meaning, member.assertion = letter, kind, meaning, assertion

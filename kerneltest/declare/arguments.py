@@ -76,9 +76,7 @@ def array(
     return ArrayArgument(_shape(shape), _names(dtypes), "data", domain)
 
 
-def scalar(
-    dtypes: str | Sequence[str] = DEFAULT_FLOATS, *, domain: tuple[float, float] | None = None
-) -> ArrayArgument:
+def scalar(dtypes: str | Sequence[str] = DEFAULT_FLOATS, *, domain: tuple[float, float] | None = None) -> ArrayArgument:
     """Declares an array without axes; see `array` for `dtypes` and `domain`."""
     return ArrayArgument((), _names(dtypes), "data", domain)
 

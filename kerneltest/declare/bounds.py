@@ -15,9 +15,6 @@ from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype, float_format
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import Dim
 
-if TYPE_CHECKING:
-    from kerneltest.declare import pairing
-
 FLOAT32 = float_format(np.dtype(np.float32))
 
 Evaluate = Callable[[Mapping[str, Array]], tuple[Array, ...]]

@@ -62,7 +62,7 @@ def _check_parameters(pairing: Pairing, wrong: Wrong, options: frozenset[str]) -
         if name in options:
             raise wrong(f"argument {name!r}", f"the kernel needs it, and {name}= is an option of oracle_for; declare "
                         f"it as arguments={{{name!r}: kt.array(\"m n\")}}")  # fmt: skip
-        raise wrong(f"argument {name!r}", f"the kernel needs it; declare it, as in {name}=kt.array(\"m n\")")
+        raise wrong(f"argument {name!r}", f'the kernel needs it; declare it, as in {name}=kt.array("m n")')
     taken = inspect.signature(pairing.oracle).parameters
     if any(p.kind is p.VAR_KEYWORD for p in taken.values()):
         return
@@ -110,12 +110,12 @@ def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
             raise wrong("batch_dims", f"a slice along {name!r} cannot be run alone, since the dim admits no length 1")
         if any(leaf.of == name for leaf in pairing.leaves.values()):
             raise wrong("batch_dims", f"an index or a length points into {name!r}, so no slice along it stands alone")
-    known = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)), "grid"]
+    invariant = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)), "grid"]
     for name in pairing.invariant_to:
-        if name not in known:
+        if name not in invariant:
             hint = "; dims go into batch_dims" if name in pairing.dims else ""
             raise wrong("invariant_to", f"{name!r} is not a static argument; choose among "
-                        f"{', '.join(map(repr, known))}{hint}")  # fmt: skip
+                        f"{', '.join(map(repr, invariant))}{hint}")  # fmt: skip
     floats = any(is_float(dtype(each)) for leaf in pairing.leaves.values() for each in leaf.dtypes)
     if pairing.grad and not floats:
         raise wrong("grad", "no argument holds floats, so there is nothing to differentiate by")

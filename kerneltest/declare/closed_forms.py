@@ -1,18 +1,16 @@
 """Error models in closed form: each with its formula, its units and its source."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.dtypes import Array
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.bounds import (
-    FLOAT32,
     Bound,
     Measured,
-    distance,
     format_of,
     gamma,
     magnitude,

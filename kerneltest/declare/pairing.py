@@ -78,9 +78,7 @@ class Pairing:
                 case DimSize():
                     assembled[name] = dims[argument.dim]
                 case Static():
-                    assembled[name] = (
-                        statics[name] if oracle and argument.named else argument.value(statics[name])
-                    )
+                    assembled[name] = statics[name] if oracle and argument.named else argument.value(statics[name])
         return assembled
 
     def call_kernel(self, values: Mapping[str, Any]) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.dtypes import is_float
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.bounds import (
     FLOAT32,
@@ -16,7 +16,6 @@ from kerneltest.declare.bounds import (
     format_of,
     gamma,
     magnitude,
-    saturated,
 )
 from kerneltest.declare.dims import Dim
 
@@ -97,9 +96,7 @@ class Reference:
     factor: float = 2.0
 
     def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
-        return (
-            "" if self.factor >= 1 else f"reference(factor={self.factor:g}): a kernel may be as bad as the reference"
-        )
+        return "" if self.factor >= 1 else f"reference(factor={self.factor:g}): a kernel may be as bad as the reference"
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
         found = []

@@ -2,7 +2,6 @@
 
 import functools
 import platform
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,12 +16,13 @@ from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jax.sharding import AbstractDevice, AbstractMesh
 
-from kerneltest.core.dtypes import dtype, is_float
-from kerneltest.core.dtypes import Output
+from kerneltest.core.dtypes import ShapeDtype, dtype, is_float
+from kerneltest.core.failures import Failure
+from kerneltest.core.places import where_raised
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.core.places import shown
-from kerneltest.plan.signatures import Signature
 from kerneltest.jaxprs.rewrite import ENTRIES, interpreting, name_of, rewritten
+from kerneltest.plan.signatures import Signature
 
 OLDEST, NEWEST = (0, 10, 2), (0, 12)
 
@@ -42,10 +42,6 @@ _EXACT_ON_INTEGERS = frozenset(
     run_state pallas_call core_map mpmd_map""".split()
 )
 _MULTIPLIES = frozenset({"mul", "dot_general"})
-
-
-class TraceError(Exception):
-    """The kernel raised while it was traced."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -83,8 +79,8 @@ class Traced:
 
     function: Callable[..., Any]
     jaxpr: ClosedJaxpr
-    inputs: tuple[Output, ...]
-    outputs: tuple[Output, ...]
+    inputs: tuple[ShapeDtype, ...]
+    outputs: tuple[ShapeDtype, ...]
     calls: tuple[Call, ...]
     exact: bool
     reduced_dots: bool
@@ -109,10 +105,10 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
     """Traces the kernel for one signature, without values and without a device.
 
     Raises:
-      TraceError: the kernel raised, or has no Pallas call; names the signature and the user's line.
+      Failure: the kernel raised, or has no Pallas call; names the signature and the user's line.
     """
     kinds = dict(signature.dtypes)
-    inputs = tuple(Output(signature.shape(leaf), dtype(kinds[path])) for path, leaf in pairing.leaves.items())
+    inputs = tuple(ShapeDtype(signature.shape(leaf), dtype(kinds[path])) for path, leaf in pairing.leaves.items())
 
     def flat(*leaves: Any) -> list[Any]:
         named = dict(zip(pairing.leaves, leaves, strict=True))
@@ -122,7 +118,7 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
     return trace_function(flat, inputs, f"for {signature}")
 
 
-def trace_function(function: Callable[..., Any], inputs: tuple[Output, ...], how: str) -> Traced:
+def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], how: str) -> Traced:
     """Traces a function of arrays that returns a list of them.
 
     Args:
@@ -131,7 +127,7 @@ def trace_function(function: Callable[..., Any], inputs: tuple[Output, ...], how
       how: what it is traced for, in the words of an error.
 
     Raises:
-      TraceError: it raised; names the user's line.
+      Failure: it raised; names the user's line.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
     try:
@@ -143,8 +139,9 @@ def trace_function(function: Callable[..., Any], inputs: tuple[Output, ...], how
             function = functools.partial(_on_a_tpu, function)  # `pltpu.emit_pipeline` asks which one it is for
             closed = jax.make_jaxpr(function)(*shapes)
     except Exception as error:
-        raise TraceError(
-            f"the kernel raised {type(error).__name__} while traced {how}: {error}{where_raised(error)}"
+        raise Failure(
+            Verdict.RUNTIME_ERROR,
+            f"the kernel raised {type(error).__name__} while traced {how}: {error}{user_line(error)}",
         ) from error
     return read(closed, function, inputs)
 
@@ -161,7 +158,7 @@ def _on_a_tpu(function: Callable[..., Any], *leaves: Any) -> Any:
         return function(*leaves)
 
 
-def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Output, ...]) -> Traced:
+def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeDtype, ...]) -> Traced:
     """What there is to know of a traced function."""
     # A jitted function called twice is one jaxpr, so its calls are the same equations.
     unique = {id(equation): equation for equation, _ in equations(closed.jaxpr) if name_of(equation) in ENTRIES}
@@ -169,7 +166,7 @@ def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[Output
         function=function,
         jaxpr=closed,
         inputs=inputs,
-        outputs=tuple(Output(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
+        outputs=tuple(ShapeDtype(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
         calls=tuple(map(_call, unique.values())),
         exact=_is_exact(closed.jaxpr),
         reduced_dots=any(_is_reduced_dot(equation) for equation, _ in equations(closed.jaxpr)),
@@ -242,12 +239,9 @@ def without_cache() -> AbstractContextManager[Any]:
     return off
 
 
-def where_raised(error: BaseException) -> str:
+def user_line(error: BaseException) -> str:
     """ " (FILE:LINE)" of the last frame outside JAX and kerneltest, or ""."""
-    ours = (str(Path(jax.__file__).parent), str(Path(__file__).parent))
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(ours)]
-    frames = [f for f in frames if not f.filename.startswith("<") and "/lib/python" not in f.filename]
-    return f" ({shown(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return where_raised(error, str(Path(jax.__file__).parent))
 
 
 def nested(value: Any) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, cast, float_format, is_float
+from kerneltest.core.verdicts import Verdict
 
 ULP_BUCKETS = 16
 
@@ -35,11 +36,11 @@ class Comparison:
     ulps: tuple[int, ...] = ()
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         count = int(self.wrong.sum())
         if not count:
-            return "pass"
-        return "special_mismatch" if 2 * int((self.wrong & self.special).sum()) >= count else "mismatch"
+            return Verdict.PASS
+        return Verdict.SPECIAL_MISMATCH if 2 * int((self.wrong & self.special).sum()) >= count else Verdict.MISMATCH
 
     @property
     def worst(self) -> tuple[int, ...]:

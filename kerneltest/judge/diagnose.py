@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import Array, cast, dtype, float_format, is_float, widen
+from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison
 from kerneltest.judge.locate import Axis
-from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 
 
@@ -110,26 +110,24 @@ def _block_of_a_sum(mismatch: Mismatch) -> str:
     """The sum without one block of a dim that it runs over, or with that block twice."""
     if not mismatch.finite:
         return ""
-    for name, tile, length in _summed(mismatch):
+    for name, block, length in _summed(mismatch):
         leaves = {path: widen(value) for path, value in mismatch.arguments.items()}
-        blocks = -(-length // tile)
-        for number, which in ((blocks - 1, "last"), (0, "first")):
-            block = slice(number * tile, min((number + 1) * tile, length))
+        last = -(-length // block) - 1
+        for number, which in ((last, "last"), (0, "first")):
+            part = slice(number * block, min((number + 1) * block, length))
             for factor, words in ((0, "lacks"), (2, "counts twice")):
-                changed = _scaled_block(mismatch.pairing, leaves, name, block, factor)
+                changed = _scaled_block(mismatch.pairing, leaves, name, part, factor)
                 if mismatch.explains(mismatch.oracle(changed)):
-                    return f"the sum {words} the {which} block of {name} (from {block.start} to {block.stop})"
+                    return f"the sum {words} the {which} block of {name} (from {part.start} to {part.stop})"
     return ""
 
 
 def _summed(mismatch: Mismatch) -> Iterator[tuple[str, int, int]]:
-    model = mismatch.pairing.tolerance
-    names = getattr(model, "over", ()) or ((getattr(model, "contract", "")),)
-    for name in names:
-        tile = mismatch.pairing.dims[name].tile if name else None
+    for name in getattr(mismatch.pairing.tolerance, "over", ()):
+        block = mismatch.pairing.dims[name].block
         length = dict(mismatch.signature.dims).get(name, 0)
-        if tile and length:
-            yield name, tile, length
+        if block and length:
+            yield name, block, length
 
 
 def _scaled_block(
@@ -188,17 +186,17 @@ def _constant_factor(mismatch: Mismatch) -> str:
     return ""
 
 
-def _permuted_tiles(mismatch: Mismatch) -> str:
+def _permuted_blocks(mismatch: Mismatch) -> str:
     """Tiles that hold each other's content."""
     comparison = mismatch.comparison
     rounded = cast(comparison.expected, comparison.actual.dtype)
     for place, axis in enumerate(mismatch.axes):
-        if not axis.tile or axis.length // axis.tile < 2:
+        if not axis.block or axis.length // axis.block < 2:
             continue
-        whole = axis.length // axis.tile
-        at = [(slice(None),) * place + (slice(i * axis.tile, (i + 1) * axis.tile),) for i in range(whole)]
-        if len({rounded[tile].tobytes() for tile in at}) < whole:
-            return ""  # tiles that are alike tell nothing
+        whole = axis.length // axis.block
+        at = [(slice(None),) * place + (slice(i * axis.block, (i + 1) * axis.block),) for i in range(whole)]
+        if len({rounded[block].tobytes() for block in at}) < whole:
+            return ""  # blocks that are alike tell nothing
         moved = [
             (i, j)
             for i in range(whole)
@@ -208,8 +206,8 @@ def _permuted_tiles(mismatch: Mismatch) -> str:
         ]
         wrong = [i for i in range(whole) if comparison.wrong[at[i]].any()]
         if len(wrong) > 1 and [i for i, _ in moved] == wrong:
-            pairs = ", ".join(f"tile {i} holds tile {j}'s" for i, j in moved[:4])
-            return f"tiles of {axis.name} are permuted: {pairs}"
+            pairs = ", ".join(f"block {i} holds block {j}'s" for i, j in moved[:4])
+            return f"blocks of {axis.name} are permuted: {pairs}"
     return ""
 
 
@@ -218,7 +216,7 @@ _RULES: tuple[Rule, ...] = (
     _nobody_wrote,
     _where_masked,
     _block_of_a_sum,
-    _permuted_tiles,
+    _permuted_blocks,
     _narrow_accumulator,
     _constant_factor,
 )

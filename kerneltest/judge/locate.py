@@ -1,4 +1,4 @@
-"""Says where wrong elements lie, in the kernel's own terms: tiles of dims, and the pattern they make."""
+"""Says where wrong elements lie, in the kernel's own terms: blocks of dims, and the pattern they make."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from kerneltest.judge.compare import Comparison
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis of an output: the dim it is, if that is known, and that dim's tile."""
+    """One axis of an output: the dim it is, if that is known, and that dim's block."""
 
     name: str
     length: int
-    tile: int | None
+    block: int | None
 
     @property
-    def tiles(self) -> int:
-        return -(-self.length // self.tile) if self.tile else 1
+    def blocks(self) -> int:
+        return -(-self.length // self.block) if self.block else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +28,22 @@ class Location:
 
     Attributes:
       index: the worst of them.
-      tile: the tile it lies in, as `m=1 n=0`; "" without tiles.
-      wrong_tiles: how many tiles hold a wrong element, and how many there are.
+      block: the block it lies in, as `m=1 n=0`; "" without blocks.
+      wrong_blocks: how many blocks hold a wrong element, and how many there are.
       pattern: what the wrong elements have in common, in words; "" where no rule fits.
     """
 
     index: tuple[int, ...]
-    tile: str
-    wrong_tiles: tuple[int, int]
+    block: str
+    wrong_blocks: tuple[int, int]
     pattern: str
 
 
 def locate(comparison: Comparison, axes: Sequence[Axis]) -> Location:
     """The location of a comparison's wrong elements (at least one)."""
     index = comparison.worst
-    named = [f"{axis.name}={i // axis.tile}" for i, axis in zip(index, axes, strict=True) if axis.tile]
-    touched = _tiles(comparison.wrong, axes)
+    named = [f"{axis.name}={i // axis.block}" for i, axis in zip(index, axes, strict=True) if axis.block]
+    touched = _blocks_with(comparison.wrong, axes)
     patterns = (rule(comparison, axes) for rule in _RULES)
     return Location(index, " ".join(named), (int(touched.sum()), touched.size), next(filter(None, patterns), ""))
 
@@ -66,21 +66,21 @@ def axes_of(shapes: Sequence[tuple[int, ...]], dims: Sequence[dict[str, int]]) -
     return tuple(names)
 
 
-def _tiles(wrong: Array, axes: Sequence[Axis]) -> Array:
-    """True for each tile with a wrong element."""
-    touched = np.zeros([axis.tiles for axis in axes], bool)
+def _blocks_with(wrong: Array, axes: Sequence[Axis]) -> Array:
+    """True for each block with a wrong element."""
+    touched = np.zeros([axis.blocks for axis in axes], bool)
     for index in np.argwhere(wrong):
-        touched[tuple(i // axis.tile if axis.tile else 0 for i, axis in zip(index, axes, strict=True))] = True
+        touched[tuple(i // axis.block if axis.block else 0 for i, axis in zip(index, axes, strict=True))] = True
     return touched
 
 
-def _past_the_last_full_tile(comparison: Comparison, axes: Sequence[Axis]) -> str:
+def _past_the_last_full_block(comparison: Comparison, axes: Sequence[Axis]) -> str:
     for place, axis in enumerate(axes):
-        if not axis.tile or axis.length < axis.tile or axis.length % axis.tile == 0:
+        if not axis.block or axis.length < axis.block or axis.length % axis.block == 0:
             continue
-        edge = axis.length // axis.tile * axis.tile
+        edge = axis.length // axis.block * axis.block
         if np.nonzero(comparison.wrong)[place].min() >= edge:
-            return f"only past the last full tile of {axis.name} (from {edge} on)"
+            return f"only past the last full block of {axis.name} (from {edge} on)"
     return ""
 
 
@@ -89,11 +89,11 @@ def _shifted_by_a_block(comparison: Comparison, axes: Sequence[Axis]) -> str:
     rounded = cast(comparison.expected, comparison.actual.dtype)
     where = np.argwhere(comparison.wrong)
     for place, axis in enumerate(axes):
-        if not axis.tile:
+        if not axis.block:
             continue
-        for blocks in (*range(1, axis.tiles), *range(-1, -axis.tiles, -1)):
+        for blocks in (*range(1, axis.blocks), *range(-1, -axis.blocks, -1)):
             source = where.copy()
-            source[:, place] += blocks * axis.tile
+            source[:, place] += blocks * axis.block
             inside = (source[:, place] >= 0) & (source[:, place] < axis.length)
             if inside.sum() < max(2, len(where) // 2):
                 continue
@@ -105,13 +105,13 @@ def _shifted_by_a_block(comparison: Comparison, axes: Sequence[Axis]) -> str:
     return ""
 
 
-def _one_tile(comparison: Comparison, axes: Sequence[Axis]) -> str:
+def _one_block(comparison: Comparison, axes: Sequence[Axis]) -> str:
     for place, axis in enumerate(axes):
-        if axis.tiles < 2 or not axis.tile:
+        if axis.blocks < 2 or not axis.block:
             continue
-        tiles = np.unique(np.nonzero(comparison.wrong)[place] // axis.tile)
-        if len(tiles) == 1:
-            return f"only in tile {int(tiles[0])} of {axis.name} ({axis.tiles} tiles)"
+        blocks = np.unique(np.nonzero(comparison.wrong)[place] // axis.block)
+        if len(blocks) == 1:
+            return f"only in block {int(blocks[0])} of {axis.name} ({axis.blocks} blocks)"
     return ""
 
 
@@ -128,4 +128,4 @@ def _everywhere(comparison: Comparison, axes: Sequence[Axis]) -> str:
 
 
 Rule = Callable[[Comparison, Sequence[Axis]], str]
-_RULES: tuple[Rule, ...] = (_shifted_by_a_block, _past_the_last_full_tile, _one_line, _one_tile, _everywhere)
+_RULES: tuple[Rule, ...] = (_shifted_by_a_block, _past_the_last_full_block, _one_line, _one_block, _everywhere)

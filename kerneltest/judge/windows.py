@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
+from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison
 from kerneltest.judge.locate import Axis
-from kerneltest.declare.pairing import Pairing
 from kerneltest.records.schema import Window
 
 _MOST = 1024  # elements of an output; 32 x 32 where it is large both ways
@@ -25,7 +25,7 @@ def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence
         shape=actual.shape,
         origin=_origin(at),
         extent=lengths,
-        tiles=_last_two([axis.tile or 0 for axis in axes], 0),
+        blocks=_last_two([axis.block or 0 for axis in axes], 0),
         values=_plain(actual[at]),
         expected=_plain(comparison.expected[at]),
         bound=_plain(comparison.bound[at]),
@@ -51,9 +51,9 @@ def input_windows(pairing: Pairing, arguments: Mapping[str, Array], place: Mappi
             for name, start, length in zip(dims, first, value.shape, strict=True)
         )
         lengths, at = _part(value.shape, index, _MOST_INPUT)
-        tiles = [(pairing.dims[name].tile or 0) if isinstance(name, str) else 0 for name in dims]
+        blocks = [(pairing.dims[name].block or 0) if isinstance(name, str) else 0 for name in dims]
         found.append(
-            Window(path, value.dtype.name, value.shape, _origin(at), lengths, _last_two(tiles, 0), _plain(value[at]))
+            Window(path, value.dtype.name, value.shape, _origin(at), lengths, _last_two(blocks, 0), _plain(value[at]))
         )
     return tuple(found)
 

@@ -1,28 +1,18 @@
 """Evaluates an oracle in float64 and int64: what a kernel should give, and how far it may be off."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, float_format, flush_subnormals, is_float, is_integer, widen
-from kerneltest.declare.models import Exact
+from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.bounds import Bound, Evaluate, Measured, Precision
+from kerneltest.declare.closed_forms import Exact
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
-from kerneltest.declare.bounds import Bound, Evaluate, Measured, Precision
-
-
-class OracleError(Exception):
-    """The oracle raised, or returned what does not fit the kernel's outputs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """The shape and dtype of one output of the kernel."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +29,14 @@ class Expectation:
     flushed: tuple[Array, ...] | None
     bounds: tuple[Bound, ...] | None
 
-    def bound(self, output: int, kind: np.dtype[Any], precision: Precision) -> Array:
-        """The largest absolute error of an output of dtype `kind`, its own rounding included; zeros if exact."""
+    def bound(self, output: int, output_dtype: np.dtype[Any], precision: Precision) -> Array:
+        """The largest absolute error of an output of some dtype, its own rounding included; zeros if exact."""
         value = self.values[output]
-        if not is_float(kind):
+        if not is_float(output_dtype):
             return np.zeros(value.shape)
         value = np.asarray(value, np.float64)
         size = np.where(np.isfinite(value), np.abs(value), 0.0)
-        fmt = float_format(kind)
+        fmt = float_format(output_dtype)
         total = np.zeros(value.shape)
         if self.bounds is not None:
             before = self.bounds[output].at(precision)
@@ -62,6 +52,10 @@ class Expectation:
                 total = total + np.where(np.isfinite(moved), moved, 0.0) + np.where(size < threshold, threshold, 0.0)
             total = total + np.where(size < threshold, size, 0.0)
         return total
+
+    def all_bounds(self, outputs: Sequence[ShapeDtype | Array], precision: Precision) -> tuple[Array, ...]:
+        """`bound` of every output, whose dtypes are those of `outputs`."""
+        return tuple(self.bound(i, output.dtype, precision) for i, output in enumerate(outputs))
 
 
 def evaluator(pairing: Pairing, signature: Signature) -> Evaluate:
@@ -84,14 +78,14 @@ def expect(
     pairing: Pairing,
     signature: Signature,
     leaves: Mapping[str, Array],
-    outputs: tuple[Output, ...],
+    outputs: tuple[ShapeDtype, ...],
     *,
     bitwise: bool,
 ) -> Expectation:
     """Evaluates the oracle on a case's array arguments, once and then as often as the error model asks.
 
     Raises:
-      OracleError: naming the oracle and what is wrong.
+      Failure: naming the oracle and what is wrong.
     """
 
     evaluate = evaluator(pairing, signature)
@@ -102,7 +96,7 @@ def expect(
         values = evaluate(wide)
         flushed = evaluate(flat) if has_subnormals else None
     except Exception as error:
-        raise OracleError(f"oracle {pairing.name} raised {type(error).__name__}: {error}") from error
+        raise Failure(Verdict.ORACLE_ERROR, f"oracle {pairing.name} raised {type(error).__name__}: {error}") from error
     _check_outputs(pairing.name, values, outputs)
     if bitwise or isinstance(pairing.tolerance, Exact):
         return Expectation(values, flushed, None)
@@ -120,8 +114,9 @@ def expect(
     try:
         return Expectation(values, flushed, pairing.tolerance.bounds(measured))
     except Exception as error:
-        raise OracleError(
-            f"error model {pairing.tolerance} of oracle {pairing.name} raised {type(error).__name__}: {error}"
+        raise Failure(
+            Verdict.ORACLE_ERROR,
+            f"error model {pairing.tolerance} of oracle {pairing.name} raised {type(error).__name__}: {error}",
         ) from error
 
 
@@ -129,14 +124,15 @@ def check_all_masked(pairing: Pairing, expectation: Expectation) -> None:
     """Holds the oracle's values for a case in which everything is masked against what the pairing declares.
 
     Raises:
-      OracleError: they are not what it declares.
+      Failure: they are not what it declares.
     """
     for value in expectation.values:
         fits = (value == 0) if pairing.all_masked == "zeros" else np.isnan(np.asarray(value, np.float64))
         if pairing.all_masked and not fits.all():
-            raise OracleError(
+            raise Failure(
+                Verdict.ORACLE_ERROR,
                 f"oracle {pairing.name} returns {np.asarray(value)[~fits].flat[0]} where everything is masked, and the "
-                f"pairing declares all_masked={pairing.all_masked!r}"
+                f"pairing declares all_masked={pairing.all_masked!r}",
             )
 
 
@@ -151,13 +147,13 @@ def _flatten(result: Any) -> list[Any]:
     return [result]
 
 
-def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[Output, ...]) -> None:
+def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[ShapeDtype, ...]) -> None:
     if len(values) != len(outputs):
-        raise OracleError(f"oracle {name} returned {len(values)} outputs, the kernel {len(outputs)}")
+        raise Failure(Verdict.ORACLE_ERROR, f"oracle {name} returned {len(values)} outputs, the kernel {len(outputs)}")
     for i, (value, output) in enumerate(zip(values, outputs, strict=True)):
         which = f"output {i} of oracle {name}" if len(outputs) > 1 else f"oracle {name}"
         if value.shape != output.shape:
-            raise OracleError(f"{which} has shape {value.shape}, the kernel's has {output.shape}")
+            raise Failure(Verdict.ORACLE_ERROR, f"{which} has shape {value.shape}, the kernel's has {output.shape}")
         wanted = "float" if is_float(output.dtype) else "integer" if is_integer(output.dtype) else "bool"
         found = value.dtype
         fits = {
@@ -166,6 +162,7 @@ def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[Output, 
             "bool": found == np.bool_,
         }[wanted]
         if not fits:
-            raise OracleError(
-                f"{which} has dtype {found}, the kernel's has {output.dtype}: return {wanted} values, as by .astype"
+            raise Failure(
+                Verdict.ORACLE_ERROR,
+                f"{which} has dtype {found}, the kernel's has {output.dtype}: return {wanted} values, as by .astype",
             )

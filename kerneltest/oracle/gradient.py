@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float, widen
-from kerneltest.oracle.expectation import Expectation
 from kerneltest.declare.bounds import FLOAT32, Bound, Evaluate, gamma
+from kerneltest.oracle.expectation import Expectation
 
 Rng = np.random.Generator
 

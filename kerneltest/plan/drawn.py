@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float, is_integer
-from kerneltest.plan.families import FAMILIES, Family, Slot
-from kerneltest.declare.arguments import Array as ArrayArgument
+from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import Case, slot_of
+from kerneltest.plan.families import FAMILIES, Family, Slot, without_values
 from kerneltest.plan.signatures import Signature, dtypes_of, signatures
 
 FUZZ = "fuzz"  # the group of drawn cases
-DRAWN = Family("drawn", FUZZ, lambda slot, rng: np.zeros(slot.shape), lambda slot: False, False, False)
+DRAWN = without_values("drawn", FUZZ)
 
 PLANNED_SIGNATURES, NEW_SIGNATURES = 12, 4  # a signature costs a compilation, values cost next to nothing
 TINY = 2.0**-20  # numbers nearer to zero than this come with the subnormal ones, not among the ordinary
@@ -27,14 +27,14 @@ class DrawnCase:
     """A signature and the values themselves: what the runner takes in place of a planned case.
 
     Attributes:
-      pairing: the pairing's name.
+      pairing_id: of its pairing.
       signature: all lengths, dtypes and static arguments.
       arguments: the array arguments by leaf path (`x`, `tree.w`).
       number: tells draws apart that happen to hold the same values.
       family, target: under which it is recorded.
     """
 
-    pairing: str
+    pairing_id: str
     signature: Signature
     arguments: Mapping[str, Array]
     number: int = 0
@@ -42,9 +42,14 @@ class DrawnCase:
     target: str = ""
 
     @property
+    def entropy(self) -> str:
+        """What an invariant's random choices follow from."""
+        return self.id
+
+    @property
     def id(self) -> str:
         """Sixteen hexadecimal digits that depend on nothing but the signature, the bits and the number."""
-        digest = hashlib.sha256(f"{self.pairing}|{self.signature}|{self.number}".encode())
+        digest = hashlib.sha256(f"{self.pairing_id}|{self.signature}|{self.number}".encode())
         for path, value in self.arguments.items():
             digest.update(f"|{path}|".encode() + np.ascontiguousarray(value).tobytes())
         return digest.hexdigest()[:16]
@@ -97,17 +102,17 @@ class Recipe:
         return flat.reshape(slot.shape)
 
 
-def drawn_case(pairing: Pairing, signature: Signature, recipes: Mapping[str, Recipe]) -> DrawnCase:
+def drawn_case(pairing: Pairing, pairing_id: str, signature: Signature, recipes: Mapping[str, Recipe]) -> DrawnCase:
     """Lays recipes, by leaf path, over a signature."""
     leaves = enumerate(pairing.leaves.items())
     filled = {path: recipes[path].fill(slot_of(pairing, signature, path, leaf, i)) for i, (path, leaf) in leaves}
-    return DrawnCase(pairing.name, signature, filled)
+    return DrawnCase(pairing_id, signature, filled)
 
 
 def pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]:
     """The signatures to draw from, shortest first, statics in the order of their declaration.
 
-    They are some of the plan's, each dtype in turn, and a few with other lengths around and past the tiles. They
+    They are some of the plan's, each dtype in turn, and a few with other lengths around and past the blocks. They
     depend on nothing but the pairing.
 
     Args:
@@ -129,7 +134,7 @@ def pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]
 
 
 def _elsewhere(pairing: Pairing, signature: Signature, number: int) -> Signature:
-    """The signature with other lengths, up to a tile longer with each number."""
+    """The signature with other lengths, up to a block longer with each number."""
     rng = np.random.default_rng(list(hashlib.sha256(f"{pairing.name}|{number}".encode()).digest()[:8]))
     dims = tuple((name, _length(pairing.dims[name], number, rng)) for name, _ in signature.dims)
     return replace(signature, dims=dims)
@@ -138,8 +143,8 @@ def _elsewhere(pairing: Pairing, signature: Signature, number: int) -> Signature
 def _length(axis: Dim, number: int, rng: np.random.Generator) -> int:
     if axis.values:
         return int(rng.choice(axis.values))
-    tile = axis.tile or 16
-    wanted = max(tile * int(rng.integers(1, number + 2)) + int(rng.integers(-3, 4)), axis.minimum, 1)
+    block = axis.block or 16
+    wanted = max(block * int(rng.integers(1, number + 2)) + int(rng.integers(-3, 4)), axis.minimum, 1)
     rounded = -(-wanted // axis.multiple_of) * axis.multiple_of
     return rounded if axis.maximum is None else min(rounded, axis.maximum // axis.multiple_of * axis.multiple_of)
 

@@ -14,7 +14,6 @@ import numpy as np
 from kerneltest.core.dtypes import Array, is_float, is_integer
 
 GROUPS = ("structural", "numeric", "special", "masks")
-NO_VALUES = "signatures"  # the group of tiers that take a signature somewhere and run nothing
 
 Rng = np.random.Generator
 
@@ -27,7 +26,7 @@ class Slot:
       role: `data`, `mask`, `index` or `length`.
       shape: its lengths, outermost first.
       dtype: its dtype.
-      tiles: the kernel's block length for each axis, or None.
+      blocks: the kernel's block length for each axis, or None.
       domain: least and greatest value, or None.
       order: its position among the array arguments.
       end: for an index or a length, the length of the dim it points into.
@@ -37,7 +36,7 @@ class Slot:
     role: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    tiles: tuple[int | None, ...]
+    blocks: tuple[int | None, ...]
     domain: tuple[float, float] | None
     order: int
     end: int
@@ -52,9 +51,9 @@ class Slot:
         return int(np.prod(self.shape))
 
     @property
-    def tile(self) -> int:
+    def block(self) -> int:
         """The block length of the last axis, or all of it."""
-        return (self.tiles[-1] or self.shape[-1]) if self.shape else 1
+        return (self.blocks[-1] or self.shape[-1]) if self.shape else 1
 
     def cast(self, values: Array) -> Array:
         """`values` moved into the domain, as the slot's dtype."""
@@ -95,6 +94,11 @@ class Family:
     without_arrays: bool
 
     @property
+    def structural(self) -> bool:
+        """Whether its values keep a kernel's arithmetic exact, so that no bit may be off."""
+        return self.group == "structural"
+
+    @property
     def what(self) -> str:
         """The family in a sentence."""
         return (self.make.__doc__ or self.name).strip()
@@ -103,11 +107,15 @@ class Family:
         """Values for a slot; ordinary ones where the family is not about it."""
         if hit and self.applies(slot):
             return self.make(slot, rng)
-        return _ordinary(slot, rng, whole=self.group == "structural")
+        return _ordinary(slot, rng, whole=self.structural)
 
 
 FAMILIES: dict[str, Family] = {}
-SIGNATURE = Family("signature", NO_VALUES, lambda slot, rng: np.zeros(slot.shape), lambda slot: False, False, True)
+
+
+def without_values(name: str, group: str) -> Family:
+    """A family that fills no argument: its name is under what the cases of another group are recorded."""
+    return Family(name, group, lambda slot, rng: np.zeros(slot.shape, slot.dtype), lambda slot: False, False, True)
 
 
 def is_data(slot: Slot) -> bool:

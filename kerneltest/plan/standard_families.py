@@ -45,11 +45,11 @@ def ones(slot: Slot, rng: Rng) -> Array:
 
 @family(group="structural", applies=lambda slot: slot.role == "data" and slot.size > 1)
 def one_hot_per_tile(slot: Slot, rng: Rng) -> Array:
-    """Zeros but for one element in each tile of the last axis: a tile that is lost or counted twice shows as itself."""
+    """Zeros but for one element in each block of the last axis: a block that is lost or counted twice shows as itself."""
     values = np.zeros(slot.shape)
     length = slot.shape[-1]
-    for number, start in enumerate(range(0, length, slot.tile)):
-        at = start + int(rng.integers(min(slot.tile, length - start)))
+    for number, start in enumerate(range(0, length, slot.block)):
+        at = start + int(rng.integers(min(slot.block, length - start)))
         values[..., at] = 1 + number % max(min(slot.exact_limit, 50), 1)
     return slot.cast(values)
 
@@ -63,13 +63,13 @@ def constant_rows(slot: Slot, rng: Rng) -> Array:
 
 @family(group="structural", applies=lambda slot: slot.role == "data" and slot.size > 1)
 def sorted_rows(slot: Slot, rng: Rng) -> Array:
-    """Ascending rows: the greatest element is always in the last tile."""
+    """Ascending rows: the greatest element is always in the last block."""
     return slot.cast(np.sort(small_integers(slot, rng).astype(np.float64), axis=-1))
 
 
 @family(group="structural", applies=lambda slot: slot.role == "data" and slot.size > 1)
 def ties(slot: Slot, rng: Rng) -> Array:
-    """Two values only, so that the greatest element occurs many times, in several tiles."""
+    """Two values only, so that the greatest element occurs many times, in several blocks."""
     return slot.cast(rng.choice((-1, 1), slot.shape))
 
 
@@ -162,8 +162,8 @@ def _maskable(slot: Slot) -> bool:
 
 @family(group="special", applies=_maskable, each=True)
 def all_masked_tile(slot: Slot, rng: Rng) -> Array:
-    """The first whole tile of the last axis is masked (-inf, or False in a mask)."""
-    return _masked(slot, (..., slice(0, slot.tile)), rng)
+    """The first whole block of the last axis is masked (-inf, or False in a mask)."""
+    return _masked(slot, (..., slice(0, slot.block)), rng)
 
 
 @family(group="special", applies=lambda slot: _maskable(slot) and len(slot.shape) > 1, each=True)
@@ -191,14 +191,14 @@ def nan_last(slot: Slot, rng: Rng) -> Array:
 
 
 def _has_tail(slot: Slot) -> bool:
-    return has_axes(slot) and slot.shape[-1] > slot.tile and slot.shape[-1] % slot.tile != 0
+    return has_axes(slot) and slot.shape[-1] > slot.block and slot.shape[-1] % slot.block != 0
 
 
 @family(group="special", applies=_has_tail, each=True)
 def nan_tail(slot: Slot, rng: Rng) -> Array:
-    """A NaN in the first element past the last full tile."""
+    """A NaN in the first element past the last full block."""
     values = normal(slot, rng)
-    values[..., slot.shape[-1] // slot.tile * slot.tile] = np.nan
+    values[..., slot.shape[-1] // slot.block * slot.block] = np.nan
     return values
 
 
@@ -265,8 +265,8 @@ def ragged(slot: Slot, rng: Rng) -> Array:
 @family(group="masks", applies=is_mask)
 def whole_tiles(slot: Slot, rng: Rng) -> Array:
     """Tiles of the last axis are visible or masked as a whole."""
-    tiles = -(-slot.shape[-1] // slot.tile)
-    return np.repeat(rng.random((*slot.shape[:-1], tiles)) < 0.5, slot.tile, axis=-1)[..., : slot.shape[-1]]
+    blocks = -(-slot.shape[-1] // slot.block)
+    return np.repeat(rng.random((*slot.shape[:-1], blocks)) < 0.5, slot.block, axis=-1)[..., : slot.shape[-1]]
 
 
 @family(group="masks", applies=is_mask)

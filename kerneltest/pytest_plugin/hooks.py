@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kerneltest.pytest_plugin.item import KernelItem, properties
-from kerneltest.pytest_plugin.run import OPTIONS, RUN, Run
 from kerneltest.pytest_plugin.progress import Live, watched
+from kerneltest.pytest_plugin.run import OPTIONS, RUN, Run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,16 +50,16 @@ def pytest_pycollect_makeitem(
         return None
     if getattr(obj, "module", None) != getattr(collector.obj, "__name__", None):
         return None  # imported from the suite that declares it, and collected there
-    from kerneltest.run.item import items_of
     from kerneltest.declare.pairing import Pairing
+    from kerneltest.run.planning import plan_pairing
 
     assert isinstance(obj, Pairing)
     run = collector.config.stash[RUN]
-    pairing_id = f"{collector.nodeid}::{name}"
-    items = items_of(obj, pairing_id, run.backends, run.depth, run.seed, run.fuzz)
+    planned = plan_pairing(obj, f"{collector.nodeid}::{name}", run.backends, run.depth, run.seed, run.fuzz)
+    run.plans.append(planned)
     return [
         KernelItem.from_parent(collector, name=item.name.removeprefix(f"{collector.nodeid}::"), item=item)
-        for item in items
+        for item in planned.items
     ]
 
 
@@ -71,7 +71,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from kerneltest.records.io import write_plan
     from kerneltest.run.planning import plan_of
 
-    write_plan(run.folder, plan_of([item.item for item in items], [i.nodeid for i in items], run.depth, run.seed))
+    write_plan(run.folder, plan_of(run.plans, [item.item for item in items], [item.nodeid for item in items]))
 
 
 @pytest.hookimpl(optionalhook=True)

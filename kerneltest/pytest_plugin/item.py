@@ -11,8 +11,8 @@ import pytest
 from kerneltest.pytest_plugin.run import RUN, Run
 
 if TYPE_CHECKING:
-    from kerneltest.run.item import Item
     from kerneltest.records.schema import Record
+    from kerneltest.run.item import Item
 
 
 class FindingsError(Exception):
@@ -33,7 +33,7 @@ class KernelItem(pytest.Item):
     def __init__(self, *, item: Item, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.item = item
-        self.user_properties += properties(item.backend.id, item.dtype, item.group)
+        self.user_properties += properties(item.backend.id, item.dtype, item.group.name)
 
     def runtest(self) -> None:
         run = self.config.stash[RUN]
@@ -45,17 +45,17 @@ class KernelItem(pytest.Item):
     def _run(self, run: Run) -> None:
         from dataclasses import replace
 
+        from kerneltest.core.verdicts import Verdict, worst
         from kerneltest.records.arrays import save_arguments, save_artifacts
-        from kerneltest.run.runner import run as run_item
         from kerneltest.report.reproduce.script import save_script
         from kerneltest.report.text.story import headline, story
-        from kerneltest.core.verdicts import NO_FINDING, worst
+        from kerneltest.run.runner import run as run_item
 
         found: list[Record] = []
-        kinds: set[tuple[str, str]] = set()
+        kinds: set[tuple[Verdict, str]] = set()
         families: dict[str, None] = {}
         passed, unavailable = False, ""
-        for outcome in run_item(self.item, run.memory):
+        for outcome in run_item(self.item, run.cache):
             record = outcome.record
             if record.evidence is not None and outcome.arguments is not None and len(found) < _SAVED:
                 file = save_arguments(run.folder, f"{record.case}-{_slug(record.backend)}", outcome.arguments)
@@ -73,15 +73,15 @@ class KernelItem(pytest.Item):
             run.writer.write(record)
             run.judged += bool(record.case)
             families[record.family] = None
-            if record.verdict == "unavailable":
+            if record.verdict is Verdict.UNAVAILABLE:
                 unavailable = record.message
-            elif record.verdict in NO_FINDING:
+            elif not record.verdict.is_finding:
                 passed = True
             else:
                 found.append(record)
                 kinds.add(kind)
-        verdict = worst({record.verdict for record in found}) if found else "pass" if passed else "unavailable"
-        self.user_properties += [("family", " ".join(families)), ("verdict", verdict)]
+        verdict = worst(r.verdict for r in found) if found else Verdict.PASS if passed else Verdict.UNAVAILABLE
+        self.user_properties += [("family", " ".join(families)), ("verdict", str(verdict))]
         if found:
             file, _, name = self.nodeid.partition("::")
             nodeid = f"{_relative(self.config.rootpath / file, self.config.invocation_params.dir)}::{name}"

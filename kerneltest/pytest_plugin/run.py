@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerneltest.core.backend_ids import DEPTHS, backend_ids
+from kerneltest.backends.registry import ALL, backend_ids
+from kerneltest.plan.depths import DEPTHS
 
 if TYPE_CHECKING:
     from kerneltest.pytest_plugin.session import Summary
-
-ALL_BACKENDS = "all"
+    from kerneltest.run.planning import PairingPlan
 
 OPTIONS = {
     "kt_depth": ("standard", "how many lengths and combinations to try: quick, standard or deep"),
     "kt_seed": ("0", "seed of all random values"),
     "kt_backends": (
-        ALL_BACKENDS,
+        ALL,
         "comma-separated backend ids and patterns ('compile:*'); one named and absent fails, among 'all' it is skipped",
     ),
     "kt_orders": ("0", "on simulate:*, also run programs one after another in so many random orders"),
@@ -51,7 +51,7 @@ class Run:
         if self.artifacts and not self.report:
             raise pytest.UsageError("--kt-artifacts needs --kt-report, the folder to keep them in")
         # A backend that was asked for by name and is absent fails; one among all is skipped with its reason.
-        self.asked_by_name = self.backend_ids != [ALL_BACKENDS]
+        self.asked_by_name = self.backend_ids != [ALL]
         try:
             if not backend_ids(self.backend_ids):
                 raise ValueError("name at least one backend, or 'all'")
@@ -62,10 +62,11 @@ class Run:
         self.folder = self._make_folder()
         self.summary: Summary | None = None
         self.judged = 0  # cases of the item that is running
+        self.plans: list[PairingPlan] = []
         self.crashed: dict[str, list[tuple[str, object]]] = {}
         self._backends: Any = None
         self._writer: Any = None
-        self._memory: Any = None
+        self._cache: Any = None
 
     def _option(self, name: str) -> str:
         given = self.config.getoption(name)
@@ -100,7 +101,8 @@ class Run:
     @property
     def backends(self) -> Any:
         if self._backends is None:
-            from kerneltest.backends import cache_on_disk, resolve
+            from kerneltest.backends.jitted import cache_on_disk
+            from kerneltest.backends.registry import resolve
 
             cache = getattr(self.config, "cache", None)  # absent under -p no:cacheprovider
             if cache is not None:
@@ -109,12 +111,12 @@ class Run:
         return self._backends
 
     @property
-    def memory(self) -> Any:
-        if self._memory is None:
-            from kerneltest.run.cache import Memory
+    def cache(self) -> Any:
+        if self._cache is None:
+            from kerneltest.run.cache import Cache
 
-            self._memory = Memory()
-        return self._memory
+            self._cache = Cache()
+        return self._cache
 
     @property
     def writer(self) -> Any:
@@ -146,15 +148,15 @@ class Run:
         """How many cases of the item that runs in this process are judged, and what is done for the next one."""
         if self.is_xdist_controller:
             return 0, ""
-        prepared = list(self._memory.prepared.values()) if self._memory else []
+        prepared = list(self._cache.prepared.values()) if self._cache else []
         done = sum(each.done() for each in prepared)
         return self.judged, "running" if done == len(prepared) else f"compiling {done} of {len(prepared)} for"
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
-        if self._memory is not None:
-            self._memory.pool.shutdown(cancel_futures=True)
+        if self._cache is not None:
+            self._cache.pool.shutdown(cancel_futures=True)
         if not self.report and self.worker is None:
             shutil.rmtree(self.folder, ignore_errors=True)
 

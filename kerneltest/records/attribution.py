@@ -3,27 +3,27 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from kerneltest.core.tiers import Tier
+from kerneltest.core.verdicts import Kind, Verdict
 from kerneltest.records.schema import Record
-from kerneltest.core.verdicts import PASS
 
-_WRONG = frozenset({"mismatch", "special_mismatch"})
-_MEMORY = frozenset({"out_of_bounds", "race", "unwritten", "uninitialised"})
-_DEVICES = frozenset({"cuda", "rocm"})
+_WRONG = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH)
 
 Case = tuple[str, str]
+Verdicts = Mapping[str, tuple[Tier, Verdict]]
 
 
 def suspects(records: Iterable[Record]) -> dict[tuple[Case, str], str]:
     """By (pairing, case) and backend, what each finding says beside the other tiers' verdicts, "" if nothing."""
-    verdicts: dict[Case, dict[str, str]] = {}
+    verdicts: dict[Case, dict[str, tuple[Tier, Verdict]]] = {}
     for record in records:
         if record.case:
-            verdicts.setdefault((record.pairing, record.case), {})[record.backend] = record.verdict
+            verdicts.setdefault((record.pairing, record.case), {})[record.backend] = record.tier, record.verdict
     return {
-        (case, backend): suspect(backend, found)
-        for case, found in verdicts.items()
-        for backend, verdict in found.items()
-        if verdict in _WRONG | _MEMORY
+        (case, backend): suspect(backend, by_backend)
+        for case, by_backend in verdicts.items()
+        for backend, (_, verdict) in by_backend.items()
+        if verdict in _WRONG or verdict.kind is Kind.MEMORY
     }
 
 
@@ -32,23 +32,24 @@ def lowering_bugs(records: Iterable[Record]) -> Counter[str]:
     return Counter(text for text in suspects(records).values() if text.startswith("the lowering for"))
 
 
-def suspect(backend: str, verdicts: Mapping[str, str]) -> str:
-    """What a wrong value on `backend` says beside the verdicts of all backends on the same case."""
-    interpreted = verdicts.get("interpret", "")
-    simulated = {name: verdict for name, verdict in verdicts.items() if name.startswith("simulate:")}
-    mine = verdicts[backend]
-    if backend in simulated:
-        if mine in _MEMORY and interpreted == PASS:
+def suspect(backend: str, verdicts: Verdicts) -> str:
+    """What a wrong value on `backend` says beside the tiers and verdicts of all backends on the same case."""
+    passed = {tier for tier, verdict in verdicts.values() if verdict is Verdict.PASS}
+    simulated = {verdict for tier, verdict in verdicts.values() if tier is Tier.SIMULATE}
+    interpreted = verdicts.get("interpret", (Tier.INTERPRET, None))[1] is Verdict.PASS
+    tier, mine = verdicts[backend]
+    if tier is Tier.SIMULATE and interpreted:
+        if mine.kind is Kind.MEMORY:
             return "the kernel; interpret mode cannot see it"
-        if mine in _WRONG and interpreted == PASS:
-            return f"the lowering for {backend.partition(':')[2]}: interpret mode agrees with the oracle"
-    if backend in _DEVICES and mine in _WRONG:
-        if PASS in simulated.values():
-            return "the compiler or the device: the lowered code, simulated, agrees with the oracle"
-        if interpreted == PASS and not simulated:
-            return "the lowering or what comes after it: interpret mode agrees with the oracle"
-    if backend == "interpret" and mine in _WRONG and simulated and set(simulated.values()) == {PASS}:
+        return f"the lowering for {backend.partition(':')[2]}: interpret mode agrees with the oracle"
+    if mine not in _WRONG:
+        return ""
+    if tier is Tier.DEVICE and Tier.SIMULATE in passed:
+        return "the compiler or the device: the lowered code, simulated, agrees with the oracle"
+    if tier is Tier.DEVICE and interpreted and not simulated:
+        return "the lowering or what comes after it: interpret mode agrees with the oracle"
+    if backend == "interpret" and simulated == {Verdict.PASS}:
         return "the interpreter: the lowered code, simulated, agrees with the oracle"
-    if mine in _WRONG and len(verdicts) > 1 and all(verdict in _WRONG for verdict in verdicts.values()):
+    if len(verdicts) > 1 and all(verdict in _WRONG for _, verdict in verdicts.values()):
         return "the kernel, or the oracle: every backend that ran it disagrees"
     return ""

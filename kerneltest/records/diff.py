@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.drawn import FUZZ
-from kerneltest.records.schema import Cell, Record
 from kerneltest.records.runs import Run
-from kerneltest.core.verdicts import EXPECTED, NO_FINDING, SEVERITY, UNAVAILABLE
+from kerneltest.records.schema import Cell, Record
 
 # What a change is called, in the order in which they are shown, and what it means.
 REGRESSIONS = {
@@ -23,7 +23,7 @@ MEANING = {
     "milder finding": "a less severe finding than before",
     "error use": "within its bound, of which much more is used up than before",
     "compile facts": "the compiler tells other numbers",
-    "newly limited": "a declared limitation covers it now",
+    "newly xfail": "a declared xfail covers it now",
     "newly passing": "no finding any more",
     "newly available": "the backend was not served before",
     "new": "a case that was not there before, without a finding",
@@ -197,24 +197,24 @@ class _Pairs:
     def changes(self, factor: float) -> Iterator[Change]:
         known, there = bool(self.before or self.whole_before), bool(self.after or self.whole_after)
         for verdict in [each for each in self.whole_after if each not in self.whole_before]:
-            kind = "newly failing" if verdict != UNAVAILABLE else "newly unavailable" if known else "new"
+            kind = "newly failing" if verdict is not Verdict.UNAVAILABLE else "newly unavailable" if known else "new"
             before = f"{len(self.before)} cases" if known else "absent"
             yield self._change(kind, self.whole_after[verdict], before, verdict)
         for verdict in [each for each in self.whole_before if each not in self.whole_after]:
             # A cell that was not served and is not planned any more lost nothing.
-            kind = "newly available" if verdict == UNAVAILABLE else "newly passing"
+            kind = "newly available" if verdict is Verdict.UNAVAILABLE else "newly passing"
             if there:
                 yield self._change(kind, self.whole_before[verdict], verdict, f"{len(self.after)} cases")
         # Where a cell ended as a whole, that stands for each case of it that was not reached.
-        ended = self.whole_after.keys() & {UNAVAILABLE, "crash"}
+        ended = self.whole_after.keys() & {Verdict.UNAVAILABLE, Verdict.CRASH}
         for key in dict.fromkeys([*self.before, *self.after]):
             old, new = self.before.get(key), self.after.get(key)
             if old is not None and new is not None:
                 yield from self._case(old, new, factor)
             elif new is not None:
-                unserved = UNAVAILABLE in self.whole_before
-                was = UNAVAILABLE if unserved else "absent"
-                if new.verdict not in NO_FINDING:
+                unserved = Verdict.UNAVAILABLE in self.whole_before
+                was = Verdict.UNAVAILABLE if unserved else "absent"
+                if new.verdict.is_finding:
                     yield self._change("newly failing", new, was, new.verdict)
                 elif not unserved:  # else the whole cell is told to be newly available
                     yield self._change("new", new, was, new.verdict)
@@ -224,7 +224,7 @@ class _Pairs:
     def _case(self, old: Record, new: Record, factor: float) -> Iterator[Change]:
         if old.verdict != new.verdict:
             yield self._change(_kind(old.verdict, new.verdict), new, old.verdict, new.verdict)
-        elif new.verdict not in NO_FINDING:
+        elif new.verdict.is_finding:
             return  # its numbers follow from the finding
         if old.used is not None and new.used is not None and new.used > max(NOTABLE_USE, factor * old.used):
             yield self._change("error use", new, f"{old.used:.2g} of the bound", f"{new.used:.2g}")
@@ -238,16 +238,16 @@ class _Pairs:
         return Change(kind, self.run, self.cell, record.signature, record.target, before, after, record.message)
 
 
-def _kind(before: str, after: str) -> str:
-    if after == UNAVAILABLE:
+def _kind(before: Verdict, after: Verdict) -> str:
+    if after is Verdict.UNAVAILABLE:
         return "newly unavailable"
-    if after == EXPECTED:
-        return "newly limited"
-    if after in NO_FINDING:
+    if after is Verdict.XFAIL:
+        return "newly xfail"
+    if not after.is_finding:
         return "newly passing"
-    if before in NO_FINDING:
+    if not before.is_finding:
         return "newly failing"
-    return "worse finding" if SEVERITY[after] > SEVERITY[before] else "milder finding"
+    return "worse finding" if after.severity > before.severity else "milder finding"
 
 
 def _cases(records: Sequence[Record]) -> Mapping[_Key, Record]:
@@ -263,7 +263,7 @@ def _cases(records: Sequence[Record]) -> Mapping[_Key, Record]:
     return found
 
 
-def _wholes(records: Sequence[Record]) -> Mapping[str, Record]:
+def _wholes(records: Sequence[Record]) -> Mapping[Verdict, Record]:
     return {record.verdict: record for record in records if not record.case}
 
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
 from kerneltest.records.schema import Cell, Plan, Record
-from kerneltest.core.verdicts import NO_FINDING, SEVERITY, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +22,15 @@ class Status:
     """
 
     item: str
-    verdict: str
-    verdicts: Mapping[str, int]
+    verdict: Ending
+    verdicts: Mapping[Verdict, int]
     planned: int
     compared: int
     used: float | None
 
     @property
     def green(self) -> bool:
-        return self.verdict in NO_FINDING
+        return not self.verdict.is_finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Reconciled:
     @property
     def missing(self) -> list[Cell]:
         """Cells of which some planned case has no record."""
-        return [cell for cell, status in self.cells.items() if status.verdict == "missing"]
+        return [cell for cell, status in self.cells.items() if status.verdict is Gap.MISSING]
 
     @property
     def complete(self) -> bool:
@@ -82,15 +82,16 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
 
 
 def _status(item: str, planned: int, records: list[Record]) -> Status:
+    verdict: Ending
     verdicts = Counter(record.verdict for record in records)
-    unserved = any(not record.case and record.verdict in ("unavailable", "crash") for record in records)
+    unserved = any(not record.case and record.verdict in (Verdict.UNAVAILABLE, Verdict.CRASH) for record in records)
     compared = sum(record.compared for record in records)
     if not unserved and sum(1 for record in records if record.case) < planned:
-        verdict = "missing"
+        verdict = Gap.MISSING
     else:
-        verdict = worst(set(verdicts))
-        if verdict == "pass" and not compared:
-            verdict = "nothing compared"
+        verdict = worst(verdicts)
+        if verdict is Verdict.PASS and not compared:
+            verdict = Gap.NOTHING_COMPARED
     used = max((record.used for record in records if record.used is not None), default=None)
-    ordered = dict(sorted(verdicts.items(), key=lambda pair: SEVERITY[pair[0]]))
+    ordered = dict(sorted(verdicts.items(), key=lambda pair: pair[0].severity))
     return Status(item, verdict, ordered, planned, compared, used)

@@ -1,27 +1,15 @@
-"""The verdict of a case as written to disk: strict JSON lines with a versioned schema, arrays beside them."""
+"""What a run writes down: its plan, a record for each case, and the evidence of a finding."""
 
-import gzip
-import json
-import math
-import shlex
-import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from kerneltest.core.tiers import Tier
+from kerneltest.core.verdicts import Verdict
 
-from kerneltest.core.dtypes import Array, dtype
+Cell = tuple[str, str, str, str]  # pairing, backend, dtype, family
 
-SCHEMA = 4
-MOST = 2**30  # bytes of a shard, once unpacked
-
-Cell = tuple[str, str, str, str]
-
-
-class RecordError(ValueError):
-    """A record or a plan that cannot be read; names the file and the line."""
+ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +21,7 @@ class Window:
       dtype, shape: of the whole array.
       origin: index of the first element shown.
       extent: rows and columns shown; one row for an array of one axis.
-      tiles: the kernel's block lengths along these two axes, in elements; 0 for none.
+      blocks: the kernel's block lengths along these two axes, in elements; 0 for none.
       values: row by row, to seven digits.
       expected, bound: likewise, for an output.
       wrong: "1" for each wrong element and "0" for a right one, for an output.
@@ -44,7 +32,7 @@ class Window:
     shape: tuple[int, ...]
     origin: tuple[int, ...]
     extent: tuple[int, int]
-    tiles: tuple[int, int]
+    blocks: tuple[int, int]
     values: tuple[float | int | bool, ...]
     expected: tuple[float | int | bool, ...] = ()
     bound: tuple[float, ...] = ()
@@ -58,8 +46,8 @@ class Evidence:
     Attributes:
       output: which output, counted from 0.
       index: the worst element.
-      tile: the tile it lies in, as `m=1 n=0`.
-      wrong_tiles: how many tiles hold a wrong element, and how many there are.
+      block: the block it lies in, as `m=1 n=0`.
+      wrong_blocks: how many blocks hold a wrong element, and how many there are.
       pattern: where the wrong elements lie, in words.
       actual, expected, bound: at that element.
       arguments: an excerpt of each array argument, as text.
@@ -73,8 +61,8 @@ class Evidence:
 
     output: int = 0
     index: tuple[int, ...] = ()
-    tile: str = ""
-    wrong_tiles: tuple[int, int] = (0, 0)
+    block: str = ""
+    wrong_blocks: tuple[int, int] = (0, 0)
     pattern: str = ""
     actual: float | int | bool | None = None
     expected: float | int | bool | None = None
@@ -95,7 +83,10 @@ class Record:
     Attributes:
       item: what selects it in pytest.
       pairing, backend, dtype, group, family: the cell it belongs to.
-      signature, target: of the case; "*" and "" for a whole cell.
+      tier: of the backend.
+      signature: of the case, in words; "*" for a whole cell.
+      dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and options by static argument.
+      target: the argument that the family disturbs; "" for all, and for a whole cell.
       case: the case's id; "" for a whole cell.
       verdict: one of `kerneltest.core.verdicts.MEANING`.
       message: for a person.
@@ -113,13 +104,14 @@ class Record:
     item: str
     pairing: str
     backend: str
+    tier: Tier
     dtype: str
     group: str
     family: str
     signature: str
     target: str
     case: str
-    verdict: str
+    verdict: Verdict
     message: str = ""
     compared: int = 0
     wrong: int = 0
@@ -131,6 +123,9 @@ class Record:
     advice: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     ulps: tuple[int, ...] = ()
+    dims: Mapping[str, int] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    statics: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cell(self) -> Cell:
@@ -143,16 +138,33 @@ class PlannedItem:
 
     Attributes:
       item: its node id.
-      pairing, backend, dtype, group: its parts.
+      pairing, backend, tier, dtype, group: its parts; dtype and group are "*" where this machine lacks the backend.
       families: cases by family.
     """
 
     item: str
     pairing: str
     backend: str
+    tier: Tier
     dtype: str
     group: str
     families: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """A backend that is not for a kernel: it is planned no items.
+
+    Attributes:
+      pairing, backend: which.
+      reason: why.
+      cases: how many cases it would have had.
+    """
+
+    pairing: str
+    backend: str
+    reason: str
+    cases: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +205,9 @@ class Plan:
       started: when, in UTC, as ISO 8601 writes it; "" if unknown. It orders the runs of a report.
       pairings: how each pairing is declared.
       environment: versions and devices.
-      unavailable: backend to reason.
-      limitations: pairing to its declared limitations, as text.
+      unavailable: backends that this machine lacks, to the reason.
+      not_applicable: backends that are not for a pairing's kernel.
+      xfail: pairing to its declared xfails, as text.
     """
 
     items: tuple[PlannedItem, ...]
@@ -202,188 +215,8 @@ class Plan:
     depth: str
     environment: Mapping[str, Any]
     unavailable: Mapping[str, str]
-    limitations: Mapping[str, tuple[str, ...]]
+    xfail: Mapping[str, tuple[str, ...]]
+    not_applicable: tuple[NotApplicable, ...] = ()
     fuzz: int = 0
     started: str = ""
     pairings: Mapping[str, Declared] = field(default_factory=dict)
-
-
-def dumps(value: Any) -> str:
-    """Strict JSON on one line: a NaN or an infinity becomes `{"float": "nan"}`, never a bare word, never null."""
-    return json.dumps(_encoded(value), allow_nan=False, separators=(",", ":"), ensure_ascii=True)
-
-
-def loads(text: str) -> Any:
-    """The inverse of `dumps`; rejects bare NaN and Infinity."""
-
-    def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is not JSON")
-
-    def decode(value: dict[str, Any]) -> Any:
-        return float(value["float"]) if value.keys() == {"float"} else value
-
-    return json.loads(text, object_hook=decode, parse_constant=refuse)
-
-
-def _encoded(value: Any) -> Any:
-    if isinstance(value, (bool, int, str)) or value is None:
-        return value
-    if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else {"float": repr(float(value))}
-    if isinstance(value, (np.integer, np.bool_)):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {str(key): _encoded(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_encoded(item) for item in value]
-    raise TypeError(f"{type(value).__name__} has no place in a record")
-
-
-class Writer:
-    """Appends records to one shard of a run's folder, each flushed as it comes."""
-
-    def __init__(self, folder: Path, shard: str) -> None:
-        self.folder = folder
-        self._file = (folder / f"records-{shard}.jsonl").open("a", encoding="utf-8")
-
-    def write(self, record: Record) -> None:
-        self._file.write(dumps({"schema": SCHEMA, **asdict(record)}) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[str, ...]:
-    """Saves the texts of an artifact under `artifacts/`; returns their paths within the folder."""
-    (folder / "artifacts" / case).mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / "artifacts" / case / name).write_text(text, encoding="utf-8")
-    return tuple(f"artifacts/{case}/{name}" for name in files)
-
-
-def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> str:
-    """Saves a case's array arguments under `cases/`; returns the path within the folder."""
-    (folder / "cases").mkdir(exist_ok=True)
-    raw = {f"{value.dtype.name}:{path}": _bits(value) for path, value in arguments.items()}
-    np.savez_compressed(folder / "cases" / f"{case}.npz", **raw)  # type: ignore[arg-type]
-    return f"cases/{case}.npz"
-
-
-def load_arguments(path: Path) -> dict[str, Array]:
-    """The array arguments saved by `save_arguments`, by name."""
-    with np.load(path, allow_pickle=False) as saved:
-        pairs = [(key.split(":", 1), saved[key]) for key in saved.files]
-    return {name: value.view(dtype(kind)).reshape(value.shape) for (kind, name), value in pairs}
-
-
-def repro_command(folder: str, case: str, backend: str) -> str:
-    """The command that judges a finding's saved inputs again."""
-    return shlex.join(["kerneltest", "repro", folder, case, "--backend", backend])
-
-
-def _bits(value: Array) -> Array:
-    return value.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[value.dtype.itemsize])
-
-
-def write_plan(folder: Path, plan: Plan) -> None:
-    """Writes `plan.json` in one step, so that a reader finds all of it or none."""
-    temporary = folder / f"plan-{id(plan)}.tmp"
-    temporary.write_text(dumps({"schema": SCHEMA, **asdict(plan)}) + "\n", encoding="utf-8")
-    temporary.replace(folder / "plan.json")
-
-
-def read_plan(folder: Path) -> Plan:
-    """The plan of a run.
-
-    Raises:
-      RecordError: there is none, or it cannot be read.
-    """
-    path = folder / "plan.json"
-    try:
-        data = loads(path.read_text(encoding="utf-8"))
-        _check_schema(data, path)
-        data["items"] = tuple(PlannedItem(**item) for item in data["items"])
-        data["limitations"] = {name: tuple(texts) for name, texts in data["limitations"].items()}
-        data["pairings"] = {name: _declared(each) for name, each in data["pairings"].items()}
-        return Plan(**data)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise RecordError(f"{path}: no readable plan: {error}") from error
-
-
-def shards(folder: Path) -> list[Path]:
-    """The files of a run's records, by name."""
-    return sorted([*folder.glob("records-*.jsonl"), *folder.glob("records-*.jsonl.gz")])
-
-
-def _text(shard: Path) -> str:
-    with (gzip.open if shard.suffix == ".gz" else open)(shard, "rb") as file:
-        try:
-            raw = file.read(MOST + 1)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise RecordError(f"{shard}: not a whole gzip file: {error}") from error
-    if len(raw) > MOST:
-        raise RecordError(f"{shard}: holds more than {MOST >> 20} MiB, which no run of kerneltest writes")
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{shard}: not UTF-8: {error}") from error
-
-
-def read_records(folder: Path) -> Iterator[Record]:
-    """The records of a run, shard by shard in order of name; a shard may be gzipped. A truncated last line is dropped.
-
-    Raises:
-      RecordError: a line other than the last is corrupt, or of another schema.
-    """
-    for shard in shards(folder):
-        lines = _text(shard).splitlines()
-        for number, line in enumerate(lines, 1):
-            try:
-                data = loads(line)
-                _check_schema(data, shard)
-                yield _record(data)
-            except (ValueError, TypeError, KeyError) as error:
-                if number == len(lines) and not isinstance(error, RecordError):
-                    break  # the process was killed while it wrote this line
-                raise RecordError(f"{shard}, line {number}: {error}") from error
-
-
-def _record(data: dict[str, Any]) -> Record:
-    evidence = data.get("evidence")
-    if evidence is not None:
-        for name in ("index", "wrong_tiles"):
-            evidence[name] = tuple(evidence[name])
-        evidence["window"] = _window(evidence["window"]) if evidence["window"] is not None else None
-        evidence["inputs"] = tuple(map(_window, evidence["inputs"]))
-        evidence = Evidence(**evidence)
-    for name in ("advice", "files", "ulps"):
-        data[name] = tuple(data[name])
-    known = {each.name for each in fields(Record)}
-    if unknown := data.keys() - known:
-        raise ValueError(f"unknown fields {sorted(unknown)}")
-    return Record(**{**data, "evidence": evidence})
-
-
-def _window(data: dict[str, Any]) -> Window:
-    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-    found = Window(**given)
-    count = found.extent[0] * found.extent[1]
-    lengths = {len(each) for each in (found.values, found.expected, found.bound, found.wrong) if each}
-    if len(found.extent) != 2 or len(found.tiles) != 2 or lengths - {count} or len(found.origin) != len(found.shape):
-        raise ValueError(f"a window of {found.extent} elements does not hold as many")
-    return found
-
-
-def _declared(data: dict[str, Any]) -> Declared:
-    kernel, oracle = (
-        Source(data[name]["file"], tuple((int(line), str(text)) for line, text in data[name]["parts"]))
-        for name in ("kernel", "oracle")
-    )
-    return Declared(data["declaration"], kernel, oracle)
-
-
-def _check_schema(data: dict[str, Any], path: Path) -> None:
-    found = data.pop("schema", None)
-    if found != SCHEMA:
-        raise RecordError(f"{path}: schema {found!r}, and this version reads schema {SCHEMA}")

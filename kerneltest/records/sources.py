@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from kerneltest.declare.arguments import Argument, Array, Choice, Size, Tree
+from kerneltest.core.places import shown
+from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
-from kerneltest.core.places import shown
 from kerneltest.records.schema import Declared, Source
 
 
@@ -67,15 +67,15 @@ def _unwrapped(function: Any) -> Any:
 
 def _argument(argument: Argument) -> str:
     match argument:
-        case Array():
+        case ArrayArgument():
             axes = " ".join(map(str, argument.shape)) or "no axes"
             what = {"data": "array", "mask": "mask", "index": "index", "length": "length"}[argument.role]
             of = f" into {argument.of}" if argument.of else ""
             domain = f", from {argument.domain[0]:g} to {argument.domain[1]:g}" if argument.domain else ""
             return f"{what} [{axes}]{of} of {', '.join(argument.dtypes)}{domain}"
-        case Size():
+        case DimSize():
             return f"the length of {argument.dim}"
-        case Choice():
+        case Static():
             return f"one of {', '.join(name for name, _ in argument.options)}"
         case Tree():
             return f"tree {_tree(argument.branches)}"
@@ -95,4 +95,4 @@ def _dim(each: Dim) -> str:
     else:
         most = f" to {each.maximum}" if each.maximum is not None else ""
         lengths = f"from {each.minimum}{most}" + (f", a multiple of {each.multiple_of}" if each.multiple_of > 1 else "")
-    return f"{lengths}; tile {each.tile}" if each.tile else lengths
+    return f"{lengths}; block {each.block}" if each.block else lengths

@@ -10,13 +10,14 @@ from dataclasses import replace
 import numpy as np
 
 from kerneltest.backends.codegen.lower import lower_call
-from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.signatures import signatures
 from kerneltest.backends.simulate.memory import Buffer, Fault
 from kerneltest.backends.simulate.parse import parse
 from kerneltest.backends.simulate.run import Simulation
 from kerneltest.core.targets import TARGETS
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import references, trace
+from kerneltest.plan.signatures import signatures
 
 _SAMPLE = 64
 
@@ -36,7 +37,7 @@ def check_addresses(pairing: Pairing, *, target: str = "sm_90", **lengths: int) 
 
     Raises:
       ValueError: an unknown target or dim; lists the known ones.
-      LoweringError, UnknownOperationError: as the tiers `lower` and `simulate` report them.
+      Failure, UnknownOperationError: as the tiers `lower` and `simulate` report them.
     """
     if target not in TARGETS:
         raise ValueError(f"unknown target {target!r}; known are {', '.join(TARGETS)}")
@@ -88,7 +89,7 @@ def _meeting(array: Buffer, simulation: Simulation) -> Fault | None:
     one, other = (simulation.watch.program(int(program[at + i])) for i in (0, 1))
     where = array.element(int(offset[at]))
     return Fault(
-        "race",
+        Verdict.RACE,
         f"{array.name}{where} is written by {one} and by {other} at {stores[0].place}, in no order: does an index wrap "
         "around at 2^32?",
         array.name,

@@ -4,18 +4,38 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from kerneltest.backends import Artifact, Backend, Executable
-from kerneltest.plan.drawn import AnyCase
+from kerneltest.backends.base import Artifact, Backend, Executable
 from kerneltest.core.dtypes import Array
-from kerneltest.oracle.expectation import Expectation, OracleError, check_all_masked, expect
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.jaxprs.trace import Traced, trace
+from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
+from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.jaxprs.trace import Traced, TraceError, trace
+
+_Kept = TypeVar("_Kept", Traced, Expectation)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A case's arguments and what is expected of them.
+
+    Attributes:
+      arguments: by path.
+      expectation: the oracle's answer, or how the oracle failed.
+      bitwise: whether it holds bit for bit.
+    """
+
+    arguments: Mapping[str, Array]
+    expectation: Expectation | Failure
+    bitwise: bool
 
 
 @dataclass(slots=True)
-class Memory:
+class Cache:
     """What cases share: traces and expectations of one pairing and dtype, what backends prepared.
 
     Compilation and the oracle are the cost, so nothing here is done twice while the same pairing and dtype are in
@@ -23,35 +43,51 @@ class Memory:
     """
 
     owner: tuple[int, str] | None = None
-    traces: dict[Signature, Traced | TraceError] = field(default_factory=dict)
+    traces: dict[Signature, Traced | Failure] = field(default_factory=dict)
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
-    expectations: dict[str, tuple[Mapping[str, Array], Expectation | OracleError, bool]] = field(default_factory=dict)
+    expectations: dict[str, Expected] = field(default_factory=dict)
     repeated: set[tuple[str, Signature]] = field(default_factory=set)
     varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_compilers()))
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:
+        """Clears what belongs to another pairing or dtype."""
         if self.owner != (id(pairing), dtype):
             self.owner = (id(pairing), dtype)
             for store in (self.traces, self.prepared, self.expectations, self.repeated, self.varied):
                 store.clear()
 
-    def traced(self, pairing: Pairing, signature: Signature) -> Traced | TraceError:
+    def traced(self, pairing: Pairing, signature: Signature) -> Traced:
+        """The kernel traced for a signature.
+
+        Raises:
+          Failure: as `trace` does.
+        """
         if signature not in self.traces:
             try:
                 self.traces[signature] = trace(pairing, signature)
-            except TraceError as error:
-                self.traces[signature] = error
-        return self.traces[signature]
+            except Failure as failure:
+                self.traces[signature] = failure
+        return _answer(self.traces[signature])
 
-    def preparing(self, backend: Backend, traced: Traced) -> "Future[Executable | Artifact]":
+    def prepare(self, backend: Backend, traced: Traced) -> "Future[Executable | Artifact]":
         """What a backend makes, or is making, of a traced kernel."""
         key = (backend.id, traced)
         if key not in self.prepared:
-            self.prepared[key] = self.pool.submit(backend.prepare, traced)
+            self.prepared[key] = self.pool.submit(_prepare, backend, traced)
         return self.prepared[key]
 
-    def first(self, backend: Backend, signature: Signature) -> bool:
+    def executable(self, backend: Backend, traced: Traced) -> Executable:
+        """The kernel, ready to run on a backend that gives values.
+
+        Raises:
+          Failure: as `Backend.prepare` does, or `unavailable` where the backend is not for this signature.
+        """
+        made = self.prepare(backend, traced).result()
+        assert not isinstance(made, Artifact)
+        return made
+
+    def is_first(self, backend: Backend, signature: Signature) -> bool:
         """Whether this is the first case of a signature on a backend, which is run twice."""
         key = (backend.id, signature)
         if key in self.repeated:
@@ -59,22 +95,43 @@ class Memory:
         self.repeated.add(key)
         return True
 
-    def expected(
-        self, pairing: Pairing, case: AnyCase, traced: Traced
-    ) -> tuple[Mapping[str, Array], Expectation | OracleError, bool]:
-        """The case's arguments, what is expected of them, and whether that holds bit for bit."""
+    def expected(self, pairing: Pairing, case: AnyCase, traced: Traced) -> tuple[Expectation, bool]:
+        """What is expected of a case, and whether that holds bit for bit.
+
+        Raises:
+          Failure: the oracle failed.
+        """
         if case.id not in self.expectations:
             arguments = case.fill(pairing)
-            bitwise = case.family.group == "structural" and traced.exact
-            found: Expectation | OracleError
+            bitwise = case.family.structural and traced.exact
+            found: Expectation | Failure
             try:
                 found = expect(pairing, case.signature, arguments, traced.outputs, bitwise=bitwise)
                 if case.family.name == "all_masked_array":
                     check_all_masked(pairing, found)
-            except OracleError as error:
-                found = error
-            self.expectations[case.id] = (arguments, found, bitwise)
-        return self.expectations[case.id]
+            except Failure as failure:
+                found = failure
+            self.expectations[case.id] = Expected(arguments, found, bitwise)
+        kept = self.expectations[case.id]
+        return _answer(kept.expectation), kept.bitwise
+
+    def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
+        """A case's array arguments by path."""
+        kept = self.expectations.get(case.id)
+        return kept.arguments if kept is not None else case.fill(pairing)
+
+
+def _prepare(backend: Backend, traced: Traced) -> Executable | Artifact:
+    reason = backend.unsupported_reason(traced)
+    if reason:
+        raise Failure(Verdict.UNAVAILABLE, reason)
+    return backend.prepare(traced)
+
+
+def _answer(kept: _Kept | Failure) -> _Kept:
+    if isinstance(kept, Failure):
+        raise kept.with_traceback(None)
+    return kept
 
 
 def _compilers() -> int:

@@ -4,25 +4,27 @@ import functools
 import hashlib
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from kerneltest.plan.drawn import DrawnCase, pool
-from kerneltest.run.item import Item, Outcome
-from kerneltest.run.cache import Memory
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.run.runner import judged
+from kerneltest.plan.drawn import DRAWN, FUZZ, AnyCase, DrawnCase, pool
+from kerneltest.run.cache import Cache
+from kerneltest.run.item import Group, Item, Outcome
 from kerneltest.run.strategies import from_pool, hypothesis
-from kerneltest.core.verdicts import NO_FINDING
+from kerneltest.run.values import judge_values, prepare_ahead
 
 _MOST_SHRINKS = 400  # cases judged to make one smaller; a count and not a time, so that any machine ends at the same
 _TRIES = 4  # draws a case at most, on average: different draws may come to the same values
 
+Judged = Callable[[AnyCase], Outcome]
+
 
 @functools.lru_cache(maxsize=1)  # a pairing's backends come one after another and take the same cases
-def draws(pairing: Pairing, dtype: str, depth: str, seed: int, count: int) -> tuple[DrawnCase, ...]:
+def draws(pairing: Pairing, pairing_id: str, dtype: str, depth: str, seed: int, count: int) -> tuple[DrawnCase, ...]:
     """`count` cases for one dtype of a pairing; they depend on the arguments alone.
 
     Raises:
@@ -36,31 +38,52 @@ def draws(pairing: Pairing, dtype: str, depth: str, seed: int, count: int) -> tu
         # Hypothesis stops at the case that made the number full, and wants the same answer when it asks again.
         return len(distinct) == count and case.id == next(reversed(distinct))
 
-    _find(pairing, dtype, depth, seed, count, keep)
+    _find(pairing, pairing_id, dtype, depth, seed, count, keep)
     found = itertools.islice(itertools.cycle(distinct.values()), count)  # again from the first, if there are too few
     return tuple(replace(case, number=number) for number, case in enumerate(found))
 
 
-def judge_all(item: Item, drawn: Sequence[DrawnCase], memory: Memory) -> Iterator[Outcome]:
-    """An outcome for each drawn case; the first with each verdict is replaced by the smallest that has it too.
+class Drawn(Group):
+    """Cases that Hypothesis draws."""
 
-    Only these carry their arguments: the others tell nothing new.
-    """
-    verdicts: dict[str, str] = {}
-    told: set[str] = set()
-    for case in drawn:
-        outcome = judged(item, case, memory)
-        verdict = outcome.record.verdict
-        verdicts[_content(case)] = verdict
-        if verdict in told:
-            outcome = replace(outcome, arguments=None)
-        elif verdict not in NO_FINDING:
-            told.add(verdict)
-            outcome = judged(item, _shrunk(item, case, verdict, verdicts, memory), memory)
-        yield outcome
+    name = FUZZ
+
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        return iter(draws(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.fuzz))
+
+    def families(self, item: Item) -> Mapping[str, int]:
+        return {DRAWN.name: item.fuzz}
+
+    def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
+        prepare_ahead(item, planned, cache)
+
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        return judge_values(item, case, cache)
+
+    def outcomes(self, item: Item, planned: Sequence[AnyCase], cache: Cache, judged: Judged) -> Iterator[Outcome]:
+        """The first case with each verdict is replaced by the smallest that has it too.
+
+        Only these carry their arguments: the others tell nothing new.
+        """
+        self.prepare(item, planned, cache)
+        verdicts: dict[str, Verdict] = {}
+        told: set[Verdict] = set()
+        for case in planned:
+            assert isinstance(case, DrawnCase)
+            outcome = judged(case)
+            verdict = outcome.record.verdict
+            verdicts[_content(case)] = verdict
+            if verdict in told:
+                outcome = replace(outcome, arguments=None)
+            elif verdict.is_finding:
+                told.add(verdict)
+                outcome = judged(_shrunk(item, case, verdict, verdicts, cache, judged))
+            yield outcome
 
 
-def _shrunk(item: Item, case: DrawnCase, verdict: str, verdicts: dict[str, str], memory: Memory) -> DrawnCase:
+def _shrunk(
+    item: Item, case: DrawnCase, verdict: Verdict, verdicts: dict[str, Verdict], cache: Cache, judged: Judged
+) -> DrawnCase:
     """The smallest case found that has the same verdict; the case itself where none does, as with a flaky kernel."""
     budget = [_MOST_SHRINKS]
 
@@ -70,13 +93,13 @@ def _shrunk(item: Item, case: DrawnCase, verdict: str, verdicts: dict[str, str],
             if not budget[0]:
                 return False
             budget[0] -= 1
-            verdicts[key] = judged(item, smaller, memory).record.verdict
-            memory.expectations.pop(smaller.id, None)
+            verdicts[key] = judged(smaller).record.verdict
+            cache.expectations.pop(smaller.id, None)
         return verdicts[key] == verdict
 
     # The same seed draws the same cases again, up to this one, where Hypothesis now stops and shrinks.
-    smallest = _find(item.pairing, item.dtype, item.depth, item.seed, item.fuzz, same)
-    if smallest is None or judged(item, smallest, memory).record.verdict != verdict:
+    smallest = _find(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.fuzz, same)
+    if smallest is None or judged(smallest).record.verdict != verdict:
         return case
     return replace(smallest, number=case.number)
 
@@ -86,7 +109,13 @@ def _content(case: DrawnCase) -> str:
 
 
 def _find(
-    pairing: Pairing, dtype: str, depth: str, seed: int, count: int, wanted: Callable[[DrawnCase], bool]
+    pairing: Pairing,
+    pairing_id: str,
+    dtype: str,
+    depth: str,
+    seed: int,
+    count: int,
+    wanted: Callable[[DrawnCase], bool],
 ) -> DrawnCase | None:
     """The smallest case that is wanted, among `count` drawn ones and what they shrink to, or None."""
     package = hypothesis()
@@ -109,7 +138,7 @@ def _find(
     with plain:
         try:
             found: DrawnCase = package.find(
-                from_pool(pairing, pool(pairing, depth, dtype)),
+                from_pool(pairing, pairing_id, pool(pairing, depth, dtype)),
                 wanted,
                 settings=settings,
                 random=random.Random(int.from_bytes(digest[:8], "big")),

@@ -1,64 +1,18 @@
 """What one pytest item runs, and what comes out of a case."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from kerneltest.backends import Backend
-from kerneltest.plan.drawn import DRAWN, FUZZ, AnyCase
+from kerneltest.backends.base import Backend
 from kerneltest.core.dtypes import Array
-from kerneltest.plan.families import NO_VALUES
-from kerneltest.run.invariants import INVARIANTS, planned
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.cases import Case, cases, groups_of, totals
-from kerneltest.plan.signatures import dtypes_of
+from kerneltest.plan.drawn import AnyCase
 from kerneltest.records.schema import Evidence, Record
-from kerneltest.run.refusals import ERRORS
-from kerneltest.run.refusals import planned as refusals
-from kerneltest.core.verdicts import NO_FINDING
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """What one pytest item runs: a pairing, a backend, a dtype and a family group; `fuzz` cases in group fuzz."""
-
-    name: str
-    pairing: Pairing
-    pairing_id: str
-    backend: Backend
-    dtype: str
-    group: str
-    depth: str
-    seed: int
-    fuzz: int = 0
-
-    def cases(self) -> Iterator[AnyCase]:
-        if self.group == FUZZ:
-            from kerneltest.run.fuzz import draws# Hypothesis is loaded where it is used, and nowhere else
-
-            return iter(draws(self.pairing, self.dtype, self.depth, self.seed, self.fuzz))
-        if self.group == INVARIANTS:
-            return planned(self.pairing, self.dtype, self.backend.id, self.depth, self.seed)
-        if self.group == ERRORS:
-            return refusals(self.pairing, self.dtype, self.depth, self.seed)
-        found = cases(self.pairing, self.dtype, self.group, self.depth, self.seed)
-        return _each_once(found) if self.backend.costly else found
-
-    def families(self) -> Mapping[str, int]:
-        if self.group == FUZZ:
-            return {DRAWN.name: self.fuzz}
-        return totals(self.cases())
-
-
-def _each_once(found: Iterable[Case]) -> Iterator[Case]:
-    """Cases that bring a family with its target, or among structural ones a signature, that none before has brought."""
-    seen: set[object] = set()
-    for case in found:
-        brought: set[object] = {(case.family.name, case.target)}
-        if case.family.group == "structural":
-            brought.add(case.signature)
-        if not brought <= seen:
-            seen |= brought
-            yield case
+from kerneltest.run.cache import Cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,35 +24,106 @@ class Outcome:
     files: Callable[[], Mapping[str, str]] = dict
 
 
-def record_of(item: Item, of: AnyCase | str, verdict: str, message: str = "") -> Record:
-    whole = isinstance(of, str)
-    return Record(
-        item=item.name,
-        pairing=item.pairing_id,
-        backend=item.backend.id,
-        dtype=item.dtype,
-        group=item.group,
-        family=of if isinstance(of, str) else of.family.name,
-        signature="*" if isinstance(of, str) else str(of.signature),
-        target="" if isinstance(of, str) else of.target,
-        case="" if isinstance(of, str) else of.id,
-        verdict=verdict,
-        message=message,
-        evidence=None if whole or verdict in NO_FINDING else Evidence(),
-    )
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What one pytest item runs: a pairing, a backend, a dtype and a group of families.
+
+    Attributes:
+      name: its node id.
+      pairing, pairing_id: and the node id of the pairing.
+      dtype: that its signatures stand for.
+      depth, seed, fuzz: of the run; `fuzz` is how many cases are drawn for a pairing and dtype.
+    """
+
+    name: str
+    pairing: Pairing
+    pairing_id: str
+    backend: Backend
+    dtype: str
+    group: "Group"
+    depth: str
+    seed: int
+    fuzz: int = 0
+
+    def cases(self) -> Iterator[AnyCase]:
+        """In the order in which they are run."""
+        return self.group.cases(self)
+
+    def families(self) -> Mapping[str, int]:
+        """How many cases each family has."""
+        return self.group.families(self)
+
+    def record(
+        self, verdict: Verdict, message: str = "", *, case: AnyCase | None = None, family: str = "", **more: Any
+    ) -> Record:
+        """A record of a case, or of a family as a whole; `more` are further fields of it."""
+        return Record(
+            item=self.name,
+            pairing=self.pairing_id,
+            backend=self.backend.id,
+            tier=self.backend.tier,
+            dtype=self.dtype,
+            group=self.group.name,
+            family=case.family.name if case else family,
+            signature=str(case.signature) if case else "*",
+            dims=dict(case.signature.dims) if case else {},
+            dtypes=dict(case.signature.dtypes) if case else {},
+            statics=dict(case.signature.statics) if case else {},
+            target=case.target if case else "",
+            case=case.id if case else "",
+            verdict=verdict,
+            message=message,
+            evidence=Evidence() if case and verdict.is_finding else None,
+            **more,
+        )
 
 
-def items_of(
-    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int, fuzz: int = 0
-) -> Iterator[Item]:
-    """A pairing's items, backends innermost, so that they share traces and the oracle's answers."""
-    drawn = (FUZZ,) if fuzz and pairing.leaves else ()  # without arrays there are no values to draw
-    for dtype in dtypes_of(pairing, depth):
-        for group in (NO_VALUES, *groups_of(pairing, dtype, depth), INVARIANTS, ERRORS, *drawn):
-            for backend in backends:
-                if group != ERRORS and (group == NO_VALUES) != (backend.tier in ("lower", "compile")):
-                    continue
-                name = f"{pairing_id}[{backend.id}-{dtype}-{group}]"
-                item = Item(name, pairing, pairing_id, backend, dtype, group, depth, seed, fuzz)
-                if group not in (INVARIANTS, ERRORS) or next(iter(item.cases()), None) is not None:
-                    yield item
+class Group(ABC):
+    """A group of families: it plans cases, and judges them.
+
+    Attributes:
+      name: in ids and reports.
+    """
+
+    name: str
+
+    def is_asked_of(self, backend: Backend) -> bool:
+        """Whether a backend gets cases of this group."""
+        return backend.tier.gives_values
+
+    @abstractmethod
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        """The cases of an item, in the order in which they are run."""
+
+    def families(self, item: Item) -> Mapping[str, int]:
+        """How many cases each family has."""
+        return Counter(case.family.name for case in self.cases(item))
+
+    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> Mapping[str, Array] | None:
+        """The inputs that a finding is told with; None where there are none."""
+        return cache.arguments(item.pairing, case)
+
+    def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
+        """Starts, ahead of the first case, what takes long."""
+        return
+
+    @abstractmethod
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        """Runs one case and compares.
+
+        Raises:
+          Failure: what kept the case from being compared.
+        """
+
+    def outcomes(
+        self, item: Item, planned: Sequence[AnyCase], cache: Cache, judged: Callable[[AnyCase], Outcome]
+    ) -> Iterator[Outcome]:
+        """An outcome for each case; `judged` is `judge` with declared xfails and failures taken in."""
+        self.prepare(item, planned, cache)
+        yield from map(judged, planned)
+
+
+def with_verdict(record: Record, verdict: Verdict, message: str) -> Record:
+    """A record with another verdict; evidence stands with findings alone."""
+    evidence = (record.evidence or Evidence()) if verdict.is_finding and record.case else None
+    return replace(record, verdict=verdict, message=message, evidence=evidence)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 
-from kerneltest.backends import resolve
+from kerneltest.core.dtypes import dtype, float_format
+from kerneltest.declare.arguments import ArrayArgument
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.depths import DEPTHS
 from kerneltest.plan.drawn import (
-    FUZZ,
     TINY,
     DrawnCase,
     Recipe,
@@ -21,15 +23,7 @@ from kerneltest.plan.drawn import (
     non_finite,
     pool,
 )
-from kerneltest.core.dtypes import dtype, float_format
-from kerneltest.run.item import Item
-from kerneltest.run.cache import Memory
-from kerneltest.core.backend_ids import DEPTHS
-from kerneltest.declare.arguments import Array as ArrayArgument
-from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
-from kerneltest.run.runner import judged, unserved
-from kerneltest.core.verdicts import NO_FINDING
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -84,10 +78,10 @@ def cases(pairing: Pairing, depth: str = "standard") -> "SearchStrategy[DrawnCas
     """
     if depth not in DEPTHS:
         raise ValueError(f"unknown depth {depth!r}; known are {', '.join(DEPTHS)}")
-    return from_pool(pairing, pool(pairing, depth))
+    return from_pool(pairing, pairing.name, pool(pairing, depth))
 
 
-def from_pool(pairing: Pairing, signatures: Sequence[Signature]) -> "SearchStrategy[DrawnCase]":
+def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]) -> "SearchStrategy[DrawnCase]":
     """Cases with one of these signatures (at least one), simplest first."""
     st = hypothesis().strategies
     dtypes = list(dict.fromkeys(signature.dtypes for signature in signatures))
@@ -112,7 +106,7 @@ def from_pool(pairing: Pairing, signatures: Sequence[Signature]) -> "SearchStrat
         kinds = draw(st.sampled_from(dtypes))
         trouble = draw(st.sampled_from(troubles(kinds)))
         recipes = {path: draw(recipe(path, kinds, trouble)) for path in pairing.leaves}
-        return drawn_case(pairing, draw(st.sampled_from(fitting[kinds])), recipes)
+        return drawn_case(pairing, pairing_id, draw(st.sampled_from(fitting[kinds])), recipes)
 
     drawn: SearchStrategy[DrawnCase] = draw_case()
     return drawn
@@ -165,38 +159,3 @@ def _values(leaf: ArrayArgument, kind_name: str, trouble: str) -> Any:
         tiny = float_format(kind).smallest_subnormal
         return st.sampled_from([tiny, -tiny]) | st.floats(max(low, -TINY), min(high, TINY))
     return ordinary
-
-
-def assert_conforms(pairing: Pairing, case: DrawnCase, backends: Sequence[str] = ("interpret",)) -> None:
-    """Judges a drawn case as an ordinary run would. For tests with `@given`; say `@settings(deadline=None)`.
-
-    Args:
-      pairing: to which the case belongs.
-      case: from `cases(pairing)`.
-      backends: ids of backends that give values.
-
-    Raises:
-      AssertionError: a finding, with its message, or a backend that this machine cannot serve, with the reason.
-      ValueError: an unknown backend, or one that gives no values.
-    """
-    if case.pairing != pairing.name:
-        raise ValueError(f"the case belongs to pairing {case.pairing}, not to {pairing.name}")
-    for backend in resolve(backends):
-        if backend.tier in ("lower", "compile"):
-            raise ValueError(f"{backend.id} gives no values; choose interpret, simulate:TARGET or a device")
-        dtype_name = case.signature.dtype
-        item = Item(pairing.name, pairing, pairing.name, backend, dtype_name, FUZZ, depth="standard", seed=0)
-        memory = _memory(pairing, dtype_name)
-        reason = unserved(backend, [memory.traced(pairing, case.signature)])
-        if reason:
-            raise AssertionError(f"{backend.id} unavailable: {reason}")
-        record = judged(item, case, memory).record
-        memory.expectations.clear()  # examples hardly ever come back, and there may be thousands
-        if record.verdict not in NO_FINDING:
-            raise AssertionError(f"{record.verdict} on {backend.id}, {record.signature}: {record.message}")
-
-
-@functools.lru_cache(maxsize=16)
-def _memory(pairing: Pairing, dtype_name: str) -> Memory:
-    """What was compiled for earlier examples."""
-    return Memory()

@@ -12,9 +12,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from kerneltest.backends.codegen.isolate import IsolatedError, Workers
+from kerneltest.backends.codegen.isolate import Workers
 from kerneltest.backends.codegen.lower import Kernel
+from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
+from kerneltest.core.verdicts import Verdict
 
 # A block that is too large for the registers can take LLVM minutes.
 SECONDS = 120.0
@@ -22,20 +24,6 @@ SECONDS = 120.0
 _workers = Workers("kerneltest.backends.codegen.triton_compiler")
 atexit.register(_workers.close)
 _folder: Path | None = None
-
-
-class CompileError(Exception):
-    """A kernel that does not compile.
-
-    Attributes:
-      verdict: `resource_exceeded`, `compile_error`, `crash` or `hang`.
-      stderr: what a compiler that died or hung wrote last.
-    """
-
-    def __init__(self, verdict: str, message: str, stderr: str = "") -> None:
-        super().__init__(message)
-        self.verdict = verdict
-        self.stderr = stderr
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +58,7 @@ def compile_kernel(kernel: Kernel, target: Target) -> Compiled:
     """Compiles one kernel, or recalls it.
 
     Raises:
-      CompileError: what the compiler says, or that it died or took too long.
+      Failure: what the compiler says, or that it died or took too long.
     """
     text = kernel.text
     request = {
@@ -84,17 +72,17 @@ def compile_kernel(kernel: Kernel, target: Target) -> Compiled:
     }
     answer = _recalled(request) or _asked(request)
     if "verdict" in answer:
-        raise CompileError(answer["verdict"], answer["message"])
+        raise Failure(Verdict(answer["verdict"]), answer["message"])
     return Compiled(answer["facts"], _advice(answer["facts"], text, target), answer["assembly"])
 
 
 def _asked(request: dict[str, Any]) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = _workers.ask(request, SECONDS)
-    except IsolatedError as error:
-        raise CompileError(error.verdict, f"Triton's compiler: {error}", error.stderr) from error
+    except Failure as error:
+        raise Failure(error.verdict, f"Triton's compiler: {error}", error.stderr) from error
     said = [line for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
-    if answer.get("verdict") == "compile_error" and said:
+    if answer.get("verdict") == Verdict.COMPILE_ERROR and said:
         answer["message"] += f" ({said[-1].strip()})"
     path = _path(request)
     if path is not None:

@@ -10,21 +10,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+
 _MOST_STDERR = 8000
-
-
-class IsolatedError(Exception):
-    """The child gave no answer.
-
-    Attributes:
-      verdict: `crash` or `hang`.
-      stderr: the last of what the child wrote to standard error meanwhile.
-    """
-
-    def __init__(self, verdict: str, message: str, stderr: str = "") -> None:
-        super().__init__(message)
-        self.verdict = verdict
-        self.stderr = stderr[-_MOST_STDERR:]
 
 
 class Worker:
@@ -39,7 +28,7 @@ class Worker:
         """The answer to one request, with what the child wrote to standard error meanwhile under `stderr`.
 
         Raises:
-          IsolatedError: the child died, or took longer than `seconds` and was ended.
+          Failure: the child died, or took longer than `seconds` and was ended.
         """
         if self._process is None or self._process.poll() is not None:
             command = [sys.executable, "-m", self.module]
@@ -67,10 +56,10 @@ class Worker:
         self._errors.seek(told)
         errors = self._errors.read()
         if expired:
-            raise IsolatedError("hang", f"{self.module} gave no answer within {seconds:g} s and was ended", errors)
+            raise Failure(Verdict.HANG, f"{self.module} gave no answer within {seconds:g} s and was ended", errors)
         last = [text for text in errors.splitlines() if text.strip()][-3:]
         said = f": {' | '.join(last)}" if last else ""
-        raise IsolatedError("crash", f"{self.module} died with exit code {code}{said}", errors)
+        raise Failure(Verdict.CRASH, f"{self.module} died with exit code {code}{said}", errors)
 
     def close(self) -> None:
         """Ends the child."""

@@ -15,29 +15,12 @@ from jax.sharding import AbstractDevice, AbstractMesh
 from jaxlib.mlir import ir
 from jaxlib.triton import dialect as triton_dialect
 
+from kerneltest.backends.codegen.hints import lowering_hint
+from kerneltest.core.failures import Failure
 from kerneltest.core.places import shown
 from kerneltest.core.targets import Target
+from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.trace import Call, Traced, callable_of, runnable
-
-# Primitive to what a kernel can say instead, where it has no lowering. Users add to it: `kt.INSTEAD["name"] = "..."`.
-INSTEAD: dict[str, str] = {
-    "is_finite": "jnp.abs(x) < jnp.inf, which is false for NaN too",
-    "sort": "a sort outside the kernel, or a bitonic network of jnp.minimum and jnp.maximum",
-    "top_k": "jnp.max and jnp.argmax in a loop, each time masking the element found",
-    "erf_inv": "jax.scipy.special.erfinv outside the kernel",
-    "cumprod": "jnp.exp(jnp.cumsum(jnp.log(x))) for positive x, or a loop over blocks",
-    "cummax": "jax.lax.associative_scan(jnp.maximum, x)",
-    "cummin": "jax.lax.associative_scan(jnp.minimum, x)",
-    "dynamic_slice": "an index into the reference: ref[pl.ds(start, size)]",
-    "dynamic_update_slice": "a store to the reference: ref[pl.ds(start, size)] = x",
-    "gather": "an index into the reference: ref[indices]",
-    "scatter": "a store to the reference: ref[indices] = x",
-    "scatter-add": "plgpu.atomic_add(ref, indices, x)",
-    "concatenate": "two stores to the output, or jnp.where on an iota",
-    "pad": "a masked load: plgpu.load(ref.at[...], mask=..., other=...)",
-    "rev": "an index that runs backwards: ref[n - 1 - jnp.arange(n)]",
-    "random_bits": "random numbers drawn outside and passed in, or a counter-based generator in integer arithmetic",
-}
 
 # MLIR's bindings look for a Python module of the dialect whenever they touch an operation, until they find one: a tenth
 # of a lowering and most of reading its result.
@@ -50,44 +33,32 @@ _MISSING = re.compile(r"unimplemented primitive in pallas (?:\w+ )?lowering: ([\
 _RULES = (
     (
         re.compile(r"size is a power of 2.*?shape (\([^)]*\))", re.DOTALL),
-        "compile_error",
+        Verdict.COMPILE_ERROR,
         "Triton computes on arrays whose size is a power of two, and {0} is not: round the block up "
         "(pl.next_power_of_2) and mask what lies past the end",
     ),
     (
         re.compile(r"dynamic grid bounds not supported"),
-        "unimplemented",
+        Verdict.UNIMPLEMENTED,
         "the grid depends on a value at run time, which the Triton lowering does not take: make it static, and let "
         "programs past the end do nothing",
     ),
     (
         re.compile(r"scalar prefetch not implemented"),
-        "unimplemented",
+        Verdict.UNIMPLEMENTED,
         "scalar prefetch (num_scalar_prefetch) has no Triton lowering: pass the scalars as an input, and load them",
     ),
     (
         re.compile(r"scratch memory not implemented"),
-        "unimplemented",
+        Verdict.UNIMPLEMENTED,
         "scratch_shapes has no Triton lowering: keep the value in a variable or a loop's carry",
     ),
     (
         re.compile(r"unsupported (?:d?types?)(?: for (\w+))?: (.+)"),
-        "unimplemented",
+        Verdict.UNIMPLEMENTED,
         "a dtype has no lowering here: {1}; convert it before, as by .astype(jnp.float32)",
     ),
 )
-
-
-class LoweringError(Exception):
-    """A kernel that cannot be lowered for a target.
-
-    Attributes:
-      verdict: `unimplemented` or `compile_error`.
-    """
-
-    def __init__(self, verdict: str, message: str) -> None:
-        super().__init__(message)
-        self.verdict = verdict
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -122,7 +93,7 @@ def lower(traced: Traced, target: Target) -> tuple[Kernel, ...]:
     """Every Pallas call of a kernel, in order, lowered for `target`.
 
     Raises:
-      LoweringError: names the call, the primitive where one has no rule, the user's line and what to write instead.
+      Failure: names the call, the primitive where one has no rule, the user's line and what to write instead.
     """
     if "mosaic_gpu" in traced.dialects:
         # Its calls stand amid operations on references that only make sense together.
@@ -198,7 +169,7 @@ def mlir_context() -> Any:
     return context
 
 
-def _explained(error: Exception, name: str) -> LoweringError:
+def _explained(error: Exception, name: str) -> Failure:
     """What JAX said, with the primitive, the user's line and a mend."""
     text = str(error) or type(error).__name__
     equations = _lowering_equations(error)
@@ -206,16 +177,17 @@ def _explained(error: Exception, name: str) -> LoweringError:
     within = f"kernel {name}{': ' if name else ''}" if name else ""
     if missing := _MISSING.search(text):
         primitive = missing.group(1)
-        hint = f"; write instead: {INSTEAD[primitive]}" if primitive in INSTEAD else ""
+        instead = lowering_hint(primitive)
+        hint = f"; write instead: {instead}" if instead else ""
         said = f"{within}primitive {primitive} has no lowering{where}{hint}"
-        return LoweringError("unimplemented", f"{said}\n{text.splitlines()[0]}")
+        return Failure(Verdict.UNIMPLEMENTED, f"{said}\n{text.splitlines()[0]}")
     for words, verdict, meaning in _RULES:
         if found := words.search(text):
             groups = [group or "" for group in found.groups()]
-            return LoweringError(verdict, f"{within}{meaning.format(*groups)}{where}\n{text.splitlines()[0]}")
-    verdict = "unimplemented" if isinstance(error, NotImplementedError) else "compile_error"
+            return Failure(verdict, f"{within}{meaning.format(*groups)}{where}\n{text.splitlines()[0]}")
+    verdict = Verdict.UNIMPLEMENTED if isinstance(error, NotImplementedError) else Verdict.COMPILE_ERROR
     what = f"primitive {equations[-1].primitive.name}: " if equations else ""
-    return LoweringError(verdict, f"{within}{what}{type(error).__name__}: {text}{where}")
+    return Failure(verdict, f"{within}{what}{type(error).__name__}: {text}{where}")
 
 
 def _lowering_equations(error: BaseException | None) -> list[Any]:

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kerneltest.backends.base import Artifact, BackendError
-from kerneltest.backends.codegen.compile import CompileError, compile_kernel, triton_version
-from kerneltest.backends.codegen.lower import Kernel, LoweringError, lower
+from kerneltest.backends.base import Artifact, Backend
+from kerneltest.backends.codegen.compile import compile_kernel, triton_version
+from kerneltest.backends.codegen.lower import Kernel, lower
+from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
+from kerneltest.core.tiers import Tier
 from kerneltest.jaxprs.trace import Traced
 
 
@@ -21,77 +23,51 @@ def refusal(traced: Traced, target: Target) -> str:
     return ""
 
 
-def lowered(traced: Traced, target: Target) -> tuple[Kernel, ...]:
-    """The kernel's Pallas calls for `target`.
-
-    Raises:
-      BackendError: what JAX's lowering says, explained.
-    """
-    try:
-        return lower(traced, target)
-    except LoweringError as error:
-        raise BackendError(error.verdict, str(error)) from error
-
-
 @dataclass(frozen=True, slots=True)
-class Lower:
+class Lower(Backend):
     """Lowering to Triton IR, or to Mosaic GPU's for kernels written in it."""
 
+    id: str
     target: Target
-    tier: str = "lower"
-    costly: bool = False
+    tier = Tier.LOWER
 
-    @property
-    def id(self) -> str:
-        return f"lower:{self.target}"
-
-    def unavailable(self) -> str:
-        return ""
-
-    def refuses(self, traced: Traced) -> str:
+    def unsupported_reason(self, traced: Traced) -> str:
         return refusal(traced, self.target)
 
     def prepare(self, traced: Traced) -> Artifact:
-        kernels = lowered(traced, self.target)
+        kernels = lower(traced, self.target)
         return Artifact(len(kernels), files=lambda: _files(kernels))
-
-    def environment(self) -> dict[str, Any]:
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
-class Compile:
+class Compile(Backend):
     """Compilation by the `triton` package to PTX and machine code, or to AMDGCN."""
 
+    id: str
     target: Target
-    tier: str = "compile"
-    costly: bool = False
-
-    @property
-    def id(self) -> str:
-        return f"compile:{self.target}"
+    tier = Tier.COMPILE
 
     def unavailable(self) -> str:
         if importlib.util.find_spec("triton") is None:
             return "the triton package is not installed (pip install kerneltest[compile]); lower:* works without it"
         return ""
 
-    def refuses(self, traced: Traced) -> str:
+    def unsupported_reason(self, traced: Traced) -> str:
         if "mosaic_gpu" in traced.dialects:
             return "Mosaic GPU code is compiled by XLA, not by Triton"
         return refusal(traced, self.target)
 
     def prepare(self, traced: Traced) -> Artifact:
-        kernels = lowered(traced, self.target)
+        kernels = lower(traced, self.target)
         facts: dict[str, Mapping[str, int]] = {}
         advice: list[str] = []
         assembly: dict[str, str] = {}
         for name, kernel in zip(_names(kernels), kernels, strict=True):
             try:
                 compiled = compile_kernel(kernel, self.target)
-            except CompileError as error:
-                message = f"kernel {name} for {self.target}: {error}"
-                raise BackendError(error.verdict, message, error.stderr) from error
+            except Failure as failure:
+                message = f"kernel {name} for {self.target}: {failure}"
+                raise Failure(failure.verdict, message, failure.stderr) from failure
             facts[name] = compiled.facts
             advice += [f"{name}: {line}" for line in compiled.advice]
             assembly[f"{name}.{'ptx' if self.target.platform == 'cuda' else 'amdgcn'}"] = compiled.assembly

@@ -9,10 +9,11 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
-from kerneltest.backends.base import Artifact
-from kerneltest.backends.jitted import failure
+from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.tiers import refusal
+from kerneltest.backends.jitted import failure
 from kerneltest.core.targets import Target
+from kerneltest.core.tiers import Tier
 from kerneltest.jaxprs.trace import Traced, runnable, without_cache
 
 # XLA's GpuTargetConfigProto for an H200: NVIDIA's figures for the chip (SXM, 141 GB).
@@ -34,16 +35,12 @@ device_description_str: "NVIDIA H200"
 
 
 @dataclass(frozen=True, slots=True)
-class XlaCompile:
+class XlaCompile(Backend):
     """Compilation as the device's own JAX does it, for an H200."""
 
+    id: str
     target: Target
-    tier: str = "compile"
-    costly: bool = False
-
-    @property
-    def id(self) -> str:
-        return f"compile:xla-{self.target}"
+    tier = Tier.COMPILE
 
     def unavailable(self) -> str:
         if importlib.util.find_spec("jax_cuda13_plugin") is None:
@@ -56,7 +53,7 @@ class XlaCompile:
             return f"XLA's CUDA compiler does not start ({error}); where there is no GPU, set JAX_PLATFORMS=cpu"
         return ""
 
-    def refuses(self, traced: Traced) -> str:
+    def unsupported_reason(self, traced: Traced) -> str:
         return refusal(traced, self.target)
 
     def prepare(self, traced: Traced) -> Artifact:

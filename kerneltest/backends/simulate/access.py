@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array
 from kerneltest.backends.simulate.memory import Access, garbage
 from kerneltest.backends.simulate.ops import unsigned
+from kerneltest.core.dtypes import Array
 
 # From an access, the mask of elements that nobody wrote, further operands and their masks, to a value and its mask.
 Action = Callable[[Access, Array | None, Sequence[Array], Sequence[Array | None]], tuple[Array, Array | None]]

@@ -2,47 +2,44 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
 
-from kerneltest.backends.base import BackendError
+from kerneltest.backends.base import Backend
+from kerneltest.backends.codegen.lower import lower_call
 from kerneltest.backends.codegen.tiers import refusal
-from kerneltest.core.dtypes import TF32, Array
-from kerneltest.jaxprs.evaluate import Held, evaluate
-from kerneltest.backends.codegen.lower import LoweringError, lower_call
 from kerneltest.backends.simulate.memory import Buffer, describe_undefined
 from kerneltest.backends.simulate.parse import UnknownOperationError, parse
 from kerneltest.backends.simulate.run import Simulation
+from kerneltest.core.dtypes import TF32, Array
+from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
+from kerneltest.core.tiers import Tier
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
+from kerneltest.jaxprs.evaluate import Held, evaluate
 from kerneltest.jaxprs.trace import Call, Reference, Traced, references
-from kerneltest.core.verdicts import SEVERITY
 
 
 @dataclass(frozen=True, slots=True)
-class Simulate:
+class Simulate(Backend):
     """Runs what was lowered for `target`; needs neither a GPU nor the triton package.
 
     Attributes:
       orders: in how many random orders programs are also run one after another, to compare the results' bits.
     """
 
+    id: str
     target: Target
-    tier: str = "simulate"
-    costly: bool = False
+    tier = Tier.SIMULATE
     orders: int = 0
 
-    @property
-    def id(self) -> str:
-        return f"simulate:{self.target}"
+    def in_orders(self, count: int) -> "Simulate":
+        return replace(self, orders=count)
 
-    def unavailable(self) -> str:
-        return ""
-
-    def refuses(self, traced: Traced) -> str:
+    def unsupported_reason(self, traced: Traced) -> str:
         if "mosaic_gpu" in traced.dialects:
             return "Mosaic GPU kernels are not lowered to Triton IR, which is what is simulated"
         return refusal(traced, self.target)
@@ -51,15 +48,12 @@ class Simulate:
         calls = {id(call.equation): _Simulation(call, self.target, self.orders) for call in traced.calls}
         return Simulated(traced, calls, Precision(dot_input=TF32 if traced.reduced_dots else None))
 
-    def environment(self) -> dict[str, Any]:
-        return {}
-
 
 class _Simulation:
     """One Pallas call of a kernel.
 
     Raises:
-      BackendError: it cannot be lowered, or the simulator does not know an operation.
+      Failure: it cannot be lowered, or the simulator does not know an operation.
     """
 
     def __init__(self, call: Call, target: Target, orders: int) -> None:
@@ -78,26 +72,24 @@ class _Simulation:
             self.simulation = Simulation(body, kernel.grid, given, made, hints)
             alone = self.simulation.programs[: None if orders else 0]
             self.alone = [Simulation(body, kernel.grid, given, made, hints, np.array([p])) for p in alone]
-        except LoweringError as error:
-            raise BackendError(error.verdict, str(error)) from error
         except UnknownOperationError as error:
-            raise BackendError("unimplemented", f"kernel {call.name} is not simulated: {error}") from error
+            raise Failure(Verdict.UNIMPLEMENTED, f"kernel {call.name} is not simulated: {error}") from error
 
     def run(self, operands: Sequence[Held]) -> list[Held]:
         """The outputs.
 
         Raises:
-          BackendError: what the kernel did to memory and must not.
+          Failure: what the kernel did to memory and must not.
         """
         inputs = [(_signless(np.asarray(held.values)), held.undefined) for held in operands]
         self.compare_orders(inputs)
         self.simulation.run(inputs)
         faults = self.simulation.faults()
         if faults:
-            first = max(faults, key=lambda fault: SEVERITY[fault.verdict])
+            first = max(faults, key=lambda fault: fault.verdict.severity)
             told = [fault.message if fault.verdict == first.verdict else f"{fault.verdict}: {fault.message}"
                     for fault in faults]  # fmt: skip
-            raise BackendError(first.verdict, "\n".join(f"kernel {self.call.name}: {line}" for line in told))
+            raise Failure(first.verdict, "\n".join(f"kernel {self.call.name}: {line}" for line in told))
         found = []
         for buffer, kind in self.made:
             undefined = self.simulation.undefined(buffer)
@@ -109,7 +101,7 @@ class _Simulation:
         """Runs the programs one after another, forwards and in random orders.
 
         Raises:
-          BackendError: `nondeterministic`, with the first element whose bits differ.
+          Failure: `nondeterministic`, with the first element whose bits differ.
         """
         first: list[bytes] = []
         rng = np.random.Generator(np.random.PCG64(0))
@@ -127,8 +119,8 @@ class _Simulation:
                 if differs.size:
                     at = int(differs[0])
                     one, other = was[at : at + 1].view(kind)[0], buffer.data[at : at + 1].view(kind)[0]
-                    raise BackendError(
-                        "nondeterministic",
+                    raise Failure(
+                        Verdict.NONDETERMINISTIC,
                         f"kernel {self.call.name}: {buffer.name}{buffer.element(at)} is {one} with programs in order "
                         f"and {other} in another order; {differs.size} elements differ",
                     )
@@ -157,17 +149,17 @@ class Simulated:
         try:
             with jax.default_device(jax.devices("cpu")[0]):
                 outputs = evaluate(self.traced, leaves, lambda equation, held: self.calls[id(equation)].run(held))
-        except BackendError:
+        except Failure:
             raise
         except UnknownOperationError as error:
-            raise BackendError("unimplemented", f"not simulated: {error}") from error
+            raise Failure(Verdict.UNIMPLEMENTED, f"not simulated: {error}") from error
         except Exception as error:
-            raise BackendError("runtime_error", f"the simulation raised {type(error).__name__}: {error}") from error
+            raise Failure(Verdict.RUNTIME_ERROR, f"the simulation raised {type(error).__name__}: {error}") from error
         for number, held in enumerate(outputs):
             if held.undefined is not None and held.undefined.any():
                 values = np.asarray(held.values)
                 buffer = Buffer(f"output {number}", values.shape, values.reshape(-1), output=False)
                 verdict, message = describe_undefined(buffer, held.undefined.reshape(-1))
-                because = f"; {'; '.join(held.sources)}" if held.sources and verdict == "uninitialised" else ""
-                raise BackendError(verdict, message + because)
+                because = f"; {'; '.join(held.sources)}" if held.sources and verdict == Verdict.UNINITIALISED else ""
+                raise Failure(verdict, message + because)
         return tuple(np.asarray(held.values) for held in outputs)

@@ -1,4 +1,4 @@
-"""Memory as it is: buffers of a true length, who wrote and read each element, and what was never written."""
+"""Cache as it is: buffers of a true length, who wrote and read each element, and what was never written."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.core.verdicts import Verdict
 
 _NOBODY = np.iinfo(np.int32).max
 
@@ -23,7 +24,7 @@ class Fault:
       offset: of the element that programs raced for, or None.
     """
 
-    verdict: str
+    verdict: Verdict
     message: str
     buffer: str
     offset: int | None = None
@@ -200,7 +201,7 @@ class Watch:
         who = self.program(int(self.programs[where[0]]))
         hint = f"; {self.hints[buffer.name]}" if buffer.name in self.hints else ""
         self.add(
-            "out_of_bounds",
+            Verdict.OUT_OF_BOUNDS,
             buffer.name,
             f"{access.kind} at {buffer.name} {buffer.element(offset)} by {who}, at {access.place}; "
             f"{int(outside.sum())} in all{hint}",
@@ -216,7 +217,7 @@ class Watch:
         i = int(np.argmax(clash))
         name, at = access.buffer.name, int(offset[i])
         self.add(
-            "race",
+            Verdict.RACE,
             name,
             f"{name}{access.buffer.element(at)} {now} {self.program(int(programs[i]))} at {access.place}, and {before} "
             f"{self.program(int(others[i]))} at {self.places[int(visitors.access[at])]}, in no order; "
@@ -224,7 +225,7 @@ class Watch:
             offset=at,
         )
 
-    def add(self, verdict: str, name: str, message: str, offset: int | None = None) -> None:
+    def add(self, verdict: Verdict, name: str, message: str, offset: int | None = None) -> None:
         """Keeps the first fault of a kind on a buffer."""
         self.faults.setdefault((verdict, name), Fault(verdict, message, name, offset))
 
@@ -236,14 +237,14 @@ def garbage(kind: np.dtype[Any]) -> Any:
     return np.bool_(True) if kind == np.bool_ else kind.type(np.iinfo(kind).max - 6) if is_integer(kind) else 0
 
 
-def describe_undefined(buffer: Buffer, mask: Array) -> tuple[str, str]:
+def describe_undefined(buffer: Buffer, mask: Array) -> tuple[Verdict, str]:
     """A verdict and a message for an output of which some elements are undefined."""
     kind = int(mask[mask > 0].max())
     where = int(np.flatnonzero(mask)[0])
     count = f"{int((mask > 0).sum())} of {mask.size} elements"
     if kind == UNWRITTEN:
-        return "unwritten", f"{count} of {buffer.name} were never written, the first {buffer.element(where)}"
+        return Verdict.UNWRITTEN, f"{count} of {buffer.name} were never written, the first {buffer.element(where)}"
     return (
-        "uninitialised",
+        Verdict.UNINITIALISED,
         f"{count} of {buffer.name} depend on memory never written, the first {buffer.element(where)}",
     )

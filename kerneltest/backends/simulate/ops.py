@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array
 from kerneltest.backends.simulate.parse import Operation, Region, Type, UnknownOperationError
+from kerneltest.core.dtypes import Array
 
 Compute = Callable[..., Any]
 

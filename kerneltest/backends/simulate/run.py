@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array
 from kerneltest.backends.simulate.access import RMW, Action, atomic, load, store
 from kerneltest.backends.simulate.memory import UNINITIALISED, UNWRITTEN, Access, Buffer, Fault, Watch, garbage
 from kerneltest.backends.simulate.ops import Rule, any_operand, constant_of, rule
 from kerneltest.backends.simulate.parse import Operation, Region, Type, UnknownOperationError
+from kerneltest.core.dtypes import Array
+from kerneltest.core.verdicts import Verdict
 
 # Loops of more turns are run as they come: their tape would hold an index array for each.
 _UNROLLED = 128
@@ -95,7 +96,7 @@ class Simulation:
         self.execute()
 
     def place(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
-        """Memory as it is before the first program: inputs in it, outputs unwritten."""
+        """Cache as it is before the first program: inputs in it, outputs unwritten."""
         given = iter(inputs)
         for buffer in self.memory:
             if buffer.output:
@@ -375,7 +376,7 @@ class _Interpreter:
         carried = operands[3:] if op.name == "scf.for" else operands
         return carried if len(carried) == len(op.results) else [None] * len(op.results)
 
-    # Memory
+    # Cache
 
     def touch(
         self, op: Operation, kind: str, action: Action, pointer: Pointer, mask: Value | None, extras: Sequence[Value]
@@ -443,7 +444,7 @@ class _Interpreter:
     def check_address(self, access: Access, masks: Sequence[Array | None]) -> None:
         if any(mask is not None and mask.any() for mask in masks):
             self.simulation.watch.add(
-                "uninitialised",
+                Verdict.UNINITIALISED,
                 access.buffer.name,
                 f"the address or the mask of a {access.kind} at {access.buffer.name} was computed from memory that was "
                 f"never written, at {access.place}",

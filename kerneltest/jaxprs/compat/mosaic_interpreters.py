@@ -23,6 +23,8 @@ from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
 from jax.experimental.pallas import tpu as pltpu
 
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
 
 # Before, copies to global memory, waits for them and `commit_smem` have no part in the order of things.
 DETECTS_ALL_RACES = jax.__version_info__ >= (0, 11)
@@ -46,18 +48,6 @@ _PLAINLY: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"\[Access\(range=\((.*?)\), permutation=\w+\)\]|\[\((.*?)\)\]"), lambda m: f"[{m[1] or m[2]}]"),
 )
 _one_at_a_time = threading.Lock()
-
-
-class InterpretError(Exception):
-    """What the interpreter says against a kernel.
-
-    Attributes:
-      verdict: `race`, `out_of_bounds`, `hang`, `unimplemented` or `runtime_error`.
-    """
-
-    def __init__(self, verdict: str, message: str) -> None:
-        super().__init__(message)
-        self.verdict = verdict
 
 
 class _DeadlockError(Exception):
@@ -108,15 +98,15 @@ def run(interpreter: Interpreter, compiled: Callable[..., Any], operands: Sequen
     """The outputs of one interpreted kernel.
 
     Raises:
-      InterpretError: with what the interpreter found; its state is put right for the next kernel.
+      Failure: with what the interpreter found; its state is put right for the next kernel.
     """
     with _one_at_a_time, _quiet() as printed, _Watch(interpreter.waits) as watch:
         try:
             outputs = [np.asarray(output) for output in compiled(*operands)]
             races = interpreter.races()
             if races is not None and races.races_found:  # 0.11 prints them and goes on
-                raise InterpretError("race", _race(printed.getvalue()))
-        except InterpretError:
+                raise Failure(Verdict.RACE, _race(printed.getvalue()))
+        except Failure:
             raise
         except Exception as error:
             raise _told(str(error), watch.deadlock) from error
@@ -139,27 +129,27 @@ def _quiet() -> Iterator[io.StringIO]:
             sys.stdout.write(printed.getvalue())
 
 
-def _told(text: str, deadlock: str) -> InterpretError:
+def _told(text: str, deadlock: str) -> Failure:
     if deadlock:
-        return InterpretError("hang", deadlock)
+        return Failure(Verdict.HANG, deadlock)
     if "RACE DETECTED" in text:
-        return InterpretError("race", _race(text))
+        return Failure(Verdict.RACE, _race(text))
     # The first exception is the cause; those of other threads, and XLA's, quote it.
     raised = [each for each in _RAISED.findall(text) if not each[0].endswith("RuntimeError")]
     name, message = raised[0] if raised else ("RuntimeError", text)
     message = _plainly(message)
     if name == "IndexError" or "out-of-bounds" in message.lower():
-        return InterpretError("out_of_bounds", message)
+        return Failure(Verdict.OUT_OF_BOUNDS, message)
     if name == "NotImplementedError":
-        return InterpretError("unimplemented", f"JAX's interpreter of Mosaic GPU kernels: {message}")
+        return Failure(Verdict.UNIMPLEMENTED, f"JAX's interpreter of Mosaic GPU kernels: {message}")
     if "read-side operations completed" in message:
-        return InterpretError(
-            "race",
+        return Failure(
+            Verdict.RACE,
             "the kernel ends while a copy to global memory still reads shared memory: end it with "
             "plgpu.wait_smem_to_gmem(0)",
         )
     misused = "a barrier is misused: " if re.search(r"[Bb]arrier.* phase", message) else ""
-    return InterpretError("runtime_error", f"{misused}{name}: {message}")
+    return Failure(Verdict.RUNTIME_ERROR, f"{misused}{name}: {message}")
 
 
 def _race(text: str) -> str:

@@ -12,19 +12,19 @@ import jinja2
 from kerneltest.lowering_map import map as lowering_map
 from kerneltest.lowering_map import text as lowering_text
 from kerneltest.lowering_map.map import LoweringMap
+from kerneltest.records.runs import Run
 from kerneltest.report.html.data import compressed, data
 from kerneltest.report.html.matrix import legend, matrix, totals
 from kerneltest.report.html.merge import Merged, merge
 from kerneltest.report.html.summary import (
     families,
     kinds_of_findings,
+    not_applicable,
     problems,
-    refusals,
     run_lines,
     splits,
     unavailable,
 )
-from kerneltest.records.runs import Run
 
 # In this order: each uses what is above it.
 _SCRIPTS = ("dom", "data", "filters", "table", "results", "plots", "picture", "code", "pairing", "finding", "main")
@@ -39,13 +39,13 @@ def write_html(path: Path, runs: Sequence[Run]) -> Path:
 def render(merged: Merged, maps: Sequence[LoweringMap] = ()) -> str:
     """The page as text, with a section of what lowers if there are maps."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("kerneltest.report"),
+        loader=jinja2.PackageLoader("kerneltest.report.html"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    static = files("kerneltest.report") / "static"
+    static = files("kerneltest.report.html") / "static"
     style = (static / "page.css").read_text(encoding="utf-8")
     parts = [(static / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS]
     script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
@@ -65,8 +65,8 @@ def render(merged: Merged, maps: Sequence[LoweringMap] = ()) -> str:
         compared=sum(row.record.compared for row in merged.rows),
         problems=problems(merged),
         unavailable=unavailable(merged),
-        refusals=refusals(merged),
-        limitations=sorted({(p, t) for run in merged.runs for p, texts in run.plan.limitations.items() for t in texts}),
+        not_applicable=not_applicable(merged),
+        xfail=sorted({(p, t) for run in merged.runs for p, texts in run.plan.xfail.items() for t in texts}),
         splits=splits(merged),
         kinds=kinds_of_findings(merged),
         families=families(merged),

@@ -3,9 +3,9 @@
 import shlex
 
 from kerneltest.plan.drawn import FUZZ
+from kerneltest.records.runs import Run
 from kerneltest.records.schema import Record
 from kerneltest.report.text.commands import repro_command
-from kerneltest.records.runs import Run
 
 
 def commands(record: Record, run: Run) -> list[str]:

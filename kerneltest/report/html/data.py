@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.attribution import suspects
 from kerneltest.records.schema import Evidence, Record
 from kerneltest.report.html import code, picture
 from kerneltest.report.html.commands import commands
-from kerneltest.report.html.look import LETTERS, MEANINGS, kind
-from kerneltest.report.html.matrix import Matrix, tier
+from kerneltest.report.html.matrix import Matrix
 from kerneltest.report.html.merge import Merged, Row
 
 # Small pages open: what is over these limits stays in the records, and the page says so.
@@ -53,8 +53,9 @@ def data(merged: Merged, table: Matrix) -> dict[str, Any]:
     """All that the scripts draw."""
     pairings = _Words(*(line.pairing for _, lines in table.files for line in lines if not line.dtype))
     backends = _Words(*table.backends)
+    tiers = [tier for tier, count in table.tiers for _ in range(count)]
     dtypes, families, signatures, targets, texts = _Words(), _Words(), _Words("*"), _Words(""), _Words("")
-    verdicts = _Words(*MEANINGS)
+    verdicts = _Words(*Verdict, *Gap)
     groups: dict[str, str] = {}
     rows = sorted(merged.rows, key=lambda row: (pairings(row.record.pairing), backends(row.record.backend)))
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
@@ -72,7 +73,7 @@ def data(merged: Merged, table: Matrix) -> dict[str, Any]:
             families(record.family),
             signatures(record.signature),
             targets(record.target),
-            verdicts(row.verdict),
+            verdicts(row.ending),
             _used(record.used),
             texts(message) if known else -1,
         )
@@ -80,11 +81,11 @@ def data(merged: Merged, table: Matrix) -> dict[str, Any]:
             columns[name].append(value)
     return {
         "verdicts": [
-            {"name": name, "letter": LETTERS.get(name, "✗"), "kind": kind(name), "meaning": MEANINGS.get(name, "")}
-            for name in verdicts.words
+            {"name": e, "letter": e.letter, "kind": e.kind, "meaning": e.meaning, "finding": e.is_finding}
+            for e in (*Verdict, *Gap)
         ],
         "pairings": [{"id": name, **_pairing(name, merged, by_pairing[name])} for name in pairings.words],
-        "backends": [{"id": name, "tier": tier(name)} for name in backends.words],
+        "backends": [{"id": name, "tier": tier} for name, tier in zip(backends.words, tiers, strict=True)],
         "dtypes": dtypes.words,
         "families": [{"id": name, "group": groups[name]} for name in families.words],
         "signatures": signatures.words,
@@ -121,9 +122,9 @@ def _findings(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
     seen: Counter[tuple[str, ...]] = Counter()
     order = []
     for number, row in enumerate(rows):
-        if row.finding and row.verdict not in ("missing", "nothing compared"):
+        if row.finding and not isinstance(row.ending, Gap):
             record = row.record
-            broad = (record.pairing, row.verdict)
+            broad = (record.pairing, row.ending)
             alike = (*broad, record.backend, record.dtype, record.family)
             drawable = record.evidence is not None and record.evidence.window is not None
             order.append((seen[alike], not drawable, seen[broad], number))
@@ -154,7 +155,7 @@ def _findings(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _evidence(record: Record, evidence: Evidence) -> dict[str, Any]:
     detail: dict[str, Any] = {
-        name: getattr(evidence, name) for name in ("pattern", "diagnosis", "tile", "file", "script")
+        name: getattr(evidence, name) for name in ("pattern", "diagnosis", "block", "file", "script")
     }
     detail["stderr"] = evidence.stderr[-_MOST_TEXT:]
     detail["arguments"] = dict(evidence.arguments or {})
@@ -167,7 +168,7 @@ def _evidence(record: Record, evidence: Evidence) -> dict[str, Any]:
             "bound": picture.number(float(evidence.bound)),
             "wrong": record.wrong,
             "compared": record.compared,
-            "tiles": list(evidence.wrong_tiles),
+            "blocks": list(evidence.wrong_blocks),
         }
     return {name: value for name, value in detail.items() if value not in ("", {}, None)}
 
@@ -213,7 +214,7 @@ def _pairing(name: str, merged: Merged, mine: Sequence[Record]) -> dict[str, Any
         for record in mine
         if (files := [file for file in record.files if file.startswith("artifacts/")])  # no other kind of link
     ]
-    found["limitations"] = sorted({text for run in merged.runs for text in run.plan.limitations.get(name, ())})
+    found["limitations"] = sorted({text for run in merged.runs for text in run.plan.xfail.get(name, ())})
     return found
 
 

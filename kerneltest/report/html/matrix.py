@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kerneltest.core.backend_ids import in_order
-from kerneltest.report.html.look import LETTERS, MEANINGS, kind, rank
+from kerneltest.backends.registry import in_order
+from kerneltest.core.tiers import Tier
+from kerneltest.core.verdicts import Ending, worst
+from kerneltest.records.schema import ANY
 from kerneltest.report.html.merge import Merged, Past, Row
-from kerneltest.core.verdicts import NO_FINDING
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 36, 10
 
@@ -61,34 +62,30 @@ class Matrix:
       files: each with its rows.
     """
 
-    tiers: tuple[tuple[str, int], ...]
+    tiers: tuple[tuple[Tier, int], ...]
     backends: tuple[str, ...]
     files: tuple[tuple[str, tuple[Line, ...]], ...]
-
-
-def tier(backend: str) -> str:
-    """The tier of a backend's id, as column heads show it."""
-    name = backend.partition(":")[0]
-    return "interpret" if name.startswith("interpret") else "device" if name in ("cuda", "rocm", "tpu") else name
 
 
 def matrix(merged: Merged) -> Matrix:
     """The matrix of all that was planned."""
     backends = tuple(in_order(cell[1] for cell in merged.cells))
-    backends = tuple(sorted(backends, key=lambda each: list(dict.fromkeys(map(tier, backends))).index(tier(each))))
-    tiers = Counter(tier(each) for each in backends)
-    counts: dict[tuple[str, str, str], Counter[str]] = {}
+    tier_of = {item.backend: item.tier for run in merged.runs for item in run.plan.items}
+    order = list(Tier)
+    backends = tuple(sorted(backends, key=lambda each: order.index(tier_of[each])))
+    tiers = Counter(tier_of[each] for each in backends)
+    counts: dict[tuple[str, str, str], Counter[Ending]] = {}
     for row in merged.rows:
         record = row.record
         for dtype in ("", record.dtype):
-            counts.setdefault((record.pairing, record.backend, dtype), Counter())[row.verdict] += 1
+            counts.setdefault((record.pairing, record.backend, dtype), Counter())[row.ending] += 1
     files: dict[str, list[Line]] = {}
     dtypes: dict[str, dict[str, None]] = {}
     for pairing, _, dtype, _ in sorted(merged.cells, key=lambda cell: cell[0]):
         dtypes.setdefault(pairing, {})[dtype] = None
-    for pairing, kinds in dtypes.items():
+    for pairing, names in dtypes.items():
         file, _, name = pairing.rpartition("::")
-        for dtype in ("", *kinds):
+        for dtype in ("", *(name for name in names if name != ANY)):
             cells = tuple(
                 _cell(
                     counts.get((pairing, each, dtype)), each, () if dtype else merged.history.get((pairing, each), ())
@@ -99,18 +96,18 @@ def matrix(merged: Merged) -> Matrix:
     return Matrix(tuple(tiers.items()), backends, tuple((file, tuple(lines)) for file, lines in files.items()))
 
 
-def _cell(counts: Mapping[str, int] | None, backend: str, past: Sequence[Past]) -> Cell:
+def _cell(counts: Mapping[Ending, int] | None, backend: str, past: Sequence[Past]) -> Cell:
     if not counts:
         return Cell(backend, "", "", "", "not planned")
-    worst = max(counts, key=rank)
-    found = sum(n for verdict, n in counts.items() if verdict not in NO_FINDING)
-    count = f"{found or sum(counts.values()):,}"
-    return Cell(backend, kind(worst), LETTERS.get(worst, "✗"), count, counted(counts), _spark(past))
+    severest = worst(counts)
+    findings = sum(n for ending, n in counts.items() if ending.is_finding)
+    count = f"{findings or sum(counts.values()):,}"
+    return Cell(backend, severest.kind, severest.letter, count, counted(counts), _spark(past))
 
 
-def counted(counts: Mapping[str, int]) -> str:
+def counted(counts: Mapping[Ending, int]) -> str:
     """Verdicts with their counts, the most severe first."""
-    return ", ".join(f"{n:,} {verdict}" for verdict, n in sorted(counts.items(), key=lambda pair: -rank(pair[0])))
+    return ", ".join(f"{n:,} {ending}" for ending, n in sorted(counts.items(), key=lambda pair: -pair[0].severity))
 
 
 def _spark(past: Sequence[Past]) -> Spark | None:
@@ -123,12 +120,11 @@ def _spark(past: Sequence[Past]) -> Spark | None:
     return Spark(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), points[-1], words)
 
 
-def totals(rows: Iterable[str]) -> list[tuple[str, int, str]]:
-    """Verdict, count and kind, the harmless first."""
-    return [(verdict, n, kind(verdict)) for verdict, n in sorted(Counter(rows).items(), key=lambda p: rank(p[0]))]
+def totals(endings: Iterable[Ending]) -> list[tuple[Ending, int]]:
+    """Endings with their counts, the harmless first."""
+    return sorted(Counter(endings).items(), key=lambda pair: pair[0].severity)
 
 
-def legend(rows: Iterable[Row]) -> list[tuple[str, str, str, str]]:
-    """Letter, verdict, kind and meaning of the verdicts that occur."""
-    present = {row.verdict for row in rows}
-    return [(LETTERS[v], v, kind(v), MEANINGS[v]) for v in sorted(present & MEANINGS.keys(), key=rank)]
+def legend(rows: Iterable[Row]) -> list[Ending]:
+    """The endings that occur, the harmless first."""
+    return sorted({row.ending for row in rows}, key=lambda ending: ending.severity)

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.reconcile import Status
-from kerneltest.records.schema import Cell, Record
 from kerneltest.records.runs import Run
-from kerneltest.core.verdicts import NO_FINDING
+from kerneltest.records.schema import ANY, Cell, PlannedItem, Record
 
 Key = tuple[str, str, str, str]  # pairing, backend, dtype, group: an item's parts
 Square = tuple[str, str]  # pairing, backend
@@ -20,16 +20,16 @@ class Row:
     Attributes:
       run: number of the run it was taken from.
       record: as written; made up for a planned cell that has cases without one.
-      verdict: the record's, `missing`, or `nothing compared` where a cell that passed compared nothing.
+      ending: the record's verdict, `missing`, or `nothing compared` where a cell that passed compared nothing.
     """
 
     run: int
     record: Record
-    verdict: str
+    ending: Ending
 
     @property
     def finding(self) -> bool:
-        return self.verdict not in NO_FINDING
+        return self.ending.is_finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,8 @@ def merge(given: Sequence[Run]) -> Merged:
         for number, run in enumerate(runs):
             for item in run.plan.items:
                 if (item.backend not in run.plan.unavailable) == served:
+                    if served:
+                        owners.pop((item.pairing, item.backend, ANY, ANY), None)
                     owners[item.pairing, item.backend, item.dtype, item.group] = number
     cells: dict[Cell, Status] = {}
     rows: list[Row] = []
@@ -92,24 +94,28 @@ def merge(given: Sequence[Run]) -> Merged:
                 found = {family: (item.pairing, item.backend, item.dtype, family) for family in item.families}
                 own |= {cell: run.reconciled.cells[cell] for cell in found.values()}
                 rows += [
-                    Row(number, _absent(item.group, cell, own[cell]), "missing")
+                    Row(number, _absent(item, cell, own[cell]), Gap.MISSING)
                     for cell in found.values()
-                    if own[cell].verdict == "missing"
+                    if own[cell].verdict is Gap.MISSING
                 ]
         cells |= own
         rows += [Row(number, record, _shown(record, own[record.cell])) for record in run.records if record.cell in own]
     return Merged(runs, cells, tuple(rows), _history(runs), frozenset(owners.values()))
 
 
-def _shown(record: Record, status: Status) -> str:
-    return status.verdict if status.verdict == "nothing compared" and record.verdict == "pass" else record.verdict
+def _shown(record: Record, status: Status) -> Ending:
+    idle = status.verdict is Gap.NOTHING_COMPARED and record.verdict is Verdict.PASS
+    return status.verdict if idle else record.verdict
 
 
-def _absent(group: str, cell: Cell, status: Status) -> Record:
+def _absent(item: PlannedItem, cell: Cell, status: Status) -> Record:
+    """Stands for a planned cell that has cases without a record; its row says so in place of its verdict."""
     pairing, backend, dtype, family = cell
     have = sum(status.verdicts.values())
     message = f"{have} of {status.planned} planned cases have a record"
-    return Record(status.item, pairing, backend, dtype, group, family, "*", "", "", "missing", message)
+    return Record(
+        status.item, pairing, backend, item.tier, dtype, item.group, family, "*", "", "", Verdict.UNAVAILABLE, message
+    )
 
 
 def _history(runs: Sequence[Run]) -> dict[Square, tuple[Past, ...]]:
@@ -120,7 +126,7 @@ def _history(runs: Sequence[Run]) -> dict[Square, tuple[Past, ...]]:
         for record in run.records:
             square = record.pairing, record.backend
             cases[square] += bool(record.case)
-            findings[square] += record.verdict not in NO_FINDING
+            findings[square] += record.verdict.is_finding
         for square in dict.fromkeys((item.pairing, item.backend) for item in run.plan.items):
             if square[1] not in run.plan.unavailable:
                 found.setdefault(square, []).append(Past(run.name, cases[square], findings[square]))

@@ -7,7 +7,7 @@ from kerneltest.records.schema import Evidence, Window
 
 
 def picture(evidence: Evidence) -> dict[str, Any] | None:
-    """The output around the worst element, for the page to draw on the tile grid; None if it was not kept."""
+    """The output around the worst element, for the page to draw on the block grid; None if it was not kept."""
     window = evidence.window
     if window is None:
         return None
@@ -40,6 +40,6 @@ def _window(window: Window) -> dict[str, Any]:
         "shape": list(window.shape),
         "origin": list(window.origin),
         "extent": list(window.extent),
-        "tiles": list(window.tiles),
+        "blocks": list(window.blocks),
         "values": [number(value) for value in window.values],
     }

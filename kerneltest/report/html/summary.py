@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from kerneltest.core.verdicts import Ending, Verdict
 from kerneltest.records.attribution import lowering_bugs
 from kerneltest.records.schema import Record
-from kerneltest.report.html.look import LETTERS, kind, rank
 from kerneltest.report.html.matrix import counted, totals
 from kerneltest.report.html.merge import Merged
 
@@ -28,7 +28,7 @@ class RunLine:
     state: str
     shown: bool
     cells: int
-    sums: list[tuple[str, int, str]]
+    sums: list[tuple[Ending, int]]
     environment: dict[str, str]
 
 
@@ -61,7 +61,9 @@ def problems(merged: Merged) -> list[str]:
 
 def unavailable(merged: Merged) -> list[tuple[str, str, str]]:
     """Backend, reason and, where the matrix shows another run's results for it, that run's name; for each run."""
-    served = {row.record.backend: merged.runs[row.run].name for row in merged.rows if row.verdict != "unavailable"}
+    served = {
+        row.record.backend: merged.runs[row.run].name for row in merged.rows if row.ending is not Verdict.UNAVAILABLE
+    }
     found = []
     for run in merged.runs:
         for backend, reason in run.plan.unavailable.items():
@@ -70,15 +72,18 @@ def unavailable(merged: Merged) -> list[tuple[str, str, str]]:
     return found
 
 
-def refusals(merged: Merged) -> list[tuple[str, str, str]]:
-    """Pairing, backend and reason, where a backend that is there cannot serve a kernel."""
-    return sorted(
-        {
-            (row.record.pairing, row.record.backend, row.record.message)
-            for row in merged.rows
-            if row.verdict == "unavailable" and row.record.backend not in merged.runs[row.run].plan.unavailable
-        }
-    )
+def not_applicable(merged: Merged) -> list[tuple[str, str, int]]:
+    """Why backends are not for kernels: the reason, for which backends and how many pairings, how many cases."""
+    grouped: dict[str, dict[tuple[str, str], int]] = {}
+    for run in merged.runs:
+        for each in run.plan.not_applicable:
+            grouped.setdefault(each.reason, {})[each.pairing, each.backend] = each.cases
+    told = []
+    for reason, squares in grouped.items():
+        backends = ", ".join(dict.fromkeys(backend for _, backend in squares))
+        count = len({pairing for pairing, _ in squares})
+        told.append((reason, f"{backends}: {count} pairing{'s' * (count > 1)}", sum(squares.values())))
+    return told
 
 
 def splits(merged: Merged) -> list[tuple[str, int]]:
@@ -87,36 +92,36 @@ def splits(merged: Merged) -> list[tuple[str, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """Findings of one verdict of a pairing on a backend, with the first one's message."""
+class FindingKind:
+    """Findings with one ending of a pairing on a backend, with the first one's message."""
 
     pairing: str
     backend: str
-    verdict: str
-    letter: str
-    colour: str
+    ending: Ending
     count: int
     message: str
 
 
-def kinds_of_findings(merged: Merged) -> list[Kind]:
+def kinds_of_findings(merged: Merged) -> list[FindingKind]:
     """The most severe first; what a page shows of findings where scripts are off."""
-    grouped: dict[tuple[str, str, str], list[Record]] = {}
+    grouped: dict[tuple[Ending, str, str], list[Record]] = {}
     for row in merged.rows:
         if row.finding:
-            grouped.setdefault((row.verdict, row.record.pairing, row.record.backend), []).append(row.record)
+            grouped.setdefault((row.ending, row.record.pairing, row.record.backend), []).append(row.record)
     return [
-        Kind(pairing, backend, verdict, LETTERS.get(verdict, "✗"), kind(verdict), len(records), records[0].message)
-        for (verdict, pairing, backend), records in sorted(grouped.items(), key=lambda p: (-rank(p[0][0]), p[0][1:]))
+        FindingKind(pairing, backend, ending, len(records), records[0].message)
+        for (ending, pairing, backend), records in sorted(
+            grouped.items(), key=lambda pair: (-pair[0][0].severity, pair[0][1:])
+        )
     ]
 
 
 def families(merged: Merged) -> list[tuple[str, str, int, str, int, str]]:
     """Group, family, cases, verdicts, elements compared, the largest fraction of a bound used."""
-    table: dict[tuple[str, str], list[tuple[str, Record]]] = {}
+    table: dict[tuple[str, str], list[tuple[Ending, Record]]] = {}
     for row in merged.rows:
         if row.record.case:
-            table.setdefault((row.record.group, row.record.family), []).append((row.verdict, row.record))
+            table.setdefault((row.record.group, row.record.family), []).append((row.ending, row.record))
     found = []
     for (group, family), rows in table.items():
         used = max((record.used for _, record in rows if record.used is not None), default=None)

@@ -6,19 +6,21 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 from zipfile import BadZipFile
 
-from kerneltest.backends import resolve
-from kerneltest.plan.drawn import DRAWN, DrawnCase, pool
+from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
-from kerneltest.plan.families import FAMILIES
-from kerneltest.run.invariants import REGISTRY
-from kerneltest.run.item import Item
-from kerneltest.run.cache import Memory
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.drawn import DRAWN, DrawnCase, pool
+from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature, dtypes_of, signatures
-from kerneltest.records.schema import Plan, Record
-from kerneltest.records.io import RecordError, read_plan, read_records
 from kerneltest.records.arrays import load_arguments
-from kerneltest.run.runner import judged, unserved
+from kerneltest.records.io import RecordError, read_plan, read_records
+from kerneltest.records.schema import Plan, Record
+from kerneltest.run.cache import Cache
+from kerneltest.run.item import Item
+from kerneltest.run.planning import group_called
+from kerneltest.run.runner import judged
+from kerneltest.run.variations import INVARIANTS
 
 
 class ReproductionError(ValueError):
@@ -60,20 +62,23 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
     pairing = pairing_of(record)
     signature = signature_of(pairing, plan, record)
     arguments = _arguments(folder, record, pairing, signature)
-    item = Item(record.item, pairing, record.pairing, chosen, record.dtype, record.group, plan.depth, plan.seed)
-    varied = REGISTRY.get(record.family)
+    group = group_called(record.group)
+    item = Item(record.item, pairing, record.pairing, chosen, record.dtype, group, plan.depth, plan.seed)
+    varied = INVARIANTS.get(record.family)
     family = varied.family if varied else FAMILIES.get(record.family, DRAWN)
-    memory = Memory()
+    if not chosen.tier.gives_values:
+        raise ReproductionError(f"{chosen.id} gives no values, which this finding is about")
+    if reason := chosen.unavailable():
+        raise ReproductionError(f"{chosen.id} unavailable: {reason}")
+    cache = Cache()
     try:
-        reason = unserved(chosen, [memory.traced(pairing, signature)])
-        if reason:
-            raise ReproductionError(f"{chosen.id} unavailable: {reason}")
-        if chosen.tier in ("lower", "compile"):
-            raise ReproductionError(f"{chosen.id} gives no values, which this finding is about")
-        drawn = DrawnCase(pairing.name, signature, arguments, family=family, target=record.target)
-        return judged(item, drawn, memory).record
+        drawn = DrawnCase(record.pairing, signature, arguments, family=family, target=record.target)
+        found_again = judged(item, drawn, cache).record
     finally:
-        memory.pool.shutdown()
+        cache.pool.shutdown()
+    if found_again.verdict is Verdict.UNAVAILABLE:
+        raise ReproductionError(f"{chosen.id} unavailable: {found_again.message}")
+    return found_again
 
 
 def pairing_of(record: Record) -> Pairing:

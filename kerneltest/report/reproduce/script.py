@@ -12,17 +12,18 @@ from typing import Any
 import jax
 
 from kerneltest.backends.interpret import OPTIONS
-from kerneltest.run.invariants import INVARIANTS
-from kerneltest.run.item import Item
-from kerneltest.declare.arguments import Argument, Choice, Size, Tree
+from kerneltest.core.tiers import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree
 from kerneltest.declare.pairing import Pairing
-from kerneltest.declare.arguments import Array as ArrayArgument
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.schema import Record
 from kerneltest.report.reproduce.again import find_signature
+from kerneltest.run.item import Item
+from kerneltest.run.variations import Varied
 
 _BODY = Path(__file__).with_name("script_body.py.txt")
-_SHOWN_BY_VALUES = ("mismatch", "special_mismatch", "runtime_error")
+_SHOWN_BY_VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH, Verdict.RUNTIME_ERROR)
 
 _AGAIN = '''"""Judges a finding of kerneltest again; needs kerneltest, and its suite below the current folder.
 
@@ -51,8 +52,8 @@ def save_script(folder: Path, record: Record, item: Item) -> Path:
 def _text(path: Path, record: Record, item: Item) -> str:
     signature = find_signature(item.pairing, item.depth, record.signature)
     # An invariant calls the kernel in ways of its own.
-    plain = item.group != INVARIANTS and record.verdict in _SHOWN_BY_VALUES
-    alone = plain and item.backend.tier in ("interpret", "device")
+    plain = not isinstance(item.group, Varied) and record.verdict in _SHOWN_BY_VALUES
+    alone = plain and item.backend.runs_jaxpr
     if alone and signature is not None:
         try:
             return _standalone(path, record, item, signature)
@@ -68,7 +69,7 @@ class _NotImportableError(Exception):
 def _standalone(path: Path, record: Record, item: Item, signature: Signature) -> str:
     pairing, evidence, folders = item.pairing, record.evidence, _Folders(path.parent)
     assert evidence is not None
-    interpreted = item.backend.tier == "interpret"
+    interpreted = item.backend.tier is Tier.INTERPRET
     options: Mapping[str, Any] = OPTIONS if interpreted else {}
     call = _call(pairing, signature, folders)
     kernel = folders.of_object(pairing.kernel) or f"{folders.of_pairing(pairing)}.kernel"
@@ -146,11 +147,11 @@ def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signat
     match argument:
         case ArrayArgument():
             return f"x[{_literal(name)}]"
-        case Size():
+        case DimSize():
             return str(dict(signature.dims)[argument.dim])
         case Tree():
             return _tree(name, argument.branches)
-        case Choice():
+        case Static():
             option = dict(signature.statics)[name]
             value = argument.value(option)
             try:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import jinja2
 
 from kerneltest.records.diff import MEANING, REGRESSIONS, Change, Comparison
-from kerneltest.report.text.plain import for_markdown, for_terminal
-from kerneltest.records.schema import Cell
 from kerneltest.records.runs import Run
+from kerneltest.records.schema import Cell
+from kerneltest.report.text.plain import for_markdown, for_terminal
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
 _MOST_ROWS = 200
@@ -116,7 +116,7 @@ def _markdown(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) ->
 def html(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:
     """A page that stands alone and forbids what would come from elsewhere."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("kerneltest"),
+        loader=jinja2.PackageLoader("kerneltest.report.text"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

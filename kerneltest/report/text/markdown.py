@@ -6,11 +6,11 @@ from pathlib import Path
 
 import jinja2
 
-from kerneltest.report.text.plain import for_markdown, for_terminal
-from kerneltest.records.schema import Record
+from kerneltest.core.verdicts import Verdict
 from kerneltest.records.runs import Run
+from kerneltest.records.schema import Record
+from kerneltest.report.text.plain import for_markdown, for_terminal
 from kerneltest.report.text.summary import Counts, matrix, remarks, splits
-from kerneltest.core.verdicts import NO_FINDING, SEVERITY
 
 _MOST_FINDINGS = 50
 _MOST_NOTES = 100
@@ -31,13 +31,13 @@ def _markdown(runs: Sequence[Run], counts: Counts) -> Iterator[str]:
     for pairing, cells in table.rows:
         yield f"| {for_markdown(pairing)} | {' | '.join(for_markdown(cell.words) for cell in cells)} |"
     # One row for all that has the same verdict in a cell: the first case stands for the others.
-    findings: dict[tuple[str, str, str, str], list[Record]] = {}
+    findings: dict[tuple[str, str, str, Verdict], list[Record]] = {}
     of_run = {run.name: run for run in runs}
     for run in runs:
         for record in run.records:
-            if record.verdict not in NO_FINDING:
+            if record.verdict.is_finding:
                 findings.setdefault((run.name, record.item, record.family, record.verdict), []).append(record)
-    ordered = sorted(findings.items(), key=lambda found: -SEVERITY[found[0][3]])
+    ordered = sorted(findings.items(), key=lambda found: -found[0][3].severity)
     if ordered:
         yield f"\n### {sum(map(len, findings.values()))} findings\n"
         yield "| verdict | item | family | cases | first | |\n| --- | --- | --- | --- | --- | --- |"
@@ -54,7 +54,7 @@ def _markdown(runs: Sequence[Run], counts: Counts) -> Iterator[str]:
     notes = [f"{name}: not run" for name in counts.not_run]
     for run in runs:
         told = [line for line, _ in remarks(run)] + list(splits(run.records))
-        told += [f"declared for {name}: {line}" for name, texts in run.plan.limitations.items() for line in texts]
+        told += [f"declared for {name}: {line}" for name, texts in run.plan.xfail.items() for line in texts]
         notes += [f"{run.name}: {line}" if run.name else line for line in told]
     if notes:
         yield "\n### Not run, declared, incomplete\n"
@@ -83,7 +83,7 @@ def write_badge(path: Path, counts: Counts) -> None:
         path.write_text(json.dumps(badge) + "\n", encoding="utf-8")
     elif path.suffix == ".svg":
         environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("kerneltest"), autoescape=True, undefined=jinja2.StrictUndefined
+            loader=jinja2.PackageLoader("kerneltest.report.text"), autoescape=True, undefined=jinja2.StrictUndefined
         )
         message = for_terminal(_message(counts))
         widths = [round(6.6 * len(text)) + 10 for text in (_LABEL, message)]  # the letters are stretched to fit

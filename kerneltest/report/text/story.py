@@ -5,28 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerneltest.run.item import Item
+from kerneltest.core.verdicts import Verdict
 from kerneltest.records.schema import Record
 from kerneltest.report.text.commands import repro_command
+from kerneltest.run.item import Item
 
-ASSERTED = {
-    "unexpected_pass": "a declared limitation occurs",
-    "mismatch": "finite values are within their bound of the oracle's",
-    "special_mismatch": "NaNs, infinities and signed zeros are where the oracle has them",
-    "nondeterministic": "the same inputs give the same bits",
-    "input_modified": "inputs are not written to",
-    "unwritten": "every output element is written",
-    "uninitialised": "no result depends on memory that was never written",
-    "race": "no two programs touch one element that either of them writes",
-    "out_of_bounds": "every access lies inside its buffer",
-    "unimplemented": "every primitive has a lowering on the backend",
-    "resource_exceeded": "the target has the shared memory, registers and threads that the kernel needs",
-    "compile_error": "the kernel compiles",
-    "runtime_error": "the kernel is traced and run without an exception",
-    "oracle_error": "the oracle returns what the kernel does, without an exception",
-    "hang": "the kernel answers within the time limit",
-    "crash": "the process outlives the kernel",
-}
 _SHOWN = 5  # findings told per item: the first of each verdict and, where values were compared, of each family
 _MARK = "E   "  # pytest's, and what editors and CI look for
 
@@ -68,7 +51,9 @@ def story(item: Item, found: Sequence[Record], root: Path, report: str, nodeid: 
 
 def _finding(record: Record) -> Iterator[str]:
     yield _title(record)
-    yield f"  assert {ASSERTED[record.verdict]}" + (f": {record.tolerance}" if record.verdict == "mismatch" else "")
+    yield f"  assert {record.verdict.assertion}" + (
+        f": {record.tolerance}" if record.verdict is Verdict.MISMATCH else ""
+    )
     yield from (f"  {line}" for line in record.message.splitlines())
     if record.evidence is not None:
         for path, text in (record.evidence.arguments or {}).items():

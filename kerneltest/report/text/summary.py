@@ -4,16 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kerneltest.backends.registry import in_order
+from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.attribution import lowering_bugs
-from kerneltest.core.backend_ids import in_order
 from kerneltest.records.reconcile import Status
-from kerneltest.records.schema import Record
 from kerneltest.records.runs import Run
-from kerneltest.core.verdicts import EXPECTED, NO_FINDING, PASS, SEVERITY, UNAVAILABLE
+from kerneltest.records.schema import Record
 
-_SIGNS = {PASS: "✓", EXPECTED: "≈", UNAVAILABLE: "–", "missing": "?", "nothing compared": "∅"}
-_REFUSED = "not applicable"
-SIGNS_EXPLAINED = "✓ pass  ≈ expected  – unavailable  ✗ finding  ? no verdict  ∅ nothing compared; a number: cases"
+SIGNS_EXPLAINED = "✓ pass  ≈ xfail  – unavailable  ✗ finding  ? no verdict  ∅ nothing compared; a number: cases"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +23,8 @@ class Cell:
       targets: by verdict, those of the tier that had it.
     """
 
-    counts: Mapping[str, int]
-    targets: Mapping[str, tuple[str, ...]]
+    counts: Mapping[Ending, int]
+    targets: Mapping[Ending, tuple[str, ...]]
 
     @property
     def words(self) -> str:
@@ -38,12 +36,14 @@ class Cell:
         """`✓54 ✗54`."""
         signs: Counter[str] = Counter()
         for verdict, count in self.counts.items():
-            signs[_SIGNS.get(verdict, "✗")] += count
-        return " ".join(f"{sign}{count}" if sign != "–" else sign for sign, count in signs.items()) or "-"
+            signs["✗" if verdict.is_finding and isinstance(verdict, Verdict) else verdict.letter] += count
+        absent = Verdict.UNAVAILABLE.letter
+        return " ".join(f"{sign}{count}" if sign != absent else sign for sign, count in signs.items()) or "-"
 
-    def _word(self, verdict: str, count: int) -> str:
-        on = f" ({' '.join(self.targets[verdict])})" if self.targets[verdict] != ("",) and verdict != PASS else ""
-        return f"{UNAVAILABLE if verdict == UNAVAILABLE else f'{count} {verdict}'}{on}"
+    def _word(self, verdict: Ending, count: int) -> str:
+        shown = self.targets[verdict] != ("",) and verdict is not Verdict.PASS
+        on = f" ({' '.join(self.targets[verdict])})" if shown else ""
+        return f"{verdict}{on}" if verdict is Verdict.UNAVAILABLE else f"{count} {verdict}{on}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,16 @@ def _tier(backend: str) -> str:
 
 
 def _cell(statuses: Sequence[tuple[str, Status]]) -> Cell:
-    counts: Counter[str] = Counter()
-    targets: dict[str, set[str]] = {}
+    counts: Counter[Ending] = Counter()
+    targets: dict[Ending, set[str]] = {}
     for backend, status in statuses:
-        verdicts = status.verdicts if status.verdict in status.verdicts else {status.verdict: 1}
+        verdicts: dict[Ending, int] = dict(status.verdicts.items())
+        if status.verdict not in verdicts:
+            verdicts = {status.verdict: 1}
         for verdict, count in verdicts.items():
             counts[verdict] += count
             targets.setdefault(verdict, set()).add(backend.partition(":")[2])
-    ordered = sorted(counts.items(), key=lambda pair: SEVERITY.get(pair[0], len(SEVERITY)))
+    ordered = sorted(counts.items(), key=lambda pair: pair[0].severity)
     return Cell(dict(ordered), {verdict: tuple(sorted(found)) for verdict, found in targets.items()})
 
 
@@ -99,26 +101,26 @@ class Counts:
     """The planned cells (pairing, backend, dtype, family) of some runs by how they ended.
 
     Attributes:
-      passed, limited, failed: cells that passed, passed but for declared limitations, have a finding.
-      refused: cells of kernels that their backend cannot take, on any machine.
-      unavailable: cells whose backend was not there.
+      passed, xfailed, failed: cells that passed, passed but for declared xfails, have a finding.
+      unavailable: cells whose backend was not there: one for each pairing and backend.
       gaps: cells without a verdict for every case, or in which nothing was compared.
+      not_applicable: pairings and backends that are not for each other; they have no cells.
       problems: what else is wrong with the bookkeeping.
       not_run: runs that should be there and are not.
     """
 
     passed: int
-    limited: int
+    xfailed: int
     failed: int
-    refused: int
     unavailable: int
     gaps: int
+    not_applicable: int
     problems: tuple[str, ...]
     not_run: tuple[str, ...]
 
     @property
     def planned(self) -> int:
-        return self.passed + self.limited + self.failed + self.refused + self.unavailable + self.gaps
+        return self.passed + self.xfailed + self.failed + self.unavailable + self.gaps
 
     @property
     def complete(self) -> bool:
@@ -132,10 +134,9 @@ class Counts:
     def __str__(self) -> str:
         parts = [f"{self.passed} of {self.planned} cells pass"]
         for count, word in (
-            (self.limited, "limited"),
+            (self.xfailed, "xfail"),
             (self.failed, "fail"),
             (self.gaps, "without a verdict"),
-            (self.refused, "not applicable"),
             (self.unavailable, "unavailable"),
         ):
             parts += [f"{count} {word}"] * bool(count)
@@ -149,27 +150,29 @@ def count(runs: Sequence[Run], legs: Sequence[str] = ()) -> Counts:
       runs: what there is.
       legs: names of runs that there should be.
     """
-    served = {c for run in runs for c, status in run.reconciled.cells.items() if status.verdict != UNAVAILABLE}
-    ends: Counter[str] = Counter()
+    served = {
+        cell[:2] for run in runs for cell, status in run.reconciled.cells.items() if status.verdict is not _ABSENT
+    }
+    ends: Counter[Ending] = Counter()
     for run in runs:
         for cell, status in run.reconciled.cells.items():
-            if status.verdict != UNAVAILABLE:
+            if status.verdict is not _ABSENT or cell[:2] not in served:
                 ends[status.verdict] += 1
-            elif cell not in served:
-                ends[UNAVAILABLE if cell[1] in run.plan.unavailable else _REFUSED] += 1
-    gaps = sum(n for verdict, n in ends.items() if verdict not in SEVERITY and verdict != _REFUSED)
     problems = tuple(f"{run.name}: {line}" if run.name else line for run in runs for line in run.reconciled.problems)
     there = {run.name for run in runs}
     return Counts(
-        ends[PASS],
-        ends[EXPECTED],
-        sum(n for verdict, n in ends.items() if verdict in SEVERITY and verdict not in NO_FINDING),
-        ends[_REFUSED],
-        ends[UNAVAILABLE],
-        gaps,
-        problems,
-        tuple(leg for leg in dict.fromkeys(legs) if leg not in there),
+        passed=ends[Verdict.PASS],
+        xfailed=ends[Verdict.XFAIL],
+        failed=sum(n for ending, n in ends.items() if isinstance(ending, Verdict) and ending.is_finding),
+        unavailable=ends[_ABSENT],
+        gaps=sum(ends[gap] for gap in Gap),
+        not_applicable=len({(each.pairing, each.backend) for run in runs for each in run.plan.not_applicable}),
+        problems=problems,
+        not_run=tuple(leg for leg in dict.fromkeys(legs) if leg not in there),
     )
+
+
+_ABSENT = Verdict.UNAVAILABLE
 
 
 def lines(run: Run, width: int | None = None) -> Iterator[tuple[str, str]]:
@@ -191,16 +194,21 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _colour(verdicts: set[str]) -> str:
-    if not verdicts <= NO_FINDING:
+def _colour(endings: set[Ending]) -> str:
+    if any(ending.is_finding for ending in endings):
         return "red"
-    return "green" if PASS in verdicts else "yellow"
+    return "green" if Verdict.PASS in endings else "yellow"
 
 
 def remarks(run: Run) -> Iterator[tuple[str, str]]:
     """What is not in the matrix: backends that were not served, gaps."""
     plan, cells, problems = run.plan, run.reconciled.cells, run.reconciled.problems
     yield from ((f"{backend} unavailable: {reason}", "") for backend, reason in plan.unavailable.items())
+    if plan.not_applicable:
+        yield (
+            f"not applicable: {len(plan.not_applicable)} of the pairings and backends (the plan gives the reasons)",
+            "",
+        )
     if "warning" in plan.environment:
         yield f"warning: {plan.environment['warning']}", "yellow"
     missing = run.reconciled.missing
@@ -208,7 +216,7 @@ def remarks(run: Run) -> Iterator[tuple[str, str]]:
         yield f"INCOMPLETE: {len(missing)} of {len(cells)} planned cells have cases without a record", "red"
         yield from ((f"  no verdict: {' / '.join(cell)}", "red") for cell in missing[:10])
         yield from ((f"  {problem}", "red") for problem in problems[:10])
-    idle = [cell for cell, status in cells.items() if status.verdict == "nothing compared"]
+    idle = [cell for cell, status in cells.items() if status.verdict is Gap.NOTHING_COMPARED]
     yield from ((f"nothing compared: {' / '.join(cell)}", "red") for cell in idle[:10])
 
 

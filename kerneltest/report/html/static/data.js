@@ -10,9 +10,8 @@ const GAPS = new Set(["missing", "nothing compared"]);  // no record says more a
 
 function index(data) {
   const rows = data.rows, count = rows.verdict.length;
-  const harmless = new Set(["pass", "expected", "unavailable"]);
   data.count = count;
-  data.isFinding = data.verdicts.map((verdict) => !harmless.has(verdict.name));
+  data.isFinding = data.verdicts.map((verdict) => verdict.finding);
   data.detail = new Map(data.findings.map((finding) => [finding.row, finding]));
   data.pairingNumber = new Map(data.pairings.map((pairing, i) => [pairing.id, i]));
   data.short = data.pairings.map((pairing) => pairing.id.split("::").pop());

@@ -36,9 +36,9 @@ function factsOf(data, finding, verdict, family) {
   const row = finding.row, at = finding.at, facts = [["meaning", verdict.meaning], ["family", family], ["signature", el("code", {}, data.signatures[data.rows.signature[row]])]];
   if (finding.tolerance) facts.push(["judged by", finding.tolerance]);
   if (at) {
-    facts.push(["where", `output ${at.output}, element [${at.index.join(", ")}]${finding.tile ? `, tile ${finding.tile}` : ""}`]);
+    facts.push(["where", `output ${at.output}, element [${at.index.join(", ")}]${finding.block ? `, block ${finding.block}` : ""}`]);
     facts.push(["counterexample", el("span", {}, "got ", el("code", {}, number(at.actual)), ", expected ", el("code", {}, number(at.expected)), " ± ", el("code", {}, number(at.bound)))]);
-    if (at.tiles[1] > 1) facts.push(["tiles", `${at.tiles[0]} of ${at.tiles[1]} hold a wrong element`]);
+    if (at.blocks[1] > 1) facts.push(["blocks", `${at.blocks[0]} of ${at.blocks[1]} hold a wrong element`]);
   }
   if (finding.pattern) facts.push(["pattern", finding.pattern]);
   if (data.rows.used[row] >= 0) facts.push(["bound used", number(data.rows.used[row])]);

@@ -1,4 +1,4 @@
-// A mismatch on the tile grid: each element a cell, tiles outlined, wrong ones marked; values by mouse or arrow keys.
+// A mismatch on the block grid: each element a cell, blocks outlined, wrong ones marked; values by mouse or arrow keys.
 
 const FOLD = 32;
 
@@ -15,8 +15,8 @@ function indexOf(window, i) {
 function drawPicture(picture) {
   const [, columns] = picture.extent, count = picture.values.length;
   const flat = picture.extent[0] === 1 && columns > FOLD;
-  const tile = picture.tiles[1];
-  const across = flat ? (tile && tile <= FOLD ? Math.floor(FOLD / tile) * tile : FOLD) : columns;
+  const block = picture.blocks[1];
+  const across = flat ? (block && block <= FOLD ? Math.floor(FOLD / block) * block : FOLD) : columns;
   const worst = picture.worst.join();
   const readout = el("dl", { class: "readout", "aria-live": "off" });
   const cells = [];
@@ -31,20 +31,20 @@ function drawPicture(picture) {
       line.push(cell);
     }
     const at = indexOf(picture, start), row = flat ? at.at(-1) : at.length > 1 ? at.at(-2) : "";
-    const told = flat || start === 0 || row % (picture.tiles[0] || 8) === 0;
+    const told = flat || start === 0 || row % (picture.blocks[0] || 8) === 0;
     lines.push(el("tr", {}, el("th", { scope: "row" }, told ? String(row) : el("span", { class: "hidden" }, String(row))), line));
   }
   const first = picture.origin.at(-1) || 0;
-  const every = tile || 8, mark = (j) => (flat ? (j % 8 ? "" : `+${j}`) : (first + j) % every && (j || every - first % every < 4) ? "" : String(first + j));
+  const every = block || 8, mark = (j) => (flat ? (j % 8 ? "" : `+${j}`) : (first + j) % every && (j || every - first % every < 4) ? "" : String(first + j));
   const marks = Array.from({ length: Math.min(across, count) }, (_, j) => mark(j));
   const grid = el("table", { class: "grid", role: "grid", "aria-label": gridName(picture) },
     el("thead", { "aria-hidden": "true" }, el("tr", {}, el("td", { class: "idle" }), marks.map((mark) => el("td", { class: "idle" }, mark)))), el("tbody", {}, lines));
   for (const mark of grid.tHead.rows[0].cells) mark.style.background = "none";
   const tell = (i) => {
     const at = indexOf(picture, i), [row, column] = [at.at(-2), at.at(-1)];
-    const tiles = [picture.tiles[0] && row !== undefined ? Math.floor(row / picture.tiles[0]) : null, tile ? Math.floor(column / tile) : null].filter((each) => each !== null);
+    const blocks = [picture.blocks[0] && row !== undefined ? Math.floor(row / picture.blocks[0]) : null, block ? Math.floor(column / block) : null].filter((each) => each !== null);
     readout.replaceChildren(...[
-      ["element", `[${at.join(", ")}]${tiles.length ? `, tile [${tiles.join(", ")}]` : ""}`],
+      ["element", `[${at.join(", ")}]${blocks.length ? `, block [${blocks.join(", ")}]` : ""}`],
       ["got", number(picture.values[i]) + (picture.wrong[i] === "1" ? "  (wrong)" : "")],
       ["expected", number(picture.expected[i])],
       ["bound", `± ${number(picture.bound[i])}`],
@@ -84,7 +84,7 @@ function gridCell(picture, i, at, worst, flat, across) {
   const value = picture.values[i], wrong = picture.wrong[i] === "1";
   const special = wrong && (isOdd(value) || isOdd(picture.expected[i]));
   const mark = !wrong ? "" : value === "nan" ? "N" : isOdd(value) ? "∞" : "×";
-  const [rows, columns] = picture.tiles, classes = [];
+  const [rows, columns] = picture.blocks, classes = [];
   if (wrong) classes.push(special ? "special" : "wrong");
   if (picture.bound[i] === "inf" && !wrong) classes.push("idle");
   if (worst) classes.push("worst");
@@ -103,8 +103,8 @@ function gridName(picture) {
 function caption(picture, flat) {
   const part = picture.values.length < picture.shape.reduce((a, b) => a * b, 1) ? "The part around the worst element of output" : "Output";
   const fixed = picture.origin.length > 2 ? `, at [${picture.origin.slice(0, -2).join(", ")}]` : "";
-  const tiles = picture.tiles.some(Boolean) ? `; lines bound tiles of ${picture.tiles.slice(picture.shape.length > 1 ? 0 : 1).map((each) => each || "all").join(" × ")}` : "";
-  return `${part} ${picture.output}, ${picture.dtype} [${picture.shape.join(", ")}]${fixed}${tiles}${flat ? "; one axis, folded" : ""}.`;
+  const blocks = picture.blocks.some(Boolean) ? `; lines bound blocks of ${picture.blocks.slice(picture.shape.length > 1 ? 0 : 1).map((each) => each || "all").join(" × ")}` : "";
+  return `${part} ${picture.output}, ${picture.dtype} [${picture.shape.join(", ")}]${fixed}${blocks}${flat ? "; one axis, folded" : ""}.`;
 }
 
 function key(picture) {

@@ -1,0 +1,3 @@
+"""How many lengths and combinations to try."""
+
+DEPTHS = ("quick", "standard", "deep")

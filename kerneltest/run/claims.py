@@ -1,0 +1,81 @@
+"""The one place where outputs are held against what is expected of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from kerneltest.core.dtypes import Array
+from kerneltest.core.tiers import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.judge.compare import Comparison, compare
+from kerneltest.judge.evidence import mismatch
+from kerneltest.plan.drawn import AnyCase
+from kerneltest.records.schema import Record
+from kerneltest.run.item import Item, Outcome
+
+BIT_FOR_BIT = "bit for bit"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Outputs, and what they should be.
+
+    Attributes:
+      outputs: of the kernel.
+      values: what they should be: float64, int64 or bool.
+      bounds: how far each element may be off; zeros for not a bit.
+      signed_zeros: whether -0 and +0 differ.
+      tolerance: the error model, in words.
+      label: the call that gave them, where it is not the plain one.
+      gradient_of: the leaf that each output is a gradient with respect to, where they are gradients.
+    """
+
+    outputs: Sequence[Array]
+    values: Sequence[Array]
+    bounds: Sequence[Array]
+    signed_zeros: bool
+    tolerance: str
+    label: str = ""
+    gradient_of: tuple[str, ...] = ()
+
+    def compare(self) -> list[Comparison]:
+        """Output by output."""
+        triples = zip(self.outputs, self.values, self.bounds, strict=True)
+        return [compare(actual, value, bound, signed_zeros=self.signed_zeros) for actual, value, bound in triples]
+
+
+def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], claims: Iterable[Claim]) -> Outcome:
+    """A pass that counts what was compared, or the finding of the first output that is wrong."""
+    record = item.record(case=case, verdict=Verdict.PASS)
+    for claim in claims:
+        comparisons = claim.compare()
+        record = replace(_counted(record, comparisons), tolerance=claim.tolerance)
+        for number, comparison in enumerate(comparisons):
+            if comparison.verdict.is_finding:
+                found = mismatch(
+                    record,
+                    item.pairing,
+                    case.signature,
+                    arguments,
+                    number,
+                    comparison,
+                    depth=item.depth,
+                    interpreted=item.backend.tier is Tier.INTERPRET,
+                    structural=case.family.structural,
+                    gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
+                )
+                message = f"{claim.label}: {found.message}" if claim.label else found.message
+                return Outcome(replace(found, message=message), arguments)
+    return Outcome(record)
+
+
+def _counted(record: Record, comparisons: Sequence[Comparison]) -> Record:
+    """`record` with what these comparisons add to it."""
+    used = [u for u in (record.used, *(c.used for c in comparisons)) if u is not None]
+    ulps = zip_longest(record.ulps, *(c.ulps for c in comparisons), fillvalue=0)
+    return replace(
+        record,
+        compared=record.compared + sum(c.compared for c in comparisons),
+        used=max(used, default=None),
+        ulps=tuple(map(sum, ulps)),
+    )

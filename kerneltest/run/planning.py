@@ -1,0 +1,169 @@
+"""What a run will do: the items of a pairing, what is not for it, and the plan as it is written down."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import kerneltest.run.invariants  # noqa: F401 - they register themselves
+from kerneltest.backends.base import Backend
+from kerneltest.core.failures import Failure
+from kerneltest.declare.pairing import Pairing
+from kerneltest.jaxprs.trace import Traced, environment, trace, version_problem
+from kerneltest.plan.drawn import AnyCase
+from kerneltest.plan.families import GROUPS
+from kerneltest.plan.signatures import dtypes_of, signatures
+from kerneltest.records.schema import ANY, NotApplicable, Plan, PlannedItem
+from kerneltest.records.sources import describe
+from kerneltest.run.cache import Cache
+from kerneltest.run.fuzz import Drawn
+from kerneltest.run.item import Group, Item, Outcome
+from kerneltest.run.rejections import Rejections
+from kerneltest.run.values import Signatures, Values
+from kerneltest.run.variations import Varied
+from kerneltest.run.xfails import unmatched
+
+
+class Absent(Group):
+    """All that a backend would be asked, on a machine that lacks it: one item, which ends as unavailable.
+
+    Attributes:
+      count: how many cases these are.
+    """
+
+    name = ANY
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        return iter(())
+
+    def families(self, item: Item) -> Mapping[str, int]:
+        return {ANY: self.count}
+
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        raise AssertionError("a backend that is absent has no cases")
+
+
+GROUP_LIST: tuple[Group, ...] = (Signatures(), *map(Values, GROUPS), Varied(), Rejections(), Drawn())
+
+
+def group_called(name: str) -> Group:
+    """The group that records name so.
+
+    Raises:
+      KeyError: there is none.
+    """
+    return {group.name: group for group in GROUP_LIST}[name]
+
+
+@dataclass(frozen=True, slots=True)
+class PairingPlan:
+    """What will be done with a pairing.
+
+    Attributes:
+      items: in order: backends innermost, so that they share traces and the oracle's answers.
+      not_applicable: backends that are not for its kernel.
+    """
+
+    items: tuple[Item, ...]
+    not_applicable: tuple[NotApplicable, ...]
+
+
+def plan_pairing(
+    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int, fuzz: int = 0
+) -> PairingPlan:
+    """Plans one pairing on some backends.
+
+    Args:
+      pairing, pairing_id: with the node id by which pytest knows it.
+      backends: to plan for.
+      depth, seed: of the run.
+      fuzz: how many cases to draw for each dtype.
+    """
+    traced = _first_traced(pairing, depth)
+    served: list[Backend] = []
+    absent: list[Item] = []
+    not_applicable: list[NotApplicable] = []
+    for backend in backends:
+        reason = backend.unsupported_reason(traced) if traced else ""
+        count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], depth, seed, fuzz))
+        if reason:
+            not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
+        elif backend.unavailable():
+            name = f"{pairing_id}[{backend.id}]"
+            absent.append(Item(name, pairing, pairing_id, backend, ANY, Absent(count), depth, seed, fuzz))
+        else:
+            served.append(backend)
+    items = (*_items(pairing, pairing_id, served, depth, seed, fuzz), *absent)
+    return PairingPlan(items, tuple(not_applicable))
+
+
+def _first_traced(pairing: Pairing, depth: str) -> Traced | None:
+    """What tells for whom a kernel is: the first signature that can be traced; None where the first few cannot."""
+    for signature in signatures(pairing, depth)[:3]:
+        try:
+            return trace(pairing, signature)
+        except Failure:
+            continue
+    return None
+
+
+def _items(
+    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int, fuzz: int
+) -> Iterator[Item]:
+    for dtype in dtypes_of(pairing, depth):
+        for group in GROUP_LIST:
+            if isinstance(group, Drawn) and not (fuzz and pairing.leaves):
+                continue  # without arrays there are no values to draw
+            for backend in backends:
+                if group.is_asked_of(backend):
+                    name = f"{pairing_id}[{backend.id}-{dtype}-{group.name}]"
+                    item = Item(name, pairing, pairing_id, backend, dtype, group, depth, seed, fuzz)
+                    if isinstance(group, Drawn) or next(item.cases(), None) is not None:
+                        yield item
+
+
+def plan_of(plans: Sequence[PairingPlan], items: Sequence[Item], node_ids: Sequence[str]) -> Plan:
+    """The plan of a run as it is written down.
+
+    Args:
+      plans: of the pairings that were collected.
+      items: those selected to run, at least one.
+      node_ids: the names that select them.
+    """
+    backends = {item.backend.id: item.backend for item in items}
+    reasons = {name: backend.unavailable() for name, backend in backends.items()}
+    facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
+    pairings = {item.pairing_id: item.pairing for item in items}
+    problem = version_problem()
+    warnings = [problem] if problem else []
+    for name, pairing in pairings.items():
+        there = [item for item in items if item.pairing_id == name and not reasons[item.backend.id]]
+        cells = [(item.backend.id, item.dtype, family) for item in there for family in item.families()]
+        warnings += [
+            f"an xfail of {name} ({xfail}) matches nothing planned" for xfail in unmatched(pairing.xfail, cells)
+        ]
+    return Plan(
+        items=tuple(
+            PlannedItem(name, i.pairing_id, i.backend.id, i.backend.tier, i.dtype, i.group.name, i.families())
+            for i, name in zip(items, node_ids, strict=True)
+        ),
+        seed=items[0].seed,
+        depth=items[0].depth,
+        environment={
+            **environment(),
+            **({"warning": "; ".join(warnings)} if warnings else {}),
+            **{f"{name}: {key}": value for name, found in facts.items() for key, value in found.items()},
+        },
+        unavailable={name: reason for name, reason in reasons.items() if reason},
+        not_applicable=tuple(each for plan in plans for each in plan.not_applicable if each.pairing in pairings),
+        xfail={
+            name: tuple(f"{xfail}: {xfail.reason} ({xfail.url})" for xfail in pairing.xfail)
+            for name, pairing in pairings.items()
+            if pairing.xfail
+        },
+        fuzz=items[0].fuzz,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        pairings={name: describe(pairing) for name, pairing in pairings.items()},
+    )

@@ -1,0 +1,121 @@
+"""The groups that fill signatures with values, and the one that takes signatures as far as they go."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from kerneltest.backends.base import Artifact, Backend
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.plan.cases import Case, value_cases
+from kerneltest.plan.drawn import AnyCase
+from kerneltest.plan.families import without_values
+from kerneltest.plan.signatures import signatures
+from kerneltest.run.cache import Cache
+from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims
+from kerneltest.run.item import Group, Item, Outcome
+from kerneltest.run.xfails import quarantined
+
+
+def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
+    """Starts the compilation of every signature, side by side."""
+    for case in planned:
+        place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
+        if not quarantined(item.pairing.xfail, *place):
+            try:
+                cache.prepare(item.backend, cache.traced(item.pairing, case.signature))
+            except Failure:
+                continue  # judged in its turn
+
+
+def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
+    """Runs a case and holds its outputs against the oracle; the first of a signature is run twice.
+
+    Raises:
+      Failure: what kept it from being compared, or `nondeterministic`.
+    """
+    pairing = item.pairing
+    traced = cache.traced(pairing, case.signature)
+    expectation, bitwise = cache.expected(pairing, case, traced)
+    arguments = cache.arguments(pairing, case)
+    executable = cache.executable(item.backend, traced)
+    leaves = [arguments[path] for path in pairing.leaves]
+    outputs = executable.run(leaves)
+    if cache.is_first(item.backend, case.signature):
+        _check_repeated(outputs, executable.run(leaves))
+    bounds = expectation.all_bounds(outputs, executable.precision)
+    tolerance = BIT_FOR_BIT if bitwise else str(pairing.tolerance)
+    claim = Claim(outputs, expectation.values, bounds, pairing.signed_zeros, tolerance)
+    return judge_claims(item, case, arguments, [claim])
+
+
+class Values(Group):
+    """Values against the oracle: one of the groups of the family registry."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        planned = value_cases(item.pairing, item.pairing_id, item.dtype, self.name, item.seed, item.depth)
+        return _each_once(planned) if item.backend.costly else planned
+
+    def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
+        prepare_ahead(item, planned, cache)
+
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        return judge_values(item, case, cache)
+
+
+class Signatures(Group):
+    """Signatures taken as far as a tier goes that runs nothing: they lower and compile, or they do not."""
+
+    name = "signatures"
+    _family = without_values("signature", name)
+
+    def is_asked_of(self, backend: Backend) -> bool:
+        return not backend.tier.gives_values
+
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        for signature in signatures(item.pairing, item.depth):
+            if signature.dtype == item.dtype:
+                yield Case(item.pairing_id, item.pairing.name, signature, self._family, "", item.seed)
+
+    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
+        return None
+
+    def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
+        prepare_ahead(item, planned, cache)
+
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        artifact = cache.prepare(item.backend, cache.traced(item.pairing, case.signature)).result()
+        assert isinstance(artifact, Artifact)
+        record = item.record(
+            Verdict.PASS, case=case, compared=artifact.kernels, facts=artifact.facts, advice=artifact.advice
+        )
+        return Outcome(record, files=artifact.files)
+
+
+def _each_once(planned: Iterable[Case]) -> Iterator[Case]:
+    """Cases that bring a family with its target, or among structural ones a signature, that none before has brought."""
+    seen: set[object] = set()
+    for case in planned:
+        brought: set[object] = {(case.family.name, case.target)}
+        if case.family.structural:
+            brought.add(case.signature)
+        if not brought <= seen:
+            seen |= brought
+            yield case
+
+
+def _check_repeated(outputs: Sequence[Array], again: Sequence[Array]) -> None:
+    """Raises Failure if the same inputs gave other bits the second time."""
+    for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
+        differs = np.argwhere(one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}"))
+        if len(differs):
+            at = tuple(differs[0])
+            raise Failure(
+                Verdict.NONDETERMINISTIC,
+                f"output {number}: the same inputs gave {one[at]} and then {other[at]} at "
+                f"[{', '.join(map(str, at))}]; {len(differs)} of {one.size} elements differ",
+            )

@@ -1,0 +1,219 @@
+"""Lowering with no GPU: every Pallas call is taken, and what has no rule is named with the user's line."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+import kerneltest as kt
+from kernels.iota import iota_scalar_memory
+from kernels.matmul import matmul
+from kernels.pipeline_copy import pipeline_copy
+from kernels.softmax import softmax_tiled
+from kernels.vector_add import vector_add
+from kerneltest.backends.base import Artifact
+from kerneltest.backends.codegen.lower import INSTEAD, Failure, lower
+from kerneltest.backends.registry import resolve
+from kerneltest.core.targets import TARGETS
+from kerneltest.jaxprs.trace import Traced, trace
+from kerneltest.plan.signatures import signatures
+from tests import elsewhere
+from tests.sample import elementwise
+
+HERE, ELSEWHERE = Path(__file__), Path(elsewhere.__file__)
+
+
+def _traced(kernel: Callable[..., Any], n: int = 16, dtype: str = "float32", **more: Any) -> Traced:
+    pairing = kt.oracle_for(kernel, x=kt.array("n", dtype), dims=dict(n=kt.dim(values=(n,))), **more)(lambda **_: None)
+    return trace(pairing, signatures(pairing, "quick")[0])
+
+
+def _matrix(kernel: Callable[..., Any], m: int = 64, n: int = 64) -> Traced:
+    dims = dict(m=kt.dim(values=(m,)), n=kt.dim(values=(n,)))
+    pairing = kt.oracle_for(kernel, x=kt.array("m n", "float32"), dims=dims)(lambda **_: None)
+    return trace(pairing, signatures(pairing, "quick")[0])
+
+
+def _error(kernel: Callable[..., Any], target: str = "sm_90", **more: Any) -> Failure:
+    with pytest.raises(Failure) as caught:
+        lower(_traced(kernel, **more), TARGETS[target])
+    return caught.value
+
+
+def _add(x: jax.Array) -> jax.Array:
+    return vector_add(x, x)
+
+
+_custom = jax.custom_vjp(_add)
+_custom.defvjp(lambda x: (_add(x), None), lambda _, g: (g,))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "names"),
+    [
+        (_add, ["_add_block"]),
+        (jax.jit(_add), ["_add_block"]),
+        (lambda x: jax.vmap(_add)(x[None])[0], ["_add_block"]),
+        (_custom, ["_add_block"]),
+        (lambda x: jax.lax.scan(lambda c, _: (_add(c), None), x, None, length=3)[0], ["_add_block"]),
+        (lambda x: jax.lax.cond(x[0] > 0, _add, lambda v: v, x), ["_add_block"]),
+        (lambda x: _add(_add(x)), ["_add_block", "_add_block"]),
+        (lambda x: softmax_tiled(_add(x)[None])[0], ["_add_block", "_tile_statistics", "_normalise"]),
+        (lambda x: x + 1, []),
+    ],
+)
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_every_call_is_taken_wherever_it_stands(kernel: Callable[..., Any], names: list[str], target: str) -> None:
+    kernels = lower(_traced(kernel), TARGETS[target])
+    assert [kernel.name for kernel in kernels] == names
+    assert all("tt.func" in kernel.text for kernel in kernels)
+
+
+def test_a_kernel_carries_grid_parameters_and_aliases() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + 1
+
+    def in_place(x: jax.Array) -> jax.Array:
+        spec = pl.BlockSpec((16,), lambda i, j: (i,))
+        return pl.pallas_call(
+            body,
+            out_shape=x,
+            grid=(4, 2),
+            in_specs=[spec],
+            out_specs=spec,
+            input_output_aliases={0: 0},
+            compiler_params=plgpu.CompilerParams(num_warps=8, num_stages=2),
+        )(x)
+
+    (kernel,) = lower(_traced(in_place, n=64), TARGETS["sm_90"])
+    assert (kernel.grid, kernel.warps, kernel.stages, kernel.aliases) == ((4, 2, 1), 8, 2, {0: 0})
+    assert lower(_traced(_add), TARGETS["sm_90"])[0].aliases == {}
+
+
+def _line(path: Path, mark: str) -> str:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return f"{path.relative_to(Path.cwd())}:{next(i for i, line in enumerate(lines, 1) if line.endswith('# ' + mark))}"
+
+
+def _sorts_here(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: jnp.sort(v), x)  # HERE
+
+
+@pytest.mark.parametrize("target", ["sm_80", "gfx1151"])
+@pytest.mark.parametrize(
+    ("kernel", "place"),
+    [
+        (_sorts_here, (HERE, "HERE")),
+        (lambda x: elementwise(elsewhere.ranked, x), (ELSEWHERE, "THE LINE")),
+        (lambda x: elementwise(elsewhere.ranked_in_a_jitted_helper, x), (ELSEWHERE, "THE LINE IN THE JITTED HELPER")),
+        (lambda x: elementwise(jax.vmap(lambda v: elsewhere.ranked(v[None])[0]), x), (ELSEWHERE, "THE LINE")),
+    ],
+)
+def test_a_missing_rule_is_named_with_the_users_line(
+    kernel: Callable[..., Any], place: tuple[Path, str], target: str
+) -> None:
+    error = _error(kernel, target)
+    assert error.verdict == "unimplemented"
+    assert f"primitive sort has no lowering ({_line(*place)})" in str(error)
+    assert INSTEAD["sort"] in str(error)
+
+
+def test_a_line_is_right_though_jax_traced_the_same_function_before() -> None:
+    lower_first = _error(lambda x: elementwise(elsewhere.ranked, x))
+    error = _error(_sorts_here)
+    assert _line(HERE, "HERE") in str(error)
+    assert _line(HERE, "HERE") not in str(lower_first)
+
+
+def test_the_finding_names_the_primitive_and_the_line() -> None:
+    def softened(x: jax.Array) -> jax.Array:
+        return elementwise(lambda v: jnp.exp(elsewhere.ranked(v)), x)
+
+    pairing = kt.oracle_for(softened, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(16,))))(lambda x: x)
+    (finding,) = kt.check(pairing, backends=["lower:gfx942"], depth="quick").findings
+    assert (finding.verdict, finding.backend, finding.family) == ("unimplemented", "lower:gfx942", "signature")
+    assert _line(ELSEWHERE, "THE LINE") in finding.message
+
+
+def test_users_can_say_what_to_write_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(kt.INSTEAD, "sort", "mylib.bitonic")
+    assert "write instead: mylib.bitonic" in str(_error(_sorts_here))
+
+
+def _gridded(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+
+    def inner(count: Any) -> jax.Array:
+        return pl.pallas_call(body, out_shape=x, grid=(count,), compiler_params=plgpu.CompilerParams())(x)
+
+    return inner(x[0].astype(jnp.int32))
+
+
+def _prefetched(x: jax.Array) -> jax.Array:
+    from jax.experimental.pallas import tpu as pltpu
+
+    def body(count_ref: Any, x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] + count_ref[0]
+
+    spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1,
+        grid=(1,),
+        in_specs=[pl.BlockSpec((16,), lambda i, c: (i,))],
+        out_specs=pl.BlockSpec((16,), lambda i, c: (i,)),
+    )
+    call = pl.pallas_call(body, out_shape=x, grid_spec=spec, compiler_params=plgpu.CompilerParams())
+    return call(jnp.ones(1, jnp.int32), x)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "n", "verdict", "words"),
+    [
+        (lambda x: elementwise(lambda v: v + v, x), 17, "compile_error", "size is a power of two, and (17,) is not"),
+        (_gridded, 16, "unimplemented", "the grid depends on a value at run time"),
+        (_prefetched, 16, "unimplemented", "scalar prefetch (num_scalar_prefetch) has no Triton lowering"),
+    ],
+)
+def test_rules_of_the_backend_are_said_in_words(kernel: Callable[..., Any], n: int, verdict: str, words: str) -> None:
+    error = _error(kernel, n=n)
+    assert error.verdict == verdict
+    assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("backend", "serves"), [("lower:sm_90", True), ("lower:sm_80", False), ("lower:gfx942", False)]
+)
+def test_mosaic_gpu_kernels_are_lowered_for_hopper(backend: str, serves: bool) -> None:
+    traced = _matrix(pipeline_copy)
+    (stage,) = resolve([backend])
+    assert (stage.unsupported_reason(traced) == "") is serves
+    if serves:
+        artifact = stage.prepare(traced)
+        assert isinstance(artifact, Artifact)
+        assert artifact.kernels == 1
+    else:
+        assert "Mosaic GPU lowers for Hopper (sm_90) and newer" in stage.unsupported_reason(traced)
+
+
+def test_tpu_kernels_are_refused() -> None:
+    pairing = kt.oracle_for(iota_scalar_memory, n=kt.dim_size("n"))(lambda n: None)
+    traced = trace(pairing, signatures(pairing, "quick")[0])
+    (stage,) = resolve(["lower:sm_90"])
+    assert stage.unsupported_reason(traced) == "a kernel written for mosaic_tpu cannot be lowered for sm_90"
+
+
+def test_one_record_a_signature_and_target() -> None:
+    kernel = functools.partial(matmul, activation=None)
+    pairing = kt.oracle_for(kernel, x=kt.array("m k", "float32"), y=kt.array("k n", "float32"), tolerance=kt.tolerance.dot("k"))(
+        lambda x, y: x @ y
+    )
+    result = kt.check(pairing, backends=["lower:*"], depth="quick")
+    assert result.ok
+    assert result.cases == len(TARGETS) * len(signatures(pairing, "quick"))
+    assert {record.compared for record in result.records} == {1}

@@ -1,0 +1,306 @@
+"""Each operation as the simulator runs it, against NumPy, on random, special and extreme values."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from kerneltest.backends.simulate.ops import tf32
+from kerneltest.core.dtypes import cast, dtype, float_format, is_float
+from tests.simulated import TARGETS, elementwise_block, simulated
+
+N = 64
+F = ("float32", "float16", "bfloat16")
+I = ("int32", "int8", "uint8", "int16", "uint32")  # noqa: E741
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation.
+
+    Attributes:
+      name: of the test.
+      kernel: on blocks.
+      reference: on float64 (integers: on their own dtype).
+      dtypes: of all operands.
+      arity: how many operands.
+      domain: least and greatest operand.
+    """
+
+    name: str
+    kernel: Callable[..., Any]
+    reference: Callable[..., Any]
+    dtypes: tuple[str, ...] = F
+    arity: int = 1
+    domain: tuple[float, float] | None = None
+
+
+def _values(kind: str, domain: tuple[float, float] | None, order: int) -> np.ndarray:
+    rng = np.random.default_rng(order)
+    made = dtype(kind)
+    if made == np.bool_:
+        return rng.random(N) < 0.5
+    if not is_float(made):
+        info = ml_dtypes.iinfo(made)
+        low, high = (max(info.min, int(domain[0])), min(info.max, int(domain[1]))) if domain else (info.min, info.max)
+        edges = np.array([low, low + 1, 0, 1, high - 1, high], np.int64)
+        return np.roll(
+            np.concatenate([edges.clip(low, high), rng.integers(low, high, N - 6, endpoint=True)]), order
+        ).astype(made)
+    fmt, info = float_format(made), ml_dtypes.finfo(made)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, fmt.smallest_subnormal, fmt.smallest_normal,
+               float(info.max), -float(info.max), 2.5, -2.5, 3.5]  # fmt: skip
+    found = np.concatenate([special, rng.standard_normal(N - len(special)) * 3])
+    if domain:
+        found = np.where(np.isnan(found), domain[0], found.clip(*domain))
+    return np.roll(found, order * 5).astype(made)
+
+
+def _trunc(x: Any) -> Any:
+    return np.where(x < 0, np.ceil(x), np.floor(x))
+
+
+OPS = [
+    Op("add", jnp.add, np.add, F + I, 2),
+    Op("sub", jnp.subtract, np.subtract, F + I, 2),
+    Op("mul", jnp.multiply, np.multiply, F + I, 2),
+    Op("div", jnp.divide, np.divide, ("float32",), 2),
+    Op("integer div", lax.div, lambda a, b: _trunc(a / b.astype(np.float64)), I, 2, (1, 2**30)),
+    Op("integer rem", lax.rem, np.fmod, I, 2, (1, 2**30)),
+    Op("rem", lax.rem, np.fmod, ("float32",), 2, (-50, 50)),
+    Op("maximum", jnp.maximum, np.fmax, F, 2),
+    Op("minimum", jnp.minimum, np.fmin, F, 2),
+    Op("integer maximum", jnp.maximum, np.maximum, I, 2),
+    Op("integer minimum", jnp.minimum, np.minimum, I, 2),
+    Op("neg", jnp.negative, np.negative, (*F, "int32", "int8")),
+    Op("abs", jnp.abs, np.abs, (*F, "int32")),
+    Op("sign", jnp.sign, np.sign, ("float32", "int32"), 1, (-100, 100)),
+    Op("square", jnp.square, np.square, F),
+    Op("floor", jnp.floor, np.floor, ("float32",)),
+    Op("ceil", jnp.ceil, np.ceil, ("float32",)),
+    Op("exp", jnp.exp, np.exp, ("float32",)),
+    Op("exp2", jnp.exp2, np.exp2, ("float32",)),
+    Op("expm1", jnp.expm1, np.expm1, ("float32",)),
+    Op("log", jnp.log, np.log, ("float32",)),
+    Op("log1p", jnp.log1p, np.log1p, ("float32",)),
+    Op("sqrt", jnp.sqrt, np.sqrt, ("float32",)),
+    Op("rsqrt", lax.rsqrt, lambda x: 1 / np.sqrt(x), ("float32",)),
+    Op("cbrt", jnp.cbrt, np.cbrt, ("float32",)),
+    Op("sin", jnp.sin, np.sin, ("float32",), 1, (-100, 100)),
+    Op("cos", jnp.cos, np.cos, ("float32",), 1, (-100, 100)),
+    Op("tan", jnp.tan, np.tan, ("float32",), 1, (-1.5, 1.5)),
+    Op("asin", lax.asin, np.arcsin, ("float32",), 1, (-1, 1)),
+    Op("atan2", lax.atan2, np.arctan2, ("float32",), 2, (-10, 10)),
+    Op("sinh", lax.sinh, np.sinh, ("float32",), 1, (-10, 10)),
+    Op("tanh", jnp.tanh, np.tanh, ("float32",)),
+    Op("pow", jnp.power, np.power, ("float32",), 2, (0.1, 5)),
+    Op("integer pow", lambda x: x**3, lambda x: x * x * x, ("float32",), 1, (-100, 100)),
+    Op("nextafter", lax.nextafter, None, ("float32",), 2),  # type: ignore[arg-type]
+    Op("and", jnp.bitwise_and, np.bitwise_and, (*I, "bool"), 2),
+    Op("or", jnp.bitwise_or, np.bitwise_or, (*I, "bool"), 2),
+    Op("xor", jnp.bitwise_xor, np.bitwise_xor, (*I, "bool"), 2),
+    Op("not", jnp.bitwise_not, np.bitwise_not, (*I, "bool")),
+    Op("shift left", lax.shift_left, np.left_shift, ("int32", "uint32"), 2, (0, 31)),
+    Op("shift right", lax.shift_right_arithmetic, np.right_shift, ("int32",), 2, (0, 31)),
+    Op("logical shift", lax.shift_right_logical, np.right_shift, ("uint32",), 2, (0, 31)),
+    Op("population count", lax.population_count, np.bitwise_count, ("uint32",)),
+    Op("leading zeros", lax.clz, lambda x: 32 - np.vectorize(int.bit_length)(x.astype(object)), ("uint32",)),
+    Op("clamp", lambda x: jnp.clip(x, -1, 1), lambda x: np.fmin(np.fmax(x, -1), 1), ("float32", "int32")),
+    Op("where", lambda x, y: jnp.where(x > y, x, -y), lambda x, y: np.where(x > y, x, -y), ("float32", "int32"), 2),
+    Op("is_finite", lambda x: jnp.where(jnp.isfinite(x), 1.0, 0.0), np.isfinite, ("float32",)),
+    *(
+        Op(name, getattr(jnp, name), getattr(np, name), ("float32", "int32", "uint32", "int8", "uint8"), 2)
+        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    ),
+]  # fmt: skip
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64) if is_float(x.dtype) else x
+
+
+def _agree(got: np.ndarray, wanted: Any, *, ulps: float) -> None:
+    wanted = np.asarray(wanted)
+    if not is_float(got.dtype):
+        np.testing.assert_array_equal(got, wanted.astype(got.dtype))
+        return
+    rounded = cast(wanted.astype(np.float64), got.dtype).astype(np.float64)
+    wide = got.astype(np.float64)
+    same = (wide == rounded) | (np.isnan(wide) & np.isnan(rounded))
+    with np.errstate(all="ignore"):
+        close = np.abs(wide - rounded) <= ulps * float_format(got.dtype).ulp(np.abs(rounded))
+    bad = ~(same | close)
+    assert not bad.any(), (np.argwhere(bad)[:3].tolist(), got[bad][:3], rounded[bad][:3])
+
+
+# A float16 quotient or power may be computed in two roundings; NumPy's float32 power is another library's.
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize(
+    ("op", "kind"), [(op, k) for op in OPS for k in op.dtypes], ids=lambda p: getattr(p, "name", p)
+)
+def testelementwise_block(op: Op, kind: str, backend: str) -> None:
+    operands = [_values(kind, op.domain, i) for i in range(op.arity)]
+    out = (
+        "int32"
+        if kind == "bool" or op.name in ("equal", "not_equal") or op.name.startswith(("less", "greater"))
+        else None
+    )
+    (got,) = simulated(elementwise_block(op.kernel, out), operands, backend)
+    with np.errstate(all="ignore"):
+        wanted = np.nextafter(*operands) if op.reference is None else op.reference(*(_wide(x) for x in operands))
+    _agree(got, wanted, ulps=1 if op.name in ("pow", "integer pow", "div") else 0)
+
+
+CASTS = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "uint32", "bool")
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize(("old", "new"), [(a, b) for a in CASTS for b in CASTS if a != b])
+def test_casts(old: str, new: str, backend: str) -> None:
+    within = (-100.0, 100.0) if is_float(dtype(old)) and not is_float(dtype(new)) else None
+    if within and new.startswith("u"):
+        within = (0.0, 100.0)
+    (values,) = [_values(old, within, 0)]
+    (got,) = simulated(elementwise_block(lambda x: x.astype(new)), [values], backend)
+    wide = _wide(values)
+    wanted = wide if is_float(dtype(new)) else wide != 0 if new == "bool" else np.trunc(wide).astype(np.int64)
+    _agree(
+        got, wanted.astype(np.int64) & (2 ** (8 * dtype(new).itemsize) - 1) if new.startswith("u") else wanted, ulps=0
+    )
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize("narrow", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("wide", ["float32", "float16", "bfloat16"])
+def test_casts_of_eight_bit_floats(wide: str, narrow: str, backend: str) -> None:
+    values = np.linspace(-100, 100, N).astype(dtype(wide))
+    (small,) = simulated(elementwise_block(lambda x: x.astype(narrow)), [values], backend)
+    np.testing.assert_array_equal(small.astype(np.float32), values.astype(dtype(narrow)).astype(np.float32))
+    (back,) = simulated(elementwise_block(lambda x: x.astype(wide)), [small], backend)
+    np.testing.assert_array_equal(back, small.astype(dtype(wide)))
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+def test_subnormal_numbers_are_kept(backend: str) -> None:
+    tiny = np.full(N, 3e-45, np.float32)
+    (got,) = simulated(elementwise_block(jnp.add), [tiny, tiny], backend)
+    assert (got == np.float32(6e-45)).all()
+    assert (got > 0).all()
+
+
+def _reduced(function: Callable[..., Any], axis: int) -> Callable[[jax.Array], jax.Array]:
+    return elementwise_block(lambda x: function(x, axis=axis))
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("kind", ["float32", "int32"])
+@pytest.mark.parametrize("name", ["sum", "max", "min", "argmax", "argmin"])
+def test_reductions(name: str, kind: str, axis: int, backend: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(-50, 50, (16, 32)).astype(kind)
+    (got,) = simulated(_reduced(getattr(jnp, name), axis), [x], backend)
+    np.testing.assert_array_equal(got, getattr(np, name)(x, axis=axis).astype(got.dtype))
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_scans(axis: int, backend: str) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (16, 32)).astype(np.int32)
+    (got,) = simulated(elementwise_block(lambda v: jnp.cumsum(v, axis=axis)), [x], backend)
+    np.testing.assert_array_equal(got, np.cumsum(x, axis=axis))
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int8"])
+def test_dots_of_integers_are_exact(kind: str, backend: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 8, shape).astype(dtype(kind)) for shape in ((32, 16), (16, 64)))
+    out = jnp.int32 if kind == "int8" else jnp.float32
+    (got,) = simulated(elementwise_block(lambda x, y: jnp.dot(x, y, preferred_element_type=out)), [a, b], backend)
+    np.testing.assert_array_equal(got, (a.astype(np.int64) @ b.astype(np.int64)).astype(got.dtype))
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+def test_dots_round_their_operands_as_declared(backend: str) -> None:
+    a = np.full((16, 16), 1 + 2.0**-12, np.float32)
+    b = np.eye(16, dtype=np.float32)
+    for precision, expected in ((None, 1.0), ("highest", 1 + 2.0**-12)):
+        kernel = elementwise_block(lambda x, y, p=precision: jnp.dot(x, y, precision=p))
+        (got,) = simulated(kernel, [a, b], backend)
+        assert (got == np.float32(expected)).all()
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"),
+    [(1 + 2.0**-12, 1.0), (1 + 2.0**-11, 1 + 2.0**-10), (1 + 3 * 2.0**-12, 1 + 2.0**-10),
+     (-1 - 2.0**-11, -1 - 2.0**-10), (np.inf, np.inf), (float(np.finfo(np.float32).max), np.inf)],
+)  # fmt: skip
+def test_tf32_rounds_to_nearest_and_ties_away(value: float, rounded: float) -> None:
+    assert tf32(np.array([value], np.float32))[0] == np.float32(rounded)
+    assert np.isnan(tf32(np.array([np.nan], np.float32))[0])
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("atomic_add", 4 * 10 + 1), ("atomic_max", 10), ("atomic_min", 1), ("atomic_and", 0), ("atomic_or", 11),
+     ("atomic_xor", 1), ("atomic_xchg", 10)],
+)  # fmt: skip
+def test_atomics(name: str, wanted: int, backend: str) -> None:
+    def body(x: Any, o: Any) -> None:
+        del x
+        getattr(plgpu, name)(o, jnp.zeros((), jnp.int32), jnp.full((), 10, jnp.int32))
+
+    def kernel(x: jax.Array) -> jax.Array:
+        return pl.pallas_call(
+            body, out_shape=x, grid=(4,), input_output_aliases={0: 0}, compiler_params=plgpu.CompilerParams()
+        )(x)
+
+    (got,) = simulated(kernel, [np.ones(1, np.int32)], backend)
+    assert got[0] == wanted
+
+
+@pytest.mark.parametrize(("value", "rounds_to"), [(1, 0), (1000, 0), (2**23, 2**24), (1065353216, 1073741824)])
+def test_integers_added_as_floats_give_what_an_h200_gives(value: int, rounds_to: int) -> None:
+    """JAX before 0.12 lowers the atomic addition of a block of integers to that of floats; figures of an H200."""
+
+    def body(x: Any, start: Any, o: Any) -> None:
+        del start
+        plgpu.atomic_add(o, (pl.ds(0, 16),), x[...])
+
+    def kernel(x: jax.Array, start: jax.Array) -> jax.Array:
+        return pl.pallas_call(
+            body, out_shape=start, input_output_aliases={1: 0}, compiler_params=plgpu.CompilerParams()
+        )(x, start)
+
+    x = np.full(16, value, np.int32)
+    (got,) = simulated(kernel, [x, x], "simulate:sm_90")
+    assert set(got.tolist()) == {rounds_to if jax.__version_info__ < (0, 12) else value * 2}
+
+
+def test_an_operation_that_is_not_simulated_is_named() -> None:
+    def body(x: Any, o: Any) -> None:
+        (o[...],) = plgpu.elementwise_inline_asm(
+            "add.f32 $0, $1, $1;", args=[x[...]], constraints="=r,r", pack=1,
+            result_shape_dtypes=[jax.ShapeDtypeStruct((N,), jnp.float32)],
+        )  # fmt: skip
+
+    def kernel(x: jax.Array) -> jax.Array:
+        return pl.pallas_call(body, out_shape=x, compiler_params=plgpu.CompilerParams())(x)
+
+
+    with pytest.raises(
+        Failure, match=r"operation tt\.elementwise_inline_asm is not one that the simulator runs"
+    ) as e:
+        simulated(kernel, [np.ones(N, np.float32)], "simulate:sm_90")
+    assert e.value.verdict == "unimplemented"
+    assert "test_simulate_ops.py:" in str(e.value)

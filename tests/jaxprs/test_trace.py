@@ -1,0 +1,162 @@
+"""Tracing: what is read off a jaxpr, and running any kernel interpreted without its cooperation."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kernels.iota import iota_scalar_memory
+from kernels.matmul import matmul
+from kernels.pipeline_copy import pipeline_copy
+from kernels.softmax import softmax_tiled
+from kernels.vector_add import vector_add
+from kerneltest.backends.registry import resolve
+from kerneltest.jaxprs.trace import Failure, Traced, trace, version_problem
+from kerneltest.plan.signatures import signatures
+from tests.sample import double, elementwise, exponential
+
+
+def _traced(kernel: Callable[..., Any], **arguments: Any) -> Traced:
+    pairing = kt.oracle_for(kernel, **arguments)(lambda **_: None)
+    return trace(pairing, signatures(pairing, "quick")[0])
+
+
+def _vector(kernel: Callable[..., Any], dtype: str = "float32") -> Traced:
+    return _traced(kernel, x=kt.array("n", dtype))
+
+
+@jax.custom_vjp
+def _custom(x: jax.Array) -> jax.Array:
+    return double(x)
+
+
+_custom.defvjp(lambda x: (double(x), None), lambda _, g: (2 * g,))
+
+
+def _scanned(x: jax.Array) -> jax.Array:
+    return jax.lax.scan(lambda carry, _: (double(carry), None), x, None, length=3)[0]
+
+
+def _conditional(x: jax.Array) -> jax.Array:
+    return jax.lax.cond(x[0] > 1e30, double, lambda v: double(double(v)), x)
+
+
+NESTED: dict[str, tuple[Callable[..., Any], int]] = {
+    "plain": (double, 2),
+    "jit": (jax.jit(double), 2),
+    "vmap": (lambda x: jax.vmap(double)(x[None])[0], 2),
+    "custom_vjp": (_custom, 2),
+    "scan": (_scanned, 8),
+    "cond": (_conditional, 4),
+}
+
+
+@pytest.mark.parametrize("how", NESTED)
+def test_a_nested_call_is_interpreted(how: str) -> None:
+    kernel, factor = NESTED[how]
+    traced = _vector(kernel)
+    assert traced.calls
+    (interpret,) = resolve(["interpret"])
+    values = np.arange(traced.inputs[0].shape[0], dtype=np.float32)
+    (output,) = interpret.prepare(traced).run([values])
+    assert np.array_equal(output, factor * values)
+
+
+def _cubes(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: v * v * v, x)
+
+
+def _powers(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: jax.lax.fori_loop(0, 3, lambda _, a: a * v, v), x)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "exact"),
+    [
+        (double, "float32", True),
+        (lambda x: elementwise(lambda v: v * v, x), "float32", True),
+        (lambda x: elementwise(lambda v: jnp.maximum(v, 0) - v, x), "bfloat16", True),
+        (_cubes, "float32", False),
+        (_cubes, "int32", True),
+        (_powers, "float32", False),
+        (exponential, "float32", False),
+        (lambda x: elementwise(lambda v: v / 3, x), "float32", False),
+    ],
+)
+def test_exact_arithmetic_is_recognised(kernel: Callable[..., Any], dtype: str, exact: bool) -> None:
+    assert _vector(kernel, dtype).exact is exact
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "reduced"),
+    [("float32", None, True), ("float32", "high", True), ("float32", "highest", False), ("bfloat16", None, False)],
+)
+def test_a_product_left_to_the_backend_is_recognised(dtype: str, precision: str | None, reduced: bool) -> None:
+    kernel = functools.partial(matmul, precision=precision)
+    traced = _traced(kernel, x=kt.array("m k", dtype), y=kt.array("k n", dtype))
+    assert traced.reduced_dots is reduced
+
+
+def test_calls_are_listed_with_grid_and_dialect() -> None:
+    assert [call.dialect for call in _traced(vector_add, x=kt.array("n"), y=kt.array("n")).calls] == ["triton"]
+    assert [call.dialect for call in _vector(double).calls] == ["any"]
+    tiled = _traced(softmax_tiled, x=kt.array("m n"), dims=dict(m=kt.dim(values=(3,)), n=kt.dim(values=(130,))))
+    assert [call.grid for call in tiled.calls] == [(3, 4), (3, 3)]
+
+
+def test_a_backend_refuses_what_is_written_for_another() -> None:
+    whole = kt.dim(values=(64,))
+    pipeline = _traced(pipeline_copy, x=kt.array("m n"), dims=dict(m=whole, n=whole))
+    tpu = _traced(iota_scalar_memory, n=kt.dim_size("n"))
+    interpret, cuda, rocm = resolve(["interpret", "cuda", "rocm"])
+    assert "interpret-mosaic-gpu" in interpret.unsupported_reason(pipeline)
+    assert not cuda.unsupported_reason(pipeline)
+    assert "mosaic_gpu cannot be compiled for rocm" in rocm.unsupported_reason(pipeline)
+    assert "mosaic_tpu cannot be compiled for cuda" in cuda.unsupported_reason(tpu)
+    assert not interpret.unsupported_reason(tpu)
+
+
+def test_a_kernel_that_raises_names_signature_and_line() -> None:
+    def raises(x: jax.Array) -> jax.Array:
+        raise RuntimeError("out of patience")
+
+    with pytest.raises(Failure) as caught:
+        _vector(raises)
+    message = str(caught.value)
+    assert "RuntimeError while traced for n=" in message
+    assert "out of patience" in message
+    assert f"(tests/jaxprs/{Path(__file__).name}:" in message
+
+
+def test_the_installed_jax_is_one_that_was_tested() -> None:
+    assert version_problem() == ""
+
+
+def test_an_older_jax_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "__version_info__", (0, 9, 2))
+    assert "older than 0.10.2" in version_problem()
+    monkeypatch.setattr(jax, "__version_info__", (0, 13, 0))
+    assert "newer than 0.12" in version_problem()
+
+
+def test_out_of_bounds_reads_are_interpreted_as_nan_not_as_a_neighbour() -> None:
+    def past_the_end(x: jax.Array) -> jax.Array:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...]
+
+        block = pl.BlockSpec((16,), lambda i: (i + 1,))
+        return pl.pallas_call(body, grid=(1,), in_specs=[block], out_specs=pl.BlockSpec((16,), lambda i: (i,)),
+                              out_shape=jax.ShapeDtypeStruct((16,), x.dtype))(x)  # fmt: skip
+
+    traced = _traced(past_the_end, x=kt.array("n"), dims=dict(n=kt.dim(values=(17,))))
+    (interpret,) = resolve(["interpret"])
+    (output,) = interpret.prepare(traced).run([np.arange(17, dtype=np.float32)])
+    assert output[0] == 16
+    assert np.isnan(output[1:]).all()

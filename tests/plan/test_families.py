@@ -1,0 +1,127 @@
+"""Each family's values are what its name says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
+from kerneltest.core.dtypes import dtype, float_format
+from kerneltest.plan.families import FAMILIES, Slot
+
+BASE = Slot("data", (5, 21), dtype("float32"), (None, 8), None, 0, 0, 100)
+
+
+def _fill(name: str, slot: Slot = BASE, seed: int = 0) -> np.ndarray:
+    family = FAMILIES[name]
+    assert family.applies(slot)
+    return family.fill(slot, np.random.default_rng(seed), True)
+
+
+def _count(predicate: np.ndarray) -> int:
+    return int(predicate.sum())
+
+
+CHECKS = {
+    "position_coded": lambda v: len(np.unique(v)) > 40 and not np.array_equal(v[:, :8], v[:, 8:16]),
+    "small_integers": lambda v: (v == np.round(v)).all() and np.abs(v).max() <= 100,
+    "ones": lambda v: (v == 1).all(),
+    "one_hot_per_tile": lambda v: [_count(v[0, t : t + 8] != 0) for t in (0, 8, 16)] == [1, 1, 1] and v.max() == 3,
+    "constant_rows": lambda v: (v == v[:, :1]).all() and len(np.unique(v)) > 1,
+    "sorted_rows": lambda v: (np.diff(v, axis=1) >= 0).all() and len(np.unique(v)) > 10,
+    "ties": lambda v: set(np.unique(v)) == {-1, 1},
+    "normal": lambda v: np.isfinite(v).all() and 0.5 < v.std() < 2,
+    "log_uniform": lambda v: np.abs(v).min() >= 2.0**-12 and np.abs(v).max() <= 2.0**5 and (v < 0).any(),
+    "large_and_small": lambda v: (v[:, 0] == 64).all() and v[:, 1:].max() < 0.1,
+    "small_and_large": lambda v: (v[:, -1] == 64).all() and v[:, :-1].max() < 0.1,
+    "alternating": lambda v: np.abs(v[:, 0] + v[:, 1]).max() < 0.04 and np.abs(v).min() >= 1,
+    "far_below_zero": lambda v: v.max() < -190,
+    "far_above_zero": lambda v: v.min() > 190,
+    "below_sentinels": lambda v: (v > -33000).all() and (v < -32500).all() and len(np.unique(v)) > 50,
+    "wide_magnitudes": lambda v: np.abs(v).min() < 2.0**-20 and 2.0**16 < np.abs(v).max() <= 2.0**20,
+    "one_inf": lambda v: _count(np.isposinf(v)) == 1 and _count(~np.isfinite(v)) == 1,
+    "one_negative_inf": lambda v: _count(np.isneginf(v)) == 1 and _count(~np.isfinite(v)) == 1,
+    "all_masked_tile": lambda v: np.isneginf(v[:, :8]).all() and np.isfinite(v[:, 8:]).all(),
+    "all_masked_row": lambda v: sorted(np.isneginf(v).sum(1)) == [0, 0, 0, 0, 21],
+    "all_masked_array": lambda v: np.isneginf(v).all(),
+    "nan_first": lambda v: np.isnan(v[0, 0]) and _count(np.isnan(v)) == 1,
+    "nan_last": lambda v: np.isnan(v[-1, -1]) and _count(np.isnan(v)) == 1,
+    "nan_tail": lambda v: np.isnan(v[:, 16]).all() and _count(np.isnan(v)) == 5,
+    "nan_and_inf_in_one_tile": lambda v: np.isnan(v[0, 0]) and np.isposinf(v[0, 1]),
+    "signed_zeros": lambda v: (v == 0).all() and np.signbit(v).any() and not np.signbit(v).all(),
+    "signed_zeros_everywhere": lambda v: (v == 0).all() and np.signbit(v).any() and not np.signbit(v).all(),
+    "subnormals": lambda v: (np.abs(v) < 2.0**-126).all() and (v != 0).all(),
+    "largest_finite": lambda v: _count(v == np.finfo(np.float32).max) == 1 and np.isfinite(v).all(),
+}
+INTEGER_CHECKS = {"extreme_integers": lambda v: set(np.unique(v)) <= {-128, -127, 0, 1, 126, 127}}
+INDEX_CHECKS = {"ends": lambda v: {0, 20} <= set(np.unique(v)) <= {0, 1, 19, 20}}
+MASK_CHECKS = {
+    "no_mask": lambda v: v.all(),
+    "causal": lambda v: np.array_equal(v, np.tril(np.ones((5, 21), bool))),
+    "ragged": lambda v: all(np.array_equal(row, np.sort(row)[::-1]) for row in v),
+    "whole_tiles": lambda v: all(len(np.unique(row[t : t + 8])) == 1 for row in v for t in (0, 8, 16)),
+    "random_mask": lambda v: v.any() and not v.all(),
+    "all_masked_tile": lambda v: not v[:, :8].any() and v[:, 8:].all(),
+    "all_masked_row": lambda v: sorted(v.sum(1)) == [0, 21, 21, 21, 21],
+    "all_masked_array": lambda v: not v.any(),
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_float_values(name: str) -> None:
+    assert CHECKS[name](_fill(name))
+
+
+@pytest.mark.parametrize("name", MASK_CHECKS)
+def test_masks(name: str) -> None:
+    assert MASK_CHECKS[name](_fill(name, replace(BASE, role="mask", dtype=dtype("bool"))))
+
+
+@pytest.mark.parametrize("name", INTEGER_CHECKS)
+def test_integer_values(name: str) -> None:
+    assert INTEGER_CHECKS[name](_fill(name, replace(BASE, dtype=dtype("int8"))))
+
+
+@pytest.mark.parametrize("role", ["index", "length"])
+def test_indices_and_lengths(role: str) -> None:
+    slot = replace(BASE, role=role, dtype=dtype("int32"), end=21 if role == "index" else 20)
+    assert INDEX_CHECKS["ends"](_fill("ends", slot))
+
+
+def test_every_family_is_checked_here() -> None:
+    assert set(FAMILIES) == {*CHECKS, *INTEGER_CHECKS, *INDEX_CHECKS, *MASK_CHECKS}
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])
+def test_subnormals_are_the_dtype_s_own(kind: str) -> None:
+    values = np.abs(_fill("subnormals", replace(BASE, dtype=dtype(kind))).astype(np.float64))
+    fmt = float_format(dtype(kind))
+    assert ((values >= fmt.smallest_subnormal) & (values < fmt.smallest_normal)).all()
+
+
+@pytest.mark.parametrize("name", [n for n in CHECKS if FAMILIES[n].group != "special"])
+def test_values_stay_in_their_domain(name: str) -> None:
+    values = _fill(name, replace(BASE, domain=(0.25, 2.0))).astype(np.float64)
+    assert ((values >= 0.25) & (values <= 2.0)).all()
+
+
+def test_specials_are_not_fed_to_a_bounded_domain() -> None:
+    bounded = replace(BASE, domain=(0.0, 1.0))
+    assert not any(family.applies(bounded) for family in FAMILIES.values() if family.group == "special")
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0), (2, 1, 5)])
+def test_every_applicable_family_fills_every_shape(shape: tuple[int, ...]) -> None:
+    slot = replace(BASE, shape=shape, blocks=tuple(None for _ in shape[1:]) + ((4,) if shape else ()))
+    for role, kind in (
+        ("data", "float32"),
+        ("data", "int8"),
+        ("mask", "bool"),
+        ("index", "int32"),
+        ("length", "int32"),
+    ):
+        each = replace(slot, role=role, dtype=dtype(kind), end=4)
+        for family in FAMILIES.values():
+            values = family.fill(each, np.random.default_rng(0), True)
+            assert values.shape == shape
+            assert values.dtype == each.dtype

@@ -1,0 +1,241 @@
+"""The plugin as its users meet it: a real pytest in its own process, with and without xdist."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from kerneltest.records.io import read_plan, read_records
+from tests.pages import Page
+
+ROOT = Path(__file__).parents[2]
+
+SUITE = """
+import kerneltest as kt
+from kernels.vector_add import vector_add
+
+def double(x):
+    return vector_add(x, x)
+
+@kt.oracle_for(double, x=kt.array("n", ("float32", "int8")), dims=dict(n=kt.dim(values=(3, 5))), tolerance=kt.tolerance.exact())
+def doubled(x):
+    return {oracle}
+
+def test_plain():
+    pass
+"""
+RIGHT, WRONG = SUITE.format(oracle="2 * x"), SUITE.format(oracle="2 * x + (x == x.max())")
+
+
+def _pytest(folder: Path, *arguments: str, suite: str | None = RIGHT) -> subprocess.CompletedProcess[str]:
+    if suite is not None:
+        (folder / "test_suite.py").write_text(suite, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_items_are_named_after_pairing_backend_dtype_and_group(tmp_path: Path) -> None:
+    shown = _pytest(tmp_path, "--collect-only", "-q", "--kt-backends", "interpret,cuda,lower:sm_90,rocm").stdout
+    ids = re.findall(r"test_suite\.py::doubled\[(.+)\]", shown)
+    assert ids[0] == "lower:sm_90-float32-signatures"
+    assert ids[1:4] == ["interpret-float32-structural", "cuda-float32-structural", "rocm-float32-structural"]
+    assert "interpret-int8-special" in ids
+    assert "interpret-int8-numeric" not in ids
+    assert "test_suite.py::test_plain" in shown
+
+
+def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -> None:
+    run = _pytest(tmp_path, "--kt-report", "out", "-rs")
+    assert run.returncode == 0, run.stdout
+    assert re.search(
+        r"^ +interpret +interpret-mosaic-gpu +interpret-tpu +lower +simul.*rocm$", run.stdout, re.MULTILINE
+    )
+    passed = r"\d+ pass"
+    assert re.search(
+        rf"test_suite\.py::doubled +{passed} +unavailable +unavailable +{passed} +{passed} +unavailable +unavailable",
+        run.stdout,
+    )
+    assert "rocm unavailable: JAX finds no rocm device here" in run.stdout
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"plan.json", "records-main.jsonl", "report.html"}
+    plan = read_plan(tmp_path / "out")
+    assert plan.unavailable.keys() == {"cuda", "rocm"}
+    assert plan.environment["jax"]
+
+
+def test_artifacts_are_kept_on_request_and_linked(tmp_path: Path) -> None:
+    _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "lower:gfx942", "--kt-depth", "quick", "--kt-artifacts")
+    records = list(read_records(tmp_path / "out"))
+    assert all(record.verdict == "pass" and len(record.files) == 1 for record in records)
+    assert "tt.func" in (tmp_path / "out" / records[0].files[0]).read_text()
+    page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    (pairing,) = page.data["pairings"]
+    assert [files for _, _, files in pairing["artifacts"]] == [list(record.files) for record in records]
+    _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "lower:gfx942", "--kt-depth", "quick")
+    assert not (tmp_path / "out" / "artifacts").exists()
+
+
+def test_a_finding_fails_its_item_and_says_how_to_see_it_again(tmp_path: Path) -> None:
+    run = _pytest(tmp_path, "--kt-report", "out", "--kt-seed", "3", "--kt-backends", "interpret", suite=WRONG)
+    assert run.returncode == 1
+    assert "mismatch: position_coded, n=" in run.stdout
+    assert "elements wrong" in run.stdout
+    assert "worst at [" in run.stdout
+    options = "--kt-depth standard --kt-seed 3 --kt-backends interpret"
+    command = f'pytest -p kerneltest {options} "test_suite.py::doubled[interpret-int8-structural]"'
+    assert f"reproduce: {command}" in run.stdout
+    records = list(read_records(tmp_path / "out"))
+    saved = [r.evidence.file for r in records if r.evidence is not None and r.evidence.file]
+    assert saved
+    assert all((tmp_path / "out" / file).exists() for file in saved)
+
+
+def _verdicts(folder: Path) -> dict[tuple[str, str], str]:
+    return {(r.item, r.case): r.verdict for r in read_records(folder)}
+
+
+def test_two_runs_and_a_run_in_two_workers_give_the_same_ids_and_verdicts(tmp_path: Path) -> None:
+    runs = {"one": (), "two": (), "three": ("-n", "2")}
+    for name, more in runs.items():
+        _pytest(tmp_path, "--kt-report", name, "--kt-depth", "quick", *more, suite=WRONG)
+    one, two, three = (_verdicts(tmp_path / name) for name in runs)
+    assert one == two == three
+    assert {"pass", "mismatch", "unavailable"} <= set(one.values())
+    assert len({path.name for path in (tmp_path / "three").glob("records-gw*.jsonl")}) == 2
+    assert (tmp_path / "three" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--kt-backends", "gpu"], "unknown backend 'gpu'; known are interpret, interpret-mosaic-gpu, interpret-tpu, "),
+        (["--kt-backends", "lower:sm_91"], "TARGET is one of sm_80, sm_90, sm_100, gfx90a"),
+        (["--kt-backends", ","], "name at least one backend, or 'all'"),
+        (["--kt-artifacts"], "--kt-artifacts needs --kt-report"),
+        (["--kt-depth", "shallow"], "unknown depth 'shallow'; known are quick, standard, deep"),
+        (["--kt-seed", "x"], "--kt-seed: invalid literal"),
+        (["--kt-report", "/proc/nowhere"], "--kt-report: cannot write to /proc/nowhere"),
+    ],
+)
+def test_a_bad_option_is_said_before_anything_runs(tmp_path: Path, arguments: list[str], words: str) -> None:
+    run = _pytest(tmp_path, *arguments)
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+    assert words in run.stderr
+    assert "collected" not in run.stdout
+
+
+def test_a_backend_asked_for_by_name_and_absent_fails(tmp_path: Path) -> None:
+    run = _pytest(tmp_path, "--kt-backends", "rocm")
+    assert run.returncode == 1
+    assert "rocm was asked for and is unavailable: JAX finds no rocm device" in run.stdout
+    assert "nothing was compared in the whole run" in run.stdout
+
+
+def test_options_can_stand_in_the_ini_file(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkt_depth = quick\nkt_backends = interpret\nkt_seed = 9\n")
+    _pytest(tmp_path, "--kt-report", "out")
+    plan = read_plan(tmp_path / "out")
+    assert (plan.depth, plan.seed, {item.backend for item in plan.items}) == ("quick", 9, {"interpret"})
+
+
+def test_a_declaration_that_does_not_fit_fails_at_collection(tmp_path: Path) -> None:
+    run = _pytest(tmp_path, suite=RIGHT.replace("x=kt.array", "y=kt.array"))
+    assert run.returncode == pytest.ExitCode.INTERRUPTED
+    assert "pairing 'doubled', argument 'y': the kernel has no such parameter; it has x" in run.stdout
+
+
+def test_a_killed_worker_costs_one_item_and_is_recorded_as_a_crash(tmp_path: Path) -> None:
+    dies = WRONG.replace(
+        "return 2 * x + (x == x.max())", "import os; os._exit(3) if x.dtype == 'int64' else 0; return 2 * x"
+    )
+    options = ("--kt-report", "out", "--kt-backends", "interpret", "-n", "1", "--junitxml", "junit.xml")
+    run = _pytest(tmp_path, *options, suite=dies)
+    assert run.returncode == 1
+    properties = _properties(tmp_path / "junit.xml")
+    assert len(properties) == len(read_plan(tmp_path / "out").items) + 1  # and test_plain
+    died = dict(properties)["doubled[interpret-int8-structural]"]
+    assert {"backend": "interpret", "dtype": "int8", "group": "structural", "verdict": "crash"}.items() <= died.items()
+    assert "small_integers" in died["family"].split()
+    verdicts = {r.item.split("[")[1]: r.verdict for r in read_records(tmp_path / "out")}
+    assert {v for k, v in verdicts.items() if "int8" in k} == {"crash"}
+    assert {v for k, v in verdicts.items() if "float32" in k} == {"pass"}
+    assert "INCOMPLETE" not in run.stdout
+
+
+def test_a_run_cut_short_keeps_what_it_had_and_says_incomplete(tmp_path: Path) -> None:
+    run = _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret", "-x", suite=WRONG)
+    assert run.returncode == 1
+    assert "INCOMPLETE" in run.stdout
+    assert "no verdict: test_suite.py::doubled / interpret" in run.stdout
+    assert list(read_records(tmp_path / "out"))
+    assert "INCOMPLETE" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_an_old_run_in_the_folder_is_replaced(tmp_path: Path) -> None:
+    for depth in ("standard", "quick"):
+        _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret", "--kt-depth", depth)
+    assert read_plan(tmp_path / "out").depth == "quick"
+    (shard,) = (tmp_path / "out").glob("records-*")
+    assert len(shard.read_text().splitlines()) == len(list(read_records(tmp_path / "out")))
+
+
+def test_a_limitation_that_matches_nothing_planned_warns(tmp_path: Path) -> None:
+    limited = "xfail=[kt.xfail('race', {}, reason='r', url='https://example.org')], tolerance"
+    for wrong, told in (("dtype='float64'", True), ("backend='rocm'", False)):
+        suite = RIGHT.replace("tolerance", limited.format(wrong))
+        run = _pytest(tmp_path, "--kt-backends", "interpret", suite=suite)
+        assert ("matches nothing planned" in run.stdout) is told
+
+
+def _properties(junit: Path) -> list[tuple[str, dict[str, str]]]:
+    """The properties of each testcase, by its name."""
+    return [
+        (each.attrib["name"], {p.attrib["name"]: p.attrib["value"] for p in each.iter("property")})
+        for each in ElementTree.parse(junit).iter("testcase")
+    ]
+
+
+def test_properties_say_what_an_item_was(tmp_path: Path) -> None:
+    _pytest(tmp_path, "--junitxml", "junit.xml", "--kt-backends", "interpret", suite=WRONG)
+    found = dict(_properties(tmp_path / "junit.xml"))
+    assert found["doubled[interpret-int8-special]"] == {
+        "backend": "interpret",
+        "dtype": "int8",
+        "group": "special",
+        "family": "extreme_integers",
+        "verdict": "mismatch",
+    }
+    failure = next(ElementTree.parse(tmp_path / "junit.xml").iter("failure"))
+    assert failure.attrib["message"].startswith("mismatch: small_integers, n=3,float32: 1 of 3 elements wrong")
+
+
+def test_plain_tests_load_neither_jax_nor_numpy(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import sys\ndef pytest_unconfigure():\n"
+        "    print('LOADED', sorted({'jax', 'numpy', 'hypothesis', 'jinja2'} & set(sys.modules)))\n"
+    )
+    run = _pytest(tmp_path, "--collect-only", "-s", "-p", "no:hypothesispytest", suite="def test_plain():\n    pass\n")
+    assert "LOADED []" in run.stdout
+
+
+def test_the_package_is_installed_under_its_own_entry_point() -> None:
+    from importlib.metadata import PackageNotFoundError, entry_points, metadata
+
+    try:
+        metadata("kerneltest")
+    except PackageNotFoundError:
+        pytest.skip("a bare checkout: kerneltest is on PYTHONPATH and not installed")
+    assert [e.value for e in entry_points(group="pytest11") if e.name == "kerneltest"] == ["kerneltest"]
+
+
+def test_records_are_strict_json_lines(tmp_path: Path) -> None:
+    _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret")
+    for line in (tmp_path / "out" / "records-main.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=lambda word: pytest.fail(word))

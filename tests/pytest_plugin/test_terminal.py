@@ -1,0 +1,215 @@
+"""The terminal as a person sees it: a pytest in a pseudo-terminal, its screen kept by an emulator."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyte
+import pytest
+
+from kerneltest.core.verdicts import MEANING, NO_FINDING
+from kerneltest.pytest_plugin.progress import Progress
+from kerneltest.report.text.story import ASSERTED
+from tests.pytest_plugin.test_plugin import RIGHT, ROOT, WRONG
+
+COLUMNS, LINES = 100, 40
+LIVE = re.compile(r"^(\d+)/(\d+) items, (\d+)/(\d+) cases")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a person saw.
+
+    Attributes:
+      live: each live line, as it changed.
+      end: what is left in the end, scrolled away or on the screen.
+    """
+
+    live: tuple[str, ...]
+    end: str
+
+
+def _watch(folder: Path, *arguments: str, suite: str = RIGHT, **environment: str) -> Seen:
+    (folder / "test_suite.py").write_text(suite, encoding="utf-8")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CI"))}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env={**inherited, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    screen = pyte.HistoryScreen(COLUMNS, LINES, history=5000, ratio=1)
+    stream, live = pyte.ByteStream(screen), []
+    while True:
+        try:
+            data = os.read(ours, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not data:
+            break
+        stream.feed(data)
+        found = [line.rstrip() for line in screen.display if LIVE.match(line)]
+        assert len(found) <= 1, found
+        live += [line for line in found if live[-1:] != [line]]
+    os.close(ours)
+    process.wait()
+    gone = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in screen.history.top]
+    return Seen(tuple(live), "\n".join([*gone, *(line.rstrip() for line in screen.display)]))
+
+
+BACKENDS = ("--kt-backends", "interpret,simulate:sm_90")
+
+
+def test_a_live_line_says_what_how_many_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    seen = _watch(tmp_path, *BACKENDS)
+    counts = [tuple(map(int, match.groups())) for line in seen.live if (match := LIVE.match(line))]
+    assert len(counts) > 3
+    assert {(items, planned) for _, items, _, planned in counts} == {(counts[0][1], counts[0][3])}
+    assert [each for each in counts if each[0] > each[1] or each[2] > each[3]] == []
+    assert [items for items, *_ in counts] == sorted(items for items, *_ in counts)
+    assert any("compiling" in line for line in seen.live)
+    assert any("test_suite.py::doubled[interpret-float32-structural]" in line for line in seen.live)
+    assert not re.search(r"\d cases\b", seen.end)
+    assert re.search(r"^test_suite\.py \.+ +\[100%\]$", seen.end, re.MULTILINE)
+    assert re.search(r"^ +interpret +simulate$", seen.end, re.MULTILINE)
+
+
+@pytest.mark.parametrize("arguments", [("-v",), ("-n", "2"), ("-n", "2", "-v")], ids=" ".join)
+def test_what_pytest_writes_meanwhile_is_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    seen = _watch(tmp_path, *BACKENDS, *arguments)
+    assert seen.live
+    own = [line for line in seen.end.splitlines() if "doubled[" in line]
+    assert [
+        line for line in own if not re.fullmatch(r"(\[gw\d\] \[ *\d+%\] PASSED )?\S+( PASSED +\[ *\d+%\])?", line)
+    ] == []
+    assert not re.search(r"\d cases\b|running|compiling|\d left", seen.end)
+
+
+def test_an_interrupt_takes_the_line_away(tmp_path: Path) -> None:
+    interrupted = RIGHT.replace("return 2 * x", "import os, signal; os.kill(os.getpid(), signal.SIGINT); return 2 * x")
+    seen = _watch(tmp_path, "--kt-backends", "interpret", suite=interrupted)
+    assert seen.live
+    assert "! KeyboardInterrupt !" in seen.end
+    assert not re.search(r"\d cases\b|running|compiling|\d left", seen.end)
+
+
+def test_under_xdist_there_is_one_line_for_all_workers(tmp_path: Path) -> None:
+    seen = _watch(tmp_path, *BACKENDS, "-n", "2")
+    assert len(seen.live) > 3
+    assert any(" and 1 more" in line for line in seen.live)
+    assert not re.search(r"\d cases\b", seen.end)
+    assert re.search(r"^\.+ +\[100%\]", seen.end, re.MULTILINE), seen.end
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["-q"], {}),
+        (["-s"], {}),
+        ([], {"TERM": "dumb"}),
+        (["-p", "no:logging", "-p", "no:capture", "-p", "no:debugging"], {}),
+        (["--collect-only"], {}),
+        (["-o", "log_cli=true"], {}),
+    ],
+    ids=str,
+)
+def test_there_is_no_live_line_where_it_would_disturb(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str]
+) -> None:
+    seen = _watch(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", *arguments, **environment)
+    assert seen.live == ()
+    assert "doubled" in seen.end or "passed" in seen.end
+
+
+def test_a_run_without_pairings_has_no_live_line(tmp_path: Path) -> None:
+    slow = "import time\ndef test_plain():\n    time.sleep(0.5)\n"
+    seen = _watch(tmp_path, suite=slow)
+    assert seen.live == ()
+    assert "1 passed" in seen.end
+
+
+def test_a_narrow_matrix_turns_to_signs(tmp_path: Path) -> None:
+    seen = _watch(
+        tmp_path, "--kt-backends", "interpret,lower:*,simulate:*", "--kt-depth", "quick", "--tb=no", suite=WRONG
+    )
+    assert re.search(r"^test_suite\.py::doubled +✓\d+ ✗\d+ +✓\d+ +✓\d+ ✗\d+$", seen.end, re.MULTILINE)
+    assert "✓ pass" in seen.end
+
+
+def _plain(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *arguments]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CI"))}
+    environment |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "200"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_a_finding_is_shown_as_pytest_shows_a_failure(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-orders", "1", "--kt-report", "out")
+    (tmp_path / "test_suite.py").write_text(WRONG, encoding="utf-8")
+    shown = _plain(tmp_path, *options, *workers)
+    assert "\x1b" not in shown
+    assert not re.search(r"\d+/\d+ items", shown)
+    item = "test_suite.py::doubled[interpret-float32-structural]"
+    story = re.split(r"^_{5,} .+ _{5,}$", shown, flags=re.MULTILINE)[1]
+    assert re.search(
+        r"^E   \d+ findings: double \(test_suite\.py:\d+\) against doubled \(test_suite\.py:8\)", story, re.M
+    )
+    assert re.search(r"^E   mismatch: small_integers, n=3,float32$", story, re.MULTILINE)
+    assert "E     assert finite values are within their bound of the oracle's: bit for bit" in story
+    assert re.search(r"^E     1 of 3 elements wrong; worst at \[\d\]: got .+, expected", story, re.MULTILINE)
+    assert re.search(r"^kerneltest repro out \w{16} --backend interpret$", story, re.MULTILINE)
+    again = f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-orders 1 --kt-backends interpret "{item}"'
+    assert f"\nreproduce: {again}\n" in story
+    assert re.search(r"test_suite\.py:8: mismatch: small_integers, n=3,float32: 1 of 3 elements wrong", story)
+    assert re.search(rf"^FAILED {re.escape(item)} - mismatch: small_integers", shown, re.MULTILINE)
+
+
+def test_the_command_that_is_shown_reproduces_the_finding(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_suite.py").write_text(WRONG, encoding="utf-8")
+    # simulate:sm_80 is not among `all`, and pytest is started below the folder that node ids are relative to.
+    shown = _plain(tmp_path / "below", "..", "--kt-backends", "simulate:sm_80", "--kt-depth", "quick")
+    commands = re.findall(r"reproduce: pytest -p kerneltest (.+) \"(.+)\"", shown)
+    options, item = next(found for found in commands if "structural" in found[1])
+    assert item.startswith("../test_suite.py::doubled[simulate:sm_80-")
+    again = _plain(tmp_path / "below", *options.split(), item)
+    assert "1 failed" in again
+    assert "mismatch: small_integers, n=3" in again
+
+
+def test_tb_line_gives_one_line_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "test_suite.py").write_text(WRONG, encoding="utf-8")
+    shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "--tb", "line")
+    assert re.search(r"^\S+test_suite\.py:8: mismatch: small_integers, n=3,float32: 1 of 3", shown, re.MULTILINE)
+    assert "reproduce" not in shown
+
+
+def test_every_finding_has_an_assertion_in_words() -> None:
+    assert set(ASSERTED) == set(MEANING) - NO_FINDING
+
+
+def test_progress_counts_rates_and_leaves_out_what_is_skipped() -> None:
+    progress = Progress({"a/t.py::x": 30, "a/t.py::y": 50, "a/t.py::z": 20}, started=100.0)
+    progress.running["a/t.py::x"] = None
+    assert progress.line(100.5, 3, "running") == "0/3 items, 3/100 cases · running t.py::x"
+    assert progress.line(102.0, 10, "running") == "0/3 items, 10/100 cases, 5.0/s, 0:18 left · running t.py::x"
+    progress.end("a/t.py::x", skipped=False)
+    progress.end("a/t.py::x", skipped=False)  # a second report of the same item
+    progress.end("a/t.py::y", skipped=True)
+    assert progress.line(102.0, 0, "") == "1/2 items, 30/50 cases, 15/s, 0:01 left"
+    progress.planned["slow"] = 100_000
+    assert "1:51:08 left" in progress.line(102.0, 0, "")

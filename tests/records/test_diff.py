@@ -1,0 +1,221 @@
+"""What changed between two runs: every kind of change, what is a regression, what is refused, and the three forms."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kerneltest.cli import main
+from kerneltest.records.diff import MEANING, REGRESSIONS, DiffError, compare
+from kerneltest.records.runs import Run, read_runs
+from kerneltest.records.schema import Record
+from tests.written import ABSENT, HOSTILE, PASS, case, write_run
+
+OTHER = case(family="ones", case="c2")  # what both runs have, so that neither is empty
+FACTS = {"row": {"registers": 40, "spills": 0}}
+
+CHANGES = [
+    ((PASS,), (case(verdict="mismatch"),), "newly failing", ("pass", "mismatch")),
+    ((case(verdict="expected"),), (case(verdict="race"),), "newly failing", ("expected", "race")),
+    ((), (case(verdict="mismatch"),), "newly failing", ("absent", "mismatch")),
+    ((ABSENT,), (case(verdict="mismatch"),), "newly failing", ("unavailable", "mismatch")),
+    ((PASS,), (case(case="", signature="*", verdict="crash"),), "newly failing", ("1 cases", "crash")),
+    ((case(verdict="mismatch"),), (case(verdict="race"),), "worse finding", ("mismatch", "race")),
+    ((case(verdict="crash"),), (case(verdict="race"),), "milder finding", ("crash", "race")),
+    ((PASS,), (ABSENT,), "newly unavailable", ("1 cases", "unavailable")),
+    ((PASS,), (), "gone", ("pass", "absent")),
+    ((PASS,), (case(used=0.41),), "error use", ("0.2 of the bound", "0.41")),
+    ((case(facts=FACTS),), (case(facts={"row": {"registers": 52, "spills": 0}}),), "compile facts",
+     ("row: registers 40", "row: registers 52")),
+    ((case(facts=FACTS),), (case(facts={}),), "compile facts",
+     ("row: registers 40, row: spills 0", "row: registers none, row: spills none")),
+    ((PASS,), (case(verdict="expected"),), "newly limited", ("pass", "expected")),
+    ((case(verdict="mismatch"),), (PASS,), "newly passing", ("mismatch", "pass")),
+    ((ABSENT,), (PASS,), "newly available", ("unavailable", "1 cases")),
+    ((), (PASS,), "new", ("absent", "pass")),
+    ((), (ABSENT,), "new", ("absent", "unavailable")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "kind", "words"), CHANGES)
+def test_every_kind_of_change(
+    tmp_path: Path, old: tuple[Record, ...], new: tuple[Record, ...], kind: str, words: tuple[str, str]
+) -> None:
+    older, newer = read_runs(write_run(tmp_path / "a", OTHER, *old)), read_runs(write_run(tmp_path / "b", OTHER, *new))
+    found = compare(older, newer)
+    first = found.changes[0]
+    assert (first.kind, first.before, first.after) == (kind, *words)
+    assert first.cell == PASS.cell
+    assert {change.kind for change in found.changes} - {"newly available"} <= {kind}
+    assert found.regressed is (kind in REGRESSIONS)
+    assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == int(kind in REGRESSIONS)
+
+
+def test_the_table_above_has_every_kind() -> None:
+    assert {kind for _, _, kind, _ in CHANGES} == set(MEANING)
+
+
+SAME = [
+    ((PASS,), (PASS,)),
+    ((PASS,), (case(case="another seed"),)),
+    ((case(used=0.01),), (case(used=0.09),)),  # ninefold, and far from the bound still
+    ((PASS,), (case(used=0.39),)),
+    ((case(verdict="mismatch", used=1.5),), (case(verdict="mismatch", used=9.0),)),
+    ((ABSENT,), ()),
+    ((case(group="fuzz", signature="n=1"),), (case(group="fuzz", signature="n=7"),)),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), SAME)
+def test_what_is_no_change(tmp_path: Path, old: tuple[Record, ...], new: tuple[Record, ...]) -> None:
+    found = compare(
+        read_runs(write_run(tmp_path / "a", OTHER, *old)), read_runs(write_run(tmp_path / "b", OTHER, *new))
+    )
+    assert found.changes == ()
+    assert not found.regressed
+
+
+def test_a_gap_in_the_new_run_is_a_regression(tmp_path: Path) -> None:
+    old = write_run(tmp_path / "a", PASS)
+    found = compare(read_runs(old), read_runs(write_run(tmp_path / "b", PASS, planned=2)))
+    assert found.changes == ()
+    assert found.regressed
+    assert "incomplete: 1 of 1 planned cells" in found.problems[0]
+
+
+def _environment(**more: object) -> dict[str, object]:
+    return {"environment": {"jax": "1", "python": "3.11", "cuda: device": "H200", "cuda: driver": "1", **more}}
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        (_environment(jax="2"), "jax: 1 before, 2 now"),
+        (_environment(**{"cuda: device": "A100"}), "cuda: device: H200 before, A100 now"),
+        ({**_environment(), "seed": 3}, "seed: 0 before, 3 now"),
+        ({**_environment(), "depth": "deep"}, "depth: quick before, deep now"),
+        (_environment(python="3.12", **{"cuda: driver": "2"}), ""),
+        ({"environment": {"jax": "1"}}, ""),  # no GPU there: its cells are unavailable, which is told of them
+    ],
+)
+def test_unlike_environments_are_refused_unless_allowed(
+    tmp_path: Path, plan: dict[str, object], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = str(write_run(tmp_path / "a", PASS, **_environment()))  # type: ignore[arg-type]
+    new = str(write_run(tmp_path / "b", PASS, **plan))  # type: ignore[arg-type]
+    assert main(["diff", old, new]) == (2 if told else 0)
+    shown = capsys.readouterr()
+    assert told in shown.err
+    assert main(["diff", old, new, "--allow-unlike"]) == 0
+    assert told in capsys.readouterr().out
+
+
+def test_sets_of_runs_are_compared_by_name_and_a_run_that_is_gone_is_a_regression(tmp_path: Path) -> None:
+    cuda = case(backend="cuda")
+    for side in ("a", "b"):
+        write_run(tmp_path / side / "cpu", PASS)
+    write_run(tmp_path / "a" / "cuda", cuda, environment={"jax": "2"})
+    found = compare(read_runs(tmp_path / "a"), read_runs(tmp_path / "b"))
+    assert [(change.kind, change.run, change.cell[1]) for change in found.changes] == [("gone", "cuda", "cuda")]
+    back = compare(read_runs(tmp_path / "b"), read_runs(tmp_path / "a"))
+    assert [change.kind for change in back.changes] == ["new"]
+
+
+def test_the_baseline_that_pyproject_pins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "reports" / "pinned", PASS)
+    new = str(write_run(tmp_path / "new", case(verdict="mismatch")))
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    for text, code, told in (
+        ("", 2, "pins no baseline; name the older run too, or pin one in pyproject.toml"),
+        ("[tool.kerneltest]\nbaseline = 3", 2, "is the path of a folder"),
+        ("[tool.kerneltest", 2, "pyproject.toml: "),
+        ("[tool.kerneltest]\nbaseline = 'reports/nothing'", 2, "no such folder"),
+        ("[tool.kerneltest]\nbaseline = 'reports/pinned'", 1, ""),
+    ):
+        (tmp_path / "pyproject.toml").write_text(text)
+        assert main(["diff", new]) == code
+        assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3\n3\n",
+        "[]\n[]\n",
+        "[" * 100_000 + "\n\n",
+        '{"schema": 99}\n{}\n',
+        b"\xff\xfe\n\n",
+        {"verdict": "fine"},
+        {"verdict": 3},
+        {"pairing": ["x"]},
+        {"used": "much"},
+        {"facts": {"row": {"registers": "<b>"}}},
+        {"facts": [1]},
+    ],
+    ids=lambda text: repr(text)[:30],
+)
+def test_records_that_cannot_be_used_are_named(
+    tmp_path: Path, text: str | bytes | dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, bad = write_run(tmp_path / "a", PASS), write_run(tmp_path / "bad", PASS)
+    shard = bad / "records-main.jsonl"
+    if isinstance(text, dict):
+        text = json.dumps({**json.loads(shard.read_text()), **text})
+    shard.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert main(["diff", str(old), str(bad)]) == 2
+    assert str(bad) in capsys.readouterr().err
+
+
+def test_a_leg_without_its_plan_is_not_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side in ("a", "b"):
+        for leg in ("one", "two"):
+            write_run(tmp_path / side / leg, PASS)
+    (tmp_path / "b" / "two" / "plan.json").unlink()
+    assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert "two/plan.json: no readable plan" in capsys.readouterr().err
+
+
+def test_what_comes_from_outside_is_text_in_every_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = case(pairing=HOSTILE, family=HOSTILE, signature=HOSTILE, target=HOSTILE, message=HOSTILE, verdict="race")
+    old = write_run(tmp_path / "a", PASS, environment={"jax": HOSTILE})
+    new = write_run(tmp_path / "b", PASS, hostile, environment={"jax": HOSTILE})
+    page, text = tmp_path / "page.html", tmp_path / "page.md"
+    assert main(["diff", str(old), str(new), "--html", str(page), "--markdown", str(text)]) == 1
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "onerror=alert(1)" in shown
+    assert "<img" not in page.read_text()
+    assert "&lt;img" in page.read_text()
+    assert "default-src 'none'; style-src 'sha256-" in page.read_text()
+    (row,) = [line for line in text.read_text().splitlines() if "race" in line and line.startswith("|")]
+    assert row.replace("\\|", "").count("|") == 7
+    assert "<" not in row.replace("\\<", "")
+    assert "\x1b" not in row
+
+
+@pytest.mark.parametrize("option", ["--markdown", "--html"])
+def test_where_nothing_can_be_written_is_said(tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(write_run(tmp_path / "a", PASS))
+    assert main(["diff", run, run, option, str(tmp_path / "none" / "x")]) == 2
+    assert "none/x" in capsys.readouterr().err
+    assert main(["diff", run, run, "--factor", "nan"]) == 2
+
+
+def test_many_changes_are_counted_and_not_all_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    passing = [case(family=f"f{i}", case=f"c{i}") for i in range(30)]
+    failing = [replace(record, verdict="mismatch") for record in passing]
+    assert main(["diff", str(write_run(tmp_path / "a", *passing)), str(write_run(tmp_path / "b", *failing))]) == 1
+    shown = capsys.readouterr().out
+    assert "... and 10 more cells" in shown
+    assert "REGRESSION: 30 newly failing; 0 cases unchanged" in shown
+
+
+def test_comparing_refuses_in_code_too(tmp_path: Path) -> None:
+    run: tuple[Run, ...] = read_runs(write_run(tmp_path / "a", PASS))
+    other = (replace(run[0], plan=replace(run[0].plan, seed=1)),)
+    with pytest.raises(DiffError, match="seed: 0 before, 1 now"):
+        compare(run, other)

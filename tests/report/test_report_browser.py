@@ -1,0 +1,262 @@
+"""The page in a real browser: following a finding, filters and the address, keyboard, accessibility, hostility."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerneltest.records.runs import read_all
+from kerneltest.report.html.build import write_html
+from kerneltest.report.html.merge import merge
+from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
+
+ROOT = Path(__file__).parents[2]
+FINDINGS = ROOT / "reports/findings"
+AXE = (ROOT / "tests/vendor/axe-core/axe.min.js").read_text(encoding="utf-8")
+CHROMIUM = shutil.which("chromium")
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install 'kerneltest[browser]'")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a report on the committed run of kernels with bugs."""
+    return write_html(tmp_path_factory.mktemp("report") / "report.html", read_all([FINDINGS])).as_uri()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that fails its test if a script raises or the content-security policy refuses something."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(5000)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened = context.new_page()
+    said: list[str] = []
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("console", lambda message: said.append(message.text))
+    yield opened
+    context.close()
+    assert said == []
+
+
+def _open(page: Any, address: str) -> None:
+    page.goto(address)
+    page.wait_for_selector("html[data-ready]")
+
+
+def _reload(page: Any) -> None:
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+
+
+def _readout(page: Any) -> dict[str, str]:
+    names, values = (page.locator(f".readout {tag}").all_inner_texts() for tag in ("dt", "dd"))
+    return dict(zip(names, values, strict=True))
+
+
+def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, report: str) -> None:
+    _open(page, report)
+    page.select_option("select[name=verdict]", "special_mismatch")
+    cell = page.get_by_role("link", name=re.compile(r"^softmax on interpret: \d+ special_mismatch$"))
+    cell.click()
+    page.locator("#view-pairing .wide a").first.click()
+    assert page.locator("#view-finding h2").first.inner_text().endswith("softmax on interpret, float32")
+    assert "elements wrong" in page.locator("#view-finding .lead").inner_text()
+
+    wrong = page.locator(".grid td.special").last
+    right = page.locator(".grid tbody td:not(.special):not(.wrong)").first
+    wrong.hover()
+    told = _readout(page)
+    assert told["got"] == "nan (wrong)"
+    assert told["expected"] == "0"
+    assert told["bound"].startswith("± ")
+    right.hover()
+    assert "wrong" not in _readout(page)["got"]
+    assert _readout(page)["element"].startswith("[")
+
+    page.get_by_role("button", name="Copy the script").click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    (script,) = [p for p in (FINDINGS / "cases").glob("*.py") if p.read_text(encoding="utf-8") == copied]
+    assert script.name == page.locator("h3 code").inner_text().removeprefix("cases/")
+
+    before = page.locator("main").inner_text()
+    address = page.url
+    _reload(page)
+    assert page.url == address
+    assert page.locator("main").inner_text() == before.replace("Copied", "Copy")
+    page.go_back()
+    page.wait_for_selector("#view-pairing:visible")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "left"),
+    [
+        ("verdict", "race", lambda row: row.verdict == "race"),
+        ("verdict", "any finding", lambda row: row.finding),
+        ("backend", "interpret", lambda row: row.record.backend == "interpret"),
+        ("backend", "simulate:*", lambda row: row.record.backend.startswith("simulate:")),
+        ("dtype", "bfloat16", lambda row: row.record.dtype == "bfloat16"),
+        ("family", "one_inf", lambda row: row.record.family == "one_inf"),
+        ("text", "broken.py::soft", lambda row: row.record.pairing.endswith("::softmax")),
+        ("text", "never written", lambda row: "never written" in row.record.message),
+    ],
+)
+def test_a_filter_leaves_what_it_names_and_lives_in_the_address(
+    page: Any, report: str, name: str, value: str, left: Any
+) -> None:
+    rows = merge(read_all([FINDINGS])).rows
+    shown = f"{sum(map(left, rows)):,} of {len(rows):,} results"
+    _open(page, report)
+    field = page.locator(f"[name={name}]")
+    field.fill(value) if name == "text" else field.select_option(value)
+    page.wait_for_function("(text) => document.getElementById('shown').textContent === text", arg=shown)
+    assert f"?{name}=" in page.url
+    cells = page.locator("#matrix tr.pairing td a:visible .count").all_inner_texts()
+    if all(row.finding for row in rows if left(row)):
+        assert sum(int(cell.replace(",", "")) for cell in cells) == sum(map(left, rows))
+    _reload(page)
+    assert page.locator("#shown").inner_text() == shown
+    assert field.input_value() == value
+    assert page.locator("#matrix tr.pairing td a:visible .count").all_inner_texts() == cells
+    page.get_by_role("button", name="Clear").click()
+    page.wait_for_function("() => !location.hash.includes('?')")
+
+
+def test_everything_is_reached_with_the_keyboard(page: Any, report: str) -> None:
+    _open(page, report)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.get_by_role("button", name="Dtypes of add").focus()
+    assert page.locator("tr.dtype:visible").count() == 0
+    page.keyboard.press("Enter")
+    assert page.locator("tr.dtype:visible th").all_inner_texts() == ["float32", "int32"]
+    page.keyboard.press("Tab")
+    assert "add on interpret: " in page.evaluate("document.activeElement.textContent")
+    page.get_by_role("link", name="double on interpret:").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#view-pairing:visible")
+    assert page.evaluate("document.activeElement.textContent") == "double"
+    page.locator("#view-pairing .wide a").first.press("Enter")
+    page.wait_for_selector(".grid:visible")
+    page.locator(".grid td[tabindex='0']").focus()
+    places = []
+    for key in ("Home", "ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):
+        page.keyboard.press(key)
+        places.append(_readout(page)["element"].partition("]")[0])
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith(places[-1])
+    assert len(set(places)) == 4
+    assert places[0] == places[-1]
+
+
+def _turn(page: Any, view: str) -> None:
+    """Changes the address after # and waits until it is drawn."""
+    drawn = "requestAnimationFrame(() => requestAnimationFrame(done))"
+    page.evaluate(f"(view) => new Promise((done) => {{ location.hash = view; {drawn}; }})", view)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 400)])
+def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 800})
+    _open(page, report)
+    page.evaluate(AXE)
+    views = ["#/matrix", "#/matrix?verdict=mismatch", "#/findings", "#/results", "#/runs"]
+    for name in ("softmax", "matmul"):  # a finding with a picture, one with a source line
+        views.append(f"#/pairing/examples%2Ftest_broken.py%3A%3A{name}")
+        _turn(page, views[-1])
+        views.append(page.locator("#view-pairing .wide a").first.get_attribute("href"))
+    found = {}
+    for view in views:
+        _turn(page, view)
+        for violation in page.evaluate("axe.run().then((result) => result.violations)"):
+            found[violation["id"]] = (view, violation["help"], [node["html"][:200] for node in violation["nodes"][:3]])
+    assert found == {}
+
+
+def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) -> None:
+    record, plan = hostile()
+    _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", record, **plan)])).as_uri())
+    elements = page.evaluate("document.querySelectorAll('img, iframe, script:not(#data), object').length")
+    for view in ("matrix", "findings", "results", "runs"):
+        page.click(f"nav [data-view={view}]")
+        assert HOSTILE in page.locator("main").inner_text()
+    page.click("nav [data-view=matrix]")
+    page.locator("#matrix td a:visible").first.click()
+    assert page.locator("#view-pairing").inner_text().count(HOSTILE) > 4
+    page.locator("#view-pairing .wide a").first.click()
+    assert page.locator("#view-finding").inner_text().count(HOSTILE) > 8
+    page.locator(".grid td.worst").hover()
+    assert page.evaluate("window.pwned") is None
+    assert page.evaluate("document.querySelectorAll('img, iframe, script:not(#data), object').length") == elements
+    links = page.evaluate("[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
+    assert all(link.startswith(("#", "artifacts/")) for link in links)
+
+
+def test_only_rows_in_sight_are_drawn(page: Any, report: str) -> None:
+    _open(page, f"{report}#/results")
+    rows = page.locator("#view-results tbody tr[aria-rowindex]")
+    total = len(merge(read_all([FINDINGS])).rows)
+    assert rows.count() < 80 < total
+    page.locator("#view-results .scroll").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")
+    page.wait_for_selector(f"#view-results tr[aria-rowindex='{total + 1}']")
+    assert rows.count() < 80
+
+
+def test_without_scripts_the_matrix_and_the_findings_are_there(browser: Any, report: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report)
+    assert page.get_by_role("row", name="softmax").first.get_by_role("link").first.inner_text().startswith("S ")
+    assert page.get_by_role("rowheader", name="int32").first.is_visible()
+    assert page.get_by_role("columnheader", name="simulate").is_visible()
+    assert page.get_by_role("heading", name="Findings").is_visible()
+    assert not page.locator("#filters").is_visible()
+    context.close()
+
+
+def test_history_is_a_line_in_the_cell_and_is_said(page: Any, tmp_path: Path) -> None:
+    runs = [
+        made_run(tmp_path / "monday", WRONG, started="2026-01-05"),
+        made_run(tmp_path / "tuesday", made_record(), started="2026-01-06"),
+    ]
+    _open(page, write_html(tmp_path / "report.html", read_all(runs)).as_uri())
+    words = "p on interpret: 1 pass; findings by run: monday 1 of 1, tuesday 0 of 1"
+    assert page.get_by_role("link", name=words).is_visible()
+    assert page.locator("#matrix td .spark polyline").get_attribute("points") == "2.0,1.0 34.0,9.0"
+
+
+def test_the_source_line_that_a_message_names_is_marked(page: Any, tmp_path: Path) -> None:
+    _open(
+        page,
+        write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", WRONG)])).as_uri() + "#/findings",
+    )
+    page.locator("#view-results td a").click()
+    assert page.locator(".source li.here").inner_text().strip() == "return x  # three"
+    assert page.locator(".why").inner_text() == "What it looks like: the last one"
+
+
+def test_printing_leaves_the_table_and_drops_the_controls(page: Any, report: str) -> None:
+    _open(page, report)
+    page.emulate_media(media="print")
+    assert page.locator("#matrix").is_visible()
+    assert not page.locator("nav").is_visible()
+    assert not page.locator("#filters").is_visible()
+
+
+@pytest.mark.parametrize("view", ["#/pairing/absent", "#/finding/absent", "#/nowhere", "#/pairing/%"])
+def test_an_address_that_names_nothing_says_so(page: Any, report: str, view: str) -> None:
+    _open(page, report + view)
+    shown = page.locator("main").inner_text()
+    assert "This report has no" in shown or page.locator("#matrix").is_visible()

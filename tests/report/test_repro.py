@@ -1,0 +1,198 @@
+"""Reproduction: the script beside saved inputs, and `kerneltest repro`."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from kerneltest.cli import main
+from kerneltest.records.arrays import load_arguments
+from kerneltest.records.io import SCHEMA, read_records
+from kerneltest.records.schema import Record
+from kerneltest.records.strict_json import dumps
+from kerneltest.report.reproduce.script import _literal
+
+ROOT = Path(__file__).parents[2]
+
+KERNEL = """
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+def scaled(pair, factor):
+    def body(x_ref, y_ref, o_ref):
+        v = x_ref[...] * factor + y_ref[...]
+        o_ref[...] = jnp.where(jnp.isnan(v), 0, v).astype(v.dtype)  # BUG
+
+    return pl.pallas_call(body, out_shape=pair["x"])(pair["x"], pair["y"])
+"""
+MENDED = KERNEL.replace("jnp.where(jnp.isnan(v), 0, v).astype(v.dtype)", "v")
+SUITE = """
+import kerneltest as kt
+from mine.kernel import scaled
+
+each = dict(
+    pair=kt.tree({"x": kt.array("n", "bfloat16"), "y": kt.array("n", "bfloat16")}),
+    factor=kt.static(2), dims=dict(n=kt.dim(values=(3,))),
+)
+
+@kt.oracle_for(scaled, **each)
+def named(pair, factor):
+    return pair["x"] * factor + pair["y"]
+
+@kt.oracle_for(lambda pair, factor: scaled(pair, factor), **each)
+def unnamed(pair, factor):
+    return named(pair, factor)
+"""
+ALONE = "import sys, runpy; sys.modules['kerneltest'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+
+
+def _python(folder: Path, *arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a broken kernel, and the report of a run of it."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "mine").mkdir()
+    (folder / "mine/kernel.py").write_text(KERNEL, encoding="utf-8")
+    (folder / "test_mine.py").write_text(SUITE, encoding="utf-8")
+    options = (
+        "--kt-backends",
+        "interpret,simulate:sm_90",
+        "--kt-depth",
+        "quick",
+        "-k",
+        "special",
+        "--kt-report",
+        "out",
+    )
+    shown = _python(folder, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *options, path=str(ROOT))
+    assert "kerneltest repro out" in shown.stdout, shown.stdout + shown.stderr
+    return folder
+
+
+def _finding(project: Path, pairing: str, backend: str = "interpret") -> Record:
+    return next(
+        r
+        for r in read_records(project / "out")
+        if r.pairing.endswith(f"::{pairing}") and r.backend == backend and r.evidence is not None and r.evidence.file
+    )
+
+
+def _script(project: Path, record: Record) -> Path:
+    assert record.evidence is not None
+    file = project / "out" / record.evidence.file
+    return file.with_name(f"reproduce_{file.stem}.py")
+
+
+def test_the_script_shows_the_same_element_without_kerneltest_until_the_kernel_is_mended(project: Path) -> None:
+    record = _finding(project, "named")
+    script = _script(project, record)
+    assert record.evidence is not None
+    arguments = load_arguments(project / "out" / record.evidence.file)
+    assert {path: value.dtype.name for path, value in arguments.items()} == {"pair.x": "bfloat16", "pair.y": "bfloat16"}
+    again = _python(project.parent, "-c", ALONE, str(script))
+    assert again.returncode == 1, again.stderr
+    assert f"still wrong at {list(record.evidence.index)}: got {record.evidence.actual}, expected nan" in again.stdout
+    assert f"found: {record.verdict}: " in again.stdout
+    (project / "mine/kernel.py").write_text(MENDED, encoding="utf-8")
+    try:
+        mended = _python(project, "-c", ALONE, str(script))
+        assert (mended.returncode, mended.stderr) == (0, "")
+        assert f"right at {list(record.evidence.index)}: got nan" in mended.stdout
+    finally:
+        (project / "mine/kernel.py").write_text(KERNEL, encoding="utf-8")
+    assert str(project) not in script.read_text()
+
+
+def test_a_kernel_without_a_name_is_taken_from_its_pairing(project: Path) -> None:
+    script = _script(project, _finding(project, "unnamed"))
+    assert "Also kerneltest: its pairing is imported" in script.read_text()
+    assert _python(project, str(script), path=str(ROOT)).returncode == 1
+    without = _python(project, "-c", ALONE, str(script))
+    assert without.returncode == 2
+    assert "cannot import unnamed from test_mine" in without.stderr
+
+
+def test_a_script_for_the_simulator_asks_kerneltest(project: Path) -> None:
+    record = _finding(project, "named", "simulate:sm_90")
+    text = _script(project, record).read_text()
+    assert "needs kerneltest" in text
+    assert f"'{record.case}', \"--backend\", 'simulate:sm_90'" in text
+
+
+def test_the_command_judges_the_saved_inputs_on_any_backend(project: Path) -> None:
+    record = _finding(project, "named")
+    for options, backend in (((), "interpret"), (("--backend", "simulate:gfx942"), "simulate:gfx942")):
+        again = _python(project, "-m", "kerneltest", "repro", "out", record.case, *options, path=str(ROOT))
+        assert again.returncode == 1, again.stderr
+        assert f" on {backend}: {record.family}, {record.signature}" in again.stdout
+        assert ("elements wrong" in again.stdout) == (backend == "interpret")
+
+
+def _changed(project: Path, folder: Path, record: Record) -> Path:
+    """A report with one record that somebody has changed."""
+    folder.mkdir()
+    (folder / "plan.json").write_bytes((project / "out/plan.json").read_bytes())
+    (folder / "records-main.jsonl").write_text(dumps({"schema": SCHEMA, **asdict(record)}) + "\n", encoding="utf-8")
+    (folder / "cases").mkdir()
+    (folder / "cases/a-b.npz").write_bytes(b"nothing that numpy reads")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (dict(pairing="../outside.py::p"), "names no pairing below the current folder"),
+        (dict(pairing="/etc/outside.py::p"), "names no pairing below the current folder"),
+        (dict(pairing="test_mine.py::os.system"), "is no pairing|has no attribute"),
+        (dict(pairing="absent.py::p"), "no file absent.py here"),
+        (dict(signature="n=99,bfloat16"), "no signature 'n=99,bfloat16'"),
+        (dict(file="../../secret.npz"), "is no file of saved inputs"),
+        (dict(file="cases/a-b.npz"), "no readable inputs"),
+        (dict(file="cases/absent-b.npz"), "no readable inputs"),
+    ],
+)
+def test_what_comes_from_a_record_is_not_trusted(
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, str],
+    words: str,
+) -> None:
+    record = _finding(project, "named")
+    assert record.evidence is not None
+    file = changes.pop("file", record.evidence.file)
+    record = replace(record, **changes, evidence=replace(record.evidence, file=file))  # type: ignore[arg-type]
+    folder = _changed(project, tmp_path / "out", record)
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["repro", str(folder), record.case]) == 2
+    assert re.search(words, capsys.readouterr().err)
+
+
+def test_an_unknown_folder_case_or_backend_is_said(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = _finding(project, "named")
+    for arguments, words in (
+        (("nowhere", record.case), "no readable plan"),
+        ((str(project / "out"), "../x"), "has no finding '../x' with saved inputs; it has "),
+        ((str(project / "out"), record.case, "--backend", "gpu"), "unknown backend 'gpu'"),
+    ):
+        assert main(["repro", *arguments]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_text_of_a_record_stays_text_in_a_script() -> None:
+    for value in ("'''\"\"\"\n$kernel \\", float("-inf"), (1,), ("a", [True, None, {"b": 0.1}])):
+        assert eval(_literal(value), {"float": float}) == value
+    with pytest.raises(TypeError, match="object is no literal"):
+        _literal(object())

@@ -1,0 +1,154 @@
+"""What some runs come to: the counts, the matrix, the Markdown page, the badges; a gap or an absence is never green."""
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from kerneltest.cli import main
+from kerneltest.records.runs import read_runs
+from kerneltest.records.schema import Record
+from kerneltest.report.text.summary import count, lines, matrix
+from tests.written import ABSENT, HOSTILE, PAIRING, PASS, case, write_run
+
+OTHER = case(family="ones", case="c2")
+UNSERVED = {"unavailable": {"interpret": "no device"}}
+WRONG = case(verdict="mismatch", message="1 of 4 elements wrong\nx holds a NaN", wrong=1)
+
+
+@pytest.mark.parametrize(
+    ("records", "plan", "words", "colour", "code"),
+    [
+        ((PASS, OTHER), {}, "2 of 2 cells pass", "brightgreen", 0),
+        ((case(verdict="expected"), OTHER), {}, "1 of 2 cells pass, 1 limited", "brightgreen", 0),
+        ((ABSENT, OTHER), {}, "1 of 2 cells pass, 1 not applicable", "brightgreen", 0),
+        ((ABSENT, OTHER), UNSERVED, "1 of 2 cells pass, 1 unavailable", "yellow", 0),
+        ((WRONG, OTHER), {}, "1 of 2 cells pass, 1 fail", "red", 1),
+        ((PASS, OTHER), {"planned": 2}, "incomplete, 0 of 2 cells pass, 2 without a verdict", "orange", 1),
+        ((case(compared=0), OTHER), {}, "incomplete, 1 of 2 cells pass, 1 without a verdict", "orange", 1),
+        ((PASS, PASS, OTHER), {"planned": 1}, "incomplete, 2 of 2 cells pass", "orange", 1),
+        ((), {}, "incomplete, 0 of 0 cells pass", "orange", 1),
+    ],
+)
+def test_badge_and_exit_code_follow_the_reconciled_counts(
+    tmp_path: Path, records: tuple[Record, ...], plan: dict[str, object], words: str, colour: str, code: int
+) -> None:
+    run = write_run(tmp_path / "run", *records, **plan)  # type: ignore[arg-type]
+    svg, shields = tmp_path / "badge.svg", tmp_path / "badge.json"
+    assert main(["summary", str(run), "--badge", str(svg), "--badge", str(shields)]) == code
+    found = json.loads(shields.read_text())
+    assert found == {"schemaVersion": 1, "label": "kernel conformance", "message": words, "color": colour}
+    image = ElementTree.fromstring(svg.read_text())
+    assert image.attrib["aria-label"] == f"kernel conformance: {words}"
+
+
+def test_a_leg_that_was_not_run_is_told_and_keeps_the_badge_from_green(tmp_path: Path) -> None:
+    write_run(tmp_path / "records" / "cpu", PASS)
+    badge, page = tmp_path / "badge.json", tmp_path / "page.md"
+    arguments = ["summary", str(tmp_path / "records"), "--leg", "cpu", "--badge", str(badge), "--markdown", str(page)]
+    assert main(arguments) == 0
+    assert json.loads(badge.read_text())["color"] == "brightgreen"
+    assert main([*arguments, "--leg", "rocm"]) == 0
+    assert json.loads(badge.read_text())["color"] == "yellow"
+    assert json.loads(badge.read_text())["message"] == "1 of 1 cells pass, rocm not run"
+    assert "- rocm\\: not run" in page.read_text()
+
+
+def test_a_cell_unavailable_in_one_run_and_served_in_another_counts_once(tmp_path: Path) -> None:
+    write_run(tmp_path / "cpu", ABSENT, OTHER, **UNSERVED)  # type: ignore[arg-type]
+    write_run(tmp_path / "gpu", PASS)
+    counts = count(read_runs(tmp_path))
+    assert (counts.passed, counts.unavailable, counts.green) == (2, 0, True)
+    assert count(read_runs(tmp_path / "cpu")).unavailable == 1
+
+
+def test_the_matrix_has_a_column_for_each_run_of_a_tier(tmp_path: Path) -> None:
+    lowered = case(backend="lower:sm_90", verdict="unimplemented", family="signature")
+    write_run(tmp_path / "old", PASS, lowered)
+    write_run(tmp_path / "new", PASS)
+    found = matrix(read_runs(tmp_path))
+    assert found.columns == ("interpret (new)", "interpret (old)", "lower")
+    ((pairing, cells),) = found.rows
+    assert pairing == PAIRING
+    assert [cell.words for cell in cells] == ["1 pass", "1 pass", "1 unimplemented (sm_90)"]
+    assert [cell.signs for cell in cells] == ["✓1", "✓1", "✗1"]
+
+
+def test_a_narrow_terminal_gets_signs_and_their_legend(tmp_path: Path) -> None:
+    (run,) = read_runs(write_run(tmp_path / "run", PASS, case(verdict="mismatch", case="c2")))
+    wide, narrow = ([text for text, _ in lines(run, width)] for width in (80, 30))
+    assert any("1 pass, 1 mismatch" in line for line in wide)
+    assert not any("✓ pass" in line for line in wide)
+    assert any("✓1 ✗1" in line for line in narrow)
+    assert any("✓ pass" in line for line in narrow)
+    assert dict(lines(run, 80))[wide[1]] == "red"
+
+
+def test_the_markdown_has_matrix_findings_commands_and_what_was_not_run(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    absent = case(backend="rocm", case="", signature="*", verdict="unavailable", compared=0)
+    run = write_run(
+        tmp_path / "run",
+        WRONG,
+        absent,
+        unavailable={"rocm": "no device"},
+        xfail={PAIRING: ("race on cuda: reason",)},
+    )
+    assert main(["summary", str(run), "--markdown", str(page)]) == 1
+    text = page.read_text()
+    assert text.startswith("## ❌ Kernel conformance: 0 of 2 cells pass, 1 fail, 1 unavailable")
+    assert re.search(r"^\| suites/test\\_t\.py\\:\\:p \| 1 mismatch \| unavailable \|$", text, re.MULTILINE)
+    assert "### 1 findings" in text
+    assert "| mismatch | suites/test\\_t.py\\:\\:p\\[i\\] | normal | 1 | n=1 | 1 of 4 elements wrong |" in text
+    assert f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-backends interpret "{PAIRING}[i]"' in text
+    assert "- rocm unavailable\\: no device" in text
+    assert "race on cuda\\: reason" in text
+
+
+def test_what_comes_from_outside_is_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = case(pairing=HOSTILE, item=HOSTILE, family=HOSTILE, signature=HOSTILE, message=HOSTILE, verdict="race")
+    hostile_backend = case(backend=f"lower:{HOSTILE}", verdict="race")
+    run = write_run(tmp_path / "run", hostile, hostile_backend, unavailable={"cuda": HOSTILE})
+    page, badge = tmp_path / "page.md", tmp_path / "badge.svg"
+    assert main(["summary", str(run), "--leg", HOSTILE, "--markdown", str(page), "--badge", str(badge)]) == 1
+    assert "\x1b" not in capsys.readouterr().out + page.read_text()
+    outside_of_code = "".join(page.read_text().split("```")[::2])
+    assert "<" not in outside_of_code.replace("\\<", "")
+    assert "`" not in outside_of_code.replace("\\`", "")
+    ElementTree.fromstring(badge.read_text())
+
+
+def test_more_findings_than_a_page_holds_are_counted(tmp_path: Path) -> None:
+    many = [case(verdict="mismatch", family=f"f{i}", case=f"c{i}", message="long " * 10_000) for i in range(60)]
+    page = tmp_path / "page.md"
+    main(["summary", str(write_run(tmp_path / "run", *many)), "--markdown", str(page)])
+    assert "### 60 findings" in page.read_text()
+    assert "and 10 more cells" in page.read_text()
+    assert page.stat().st_size < 100_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["none"], "none: no such folder"),
+        (["run", "run"], "a second run by the name of run"),
+        (["run", "--badge", "badge.png"], "badge.png: a badge is an .svg or a .json file"),
+        (["."], ""),
+        (["run", "--markdown", "none/x.md"], "none/x.md"),
+        (["empty"], "empty: holds no run: no plan.json, here or below"),
+    ],
+)
+def test_what_cannot_be_used_is_named(
+    tmp_path: Path,
+    arguments: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run", PASS)
+    (tmp_path / "empty").mkdir()
+    assert main(["summary", *arguments]) == (2 if told else 0)
+    assert told in capsys.readouterr().err

@@ -1,0 +1,194 @@
+"""Invariants: each finds the kernel that breaks it, and none accuses one that does not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.custom_batching import custom_vmap
+
+import kerneltest as kt
+from kerneltest.api import Result
+from kerneltest.backends.registry import resolve
+from kerneltest.declare.bounds import Precision
+from kerneltest.oracle.gradient import gradients
+from kerneltest.run.invariants import INVARIANTS, REGISTRY
+from kerneltest.run.item import items_of
+from tests.sample import double, elementwise
+from tests.jaxprs.test_rewrite import TILE, accumulated, large_counted, last_wins
+
+DIMS = dict(n=kt.dim(block=TILE))
+WHOLE = dict(n=kt.dim(values=(3 * TILE,)))
+ROWS = dict(m=kt.dim(values=(3, 1)), **DIMS)
+
+
+def coarse_outside_of_jit(x: jax.Array) -> jax.Array:
+    return double(x if isinstance(x, jax.core.Tracer) else x.astype(jnp.bfloat16).astype(x.dtype))
+
+
+@custom_vmap
+def first_of_batch(x: jax.Array) -> jax.Array:
+    return double(x)
+
+
+@first_of_batch.def_vmap
+def _first(size: int, batched: Any, x: jax.Array) -> tuple[jax.Array, bool]:
+    return jnp.broadcast_to(double(x[0]), x.shape), True
+
+
+def coarse_block(x: jax.Array, block: int) -> jax.Array:
+    return double(x * (1 + 2.0**-9) if block == 16 else x)
+
+
+def by_batch(x: jax.Array) -> jax.Array:
+    return double(x * (1 + 2.0**-9) if x.shape[0] == 1 else x)
+
+
+@jax.custom_vjp
+def wrong_gradient(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: v * v, x)
+
+
+wrong_gradient.defvjp(lambda x: (wrong_gradient(x), x), lambda x, g: (g * x,))
+
+
+def above(x: np.ndarray) -> np.ndarray:
+    return np.sum(x > 100, keepdims=True).astype(float)
+
+
+def summed(x: np.ndarray) -> np.ndarray:
+    running = np.zeros(TILE)
+    for block in x.reshape(-1, TILE):
+        running = np.where(running > 0, running, 0) + block
+    return running
+
+
+def last(x: np.ndarray) -> np.ndarray:
+    return x[-TILE:]
+
+
+def twice(x: np.ndarray) -> np.ndarray:
+    return 2 * x
+
+
+def _paired(oracle: Callable[..., Any], kernel: Callable[..., Any], shape: str = "n", **more: Any) -> kt.Pairing:
+    made = kt.oracle_for(kernel, x=kt.array(shape, "float32"), **{"dims": DIMS, **more})(oracle)
+    assert isinstance(made, kt.Pairing)
+    return made
+
+
+# The wrong kernel of each invariant, and words that its finding must hold.
+WRONG: dict[str, tuple[kt.Pairing, str]] = {
+    "plain_call": (_paired(twice, coarse_outside_of_jit), "called outside of jax.jit: 9 of 9"),
+    "vmapped": (_paired(twice, first_of_batch), "second in a batch of two under jax.vmap"),
+    "poisoned_padding": (_paired(above, large_counted), "with the largest numbers as padding"),
+    "old_output": (_paired(summed, accumulated, dims=WHOLE), "with the largest numbers in the output before"),
+    "reversed_grid": (_paired(last, last_wins, dims=WHOLE, independent="grid"), "in reverse order"),
+    "other_choices": (
+        _paired(twice, coarse_block, block=kt.static(8, 16), independent=("block",)),
+        "with block=16",
+    ),
+    "alone": (_paired(twice, by_batch, "m n", dims=ROWS, independent="m"), "m=0 alone, of 3"),
+    "gradient": (_paired(lambda x: x * x, wrong_gradient, grad=True), "the gradient: by x:"),
+}
+
+
+def _run(pairing: kt.Pairing) -> Result:
+    return kt.check(pairing, backends=["interpret"], depth="quick")
+
+
+def test_every_invariant_has_a_kernel_that_breaks_it() -> None:
+    assert WRONG.keys() == REGISTRY.keys()
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_invariant_finds_what_breaks_it(name: str) -> None:
+    pairing, words = WRONG[name]
+    told = [f for f in _run(pairing).findings if f.family == name]
+    assert told
+    assert {f.verdict for f in told} <= {"mismatch", "special_mismatch"}
+    assert any(words in f.message for f in told), told[0].message
+    assert told[0].arguments.keys() == {"x"}
+
+
+@pytest.mark.parametrize(
+    "name", ["plain_call", "vmapped", "old_output", "reversed_grid", "gradient", "poisoned_padding"]
+)
+def test_nothing_else_would_have_found_it(name: str) -> None:
+    assert {f.family for f in _run(WRONG[name][0]).findings} == {name}
+
+
+def squares(x: jax.Array) -> jax.Array:
+    return wrong_gradient(x)
+
+
+right_gradient = jax.custom_vjp(squares)
+right_gradient.defvjp(lambda x: (squares(x), x), lambda x, g: (2 * g * x,))
+
+
+def test_a_right_kernel_passes_all_of_them() -> None:
+    pairing = _paired(
+        lambda x: x * x, lambda x, block: right_gradient(x), "m n", dims=ROWS, grad=True,
+        block=kt.static(8, 16), independent=("m", "block", "grid"),
+    )  # fmt: skip
+    result = kt.check(pairing, backends=["interpret"], depth="standard")
+    assert result.findings == ()
+    held = {r.family for r in result.records if r.group == INVARIANTS and r.verdict == "pass" and r.compared}
+    assert held == REGISTRY.keys()
+
+
+def unbatched(x: jax.Array) -> jax.Array:
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return jax.pure_callback(lambda v: np.asarray(v), shape, double(x), vmap_method=None)
+
+
+def test_a_kernel_that_jax_cannot_vmap_is_listed_and_not_accused() -> None:
+    result = _run(_paired(twice, unbatched))
+    assert result.findings == ()
+    (told,) = [r for r in result.records if r.family == "vmapped"]
+    assert told.verdict == "unavailable"
+    assert "under jax.vmap" in told.message
+
+
+def test_a_kernel_without_a_gradient_is_a_finding_where_one_was_declared() -> None:
+    (told,) = [f for f in _run(_paired(twice, double, grad=True)).findings if f.family == "gradient"]
+    assert told.verdict == "runtime_error"
+    assert "by jax.vjp" in told.message
+
+
+def test_the_groups_depth_decides_how_many_signatures_are_varied() -> None:
+    pairing, _ = WRONG["plain_call"]
+    for depth, count in (("quick", 1), ("standard", 2)):
+        (item,) = [i for i in items_of(pairing, "p", resolve(["interpret"]), depth, 0) if i.group == INVARIANTS]
+        assert item.families()["plain_call"] == count
+
+
+SLOPES: dict[str, tuple[Callable[..., Any], Callable[[np.ndarray], np.ndarray]]] = {
+    "analytic": (lambda x: np.exp(x), np.exp),
+    "dropping the imaginary part": (lambda x: np.exp(x.real), np.exp),
+    "complex in another sense": (lambda x: np.abs(x), np.sign),
+    "raising for complex numbers": (lambda x: np.array([float(v) ** 2 for v in x]), lambda x: 2 * x),
+    "maximum": (lambda x: np.maximum(x, 0.5), lambda x: (x > 0.5).astype(float)),
+    "constant": (lambda x: np.ones_like(x.real), np.zeros_like),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_an_oracles_gradient_is_its_analytic_one(name: str) -> None:
+    function, slope = SLOPES[name]
+    x = np.linspace(-2, 2, 12).astype(np.float32)
+    weight = np.where(np.arange(12) % 2, 0.5, -1.0).astype(np.float32)
+    found = gradients(lambda leaves: (function(leaves["x"]),), {"x": x}, [weight], np.random.default_rng(0))
+    bound = found.bound(0, np.dtype(np.float32), Precision())
+    assert np.isfinite(bound).all()
+    assert np.abs(found.values[0] - weight * slope(x.astype(np.float64))).max() < 1e-9
+    assert bound.max() < 1e-4
+
+
+def test_nothing_is_asked_at_a_kink() -> None:
+    x = np.array([-1.0, 0.0, 2.0], np.float32)
+    found = gradients(lambda leaves: (np.abs(leaves["x"].real),), {"x": x}, [np.ones(3, np.float32)],
+                      np.random.default_rng(0))  # fmt: skip
+    assert list(np.isinf(found.bound(0, np.dtype(np.float32), Precision()))) == [False, True, False]
