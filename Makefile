@@ -39,6 +39,6 @@ $(VENV)/ready: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf .venv* .pytest_cache .mypy_cache .ruff_cache $(REPORT)
+	rm -rf .venv* .tox dist site .pytest_cache .mypy_cache .ruff_cache $(REPORT)
 
 .PHONY: test lint lint-js hooks unit conformance findings clean
