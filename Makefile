@@ -6,11 +6,21 @@ TESTS ?= tests
 
 test: lint unit
 
-lint: $(VENV)/ready
+lint: lint-js $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+# The page's files are one script: only all of them together show a name that none defines, or none uses.
+lint-js: $(VENV)/ready
+	$(VENV)/bin/oxlint --deny-warnings
+	find kerneltest -name '*.js' -exec cat {} + > $(VENV)/page.js
+	$(VENV)/bin/oxlint --deny-warnings --deny no-undef --deny no-unused-vars $(VENV)/page.js
+
+# Git runs the linters before each commit, on what it holds.
+hooks: $(VENV)/ready
+	$(VENV)/bin/pre-commit install
 
 unit: $(VENV)/ready
 	$(VENV)/bin/pytest -q -n auto $(TESTS)
@@ -29,6 +39,6 @@ $(VENV)/ready: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf .venv* .pytest_cache .mypy_cache .ruff_cache $(REPORT)
+	rm -rf .venv* .tox dist site .pytest_cache .mypy_cache .ruff_cache $(REPORT)
 
-.PHONY: test lint unit conformance findings clean
+.PHONY: test lint lint-js hooks unit conformance findings clean

@@ -49,7 +49,7 @@ def test_the_guide_has_every_option(option: str) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    pages = [ROOT / "README.md", ROOT / "reports/README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [*ROOT.glob("*.md"), ROOT / "reports/README.md", *(ROOT / "docs").glob("*.md")]
     links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))]
     broken = [(p.name, link) for p, link in links if "://" not in link and not (p.parent / link).exists()]
     assert len(links) > 10

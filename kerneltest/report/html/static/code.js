@@ -2,7 +2,7 @@
 
 function drawSource(source, { here = 0, around = 0 } = {}) {
   const items = [];
-  source.parts.forEach(([first, lines], part) => {
+  source.parts.forEach(([first, lines]) => {
     const from = around && here ? Math.max(0, here - first - around) : 0;
     const to = around && here ? Math.min(lines.length, here - first + around + 1) : lines.length;
     if (around && here && (here < first || here >= first + lines.length)) return;

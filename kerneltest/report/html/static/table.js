@@ -51,7 +51,7 @@ function bindMatrix(data, table) {
       cells.forEach(({ cell, link, tail }, i) => {
         cell.hidden = !shown[i];
         const mine = counts.get(keyOf(pairing, columns[i], dtype));
-        cell.className = mine ? `k-${paint(data, link, mine, cell)}` : "";
+        cell.className = mine ? `k-${paint(data, link, mine)}` : "";
         if (!link) return;
         link.hidden = !mine;
         const chosen = { ...filters, backend: data.backends[columns[i]].id };
@@ -74,7 +74,7 @@ function bindMatrix(data, table) {
 }
 
 // The verdict table is in order of severity, so the worst has the greatest number.
-function paint(data, link, counts, cell) {
+function paint(data, link, counts) {
   const worst = Math.max(...counts.keys());
   const verdict = data.verdicts[worst];
   let found = 0, all = 0;
