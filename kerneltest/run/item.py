@@ -97,7 +97,7 @@ class Group(ABC):
 
     def families(self, item: Item) -> Mapping[str, int]:
         """How many cases each family has."""
-        return Counter(case.family.name for case in self.cases(item))
+        return dict(Counter(case.family.name for case in self.cases(item)))
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> Mapping[str, Array] | None:
         """The inputs that a finding is told with; None where there are none."""
