@@ -2,8 +2,8 @@
 
 Four tables, all by default: `alarms` (right kernels over and over, `--cases` of them at least), `constants` (error
 bounds a tenth and a hundred times as large), `detection` (broken variants of the kernels against the ways to check
-them) and `by_hand` (what checks by hand say of right kernels). Each is kept in reports/detection/results.json and
-shown in README.md beside it.
+them) and `by_hand` (what checks by hand say of right kernels). Each is kept in reports/detection/results.json, which
+git ignores, and README.md beside it shows all that are kept: in a fresh clone, measure them all.
 """
 
 import argparse

@@ -26,7 +26,7 @@ def markdown(results: Mapping[str, Any]) -> str:
     makers = {"detection": _detection, "alarms": _alarms, "by_hand": _by_hand, "constants": _constants}
     parts = [
         "# What is found, and what is wrongly accused\n\n"
-        "Written by `python benchmarks/detection.py`; every number here was measured by it (`results.json`)."
+        "Written by `python benchmarks/detection.py`; every number here was measured by it."
     ]
     for name in SECTIONS:
         if name in results:

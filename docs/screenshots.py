@@ -1,6 +1,6 @@
 """Makes the README's pictures of a report: `python docs/screenshots.py`, with Chromium on PATH and Playwright.
 
-The report is of the committed run of kernels with bugs, reports/findings.
+The report is of the run of kernels with bugs in reports/findings, where `make findings` leaves it.
 """
 
 import shutil

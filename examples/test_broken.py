@@ -61,7 +61,9 @@ def row_sums(x: np.ndarray) -> np.ndarray:
     return x.sum(axis=1)
 
 
-@kt.oracle_for(kernels.racing_total, x=kt.array("n", "float32"), dims=VECTOR, tolerance=kt.tolerance.reduction(over="n"))
+@kt.oracle_for(
+    kernels.racing_total, x=kt.array("n", "float32"), dims=VECTOR, tolerance=kt.tolerance.reduction(over="n")
+)
 def total(x: np.ndarray) -> np.ndarray:
     return x.sum(keepdims=True)
 

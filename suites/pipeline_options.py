@@ -25,9 +25,7 @@ LAYOUTS = [
 ] * (jax.__version_info__ < (0, 11))
 
 REFUSED_STAGES = [
-    kt.rejects(
-        f"stages_{steps}_{delay}", stages=(steps, delay), raises=ValueError, match="max_concurrent_steps must"
-    )
+    kt.rejects(f"stages_{steps}_{delay}", stages=(steps, delay), raises=ValueError, match="max_concurrent_steps must")
     for steps, delay in ((1, 1), (2, 2), (2, 3), (6, 6))
 ]
 

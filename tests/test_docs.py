@@ -56,6 +56,10 @@ def test_links_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_a_committed_page_is_small() -> None:
+    assert (ROOT / "reports/h200/report.html").stat().st_size <= 600_000
+
+
 def test_the_guide_uses_known_verdicts() -> None:
     table = GUIDE.split("| verdict | means |")[1].split("## ")[0]
     named = [word for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)]

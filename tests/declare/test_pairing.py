@@ -171,9 +171,9 @@ def test_every_kind_of_argument_reaches_kernel_and_oracle_alike() -> None:
 
 def test_a_partial_kernel_and_a_left_out_static_argument_are_declarable() -> None:
     scaled = functools.partial(_two, scale=1)
-    pairing = kt.oracle_for(scaled, x=kt.array("n"), y=kt.array("n"), scale=kt.static(1), tolerance=kt.tolerance.exact())(
-        lambda x, y: x + y
-    )
+    pairing = kt.oracle_for(
+        scaled, x=kt.array("n"), y=kt.array("n"), scale=kt.static(1), tolerance=kt.tolerance.exact()
+    )(lambda x, y: x + y)
     assert kt.check(pairing, depth="quick").ok
 
 

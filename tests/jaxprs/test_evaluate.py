@@ -38,7 +38,10 @@ _custom.defvjp(lambda x: (_double(x), None), lambda _, g: (2 * g,))
 
 def _checked(kernel: Callable[..., Any], oracle: Callable[..., Any]) -> Result:
     declare = kt.oracle_for(
-        kernel, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(N,))), tolerance=kt.tolerance.conditioned(over="n")
+        kernel,
+        x=kt.array("n", "float32"),
+        dims=dict(n=kt.dim(values=(N,))),
+        tolerance=kt.tolerance.conditioned(over="n"),
     )
     return kt.check(declare(oracle), backends=["simulate:sm_90", "simulate:gfx942"], depth="quick")
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kerneltest.report.html.look import LETTERS
 
 from benchmarks.report_scale import synthesize
 from kerneltest.cli import main
@@ -14,7 +15,6 @@ from kerneltest.core.verdicts import MEANING
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Evidence
 from kerneltest.report.html.build import render, write_html
-from kerneltest.report.html.look import LETTERS
 from kerneltest.report.html.merge import merge
 from tests.made_runs import HOSTILE, PAIRING, WRONG, hostile, made_record, made_run
 from tests.pages import Page

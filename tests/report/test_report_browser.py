@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,6 @@ from kerneltest.report.html.merge import merge
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 
 ROOT = Path(__file__).parents[2]
-FINDINGS = ROOT / "reports/findings"
 AXE = (ROOT / "tests/vendor/axe-core/axe.min.js").read_text(encoding="utf-8")
 CHROMIUM = shutil.which("chromium")
 
@@ -31,9 +32,21 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a report on the committed run of kernels with bugs."""
-    return write_html(tmp_path_factory.mktemp("report") / "report.html", read_all([FINDINGS])).as_uri()
+def findings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of kernels with bugs."""
+    folder = tmp_path_factory.mktemp("findings")
+    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", "examples"]
+    command += ["-k", "(structural or special) and not sort and not clamp", "--kt-depth", "quick"]
+    command += ["--kt-backends", "interpret,simulate:sm_90,simulate:gfx942", "--kt-report", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout[-2000:] + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(findings: Path) -> str:
+    """The address of the report on it."""
+    return (findings / "report.html").as_uri()
 
 
 @pytest.fixture
@@ -66,7 +79,7 @@ def _readout(page: Any) -> dict[str, str]:
     return dict(zip(names, values, strict=True))
 
 
-def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, report: str) -> None:
+def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, findings: Path, report: str) -> None:
     _open(page, report)
     page.select_option("select[name=verdict]", "special_mismatch")
     cell = page.get_by_role("link", name=re.compile(r"^softmax on interpret: \d+ special_mismatch$"))
@@ -88,7 +101,7 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, re
 
     page.get_by_role("button", name="Copy the script").click()
     copied = page.evaluate("navigator.clipboard.readText()")
-    (script,) = [p for p in (FINDINGS / "cases").glob("*.py") if p.read_text(encoding="utf-8") == copied]
+    (script,) = [p for p in (findings / "cases").glob("*.py") if p.read_text(encoding="utf-8") == copied]
     assert script.name == page.locator("h3 code").inner_text().removeprefix("cases/")
 
     before = page.locator("main").inner_text()
@@ -114,9 +127,9 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, re
     ],
 )
 def test_a_filter_leaves_what_it_names_and_lives_in_the_address(
-    page: Any, report: str, name: str, value: str, left: Any
+    page: Any, findings: Path, report: str, name: str, value: str, left: Any
 ) -> None:
-    rows = merge(read_all([FINDINGS])).rows
+    rows = merge(read_all([findings])).rows
     shown = f"{sum(map(left, rows)):,} of {len(rows):,} results"
     _open(page, report)
     field = page.locator(f"[name={name}]")
@@ -194,8 +207,10 @@ def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) 
         assert HOSTILE in page.locator("main").inner_text()
     page.click("nav [data-view=matrix]")
     page.locator("#matrix td a:visible").first.click()
+    page.wait_for_selector("#view-pairing h2")
     assert page.locator("#view-pairing").inner_text().count(HOSTILE) > 4
     page.locator("#view-pairing .wide a").first.click()
+    page.wait_for_selector("#view-finding h2")
     assert page.locator("#view-finding").inner_text().count(HOSTILE) > 8
     page.locator(".grid td.worst").hover()
     assert page.evaluate("window.pwned") is None
@@ -204,10 +219,10 @@ def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) 
     assert all(link.startswith(("#", "artifacts/")) for link in links)
 
 
-def test_only_rows_in_sight_are_drawn(page: Any, report: str) -> None:
+def test_only_rows_in_sight_are_drawn(page: Any, findings: Path, report: str) -> None:
     _open(page, f"{report}#/results")
     rows = page.locator("#view-results tbody tr[aria-rowindex]")
-    total = len(merge(read_all([FINDINGS])).rows)
+    total = len(merge(read_all([findings])).rows)
     assert rows.count() < 80 < total
     page.locator("#view-results .scroll").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")
     page.wait_for_selector(f"#view-results tr[aria-rowindex='{total + 1}']")

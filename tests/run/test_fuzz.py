@@ -20,8 +20,8 @@ from kerneltest.run.fuzz import draws
 from kerneltest.run.item import items_of
 from kerneltest.run.runner import run
 from tests.pages import Page
-from tests.sample import double
 from tests.plan.test_strategies import doubled, drops_nan_at_17, paired
+from tests.sample import double
 
 ROOT = Path(__file__).parents[2]
 

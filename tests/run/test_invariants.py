@@ -16,8 +16,8 @@ from kerneltest.declare.bounds import Precision
 from kerneltest.oracle.gradient import gradients
 from kerneltest.run.invariants import INVARIANTS, REGISTRY
 from kerneltest.run.item import items_of
-from tests.sample import double, elementwise
 from tests.jaxprs.test_rewrite import TILE, accumulated, large_counted, last_wins
+from tests.sample import double, elementwise
 
 DIMS = dict(n=kt.dim(block=TILE))
 WHOLE = dict(n=kt.dim(values=(3 * TILE,)))

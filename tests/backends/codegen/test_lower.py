@@ -210,9 +210,9 @@ def test_tpu_kernels_are_refused() -> None:
 
 def test_one_record_a_signature_and_target() -> None:
     kernel = functools.partial(matmul, activation=None)
-    pairing = kt.oracle_for(kernel, x=kt.array("m k", "float32"), y=kt.array("k n", "float32"), tolerance=kt.tolerance.dot("k"))(
-        lambda x, y: x @ y
-    )
+    pairing = kt.oracle_for(
+        kernel, x=kt.array("m k", "float32"), y=kt.array("k n", "float32"), tolerance=kt.tolerance.dot("k")
+    )(lambda x, y: x @ y)
     result = kt.check(pairing, backends=["lower:*"], depth="quick")
     assert result.ok
     assert result.cases == len(TARGETS) * len(signatures(pairing, "quick"))

@@ -297,10 +297,7 @@ def test_an_operation_that_is_not_simulated_is_named() -> None:
     def kernel(x: jax.Array) -> jax.Array:
         return pl.pallas_call(body, out_shape=x, compiler_params=plgpu.CompilerParams())(x)
 
-
-    with pytest.raises(
-        Failure, match=r"operation tt\.elementwise_inline_asm is not one that the simulator runs"
-    ) as e:
+    with pytest.raises(Failure, match=r"operation tt\.elementwise_inline_asm is not one that the simulator runs") as e:
         simulated(kernel, [np.ones(N, np.float32)], "simulate:sm_90")
     assert e.value.verdict == "unimplemented"
     assert "test_simulate_ops.py:" in str(e.value)
