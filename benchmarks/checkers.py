@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, widen
+from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import NO_FINDING
 from kerneltest.declare.arguments import Static
 from kerneltest.declare.dims import Dim

@@ -1,8 +1,8 @@
 """What a GPU computes for cases of the suites: `python benchmarks/device_outputs.py`, on a machine with a Hopper GPU.
 
 Writes tests/device_outputs.jsonl.gz, to which tests/test_simulate_device.py holds the simulator: a line with the
-versions and the device, then one for each case. Each case is written down whole, with a digest of its inputs, whose
-seeds are its own: it stays valid when the plan or its ids change. Of every case at depth quick whose roundings the IR
+versions and the device, then one for each case. Each case is written down whole, with a digest of its inputs, so that
+it stays valid when the plan or its ids change. Of every case at depth quick whose roundings the IR
 all defines there is a digest of the outputs; of the other kernels' family `normal`, a sample of the outputs themselves.
 
 `--backend interpret --out FILE` tries the script without a GPU. Exits with 0, with 1 if a kernel failed, and with 2
@@ -17,18 +17,20 @@ import importlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kerneltest.backends import Backend, Failure, resolve
-from kerneltest.backends.base import Executable
+from kerneltest.backends.base import Backend, Executable
+from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, dtype, is_float
+from kerneltest.core.failures import Failure
+from kerneltest.core.tiers import Tier
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import Traced, environment, trace
-from kerneltest.plan.cases import Case, cases, slot_of
+from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES, GROUPS
 from kerneltest.plan.signatures import Signature, dtypes_of
 
@@ -45,7 +47,7 @@ class Taken:
     """What a device computed for one case.
 
     Attributes:
-      case: what it was asked; its pairing is suite and name, such as `matmul.tiled`.
+      case: what it was asked; its pairing's id is suite and name, such as `matmul.tiled`.
       inputs: digest of the arguments.
       bits: digest of all outputs, or "".
       sampled: some elements of each output, where there is no digest.
@@ -71,7 +73,7 @@ def chosen(name: str, pairing: Pairing) -> Iterator[tuple[Case, Traced, bool]]:
     for dtype_name in dtypes_of(pairing, DEPTH):
         traced: dict[Signature, Traced] = {}
         for group in GROUPS:
-            for case in cases(pairing, dtype_name, group, DEPTH, SEED):
+            for case in value_cases(pairing, name, dtype_name, group, SEED, DEPTH):
                 if case.signature not in traced:
                     traced[case.signature] = trace(pairing, case.signature)
                     if simulator.unsupported_reason(traced[case.signature]):
@@ -79,19 +81,12 @@ def chosen(name: str, pairing: Pairing) -> Iterator[tuple[Case, Traced, bool]]:
                 found = traced[case.signature]
                 defined = name in DEFINED or (group == "structural" and found.exact)
                 if defined or case.family.name == "normal":
-                    yield replace(case, pairing=name), found, defined
+                    yield case, found, defined
 
 
 def arguments(pairing: Pairing, case: Case) -> list[Array]:
-    """The leaves of a case. Its seeds are not made of its id, so that they outlast a change of ids."""
-    name = case.pairing.partition(".")[2]
-    asked = _digest(f"{case.seed}|{name}|{case.signature}|{case.family.name}|{case.target}".encode())
-    leaves = []
-    for order, (path, leaf) in enumerate(pairing.leaves.items()):
-        rng = np.random.Generator(np.random.PCG64(int(_digest(f"{asked}|{path}".encode()), 16)))
-        slot = slot_of(pairing, case.signature, path, leaf, order)
-        leaves.append(case.family.fill(slot, rng, case.target in ("", path)))
-    return leaves
+    """The leaves of a case; they follow from the pairing's name and not from its file."""
+    return list(case.fill(pairing).values())
 
 
 def taken(name: str, pairing: Pairing, backend: Backend) -> Iterator[Taken]:
@@ -143,7 +138,7 @@ def read(path: Path) -> tuple[dict[str, str], list[Taken]]:
 def _as_json(found: Taken) -> dict[str, Any]:
     signature = found.case.signature
     return {
-        "pairing": found.case.pairing,
+        "pairing": found.case.pairing_id,
         "signature": {
             "dims": signature.dims, "dtypes": signature.dtypes, "statics": signature.statics, "dtype": signature.dtype
         },
@@ -158,7 +153,8 @@ def _as_json(found: Taken) -> dict[str, Any]:
 def _from_json(line: Mapping[str, Any]) -> Taken:
     dims, dtypes, statics = (tuple(map(tuple, line["signature"][key])) for key in ("dims", "dtypes", "statics"))
     signature = Signature(dims, dtypes, statics, line["signature"]["dtype"])
-    case = Case(line["pairing"], signature, FAMILIES[line["family"]], line["target"], SEED)
+    name = line["pairing"]
+    case = Case(name, name.partition(".")[2], signature, FAMILIES[line["family"]], line["target"], SEED)
     sampled = tuple(np.frombuffer(base64.b64decode(text), dtype(name)) for name, text in line["sampled"])
     return Taken(case, line["inputs"], line["bits"], sampled)
 
@@ -169,7 +165,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=FIXTURE, help="the file to write (default the tests' own)")
     options = parser.parse_args(words)
     (backend,) = resolve([options.backend])
-    if backend.tier != "device" and options.out.resolve() == FIXTURE:
+    if backend.tier is not Tier.DEVICE and options.out.resolve() == FIXTURE:
         parser.error(f"{FIXTURE.relative_to(ROOT)} is for what a device computed: name another file with --out")
     if reason := backend.unavailable():
         print(reason, file=sys.stderr)

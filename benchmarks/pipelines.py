@@ -27,7 +27,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from kerneltest.backends import Backend, resolve  # noqa: E402
+from kerneltest.backends.base import Backend
+from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import NO_FINDING  # noqa: E402
 from kerneltest.declare.pairing import Pairing  # noqa: E402
 from kerneltest.jaxprs.trace import environment  # noqa: E402

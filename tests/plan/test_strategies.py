@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, Phase, find, given, seed, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 import kerneltest as kt
-from kerneltest.backends import interpret
 from kerneltest.plan.drawn import NEW_SIGNATURES, PLANNED_SIGNATURES, DrawnCase, pool
 from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise

@@ -93,7 +93,7 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, fi
     wrong.hover()
     told = _readout(page)
     assert told["got"] == "nan (wrong)"
-    assert told["expected"] == "0"
+    assert told["xfail"] == "0"
     assert told["bound"].startswith("± ")
     right.hover()
     assert "wrong" not in _readout(page)["got"]

@@ -21,6 +21,7 @@ from kerneltest.backends.codegen.isolate import Workers
 from kerneltest.backends.codegen.lower import lower
 from kerneltest.backends.codegen.triton_compiler import CompileError, _check_shared
 from kerneltest.backends.registry import resolve
+from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.jaxprs.trace import Traced, trace
 from kerneltest.plan.signatures import signatures

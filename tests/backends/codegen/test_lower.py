@@ -20,6 +20,7 @@ from kernels.vector_add import vector_add
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.codegen.lower import INSTEAD, Failure, lower
 from kerneltest.backends.registry import resolve
+from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.jaxprs.trace import Traced, trace
 from kerneltest.plan.signatures import signatures

@@ -30,13 +30,14 @@ from benchmarks.device_outputs import (
     taken,
     write,
 )
-from kerneltest.backends import Artifact, Executable, resolve
+from kerneltest.backends.base import Artifact, Executable
+from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import float_format
 from kerneltest.jaxprs.trace import trace
 from kerneltest.plan.signatures import Signature
 
 FACTS, TAKEN = read(FIXTURE)
-BY_PAIRING = {name: list(found) for name, found in groupby(TAKEN, key=lambda each: each.case.pairing)}
+BY_PAIRING = {name: list(found) for name, found in groupby(TAKEN, key=lambda each: each.case.pairing_id)}
 PAIRINGS = dict(pairings())
 # `python benchmarks/device_outputs.py` on a GPU takes them, and then they go from here.
 NEWER = {"rms_norm.normalised"}

@@ -15,6 +15,7 @@ from jax.experimental.pallas import triton as plgpu
 
 from kerneltest.backends.simulate.ops import tf32
 from kerneltest.core.dtypes import cast, dtype, float_format, is_float
+from kerneltest.core.failures import Failure
 from tests.simulated import TARGETS, elementwise_block, simulated
 
 N = 64
