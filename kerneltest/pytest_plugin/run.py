@@ -101,7 +101,7 @@ class Run:
     @property
     def backends(self) -> Any:
         if self._backends is None:
-            from kerneltest.backends.jitted import cache_on_disk
+            from kerneltest.backends.disk_cache import cache_on_disk
             from kerneltest.backends.registry import resolve
 
             cache = getattr(self.config, "cache", None)  # absent under -p no:cacheprovider
