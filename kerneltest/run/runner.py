@@ -10,7 +10,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.records.schema import Evidence
 from kerneltest.run.cache import Cache
-from kerneltest.run.item import Item, Outcome, with_verdict
+from kerneltest.run.item import Item, Outcome
 from kerneltest.run.xfails import outlived, quarantined, settle
 
 
@@ -55,7 +55,7 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     record = outcome.record
     verdict, remark = settle(item.pairing.xfail, record.verdict, *place)
     if remark:
-        record = with_verdict(record, verdict, f"{record.message}\n{remark}".strip())
+        record = replace(record, verdict=verdict, message=f"{record.message}\n{remark}".strip())
     arguments = outcome.arguments if verdict.is_finding else None
     return replace(outcome, record=replace(record, seconds=time.perf_counter() - started), arguments=arguments)
 
