@@ -39,7 +39,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    node.workerinput["kt_folder"] = str(node.config.stash[RUN].folder)
+    home = node.config.stash[RUN].home
+    node.workerinput["kt_folder"], node.workerinput["kt_run"] = str(home.path), home.run
 
 
 def pytest_pycollect_makeitem(
@@ -71,7 +72,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from kerneltest.records.io import write_plan
     from kerneltest.run.planning import plan_of
 
-    write_plan(run.folder, plan_of(run.plans, [item.item for item in items], [item.nodeid for item in items]))
+    plan = plan_of(run.plans, [item.item for item in items], [item.nodeid for item in items], run.home.run)
+    if run.worker is None:
+        run.home.clear()
+        run.has_plan = True
+    write_plan(run.folder, plan)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    run = node.config.stash[RUN]
+    if not run.has_plan and run.planned_elsewhere():
+        run.home.clear()  # no worker has begun: all of them collect first
+        run.has_plan = True
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -100,7 +113,7 @@ def pytest_runtest_logreport(report: Any) -> Generator[None, object, object]:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     run = session.config.stash[RUN]
-    if run.worker is not None or not (run.folder / "plan.json").exists():
+    if run.worker is not None or not run.has_plan:
         return
     from kerneltest.pytest_plugin.session import finish
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ import pytest
 
 from kerneltest.backends.registry import ALL, backend_ids
 from kerneltest.plan.depths import DEPTHS
+from kerneltest.pytest_plugin.folder import FolderError, RunFolder
 
 if TYPE_CHECKING:
     from kerneltest.pytest_plugin.session import Summary
@@ -59,7 +58,9 @@ class Run:
             raise pytest.UsageError(f"--kt-backends: {error}") from error
         self.worker = getattr(config, "workerinput", None)
         self.is_xdist_controller = self.worker is None and bool(config.getoption("numprocesses", None))
-        self.folder = self._make_folder()
+        self.home = self._claim_folder()
+        self.folder = self.home.path
+        self.has_plan = False  # whether this run has written a plan, here or in a worker
         self.summary: Summary | None = None
         self.judged = 0  # cases of the item that is running
         self.plans: list[PairingPlan] = []
@@ -78,25 +79,28 @@ class Run:
         except ValueError as error:
             raise pytest.UsageError(f"--{name.replace('_', '-')}: {error}") from error
 
-    def _make_folder(self) -> Path:
-        """The run's folder, empty of an earlier run's records; said to be unwritable before anything is run."""
+    def _claim_folder(self) -> RunFolder:
+        """The run's folder. What an earlier run left there stays until this one has a plan."""
         if self.worker is not None:
-            return Path(self.worker["kt_folder"])
+            return RunFolder(Path(self.worker["kt_folder"]), self.worker["kt_run"])
         if not self.report or self.config.option.collectonly:
-            return Path(tempfile.mkdtemp(prefix="kerneltest-"))
-        folder = Path(self.config.invocation_params.dir, self.report)
+            return RunFolder.temporary()
+        # An option is relative to where pytest was started, an ini value to the ini file, as pytest's own are.
+        named = self.config.getoption("kt_report") is not None
+        base = self.config.invocation_params.dir if named or not self.config.inipath else self.config.inipath.parent
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            probe = folder / ".writable"
-            probe.write_text("")
-            probe.unlink()
-            for old in [*folder.glob("records-*.jsonl*"), folder / "plan.json", folder / "report.html"]:
-                old.unlink(missing_ok=True)
-            for name in ("cases", "artifacts"):
-                shutil.rmtree(folder / name, ignore_errors=True)
-        except OSError as error:
-            raise pytest.UsageError(f"--kt-report: cannot write to {folder}: {error.strerror or error}") from error
-        return folder
+            return RunFolder.claimed(Path(base, self.report))
+        except FolderError as error:
+            raise pytest.UsageError(f"--kt-report: {error}") from error
+
+    def planned_elsewhere(self) -> bool:
+        """Whether a worker has written this run's plan."""
+        from kerneltest.records.io import RecordError, read_plan
+
+        try:
+            return read_plan(self.folder).run == self.home.run
+        except RecordError:
+            return False
 
     @property
     def backends(self) -> Any:
@@ -157,8 +161,7 @@ class Run:
             self._writer.close()
         if self._cache is not None:
             self._cache.pool.shutdown(cancel_futures=True)
-        if not self.report and self.worker is None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        self.home.release()
 
 
 RUN = pytest.StashKey[Run]()

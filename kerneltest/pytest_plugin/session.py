@@ -65,5 +65,9 @@ def finish(folder: Path, *, write_report: bool, width: int | None = None) -> Sum
     if write_report:
         from kerneltest.report.html.build import write_html
 
-        told.append((f"report: {write_html(folder / 'report.html', [run])}", ""))
+        try:
+            told.append((f"report: {write_html(folder / 'report.html', [run])}", ""))
+        except OSError as error:
+            told.append((f"INCOMPLETE: the report could not be written: {error}", "red"))
+            return Summary(False, tuple(told))
     return Summary(run.reconciled.complete, tuple(told))

@@ -1,0 +1,99 @@
+"""The folder of a run: whose it is, who writes to it now, and what an earlier run left there."""
+
+import json
+import os
+import socket
+import tempfile
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import rmtree
+
+from filelock import FileLock, Timeout
+
+MARKER = ".kerneltest"  # a folder that has it is kerneltest's to empty
+_LOCK = ".kerneltest.lock"
+# All that a run writes there; nothing else is ever deleted.
+_WRITTEN = ("records-*.jsonl", "records-*.jsonl.gz", "report.html", "cases/*.npz", "cases/reproduce_*.py",
+            "artifacts/*/*.ttir", "artifacts/*/*.ptx", "artifacts/*/*.amdgcn", "artifacts/*/*.hlo.txt")  # fmt: skip
+
+
+class FolderError(ValueError):
+    """A folder that a run must not or cannot write to; says why and what to do."""
+
+
+class RunFolder:
+    """A folder that belongs to one run at a time.
+
+    Attributes:
+      path: of the folder.
+      run: the run's id, which its plan carries.
+    """
+
+    def __init__(self, path: Path, run: str = "") -> None:
+        """Takes a folder as it is: a worker's, whose controller has claimed it."""
+        self.path = path
+        self.run = run
+        self._lock: FileLock | None = None
+        self._temporary = False
+
+    @classmethod
+    def claimed(cls, path: Path) -> "RunFolder":
+        """A new, an empty, or an earlier run's folder, locked against other runs until it is released.
+
+        Raises:
+          FolderError: it holds what kerneltest did not write, another run writes to it, or nobody can.
+        """
+        folder = cls(path, uuid.uuid4().hex)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if not (path / MARKER).is_file() and any(path.iterdir()):
+                raise FolderError(
+                    f"{path} holds files and no run of kerneltest's: name a new or an empty folder, or empty it yourself"
+                )
+            folder._lock = FileLock(path / _LOCK)
+            folder._lock.acquire(timeout=0)
+            owner = {
+                "run": folder.run,
+                "pid": os.getpid(),
+                "host": socket.gethostname(),
+                "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            (path / MARKER).write_text(json.dumps(owner) + "\n", encoding="utf-8")
+        except Timeout as error:
+            raise FolderError(f"{path} is in use by {_owner(path)}: name another folder, or wait for it") from error
+        except OSError as error:
+            raise FolderError(f"cannot write to {path}: {error.strerror or error}") from error
+        return folder
+
+    @classmethod
+    def temporary(cls) -> "RunFolder":
+        """A folder that goes when it is released."""
+        folder = cls(Path(tempfile.mkdtemp(prefix="kerneltest-")), uuid.uuid4().hex)
+        folder._temporary = True
+        return folder
+
+    def clear(self) -> None:
+        """Deletes what an earlier run wrote, but for its plan, which is written over."""
+        for pattern in _WRITTEN:
+            for path in self.path.glob(pattern):
+                if path.resolve().is_relative_to(self.path.resolve()):
+                    path.unlink()
+        for path in [*self.path.glob("artifacts/*"), self.path / "artifacts", self.path / "cases"]:
+            if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+                path.rmdir()
+
+    def release(self) -> None:
+        """Lets other runs have it."""
+        if self._lock is not None:
+            self._lock.release()
+        if self._temporary:
+            rmtree(self.path, ignore_errors=True)
+
+
+def _owner(path: Path) -> str:
+    try:
+        owner = json.loads((path / MARKER).read_text(encoding="utf-8"))
+        return f"process {int(owner['pid'])} on {owner['host']!s:.80} since {owner['started']!s:.40}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another run"

@@ -1,0 +1,91 @@
+"""The folder of a run: only what kerneltest wrote is ever deleted, and only one run writes at a time."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kerneltest.pytest_plugin.folder import MARKER, FolderError, RunFolder
+from kerneltest.records.io import read_plan
+from tests.pytest_plugin.test_plugin import RIGHT, _pytest
+
+
+def _user_files(folder: Path) -> dict[str, str]:
+    """A folder of somebody's own, with names that kerneltest uses too."""
+    files = {
+        "cases/mine.npz": "a",
+        "artifacts/a/b.ptx": "b",
+        "plan.json": "{}",
+        "report.html": "c",
+        "records-x.jsonl": "",
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return files
+
+
+def test_a_folder_without_the_marker_is_refused_and_left_alone(tmp_path: Path) -> None:
+    mine = _user_files(tmp_path / "mine")
+    run = _pytest(tmp_path, "--kt-report", "mine", "--kt-backends", "interpret", "--kt-depth", "quick")
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "holds files and no run of kerneltest's" in run.stderr
+    assert {name: (tmp_path / "mine" / name).read_text() for name in mine} == mine
+
+
+@pytest.mark.parametrize("arguments", [("-k", "nothing_is_called_so"), ("test_plain.py",), ("--collect-only",)])
+def test_a_run_without_pairings_leaves_the_last_one(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret", "--kt-depth", "quick")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
+    (tmp_path / "test_plain.py").write_text("def test_plain(): pass\n")
+    _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret", *arguments)
+    after = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")}
+    assert before == after
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_plan_that_disappears_in_mid_run_fails_it(tmp_path: Path, workers: str) -> None:
+    suite = RIGHT + "\n\ndef test_zz_last():\n    import shutil\n    shutil.rmtree('out')\n"
+    options = ("--kt-report", "out", "--kt-backends", "interpret", "--kt-depth", "quick", "-n", workers)
+    run = _pytest(tmp_path, *options, suite=suite)
+    assert run.returncode == 1, run.stdout
+    assert "INCOMPLETE" in run.stdout
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    first = RunFolder.claimed(tmp_path / "out")
+    with pytest.raises(FolderError, match=r"in use by process \d+ on .* since 20"):
+        RunFolder.claimed(tmp_path / "out")
+    first.release()
+    RunFolder.claimed(tmp_path / "out").release()
+
+
+def test_only_what_kerneltest_writes_is_cleared(tmp_path: Path) -> None:
+    folder = RunFolder.claimed(tmp_path / "out")
+    mine = _user_files(tmp_path / "out")
+    (tmp_path / "out" / "cases" / "notes.md").write_text("keep")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "x.npz").write_text("keep")
+    folder.clear()
+    folder.release()
+    left = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert left - {MARKER, ".kerneltest.lock"} == {"plan.json", "cases/notes.md"}
+    assert set(mine) > {"plan.json"}
+
+
+def test_what_lies_behind_a_link_is_left_alone(tmp_path: Path) -> None:
+    folder = RunFolder.claimed(tmp_path / "out")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "x.npz").write_text("keep")
+    (tmp_path / "out" / "cases").symlink_to(tmp_path / "elsewhere")
+    folder.clear()
+    folder.release()
+    assert (tmp_path / "elsewhere" / "x.npz").read_text() == "keep"
+
+
+def test_an_ini_value_is_relative_to_the_ini_file(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkt_report = out\nkt_depth = quick\nkt_backends = interpret\n")
+    (tmp_path / "sub").mkdir()
+    _pytest(tmp_path / "sub", suite=RIGHT)
+    assert read_plan(tmp_path / "out").depth == "quick"
+    assert json.loads((tmp_path / "out" / MARKER).read_text())["run"] == read_plan(tmp_path / "out").run
