@@ -4,6 +4,8 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from kerneltest.core.dtypes import DtypeError, dtype, is_float
 from kerneltest.declare.arguments import ArrayArgument, DimSize, Static, Tree
 from kerneltest.declare.dims import Dim
@@ -63,6 +65,11 @@ def _check_parameters(pairing: Pairing, wrong: Wrong, options: frozenset[str]) -
             raise wrong(f"argument {name!r}", f"the kernel needs it, and {name}= is an option of oracle_for; declare "
                         f"it as arguments={{{name!r}: kt.array(\"m n\")}}")  # fmt: skip
         raise wrong(f"argument {name!r}", f'the kernel needs it; declare it, as in {name}=kt.array("m n")')
+    if isinstance(pairing.oracle, np.ufunc):
+        given = sum(not isinstance(argument, Static) for argument in pairing.arguments.values())
+        if given != pairing.oracle.nin:
+            raise wrong("oracle", f"numpy.{pairing.name} takes {pairing.oracle.nin} arrays and {given} are declared")
+        return
     taken = inspect.signature(pairing.oracle).parameters
     if any(p.kind is p.VAR_KEYWORD for p in taken.values()):
         return

@@ -7,7 +7,7 @@ from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Stati
 from kerneltest.declare.bounds import Tolerance
 from kerneltest.declare.check import DeclarationError, check_declaration
 from kerneltest.declare.dims import Dim
-from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.pairing import MADE, Pairing
 from kerneltest.declare.rejects import Rejection
 from kerneltest.declare.tolerance import conditioned
 from kerneltest.declare.xfail import Xfail
@@ -78,9 +78,12 @@ def oracle_for(
 
     def pair(oracle: Callable[..., Any]) -> Pairing:
         every = {**declared, **(arguments or {})}
+        if not hasattr(oracle, "__name__"):
+            raise DeclarationError(f"kernel {kernel_name!r}, oracle: a {type(oracle).__name__} has no name; wrap it in "
+                                   "a function")  # fmt: skip
         made = Pairing(
             name=oracle.__name__,
-            module=oracle.__module__,
+            module=getattr(oracle, "__module__", None) or "",
             kernel=kernel,
             oracle=oracle,
             arguments=every,
@@ -95,6 +98,7 @@ def oracle_for(
             rejects=tuple(rejects),
         )
         check_declaration(made, dims or {}, frozenset(options))
+        MADE.append(made)
         return made
 
     return pair

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kerneltest.pytest_plugin.collect import Holder, chosen, is_pairing, uncollected, without_duplicates
 from kerneltest.pytest_plugin.item import KernelItem, properties
 from kerneltest.pytest_plugin.progress import Live, watched
 from kerneltest.pytest_plugin.run import OPTIONS, RUN, Run
@@ -46,22 +47,26 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_pycollect_makeitem(
     collector: pytest.Module | pytest.Class, name: str, obj: object
 ) -> list[pytest.Item | pytest.Collector] | None:
-    # Told by the name of its class, so that a run without pairings loads nothing of the core.
-    if type(obj).__name__ != "Pairing" or type(obj).__module__ != "kerneltest.declare.pairing":
+    if not is_pairing(obj):
         return None
-    if getattr(obj, "module", None) != getattr(collector.obj, "__name__", None):
-        return None  # imported from the suite that declares it, and collected there
     from kerneltest.declare.pairing import Pairing
     from kerneltest.run.planning import plan_pairing
 
     assert isinstance(obj, Pairing)
     run = collector.config.stash[RUN]
     planned = plan_pairing(obj, f"{collector.nodeid}::{name}", run.backends, run.depth, run.seed, run.fuzz)
-    run.plans.append(planned)
+    module = collector.getparent(pytest.Module)
+    run.holders.append(Holder(obj, module.obj.__name__ if module else "", planned))
     return [
         KernelItem.from_parent(collector, name=item.name.removeprefix(f"{collector.nodeid}::"), item=item)
         for item in planned.items
     ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.stash[RUN].holders:
+        items[:] = without_duplicates(items, config.stash[RUN].holders)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -72,7 +77,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from kerneltest.records.io import write_plan
     from kerneltest.run.planning import plan_of
 
-    plan = plan_of(run.plans, [item.item for item in items], [item.nodeid for item in items], run.home.run)
+    plans = [holder.plan for holder in chosen(run.holders)]
+    problems = tuple(uncollected(run.holders, run.made(), run.collects_folders))
+    plan = plan_of(plans, [i.item for i in items], [i.nodeid for i in items], run.home.run, problems)
     if run.worker is None:
         run.home.clear()
         run.has_plan = True
@@ -85,6 +92,14 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
     if not run.has_plan and run.planned_elsewhere():
         run.home.clear()  # no worker has begun: all of them collect first
         run.has_plan = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if isinstance(item, KernelItem) and report.skipped and call.when == "setup":
+        item.record_skip(str(getattr(call.excinfo.value, "msg", call.excinfo.value)))
+    return report
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -95,6 +95,14 @@ class KernelItem(pytest.Item):
             raise FindingsError(told[0], told[0])
         pytest.skip(f"{self.item.backend.id} unavailable: {unavailable}")
 
+    def record_skip(self, reason: str) -> None:
+        """A skip is a status: all of the item is unavailable, for the reason that was given."""
+        from kerneltest.core.verdicts import Verdict
+
+        writer = self.config.stash[RUN].writer
+        for family in self.item.families():
+            writer.write(self.item.record(Verdict.UNAVAILABLE, f"skipped: {reason}", family=family))
+
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         if not isinstance(excinfo.value, FindingsError):
             return super().repr_failure(excinfo, style)

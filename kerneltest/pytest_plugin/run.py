@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,9 @@ from kerneltest.plan.depths import DEPTHS
 from kerneltest.pytest_plugin.folder import FolderError, RunFolder
 
 if TYPE_CHECKING:
+    from kerneltest.declare.pairing import Pairing
+    from kerneltest.pytest_plugin.collect import Holder
     from kerneltest.pytest_plugin.session import Summary
-    from kerneltest.run.planning import PairingPlan
 
 OPTIONS = {
     "kt_depth": ("standard", "how many lengths and combinations to try: quick, standard or deep"),
@@ -63,7 +65,8 @@ class Run:
         self.has_plan = False  # whether this run has written a plan, here or in a worker
         self.summary: Summary | None = None
         self.judged = 0  # cases of the item that is running
-        self.plans: list[PairingPlan] = []
+        self.holders: list[Holder] = []
+        self._made_before = self._count_made()
         self.crashed: dict[str, list[tuple[str, object]]] = {}
         self._backends: Any = None
         self._writer: Any = None
@@ -92,6 +95,22 @@ class Run:
             return RunFolder.claimed(Path(base, self.report))
         except FolderError as error:
             raise pytest.UsageError(f"--kt-report: {error}") from error
+
+    @staticmethod
+    def _count_made() -> int:
+        known = sys.modules.get("kerneltest.declare.pairing")
+        return len(known.MADE) if known is not None else 0
+
+    def made(self) -> list[Pairing]:
+        """The pairings that were made since the session began."""
+        from kerneltest.declare.pairing import MADE
+
+        return MADE[self._made_before :]
+
+    @property
+    def collects_folders(self) -> bool:
+        """Whether whole folders are collected, and not single files or items."""
+        return all("::" not in each and not each.endswith(".py") for each in self.config.args)
 
     def planned_elsewhere(self) -> bool:
         """Whether a worker has written this run's plan."""

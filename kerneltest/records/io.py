@@ -54,6 +54,7 @@ def read_plan(folder: Path) -> Plan:
         _check_schema(data, path)
         data["items"] = tuple(PlannedItem(**{**item, "tier": Tier(item["tier"])}) for item in data["items"])
         data["xfail"] = {name: tuple(texts) for name, texts in data["xfail"].items()}
+        data["problems"] = tuple(data["problems"])
         data["not_applicable"] = tuple(NotApplicable(**each) for each in data["not_applicable"])
         data["pairings"] = {name: _declared(each) for name, each in data["pairings"].items()}
         return Plan(**data)

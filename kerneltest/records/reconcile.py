@@ -63,7 +63,7 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
     """Every planned cell with its one status."""
     by_cell: dict[Cell, list[Record]] = {}
     seen: set[tuple[Cell, str]] = set()
-    problems: list[str] = []
+    problems: list[str] = [*plan.problems]
     for record in records:
         if (record.cell, record.case) in seen:
             problems.append(f"recorded twice: {' / '.join(record.cell)} case {record.case or 'all'}")

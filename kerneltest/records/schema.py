@@ -203,6 +203,7 @@ class Plan:
       seed, depth: of the run.
       fuzz: how many cases were drawn for each pairing and dtype.
       run: the run's id.
+      problems: what was wrong with the collection, such as a pairing that nothing holds.
       started: when, in UTC, as ISO 8601 writes it; "" if unknown. It orders the runs of a report.
       pairings: how each pairing is declared.
       environment: versions and devices.
@@ -220,5 +221,6 @@ class Plan:
     not_applicable: tuple[NotApplicable, ...] = ()
     fuzz: int = 0
     run: str = ""
+    problems: tuple[str, ...] = ()
     started: str = ""
     pairings: Mapping[str, Declared] = field(default_factory=dict)

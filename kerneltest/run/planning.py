@@ -124,7 +124,13 @@ def _items(
                         yield item
 
 
-def plan_of(plans: Sequence[PairingPlan], items: Sequence[Item], node_ids: Sequence[str], run: str = "") -> Plan:
+def plan_of(
+    plans: Sequence[PairingPlan],
+    items: Sequence[Item],
+    node_ids: Sequence[str],
+    run: str = "",
+    problems: tuple[str, ...] = (),
+) -> Plan:
     """The plan of a run as it is written down.
 
     Args:
@@ -132,6 +138,7 @@ def plan_of(plans: Sequence[PairingPlan], items: Sequence[Item], node_ids: Seque
       items: those selected to run, at least one.
       node_ids: the names that select them.
       run: the run's id.
+      problems: what was wrong with the collection.
     """
     backends = {item.backend.id: item.backend for item in items}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
@@ -166,6 +173,7 @@ def plan_of(plans: Sequence[PairingPlan], items: Sequence[Item], node_ids: Seque
         },
         fuzz=items[0].fuzz,
         run=run,
+        problems=problems,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         pairings={name: describe(pairing) for name, pairing in pairings.items()},
     )
