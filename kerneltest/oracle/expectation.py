@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, described
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Bound, Evaluate, Measured, Precision
 from kerneltest.declare.closed_forms import Exact
@@ -95,8 +95,10 @@ def expect(
     try:
         values = evaluate(wide)
         flushed = evaluate(flat) if has_subnormals else None
-    except Exception as error:
-        raise Failure(Verdict.ORACLE_ERROR, f"oracle {pairing.name} raised {type(error).__name__}: {error}") from error
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise Failure(Verdict.ORACLE_ERROR, f"oracle {pairing.name} raised {described(error)}") from error
     _check_outputs(pairing.name, values, outputs)
     if bitwise or isinstance(pairing.tolerance, Exact):
         return Expectation(values, flushed, None)
@@ -113,10 +115,12 @@ def expect(
     measured = Measured(evaluate, wide, values, pairing.leaves, dims, formats, in_kind, statics)
     try:
         return Expectation(values, flushed, pairing.tolerance.bounds(measured))
-    except Exception as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
         raise Failure(
             Verdict.ORACLE_ERROR,
-            f"error model {pairing.tolerance} of oracle {pairing.name} raised {type(error).__name__}: {error}",
+            f"error model {pairing.tolerance} of oracle {pairing.name} raised {described(error)}",
         ) from error
 
 

@@ -46,7 +46,6 @@ class Cache:
     traces: dict[Signature, Traced | Failure] = field(default_factory=dict)
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, Expected] = field(default_factory=dict)
-    repeated: set[tuple[str, Signature]] = field(default_factory=set)
     varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_compilers()))
 
@@ -54,7 +53,7 @@ class Cache:
         """Clears what belongs to another pairing or dtype."""
         if self.owner != (id(pairing), dtype):
             self.owner = (id(pairing), dtype)
-            for store in (self.traces, self.prepared, self.expectations, self.repeated, self.varied):
+            for store in (self.traces, self.prepared, self.expectations, self.varied):
                 store.clear()
 
     def traced(self, pairing: Pairing, signature: Signature) -> Traced:
@@ -86,14 +85,6 @@ class Cache:
         made = self.prepare(backend, traced).result()
         assert not isinstance(made, Artifact)
         return made
-
-    def is_first(self, backend: Backend, signature: Signature) -> bool:
-        """Whether this is the first case of a signature on a backend, which is run twice."""
-        key = (backend.id, signature)
-        if key in self.repeated:
-            return False
-        self.repeated.add(key)
-        return True
 
     def expected(self, pairing: Pairing, case: AnyCase, traced: Traced) -> tuple[Expectation, bool]:
         """What is expected of a case, and whether that holds bit for bit.

@@ -5,7 +5,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, described
+from kerneltest.core.places import where_raised
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.records.schema import Evidence
@@ -52,6 +53,11 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             outcome = item.group.judge(item, case, cache)
         except Failure as failure:
             outcome = _failed(item, case, cache, failure)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # of a family, an oracle or a kernel: SystemExit and pytest's own included
+            raised = f"{case.family.name} raised {described(error)}{where_raised(error)}"
+            outcome = _failed(item, case, cache, Failure(Verdict.RUNTIME_ERROR, raised))
     record = outcome.record
     verdict, remark = settle(item.pairing.xfail, record.verdict, *place)
     if remark:
@@ -64,5 +70,10 @@ def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> Outcom
     record = item.record(failure.verdict, str(failure), case=case)
     if not failure.verdict.is_finding:
         return Outcome(record)
-    evidence = Evidence(stderr=failure.stderr)
-    return Outcome(replace(record, evidence=evidence), item.group.arguments(item, case, cache))
+    record = replace(record, evidence=Evidence(stderr=failure.stderr))
+    try:
+        return Outcome(record, item.group.arguments(item, case, cache))
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # it is what the failure says
+        return Outcome(record)

@@ -1,0 +1,93 @@
+"""Faults of a user's own code cost the case that meets them, and no other."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from kernels.vector_add import vector_add
+from kerneltest.plan.families import FAMILIES
+
+
+class _NoTextError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
+
+
+def _double(x: jax.Array) -> jax.Array:
+    return vector_add(x, x)
+
+
+def _checked(oracle: Callable[..., Any], length: int = 3) -> kt.Pairing:
+    return kt.oracle_for(
+        _double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(length,))), tolerance=kt.tolerance.exact()
+    )(oracle)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SystemExit(3), "SystemExit: 3"),
+        (_NoTextError(), "_NoTextError (its text raised RuntimeError)"),
+        (MemoryError("no room"), "MemoryError: no room"),
+        (pytest.skip.Exception("not today"), "Skipped: not today"),
+    ],
+)
+def test_what_an_oracle_raises_costs_its_case(error: BaseException, said: str) -> None:
+    def oracle(x: np.ndarray) -> np.ndarray:
+        return _raise(error) if (x == 1).all() else 2 * x
+
+    result = kt.check(_checked(oracle), depth="quick")
+    failed = {r.family: r for r in result.records if r.verdict.is_finding}
+    assert "ones" in failed
+    assert said in failed["ones"].message
+    assert {r.verdict for r in result.records if r.family == "position_coded"} == {"pass"}
+
+
+def test_a_family_that_raises_costs_its_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    @kt.family(group="special", name="raises_on_sight")
+    def raises_on_sight(slot: Any, rng: Any) -> Any:
+        raise ZeroDivisionError("a family of ours")
+
+    try:
+        result = kt.check(_checked(lambda x: 2 * x), depth="quick")
+    finally:
+        del FAMILIES["raises_on_sight"]
+    (found,) = result.findings
+    assert (found.family, found.verdict) == ("raises_on_sight", "runtime_error")
+    assert "raises_on_sight raised ZeroDivisionError: a family of ours" in found.message
+    assert any(r.family == "one_inf" and r.verdict == "pass" for r in result.records)
+
+
+def test_an_interruption_ends_the_run() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        kt.check(_checked(lambda x: _raise(KeyboardInterrupt())), depth="quick")
+
+
+def test_a_sum_in_another_order_each_time_is_nondeterministic() -> None:
+    """Integers hide it, whatever the order; only values that round show it."""
+    rng = np.random.default_rng()
+
+    def total(x: np.ndarray) -> np.ndarray:
+        order = rng.permutation(x.size)
+        return np.float32(np.add.accumulate(x[order], dtype=np.float32)[-1]).reshape(1)
+
+    def kernel(x: jax.Array) -> jax.Array:
+        shape = jax.ShapeDtypeStruct((1,), x.dtype)
+        return vector_add(jax.pure_callback(total, shape, x), x[:1] * 0)
+
+    pairing = kt.oracle_for(
+        kernel,
+        x=kt.array("n", "float32"),
+        dims=dict(n=kt.dim(values=(4096,))),
+        tolerance=kt.tolerance.reduction("n"),
+    )(lambda x: x.sum(keepdims=True) + x[:1] * 0)
+    result = kt.check(pairing, depth="quick")
+    assert {f.verdict for f in result.findings if f.family == "normal"} == {"nondeterministic"}
