@@ -59,17 +59,24 @@ class Expectation:
 
 
 def evaluator(pairing: Pairing, signature: Signature) -> Evaluate:
-    """The oracle for a signature: from leaves in float64, complex128 or int64 to its outputs."""
+    """The oracle for a signature: from leaves in float64, complex128 or int64 to its outputs.
+
+    Raises:
+      Failure: when it is called: the oracle wrote to one of its arguments.
+    """
 
     def evaluate(wide: Mapping[str, Array]) -> tuple[Array, ...]:
-        values = pairing.assemble(
-            {path: value.copy() for path, value in wide.items()},
-            dict(signature.dims),
-            dict(signature.statics),
-            oracle=True,
-        )
+        given = {path: value.copy() for path, value in wide.items()}
+        values = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
         with np.errstate(all="ignore"):
-            return tuple(np.asarray(value) for value in _flatten(pairing.call_oracle(values)))
+            outputs = tuple(np.array(value) for value in _flatten(pairing.call_oracle(values)))
+        for path, value in given.items():
+            if value.tobytes() != wide[path].tobytes():
+                raise Failure(
+                    Verdict.ORACLE_ERROR,
+                    f"oracle {pairing.name} wrote to its argument {path!r}: let it copy that first",
+                )
+        return outputs
 
     return evaluate
 
@@ -81,6 +88,7 @@ def expect(
     outputs: tuple[ShapeDtype, ...],
     *,
     bitwise: bool,
+    repeat: bool = False,
 ) -> Expectation:
     """Evaluates the oracle on a case's array arguments, once and then as often as the error model asks.
 
@@ -94,12 +102,14 @@ def expect(
     has_subnormals = any(not np.array_equal(flat[p], wide[p], equal_nan=True) for p in wide if is_float(wide[p].dtype))
     try:
         values = evaluate(wide)
+        again = evaluate(wide) if repeat else values
         flushed = evaluate(flat) if has_subnormals else None
-    except (KeyboardInterrupt, GeneratorExit):
+    except (KeyboardInterrupt, GeneratorExit, Failure):
         raise
     except BaseException as error:
         raise Failure(Verdict.ORACLE_ERROR, f"oracle {pairing.name} raised {described(error)}") from error
     _check_outputs(pairing.name, values, outputs)
+    _check_repeatable(pairing.name, values, again)
     if bitwise or isinstance(pairing.tolerance, Exact):
         return Expectation(values, flushed, None)
     formats = tuple(float_format(value.dtype) for value in leaves.values() if is_float(value.dtype))
@@ -122,6 +132,18 @@ def expect(
             Verdict.ORACLE_ERROR,
             f"error model {pairing.tolerance} of oracle {pairing.name} raised {described(error)}",
         ) from error
+
+
+def _check_repeatable(name: str, values: tuple[Array, ...], again: tuple[Array, ...]) -> None:
+    """An oracle that draws random numbers makes its own spread, and so every bound, as wide as it likes."""
+    for one, other in zip(values, again, strict=True):
+        if one is not other and not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
+            at = tuple(np.argwhere(np.asarray(one != other))[0])
+            raise Failure(
+                Verdict.ORACLE_ERROR,
+                f"oracle {name} returned {one[at]} and then {other[at]} for the same inputs: it must compute the same each "
+                "time",
+            )
 
 
 def check_all_masked(pairing: Pairing, expectation: Expectation) -> None:

@@ -9,17 +9,13 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.cases import Case, value_cases
-from kerneltest.plan.drawn import DRAWN, AnyCase
+from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import without_values
 from kerneltest.plan.signatures import signatures
-from kerneltest.run.cache import Cache
+from kerneltest.run.cache import REPEATED, Cache
 from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims
 from kerneltest.run.item import Group, Item, Outcome
 from kerneltest.run.xfails import quarantined
-
-# In each group the family that shows best what an order of operations changes. The choice follows from the case alone:
-# it is the same in every process.
-_REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN.name})
 
 
 def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
@@ -46,7 +42,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     executable = cache.executable(item.backend, traced)
     leaves = [arguments[path] for path in pairing.leaves]
     outputs = executable.run(leaves)
-    if case.family.name in _REPEATED:
+    if case.family.name in REPEATED:
         _check_repeated(outputs, executable.run(leaves))
     bounds = expectation.all_bounds(outputs, executable.precision)
     tolerance = BIT_FOR_BIT if bitwise else str(pairing.tolerance)

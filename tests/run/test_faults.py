@@ -91,3 +91,24 @@ def test_a_sum_in_another_order_each_time_is_nondeterministic() -> None:
     )(lambda x: x.sum(keepdims=True) + x[:1] * 0)
     result = kt.check(pairing, depth="quick")
     assert {f.verdict for f in result.findings if f.family == "normal"} == {"nondeterministic"}
+
+
+def test_an_oracle_that_draws_random_numbers_is_refused() -> None:
+    """Its spread would make the bound as wide as that, and hide a kernel that is off by a third."""
+    rng = np.random.default_rng()
+    pairing = kt.oracle_for(_double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(64,))))(
+        lambda x: 1.5 * x * (1 + 0.5 * rng.random(x.shape))
+    )
+    result = kt.check(pairing, depth="quick")
+    assert {f.verdict for f in result.findings if f.family == "normal"} == {"oracle_error"}
+    assert "for the same inputs: it must compute the same each time" in result.findings[0].message
+
+
+def test_an_oracle_that_writes_to_its_arguments_is_refused() -> None:
+    def oracle(x: np.ndarray) -> np.ndarray:
+        x *= 2
+        return x
+
+    result = kt.check(_checked(oracle), depth="quick")
+    assert {f.verdict for f in result.findings if f.family == "ones"} == {"oracle_error"}
+    assert "wrote to its argument 'x'" in result.findings[0].message
