@@ -72,14 +72,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     run = session.config.stash[RUN]
     items = [item for item in session.items if isinstance(item, KernelItem)]
-    if not items or session.config.option.collectonly:
+    idle = any(not holder.plan.items for holder in run.holders)  # a kernel for which there is nothing to run
+    if not (items or idle) or session.config.option.collectonly:
         return
     from kerneltest.records.io import write_plan
     from kerneltest.run.planning import plan_of
 
     plans = [holder.plan for holder in chosen(run.holders)]
     problems = tuple(uncollected(run.holders, run.made(), run.collects_folders))
-    plan = plan_of(plans, [i.item for i in items], [i.nodeid for i in items], run.home.run, problems)
+    plan = plan_of(
+        plans,
+        [item.item for item in items],
+        [item.nodeid for item in items],
+        depth=run.depth,
+        seed=run.seed,
+        fuzz=run.fuzz,
+        run=run.home.run,
+        problems=problems,
+    )
     if run.worker is None:
         run.home.clear()
         run.has_plan = True

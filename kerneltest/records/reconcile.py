@@ -76,7 +76,7 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
             cell = (item.pairing, item.backend, item.dtype, family)
             cells[cell] = _status(item.item, planned, by_cell.pop(cell, []))
     problems += [f"recorded but never planned: {' / '.join(cell)}" for cell in by_cell]
-    if cells and not any(status.compared for status in cells.values()):
+    if (cells or plan.not_applicable) and not any(status.compared for status in cells.values()):
         problems.append("nothing was compared in the whole run")
     return Reconciled(cells, tuple(problems))
 

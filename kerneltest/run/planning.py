@@ -86,7 +86,7 @@ def plan_pairing(
     absent: list[Item] = []
     not_applicable: list[NotApplicable] = []
     for backend in backends:
-        reason = backend.unsupported_reason(traced) if traced else ""
+        reason = _unsupported_reason(backend, traced)
         count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], depth, seed, fuzz))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
@@ -97,6 +97,12 @@ def plan_pairing(
             served.append(backend)
     items = (*_items(pairing, pairing_id, served, depth, seed, fuzz), *absent)
     return PairingPlan(items, tuple(not_applicable))
+
+
+def _unsupported_reason(backend: Backend, traced: Traced | None) -> str:
+    if traced is not None and not traced.calls:
+        return "the function holds no Pallas call as it is traced here, so there is no kernel to test"
+    return backend.unsupported_reason(traced) if traced is not None else ""
 
 
 def _first_traced(pairing: Pairing, depth: str) -> Traced | None:
@@ -128,14 +134,19 @@ def plan_of(
     plans: Sequence[PairingPlan],
     items: Sequence[Item],
     node_ids: Sequence[str],
-    run: str = "",
+    *,
+    depth: str,
+    seed: int,
+    fuzz: int,
+    run: str,
     problems: tuple[str, ...] = (),
 ) -> Plan:
     """The plan of a run as it is written down.
 
     Args:
       plans: of the pairings that were collected.
-      items: those selected to run, at least one.
+      items: those selected to run.
+      depth, seed, fuzz: of the run.
       node_ids: the names that select them.
       run: the run's id.
       problems: what was wrong with the collection.
@@ -157,21 +168,23 @@ def plan_of(
             PlannedItem(name, i.pairing_id, i.backend.id, i.backend.tier, i.dtype, i.group.name, i.families())
             for i, name in zip(items, node_ids, strict=True)
         ),
-        seed=items[0].seed,
-        depth=items[0].depth,
+        seed=seed,
+        depth=depth,
         environment={
             **environment(),
             **({"warning": "; ".join(warnings)} if warnings else {}),
             **{f"{name}: {key}": value for name, found in facts.items() for key, value in found.items()},
         },
         unavailable={name: reason for name, reason in reasons.items() if reason},
-        not_applicable=tuple(each for plan in plans for each in plan.not_applicable if each.pairing in pairings),
+        not_applicable=tuple(
+            each for plan in plans for each in plan.not_applicable if each.pairing in pairings or not plan.items
+        ),
         xfail={
             name: tuple(f"{xfail}: {xfail.reason} ({xfail.url})" for xfail in pairing.xfail)
             for name, pairing in pairings.items()
             if pairing.xfail
         },
-        fuzz=items[0].fuzz,
+        fuzz=fuzz,
         run=run,
         problems=problems,
         started=datetime.now(UTC).isoformat(timespec="seconds"),

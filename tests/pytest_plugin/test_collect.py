@@ -123,3 +123,13 @@ def test_a_module_that_is_skipped_is_told_as_skipped(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout
     assert "INCOMPLETE" not in run.stdout
     assert "skipped: slow ones today not" in (tmp_path / "out" / "records-main.jsonl").read_text()
+
+
+def test_a_kernel_without_a_pallas_call_is_not_applicable_and_compares_nothing(tmp_path: Path) -> None:
+    plain = KERNEL.replace("return vector_add(x, x)", "return x + x") + "right = PAIR(lambda x: 2 * x)\n"
+    _write(tmp_path, {"test_a.py": plain + "def test_plain():\n    pass\n"})
+    run = _pytest(tmp_path, *OPTIONS, suite=None)
+    assert run.returncode == 1, run.stdout
+    assert "nothing was compared in the whole run" in run.stdout
+    (found,) = read_plan(tmp_path / "out").not_applicable
+    assert "holds no Pallas call" in found.reason
