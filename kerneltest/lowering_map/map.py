@@ -30,7 +30,7 @@ MEANING = {
 }
 GOOD = frozenset({"lowers", "compiles"})
 
-_PROBE = Path(__file__).with_name("lowering_probe.py")
+_PROBE = Path(__file__).with_name("probe.py")
 Key = tuple[str, str, str]
 
 
