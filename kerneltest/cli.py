@@ -159,9 +159,8 @@ def _lowering(chosen: argparse.Namespace) -> int:
                 if isinstance(source, Path):
                     lowering_map = read(source)
                 else:
-                    print(
-                        f"measuring the JAX {source or 'of this environment'}: minutes, for all primitives", flush=True
-                    )
+                    subject = f"JAX {source}" if source else "the JAX of this environment"
+                    print(f"measuring {subject}; all primitives take minutes", flush=True)
                     lowering_map = measure(
                         targets=targets,
                         primitives=primitives,
@@ -195,7 +194,7 @@ def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "Lower
     print_table(maps)
     steps = [(old, maps[-1], compare(old, maps[-1]))] if old else successive_changes(maps)
     for before, after, changes in steps:
-        print(f"\nJAX {before.jax} to {after.jax}: {len(changes) or 'no'} changes")
+        print(f"\nJAX {before.jax} to {after.jax}: {len(changes) or 'no'} change{'s' * (len(changes) != 1)}")
         for change in changes:
             print(f"  {'- stopped' if change.stopped else '+ started'} {change_line(change, after.targets)}")
     if chosen.markdown:

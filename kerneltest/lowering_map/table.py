@@ -10,7 +10,7 @@ from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome, Result
 PARTLY, NOT_ASKED = "partly", "not asked"
 
 _LETTERS = {"lowers": "✓", "compiles": "✓", "absent": "–", PARTLY: "±", NOT_ASKED: ""}
-_SHORT_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16", "bool": "bool"}
+_SHORT_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,16 +61,16 @@ def _get_by_array(x: Any, i: Any, o: Any) -> None:
     o[...] = x[i[...]]
 
 
-# `jax.ref` is where both functions became public; before, JAX's insides are the only place that has them.
 def _add_update(index: Any) -> Callable[[Any, Any], None]:
     def body(x: Any, o: Any) -> None:
+        # Before JAX 0.7 it was not public, and `o[index] += x` is a read and a write.
         first_available("jax.ref.addupdate", "jax._src.state.primitives.ref_addupdate")(o, index, x[...])
 
     return body
 
 
 def _swap(x: Any, o: Any) -> None:
-    first_available("pl.swap", "jax.ref.swap", "jax._src.state.primitives.ref_swap")(o, (_WHOLE,), x[...])
+    first_available("jax.ref.swap", "pl.swap")(o, (_WHOLE,), x[...])
 
 
 def _load(ref: Any, index: Any, **options: Any) -> Any:

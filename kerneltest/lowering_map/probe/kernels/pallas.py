@@ -63,7 +63,7 @@ def _run_scoped(x: Any, o: Any) -> None:
         scratch[...] = x[...]
         o[...] = scratch[...]
 
-    space = first_available("pl.MemorySpace.ANY", "pl.ANY")
+    space = pl.MemorySpace.ANY
     scratch = space(x.shape, x.dtype) if callable(space) else first_available("pl.MemoryRef")(x.shape, x.dtype, space)
     pl.run_scoped(copy_through, scratch)
 
