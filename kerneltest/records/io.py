@@ -4,6 +4,7 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, fields
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def read_records(folder: Path) -> Iterator[Record]:
                 _check_schema(data, shard)
                 yield _record(data)
             except (ValueError, TypeError, KeyError) as error:
-                if number == len(lines) and not isinstance(error, RecordError):
+                if number == len(lines) and isinstance(error, JSONDecodeError):
                     break  # the process was killed while it wrote this line
                 raise RecordError(f"{shard}, line {number}: {error}") from error
 

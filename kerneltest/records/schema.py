@@ -2,14 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kerneltest.core.tiers import Tier
 from kerneltest.core.verdicts import Verdict
 
-Cell = tuple[str, str, str, str]  # pairing, backend, dtype, family
-
 ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
+
+
+class CellKey(NamedTuple):
+    """What names a cell: the cases that a report counts together."""
+
+    pairing: str
+    backend: str
+    dtype: str
+    family: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ class Record:
       dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and options by static argument.
       target: the argument that the family disturbs; "" for all, and for a whole cell.
       case: the case's id; "" for a whole cell.
-      verdict: one of `kerneltest.core.verdicts.MEANING`.
+      verdict: how it ended.
       message: for a person.
       compared, wrong: elements; kernels where a tier gives no values.
       used: the largest error as a fraction of its bound; None if no element had a bound.
@@ -128,8 +135,8 @@ class Record:
     statics: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def cell(self) -> Cell:
-        return self.pairing, self.backend, self.dtype, self.family
+    def cell(self) -> CellKey:
+        return CellKey(self.pairing, self.backend, self.dtype, self.family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +156,11 @@ class PlannedItem:
     dtype: str
     group: str
     families: Mapping[str, int]
+
+    @property
+    def cells(self) -> Mapping[CellKey, int]:
+        """Cases by cell."""
+        return {CellKey(self.pairing, self.backend, self.dtype, name): count for name, count in self.families.items()}
 
 
 @dataclass(frozen=True, slots=True)

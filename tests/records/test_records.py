@@ -8,19 +8,45 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kerneltest.core.tiers import Tier
+from kerneltest.core.verdicts import Verdict
 from kerneltest.records.arrays import load_arguments, save_arguments
 from kerneltest.records.io import SCHEMA, RecordError, Writer, read_plan, read_records, write_plan
 from kerneltest.records.reconcile import Reconciled, reconcile
-from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
+from kerneltest.records.schema import Declared, Evidence, NotApplicable, Plan, PlannedItem, Record, Source, Window
 from kerneltest.records.strict_json import dumps, loads
 
-RECORD = Record("t.py::p[b-float32-special]", "t.py::p", "b", "float32", "special", "one_inf", "n=1", "x", "c1", "pass")
-ITEM = PlannedItem(RECORD.item, "t.py::p", "b", "float32", "special", {"one_inf": 2})
+RECORD = Record(
+    item="t.py::p[b-float32-special]",
+    pairing="t.py::p",
+    backend="b",
+    tier=Tier.DEVICE,
+    dtype="float32",
+    group="special",
+    family="one_inf",
+    signature="n=1",
+    target="x",
+    case="c1",
+    verdict=Verdict.PASS,
+    dims={"n": 1},
+    dtypes={"x": "float32"},
+    statics={"mode": "up"},
+)
+CELL = ("t.py::p", "b", "float32", "one_inf")
+ITEM = PlannedItem(RECORD.item, "t.py::p", "b", Tier.DEVICE, "float32", "special", {"one_inf": 2})
 SOURCE = Source("t.py", ((3, "def f():\n    pass\n"),))
 PLAN = Plan(
-    (ITEM,), 0, "quick", {"jax": "0"}, {}, {"t.py::p": ("none",)}, 0, "2026-01-01T00:00:00+00:00",
-    {"t.py::p": Declared({"x": "array [n]"}, SOURCE, Source("", ()))},
-)  # fmt: skip
+    items=(ITEM,),
+    seed=0,
+    depth="quick",
+    environment={"jax": "0"},
+    unavailable={},
+    xfail={"t.py::p": ("none",)},
+    not_applicable=(NotApplicable("t.py::p", "tpu", "this kernel is Triton's", 3),),
+    fuzz=0,
+    started="2026-01-01T00:00:00+00:00",
+    pairings={"t.py::p": Declared({"x": "array [n]"}, SOURCE, Source("", ()))},
+)
 
 
 def test_special_floats_are_encoded_and_come_back() -> None:
@@ -55,7 +81,7 @@ def test_records_and_plan_come_back_as_they_were(tmp_path: Path) -> None:
     )
     records = [
         replace(RECORD, ulps=(3, 0, 1)),
-        replace(RECORD, case="c2", verdict="mismatch", used=np.inf, evidence=evidence),
+        replace(RECORD, case="c2", verdict=Verdict.MISMATCH, used=np.inf, evidence=evidence),
     ]
     writer = Writer(tmp_path, "gw0")
     for record in records:
@@ -135,10 +161,10 @@ TWO = replace(ONE, case="c2")
         ((ONE, TWO), "pass", True, True),
         ((ONE,), "missing", False, False),
         ((), "missing", False, False),
-        ((ONE, replace(TWO, verdict="mismatch")), "mismatch", True, False),
-        ((ONE, replace(TWO, verdict="crash", case="")), "crash", True, False),
-        ((ONE, TWO, replace(TWO, verdict="xpass", case="", compared=0)), "xpass", True, False),
-        ((ONE, replace(TWO, verdict="expected", compared=0)), "expected", True, True),
+        ((ONE, replace(TWO, verdict=Verdict.MISMATCH)), "mismatch", True, False),
+        ((ONE, replace(TWO, verdict=Verdict.CRASH, case="")), "crash", True, False),
+        ((ONE, TWO, replace(TWO, verdict=Verdict.XPASS, case="", compared=0)), "xpass", True, False),
+        ((ONE, replace(TWO, verdict=Verdict.XFAIL, compared=0)), "xfail", True, True),
         ((replace(ONE, compared=0), replace(TWO, compared=0)), "nothing compared", False, False),
         ((ONE, TWO, TWO), "pass", False, False),
         ((ONE, TWO, replace(ONE, family="another")), "pass", False, False),
@@ -148,12 +174,12 @@ def test_every_planned_cell_has_one_status(
     records: tuple[Record, ...], verdict: str, complete: bool, green: bool
 ) -> None:
     found = _reconciled(*records)
-    assert found.cells["t.py::p", "b", "float32", "one_inf"].verdict == verdict
+    assert found.cells[CELL].verdict == verdict
     assert (found.complete, found.green) == (complete, green)
 
 
 def test_a_cell_that_could_not_be_served_is_complete_but_a_run_of_only_these_is_not() -> None:
-    found = _reconciled(replace(RECORD, verdict="unavailable", case=""))
-    assert found.cells["t.py::p", "b", "float32", "one_inf"].green
+    found = _reconciled(replace(RECORD, verdict=Verdict.UNAVAILABLE, case=""))
+    assert found.cells[CELL].green
     assert not found.complete
     assert found.problems == ("nothing was compared in the whole run",)
