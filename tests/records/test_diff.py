@@ -31,6 +31,7 @@ CHANGES = [
     ((PASS,), (case(signature="n=2", dims={"n": 2}),), "gone", ("pass", "absent")),
     ((PASS,), (case(dtypes={"x": "float32", "y": "int8"}),), "gone", ("pass", "absent")),
     ((PASS,), (case(statics={"mode": "up"}),), "gone", ("pass", "absent")),
+    ((PASS,), (case(target="x"),), "gone", ("pass", "absent")),
     ((PASS,), (case(used=0.41),), "error use", ("0.2 of the bound", "0.41")),
     ((case(facts=FACTS),), (case(facts={"row": {"registers": 52, "spills": 0}}),), "compile facts",
      ("row: registers 40", "row: registers 52")),
