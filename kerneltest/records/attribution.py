@@ -1,4 +1,4 @@
-"""Whose bug it is, told by where the tiers split on one case and the same bytes."""
+"""Whose bug it is, judged by where the tiers split on one case and the same bytes."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ FindingKey = tuple[str, str, str]  # pairing, case, backend
 
 
 def attributions(records: Iterable[Record]) -> Mapping[FindingKey, str]:
-    """What is to blame for each wrong value and memory error; "" where the tiers do not tell."""
+    """What is to blame for each wrong value and memory error; "" where the tiers do not say."""
     by_case: dict[tuple[str, str], dict[str, Record]] = {}
     for record in records:
         if record.case:

@@ -20,7 +20,7 @@ MEANING = {
     **REGRESSIONS,
     "milder finding": "a less severe finding than before",
     "error use": "within its bound, of which much more is used up than before",
-    "compile facts": "the compiler tells other numbers",
+    "compile facts": "the compiler reports other numbers",
     "newly xfail": "a declared xfail covers it now",
     "newly passing": "no finding any more",
     "newly available": "the backend was not served before",
@@ -70,7 +70,7 @@ def cell_changes(
     Args:
       run, cell: where the records belong.
       old, new: the records of the cell; none where a run has no such cell.
-      factor: an error use is told when it grew by more than this.
+      factor: report an error use that grew by more than this.
     """
 
     def change(kind: str, record: Record, before: str, after: str) -> Change:
@@ -81,11 +81,11 @@ def cell_changes(
     for verdict, record in whole_after.items():
         if verdict not in whole_before:
             kind = "newly failing" if verdict.is_finding else "newly unavailable"
-            yield change(kind, record, f"{len(before)} cases" if old else ABSENT, verdict)
+            yield change(kind, record, cases_in_words(len(before)) if old else ABSENT, verdict)
     for verdict, record in whole_before.items():
         if verdict not in whole_after and new:
             kind = "newly passing" if verdict.is_finding else "newly available"
-            yield change(kind, record, verdict, f"{len(after)} cases")
+            yield change(kind, record, verdict, cases_in_words(len(after)))
     # Where a cell ended as a whole, that stands for each case of it that was not reached.
     ended = not whole_after.keys().isdisjoint((Verdict.UNAVAILABLE, Verdict.CRASH))
     for key in dict.fromkeys([*before, *after]):
@@ -103,6 +103,10 @@ def unchanged_cases(old: Sequence[Record], new: Sequence[Record]) -> int:
     """How many cases of a cell have the verdict that they had."""
     before, after = _cases(old), _cases(new)
     return sum(before[key].verdict is after[key].verdict for key in before.keys() & after.keys())
+
+
+def cases_in_words(count: int) -> str:
+    return f"{count} case{'s' * (count != 1)}"
 
 
 def _differences(old: Record, new: Record, factor: float) -> Iterator[tuple[str, str, str]]:

@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.changes import ABSENT, MEANING, NOT_APPLICABLE, Change, cell_changes, unchanged_cases
+from kerneltest.records.changes import (
+    ABSENT,
+    MEANING,
+    NOT_APPLICABLE,
+    Change,
+    cases_in_words,
+    cell_changes,
+    unchanged_cases,
+)
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import ANY, CellKey, Record
 
@@ -50,7 +58,7 @@ def compare(
     Args:
       old, new: as `read_runs` gives them.
       allow_unlike: compare runs of different environments too.
-      factor: an error use is told when it grew by more than this.
+      factor: report an error use that grew by more than this.
 
     Raises:
       DiffError: runs of different environments.
@@ -113,7 +121,7 @@ class _Side:
             return self.unserved[pair][0]
         if pair not in self._cells:
             return ABSENT
-        return f"{sum(bool(record.case) for records in self._cells[pair].values() for record in records)} cases"
+        return cases_in_words(sum(bool(record.case) for cell in self._cells[pair].values() for record in cell))
 
 
 def _pair_changes(run: str, pair: _Pair, old: _Side, new: _Side, factor: float) -> Iterator[Change]:

@@ -33,10 +33,10 @@ from tests.written import PASS, case
 )
 def test_a_split_between_tiers_names_a_suspect(backend: str, verdicts: dict[str, str], words: str) -> None:
     alike = {name: case(backend=name, verdict=verdict) for name, verdict in verdicts.items()}
-    told = attribution(alike[backend], list(alike.values()))
-    assert told.startswith(words)
-    assert bool(told) is bool(words)
-    assert attributions(alike.values())[PASS.pairing, PASS.case, backend] == told
+    text = attribution(alike[backend], list(alike.values()))
+    assert text.startswith(words)
+    assert bool(text) is bool(words)
+    assert attributions(alike.values())[PASS.pairing, PASS.case, backend] == text
 
 
 def _relu(x: jax.Array) -> jax.Array:
@@ -67,8 +67,8 @@ def test_nan_dropped_by_the_lowering_is_found_with_no_gpu_and_blamed_on_it() -> 
     for finding in result.findings:
         record = finding.record
         target = finding.backend.partition(":")[2]
-        told = blamed[record.pairing, record.case, record.backend]
-        assert told == f"the lowering for {target}: interpret mode agrees with the oracle"
+        text = blamed[record.pairing, record.case, record.backend]
+        assert text == f"the lowering for {target}: interpret mode agrees with the oracle"
     assert _result(_relu_that_keeps_nan).ok
 
 

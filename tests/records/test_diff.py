@@ -23,7 +23,7 @@ CHANGES = [
     ((PASS,), (case(verdict="mismatch"),), "newly failing", ("pass", "mismatch")),
     ((case(verdict="xfail"),), (case(verdict="race"),), "newly failing", ("xfail", "race")),
     ((), (case(verdict="mismatch"),), "newly failing", ("absent", "mismatch")),
-    ((PASS,), (case(case="", signature="*", verdict="crash"),), "newly failing", ("1 cases", "crash")),
+    ((PASS,), (case(case="", signature="*", verdict="crash"),), "newly failing", ("1 case", "crash")),
     ((case(verdict="mismatch"),), (case(verdict="race"),), "worse finding", ("mismatch", "race")),
     ((case(verdict="crash"),), (case(verdict="race"),), "milder finding", ("crash", "race")),
     ((PASS,), (case(verdict="unavailable"),), "newly unavailable", ("pass", "unavailable")),
@@ -39,7 +39,7 @@ CHANGES = [
      ("row: registers 40, row: spills 0", "row: registers none, row: spills none")),
     ((PASS,), (case(verdict="xfail"),), "newly xfail", ("pass", "xfail")),
     ((case(verdict="mismatch"),), (PASS,), "newly passing", ("mismatch", "pass")),
-    ((case(case="", signature="*", verdict="crash"),), (PASS,), "newly passing", ("crash", "1 cases")),
+    ((case(case="", signature="*", verdict="crash"),), (PASS,), "newly passing", ("crash", "1 case")),
     ((case(verdict="unavailable"),), (PASS,), "newly available", ("unavailable", "pass")),
     ((), (PASS,), "new", ("absent", "pass")),
 ]  # fmt: skip
@@ -102,7 +102,7 @@ def test_a_backend_that_was_not_served_is_one_change_of_the_pairing(
 
 
 def test_the_tables_above_have_every_kind() -> None:
-    assert {kind for _, _, kind, _ in CHANGES} | {c[0] for *_, told in WHOLE for c in told} == set(MEANING)
+    assert {kind for _, _, kind, _ in CHANGES} | {c[0] for *_, words in WHOLE for c in words} == set(MEANING)
 
 
 SAME = [
@@ -112,7 +112,7 @@ SAME = [
     ((PASS,), (case(used=0.39),)),
     ((case(verdict="mismatch", used=1.5),), (case(verdict="mismatch", used=9.0),)),
     ((case(group="fuzz", dims={"n": 1}),), (case(group="fuzz", dims={"n": 7}),)),
-    ((case(signature="n=1", dims={"n": 1, "m": 2}),), (case(signature="told otherwise", dims={"m": 2, "n": 1}),)),
+    ((case(signature="n=1", dims={"n": 1, "m": 2}),), (case(signature="in other words", dims={"m": 2, "n": 1}),)),
 ]
 
 
@@ -127,10 +127,10 @@ def test_what_is_no_change(tmp_path: Path, old: tuple[Record, ...], new: tuple[R
 
 def test_a_gap_in_the_new_run_is_a_regression(tmp_path: Path) -> None:
     old = write_run(tmp_path / "a", PASS)
-    found = compare(read_runs(old), read_runs(write_run(tmp_path / "b", PASS, planned=2)))
-    assert found.changes == ()
-    assert found.regressed
-    assert "incomplete: 1 of 1 planned cells" in found.problems[0]
+    comparison = compare(read_runs(old), read_runs(write_run(tmp_path / "b", PASS, planned=2)))
+    assert comparison.changes == ()
+    assert comparison.regressed
+    assert "incomplete: 1 of 1 planned cells" in comparison.problems[0]
 
 
 def _environment(**more: object) -> dict[str, object]:
@@ -138,26 +138,26 @@ def _environment(**more: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("plan", "told"),
+    ("plan", "words"),
     [
         (_environment(jax="2"), "jax: 1 before, 2 now"),
         (_environment(**{"cuda: device": "A100"}), "cuda: device: H200 before, A100 now"),
         ({**_environment(), "seed": 3}, "seed: 0 before, 3 now"),
         ({**_environment(), "depth": "deep"}, "depth: quick before, deep now"),
         (_environment(python="3.12", **{"cuda: driver": "2"}), ""),
-        ({"environment": {"jax": "1"}}, ""),  # no GPU there: its cells are unavailable, which is told of them
+        ({"environment": {"jax": "1"}}, ""),  # no GPU there: its cells are unavailable, which is said of them
     ],
 )
 def test_unlike_environments_are_refused_unless_allowed(
-    tmp_path: Path, plan: dict[str, object], told: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, plan: dict[str, object], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = str(write_run(tmp_path / "a", PASS, **_environment()))  # type: ignore[arg-type]
     new = str(write_run(tmp_path / "b", PASS, **plan))  # type: ignore[arg-type]
-    assert main(["diff", old, new]) == (2 if told else 0)
+    assert main(["diff", old, new]) == (2 if words else 0)
     shown = capsys.readouterr()
-    assert told in shown.err
+    assert words in shown.err
     assert main(["diff", old, new, "--allow-unlike"]) == 0
-    assert told in capsys.readouterr().out
+    assert words in capsys.readouterr().out
 
 
 def test_sets_of_runs_are_compared_by_name_and_a_run_that_is_gone_is_a_regression(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_sets_of_runs_are_compared_by_name_and_a_run_that_is_gone_is_a_regressio
     for side in ("a", "b"):
         write_run(tmp_path / side / "cpu", PASS)
     write_run(tmp_path / "a" / "cuda", cuda, environment={"jax": "2"})
-    found = compare(read_runs(tmp_path / "a"), read_runs(tmp_path / "b"))
-    assert [(change.kind, change.run, change.cell[1]) for change in found.changes] == [("gone", "cuda", "cuda")]
+    comparison = compare(read_runs(tmp_path / "a"), read_runs(tmp_path / "b"))
+    assert [(change.kind, change.run, change.cell[1]) for change in comparison.changes] == [("gone", "cuda", "cuda")]
     back = compare(read_runs(tmp_path / "b"), read_runs(tmp_path / "a"))
     assert [change.kind for change in back.changes] == ["new"]
 
@@ -178,7 +178,7 @@ def test_the_baseline_that_pyproject_pins(
     new = str(write_run(tmp_path / "new", case(verdict="mismatch")))
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
-    for text, code, told in (
+    for text, code, words in (
         ("", 2, "pins no baseline; name the older run too, or pin one in pyproject.toml"),
         ("[tool.kerneltest]\nbaseline = 3", 2, "is the path of a folder"),
         ("[tool.kerneltest", 2, "pyproject.toml: "),
@@ -187,7 +187,7 @@ def test_the_baseline_that_pyproject_pins(
     ):
         (tmp_path / "pyproject.toml").write_text(text)
         assert main(["diff", new]) == code
-        assert told in capsys.readouterr().err
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

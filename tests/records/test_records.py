@@ -146,10 +146,10 @@ def test_half_a_surrogate_pair_is_written_such_that_it_can_be_read(tmp_path: Pat
     assert (record.message, record.facts) == ("no file ?", {"?": {}})
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.bool_])
-def test_arguments_come_back_bit_for_bit(tmp_path: Path, kind: type) -> None:
-    source = [[0, 1, np.nan, -0.0]] if np.dtype(kind).kind not in "ib" else [[0, 1, 1, 0]]
-    values = np.array(source, np.float32).astype(kind)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.bool_])
+def test_arguments_come_back_bit_for_bit(tmp_path: Path, dtype: type) -> None:
+    source = [[0, 1, np.nan, -0.0]] if np.dtype(dtype).kind not in "ib" else [[0, 1, 1, 0]]
+    values = np.array(source, np.float32).astype(dtype)
     path = tmp_path / save_arguments(tmp_path, "c1", {"x": values, "a.b": values[0, 0]})
     back = load_arguments(path)
     assert back["x"].dtype == values.dtype
@@ -242,16 +242,16 @@ TWO = replace(ONE, case="c2")
 def test_every_planned_cell_has_one_status(
     records: tuple[Record, ...], verdict: str, complete: bool, green: bool
 ) -> None:
-    found = _reconciled(*records)
-    assert found.cells[CELL].verdict == verdict
-    assert (found.complete, found.green) == (complete, green)
+    reconciled = _reconciled(*records)
+    assert reconciled.cells[CELL].verdict == verdict
+    assert (reconciled.complete, reconciled.green) == (complete, green)
 
 
 def test_a_cell_that_could_not_be_served_is_complete_but_a_run_of_only_these_is_not() -> None:
-    found = _reconciled(replace(RECORD, verdict=Verdict.UNAVAILABLE, case=""))
-    assert found.cells[CELL].green
-    assert not found.complete
-    assert found.problems == ("nothing was compared in the whole run",)
+    reconciled = _reconciled(replace(RECORD, verdict=Verdict.UNAVAILABLE, case=""))
+    assert reconciled.cells[CELL].green
+    assert not reconciled.complete
+    assert reconciled.problems == ("nothing was compared in the whole run",)
 
 
 LACKED = PlannedItem("t.py::p[cuda]", "t.py::p", "cuda", Tier.DEVICE, ANY, ANY, {ANY: 12})
