@@ -107,7 +107,8 @@ def _summary(chosen: argparse.Namespace) -> int:
 
 
 def _diff(chosen: argparse.Namespace) -> int:
-    from kerneltest.records.diff import DiffError, compare, pinned_baseline
+    from kerneltest.records.baseline import pinned_baseline
+    from kerneltest.records.diff import DiffError, compare
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_runs
     from kerneltest.report.text import diff as diff_text

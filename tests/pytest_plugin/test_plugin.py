@@ -223,7 +223,7 @@ def test_properties_say_what_an_item_was(tmp_path: Path) -> None:
 def test_plain_tests_load_neither_jax_nor_numpy(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import sys\ndef pytest_unconfigure():\n"
-        "    print('LOADED', sorted({'jax', 'numpy', 'hypothesis', 'jinja2'} & set(sys.modules)))\n"
+        "    print('LOADED', sorted({'jax', 'numpy', 'hypothesis', 'jinja2', 'pydantic'} & set(sys.modules)))\n"
     )
     run = _pytest(tmp_path, "--collect-only", "-s", "-p", "no:hypothesispytest", suite="def test_plain():\n    pass\n")
     assert "LOADED []" in run.stdout
