@@ -301,4 +301,4 @@ def test_an_operation_that_is_not_simulated_is_named() -> None:
     with pytest.raises(Failure, match=r"operation tt\.elementwise_inline_asm is not one that the simulator runs") as e:
         simulated(kernel, [np.ones(N, np.float32)], "simulate:sm_90")
     assert e.value.verdict == "unimplemented"
-    assert "test_simulate_ops.py:" in str(e.value)
+    assert "simulate/test_ops.py:" in str(e.value)
