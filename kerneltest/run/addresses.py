@@ -16,7 +16,8 @@ from kerneltest.backends.simulate.run import Simulation
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import references, trace
+from kerneltest.jaxprs.references import references
+from kerneltest.jaxprs.trace import trace
 from kerneltest.plan.signatures import signatures
 
 _SAMPLE = 64

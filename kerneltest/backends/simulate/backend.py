@@ -20,7 +20,8 @@ from kerneltest.core.tiers import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.evaluate import Held, evaluate
-from kerneltest.jaxprs.trace import Call, Reference, Traced, references
+from kerneltest.jaxprs.references import Reference, references
+from kerneltest.jaxprs.trace import Call, Traced
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from jaxlib.mlir import ir
 
-from kerneltest.backends.codegen.lower import mlir_context
 from kerneltest.core.places import shown
+from kerneltest.jaxprs.compat.mlir import attributes_of, triton_body
 
 ELEMENTS: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(kind)
@@ -109,10 +108,8 @@ def parse(bytecode: bytes) -> Region:
     Raises:
       UnknownOperationError: a type that the simulator does not know.
     """
-    with mlir_context():
-        module = ir.Module.parse(bytecode)
-        (function,) = (op for op in module.body.operations if op.operation.name == "tt.func")
-        return _Reader().region(function.operation.regions[0])
+    with triton_body(bytecode) as body:
+        return _Reader().region(body)
 
 
 class _Reader:
@@ -137,7 +134,7 @@ class _Reader:
             operands=tuple(self.number(operand) for operand in op.operands),
             results=tuple(self.number(result) for result in op.results),
             types=tuple(parse_type(str(result.type)) for result in op.results),
-            attributes=_attributes(op) if op.name not in _PLAIN else {},
+            attributes=attributes_of(op) if op.name not in _PLAIN else {},
             regions=tuple(self.region(region) for region in op.regions),
             place="" if op.name in _PLAIN else _place(str(op.location)),
         )
@@ -189,24 +186,6 @@ def parse_type(text: str) -> Type:
     if element not in ELEMENTS:
         raise UnknownOperationError(f"type {text} is not one that the simulator knows")
     return Type(shape, ELEMENTS[element], pointer is not None)
-
-
-def _attributes(op: Any) -> dict[str, Any]:
-    found = {}
-    for item in op.attributes:
-        name = item if isinstance(item, str) else item.name
-        found[name] = _plain(op.attributes[name])
-    return found
-
-
-def _plain(attribute: Any) -> Any:
-    if isinstance(attribute, (ir.IntegerAttr, ir.FloatAttr, ir.StringAttr, ir.BoolAttr)):
-        return attribute.value
-    if isinstance(attribute, ir.DenseI32ArrayAttr):
-        return tuple(attribute)
-    if isinstance(attribute, ir.DenseElementsAttr):
-        return _plain(attribute.get_splat_value()) if attribute.is_splat else np.array(attribute)
-    return str(attribute)
 
 
 _LINE = re.compile(r'"([^"]+\.py)":(\d+)')
