@@ -22,7 +22,9 @@ from kernels.vector_add import vector_add
 def double(x):
     return vector_add(x, x)
 
-@kt.oracle_for(double, x=kt.array("n", ("float32", "int8")), dims=dict(n=kt.dim(values=(3, 5))), tolerance=kt.tolerance.exact())
+@kt.oracle_for(
+    double, x=kt.array("n", ("float32", "int8")), dims=dict(n=kt.dim(values=(3, 5))), tolerance=kt.tolerance.exact()
+)
 def doubled(x):
     return {oracle}
 
