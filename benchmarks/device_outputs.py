@@ -29,7 +29,8 @@ from kerneltest.core.dtypes import Array, dtype, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.tiers import Tier
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import Traced, environment, trace
+from kerneltest.jaxprs.trace import Traced, trace
+from kerneltest.jaxprs.versions import environment
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES, GROUPS
 from kerneltest.plan.signatures import Signature, dtypes_of

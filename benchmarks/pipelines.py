@@ -31,7 +31,7 @@ from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import NO_FINDING  # noqa: E402
 from kerneltest.declare.pairing import Pairing  # noqa: E402
-from kerneltest.jaxprs.trace import environment  # noqa: E402
+from kerneltest.jaxprs.versions import environment  # noqa: E402
 from kerneltest.run.cache import Cache  # noqa: E402
 from kerneltest.run.item import Item, items_of  # noqa: E402
 from kerneltest.run.runner import run  # noqa: E402

@@ -65,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(chosen: argparse.Namespace) -> int:
-    from kerneltest.lowering_map.map import MapError, read
+    from kerneltest.lowering_map.files import read
+    from kerneltest.lowering_map.map import MapError
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_all
     from kerneltest.report.html.build import render
@@ -106,7 +107,8 @@ def _summary(chosen: argparse.Namespace) -> int:
 
 
 def _diff(chosen: argparse.Namespace) -> int:
-    from kerneltest.records.diff import DiffError, compare, pinned_baseline
+    from kerneltest.records.baseline import pinned_baseline
+    from kerneltest.records.diff import DiffError, compare
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_runs
     from kerneltest.report.text import diff as diff_text
@@ -140,32 +142,38 @@ def _repro(chosen: argparse.Namespace) -> int:
 
 
 def _lowering(chosen: argparse.Namespace) -> int:
-    from kerneltest.lowering_map.map import PYTHON, MapError, measure, read
-    from kerneltest.lowering_map.text import counted, title
+    from kerneltest.lowering_map.files import read
+    from kerneltest.lowering_map.map import MapError
+    from kerneltest.lowering_map.measure import PYTHON, measure
+    from kerneltest.lowering_map.table import count_line
 
     maps: list[LoweringMap] = []
     problems: list[Exception] = []
     stopped = False
-    asked = {name: [n for n in getattr(chosen, name).split(",") if n] for name in ("targets", "primitives")}
+    targets, primitives = ([n for n in names.split(",") if n] for names in (chosen.targets, chosen.primitives))
     try:
         old = read(chosen.diff) if chosen.diff else None  # before minutes are spent on measuring
-        if chosen.maps and not chosen.jax and (chosen.targets or chosen.primitives or chosen.compile or chosen.python):
+        if chosen.maps and not chosen.jax and (targets or primitives or chosen.compile or chosen.python):
             raise MapError("--targets, --primitives, --compile and --python are for measuring; maps are read whole")
         for source in [*chosen.maps, *chosen.jax] or [""]:
             try:
                 if isinstance(source, Path):
-                    found = read(source)
+                    lowering_map = read(source)
                 else:
-                    print(
-                        f"measuring the JAX {source or 'of this environment'}: minutes, for all primitives", flush=True
+                    subject = f"JAX {source}" if source else "the JAX of this environment"
+                    print(f"measuring {subject}; all primitives take minutes", flush=True)
+                    lowering_map = measure(
+                        targets=targets,
+                        primitives=primitives,
+                        compiled=chosen.compile,
+                        jax=source,
+                        python=chosen.python or PYTHON,
                     )
-                    python = chosen.python or PYTHON
-                    found = measure(**asked, compiled=chosen.compile, jax=source, python=python)
-                print(f"{title(found)}: {counted(found)}", flush=True)
-                maps.append(found)
+                print(f"{lowering_map.title}: {count_line(lowering_map)}", flush=True)
+                maps.append(lowering_map)
             except MapError as error:
                 problems.append(error)  # the other versions are still measured and written
-        stopped = bool(maps) and _show(chosen, sorted(maps, key=lambda found: found.version), old)
+        stopped = bool(maps) and _show(chosen, sorted(maps, key=lambda each: each.version), old)
     except (MapError, OSError) as error:
         problems.append(error)
     for problem in problems:
@@ -175,17 +183,21 @@ def _lowering(chosen: argparse.Namespace) -> int:
 
 def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "LoweringMap | None") -> bool:
     """Writes and prints what was asked for; whether something stopped lowering since the old map."""
-    from kerneltest.lowering_map.map import compare, save
-    from kerneltest.lowering_map.text import change_line, markdown, steps, terminal
+    from kerneltest.lowering_map import markdown
+    from kerneltest.lowering_map.compare import compare, successive_changes
+    from kerneltest.lowering_map.files import save
+    from kerneltest.lowering_map.table import change_line
+    from kerneltest.lowering_map.terminal import print_table
 
     if chosen.json:
         save(chosen.json, maps)
-    print("\n" + terminal(maps))
-    pairs = [(old, maps[-1], compare(old, maps[-1]))] if old else steps(maps)
-    for before, after, changes in pairs:
-        print(f"\nJAX {before.jax} to {after.jax}: {len(changes) or 'no'} changes")
+    print()
+    print_table(maps)
+    steps = [(old, maps[-1], compare(old, maps[-1]))] if old else successive_changes(maps)
+    for before, after, changes in steps:
+        print(f"\nJAX {before.jax} to {after.jax}: {len(changes) or 'no'} change{'s' * (len(changes) != 1)}")
         for change in changes:
             print(f"  {'- stopped' if change.stopped else '+ started'} {change_line(change, after.targets)}")
     if chosen.markdown:
-        chosen.markdown.write_text(markdown(maps), encoding="utf-8")
-    return old is not None and any(change.stopped for change in pairs[0][2])
+        chosen.markdown.write_text(markdown.page(maps), encoding="utf-8")
+    return old is not None and any(change.stopped for change in steps[0][2])

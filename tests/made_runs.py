@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer, write_plan
-from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
+from kerneltest.records.schema import Declared, Evidence, NotApplicable, Plan, PlannedItem, Record, Source, Window
+from tests.written import PAIRING, case
 
-PAIRING = "suites/test_t.py::p"
 # Were any of it parsed as markup, `pwned` would be set, or an element too many be there.
 HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=1>\"'&{{7*7}}`${7}`"
 
@@ -20,11 +22,19 @@ INPUT = Window("x", "float32", (4,), (0,), (1, 4), (0, 2), (1.0, 1.0, float("nan
 def made_run(folder: Path, *records: Record, planned: int = 1, **plan: object) -> Path:
     """A run's folder whose plan holds `planned` cases for each record's cell."""
     items = tuple(
-        PlannedItem(f"{r.pairing}[{r.backend}]", r.pairing, r.backend, r.dtype, r.group, {r.family: planned})
+        PlannedItem(f"{r.pairing}[{r.backend}]", r.pairing, r.backend, r.tier, r.dtype, r.group, {r.family: planned})
         for r in records
     )
+    base = Plan(
+        items=items,
+        seed=0,
+        depth="quick",
+        environment={"jax": "1"},
+        unavailable={r.backend: r.message for r in records if r.verdict is Verdict.UNAVAILABLE},
+        xfail={},
+        pairings={PAIRING: Declared({"x": "array"}, SOURCE, SOURCE)},
+    )
     folder.mkdir(parents=True)
-    base = Plan(items, 0, "quick", {"jax": "1"}, {}, {}, pairings={PAIRING: Declared({"x": "array"}, SOURCE, SOURCE)})
     write_plan(folder, replace(base, **plan))  # type: ignore[arg-type]
     writer = Writer(folder, "main")
     for record in records:
@@ -33,10 +43,9 @@ def made_run(folder: Path, *records: Record, planned: int = 1, **plan: object) -
     return folder
 
 
-def made_record(**more: object) -> Record:
-    """A pass, but for what is said."""
-    base = Record(f"{PAIRING}[i]", PAIRING, "interpret", "float32", "numeric", "normal", "n=1", "", "c1", "pass", "", 4)
-    return replace(base, **more)  # type: ignore[arg-type]
+def made_record(**more: Any) -> Record:
+    """A pass that used up nothing of a bound, but for what is said; a verdict may be given by name."""
+    return case(**{"used": None, **more})
 
 
 WRONG = made_record(
@@ -67,31 +76,23 @@ def hostile() -> tuple[Record, dict[str, object]]:
         window=replace(WINDOW, name=HOSTILE, dtype=HOSTILE),
         inputs=(replace(INPUT, name=HOSTILE, dtype=HOSTILE),),
     )
-    words = (
-        "item",
-        "pairing",
-        "backend",
-        "dtype",
-        "group",
-        "family",
-        "signature",
-        "target",
-        "case",
-        "message",
-        "tolerance",
-    )
+    words = "item pairing backend dtype group family signature target case message tolerance".split()
     record = replace(
         WRONG,
         **dict.fromkeys(words, HOSTILE),
         evidence=evidence,
         facts={HOSTILE: {"registers": 1}},
+        dims={HOSTILE: 1},
+        dtypes={HOSTILE: HOSTILE},
+        statics={HOSTILE: HOSTILE},
         advice=(HOSTILE,),
         files=(f"artifacts/{HOSTILE}", f"javascript:{HOSTILE}"),
     )
     plan = {
         "environment": {HOSTILE: HOSTILE},
         "unavailable": {HOSTILE: HOSTILE},
-        "limitations": {HOSTILE: (HOSTILE,)},
+        "xfail": {HOSTILE: (HOSTILE,)},
+        "not_applicable": (NotApplicable(HOSTILE, HOSTILE, HOSTILE, 1),),
         "pairings": {HOSTILE: Declared({HOSTILE: HOSTILE}, source, source)},
         "started": HOSTILE,
     }

@@ -16,7 +16,8 @@ from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.declare.bounds import Measured
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import runnable, trace
+from kerneltest.jaxprs.runnable import runnable
+from kerneltest.jaxprs.trace import trace
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 QUICKLY_FOUND = (

@@ -11,8 +11,8 @@ import kerneltest as kt
 from kerneltest.api import Finding
 from kerneltest.core.verdicts import MEANING
 from kerneltest.pytest_plugin.run import OPTIONS
-from kerneltest.records.diff import MEANING as CHANGES
-from kerneltest.records.diff import REGRESSIONS
+from kerneltest.records.changes import MEANING as CHANGES
+from kerneltest.records.changes import REGRESSIONS
 from kerneltest.report.text.story import ASSERTED
 
 ROOT = Path(__file__).parent.parent

@@ -2,21 +2,53 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from kerneltest.core.tiers import Tier
+from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer, write_plan
-from kerneltest.records.schema import Plan, PlannedItem, Record
+from kerneltest.records.schema import ANY, Plan, PlannedItem, Record
 
 PAIRING = "suites/test_t.py::p"
 PASS = Record(
-    f"{PAIRING}[i]", PAIRING, "interpret", "float32", "numeric", "normal", "n=1", "", "c1", "pass", "", 4, used=0.2
+    item=f"{PAIRING}[i]",
+    pairing=PAIRING,
+    backend="interpret",
+    tier=Tier.INTERPRET,
+    dtype="float32",
+    group="numeric",
+    family="normal",
+    signature="n=1",
+    dims={"n": 1},
+    dtypes={"x": "float32"},
+    target="",
+    case="c1",
+    verdict=Verdict.PASS,
+    compared=4,
+    used=0.2,
 )
-ABSENT = replace(PASS, case="", signature="*", verdict="unavailable", message="no device", compared=0, used=None)
 HOSTILE = "</script><img src=x onerror=alert(1)>|`[a](b)\x1b[31m"
 
 
-def case(**more: object) -> Record:
-    """A passing case, but for what is given."""
-    return replace(PASS, **more)  # type: ignore[arg-type]
+def tier_of(backend: str) -> Tier:
+    """The tier that a backend of this id has."""
+    name = backend.partition(":")[0].partition("-")[0]
+    return Tier(name) if name in [*Tier] else Tier.DEVICE
+
+
+def case(**more: Any) -> Record:
+    """A passing case, but for what is given; a verdict may be given by name."""
+    given = {"tier": tier_of(more.get("backend", PASS.backend)), **more}
+    return replace(PASS, **{**given, "verdict": Verdict(more.get("verdict", PASS.verdict))})
+
+
+def absent(**more: Any) -> Record:
+    """The one record of a pairing on a backend that the machine lacks, but for what is given."""
+    whole = dict(dtype=ANY, group=ANY, family=ANY, signature="*", case="", dims={}, dtypes={}, compared=0, used=None)
+    return case(**{**whole, "verdict": Verdict.UNAVAILABLE, "message": "no device", **more})
+
+
+ABSENT = absent()
 
 
 def write_run(folder: Path, *records: Record, planned: int | None = None, **plan: object) -> Path:
@@ -25,11 +57,21 @@ def write_run(folder: Path, *records: Record, planned: int | None = None, **plan
     for record in records:
         cells.setdefault(record.cell, []).append(record)
     items = tuple(
-        PlannedItem(r[0].item, *cell[:3], r[0].group, {cell[3]: planned or sum(bool(x.case) for x in r) or 1})
-        for cell, r in cells.items()
+        PlannedItem(
+            item=r[0].item,
+            pairing=r[0].pairing,
+            backend=r[0].backend,
+            tier=r[0].tier,
+            dtype=r[0].dtype,
+            group=r[0].group,
+            families={r[0].family: planned or sum(bool(x.case) for x in r) or 1},
+        )
+        for r in cells.values()
     )
+    unavailable = {r.backend: r.message for r in records if r.verdict is Verdict.UNAVAILABLE}
+    base = Plan(items=items, seed=0, depth="quick", environment={"jax": "1"}, unavailable=unavailable, xfail={})
     folder.mkdir(parents=True)
-    write_plan(folder, replace(Plan(items, 0, "quick", {"jax": "1"}, {}, {}), **plan))  # type: ignore[arg-type]
+    write_plan(folder, replace(base, **plan))  # type: ignore[arg-type]
     writer = Writer(folder, "main")
     for record in records:
         writer.write(record)

@@ -12,8 +12,9 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
-from kerneltest.jaxprs.compat.eager import call
-from kerneltest.jaxprs.trace import Traced, runnable, user_line
+from kerneltest.jaxprs.compat.source_lines import user_line
+from kerneltest.jaxprs.runnable import eagerly, runnable
+from kerneltest.jaxprs.trace import Traced
 
 # Words by which JAX, XLA and the drivers tell these causes.
 _CAUSES = (
@@ -29,7 +30,7 @@ _CAUSES = (
 class Jitted:
     """A compiled function of the leaves."""
 
-    compiled: Any
+    compiled: Callable[..., Any]
     device: Any
     precision: Precision
 
@@ -49,17 +50,6 @@ class Jitted:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Eager:
-    """A function of the leaves, called outside of `jax.jit`."""
-
-    function: Callable[..., Any]
-    interpret: bool
-
-    def __call__(self, *placed: Any) -> Any:
-        return call(self.function, placed, interpret=self.interpret)
-
-
 def compile_for(
     traced: Traced,
     device: Any,
@@ -74,7 +64,7 @@ def compile_for(
       Failure: naming the exception and the user's line.
     """
     if traced.eager:
-        return Jitted(Eager(traced.function, interpret), device, precision)
+        return Jitted(eagerly(traced.function, interpret=interpret), device, precision)
     place = jax.sharding.SingleDeviceSharding(device)
     arguments = [jax.ShapeDtypeStruct(i.shape, i.dtype, sharding=place) for i in traced.inputs]
     try:

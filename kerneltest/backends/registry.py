@@ -1,4 +1,4 @@
-"""The backends there are, by id. Loading it imports neither NumPy nor JAX: a backend's module is, when it is resolved."""
+"""The backends there are, by id. Loading it imports neither NumPy nor JAX; resolving a backend imports its module."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -28,6 +28,11 @@ class Target:
     def __str__(self) -> str:
         return self.id
 
+    @property
+    def triton_backend(self) -> str:
+        """The platform as Triton calls it: `cuda` or `hip`."""
+        return "hip" if self.platform == "rocm" else self.platform
+
 
 def _cuda(arch: int, device_kind: str, shared_memory: int) -> Target:
     return Target(f"sm_{arch}", "cuda", device_kind, arch, 32, shared_memory)

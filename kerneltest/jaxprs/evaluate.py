@@ -8,8 +8,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from kerneltest.core.dtypes import Array
-from kerneltest.jaxprs.rewrite import ENTRIES, name_of
-from kerneltest.jaxprs.trace import Traced, equations, nested
+from kerneltest.jaxprs.trace import Traced
+from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from jax._src.pallas.mosaic_gpu import primitives as mosaic
 from jax.extend.core import ClosedJaxpr, Literal
 
+from kerneltest.jaxprs.compat.mosaic_primitives import (
+    ends_copy_group,
+    is_copy_out,
+    is_predicated_copy_out,
+    is_wait_for_copies_out,
+)
 from kerneltest.jaxprs.rewrite import within
-from kerneltest.jaxprs.trace import Call, nested
+from kerneltest.jaxprs.trace import Call
+from kerneltest.jaxprs.walk import nested
 
 
 def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[Any]]:
@@ -23,9 +29,9 @@ def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[An
     smallest = min((size for body in bodies for size in _groups(body)), default=1)
 
     def rule(equation: Any) -> list[Any] | None:
-        if equation.primitive is mosaic.copy_smem_to_gmem_p and equation.params["has_user_predicate"]:
+        if is_predicated_copy_out(equation):
             return _conditional(equation)
-        if equation.primitive is mosaic.wait_smem_to_gmem_p and "n" in equation.params:  # 0.10.2 waits for nothing
+        if is_wait_for_copies_out(equation):
             return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
         return None
 
@@ -41,9 +47,9 @@ def _groups(jaxpr: Any) -> Iterator[int]:
         for value in equation.params.values():
             for inner in nested(value):
                 yield from _groups(inner)
-        if equation.primitive is mosaic.copy_smem_to_gmem_p and not equation.params["has_user_predicate"]:
+        if is_copy_out(equation) and not is_predicated_copy_out(equation):
             copies += 1
-        if equation.primitive is mosaic.commit_group_p or equation.params.get("commit_group"):
+        if ends_copy_group(equation):
             yield copies
             copies = 0
 
@@ -54,12 +60,12 @@ def _conditional(equation: Any) -> list[Any]:
     copy = equation.replace(invars=operands, params={**equation.params, "has_user_predicate": False})
     template = jax.make_jaxpr(lambda p: jax.lax.cond(p, lambda: 1, lambda: 2))(True).jaxpr
     to_index, choose = template.eqns
-    held = list(dict.fromkeys(operand for operand in operands if not isinstance(operand, Literal)))
-    branches = tuple(ClosedJaxpr(_jaxpr(held, copies), ()) for copies in ([], [copy]))
+    arguments = list(dict.fromkeys(operand for operand in operands if not isinstance(operand, Literal)))
+    branches = tuple(ClosedJaxpr(_jaxpr(arguments, copies), ()) for copies in ([], [copy]))
     return [
         to_index.replace(invars=[predicate]),
         choose.replace(
-            invars=[*to_index.outvars, *held],
+            invars=[*to_index.outvars, *arguments],
             outvars=[],
             params={**choose.params, "branches": branches},
             effects=equation.effects,

@@ -11,27 +11,22 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from kerneltest.core.dtypes import is_float
-
-ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
+from kerneltest.jaxprs.compat.dialects import dialect_of
+from kerneltest.jaxprs.walk import ENTRIES, name_of
 
 # From an equation to those that take its place, or None where it stays and what is nested in it is looked into.
 Rule = Callable[[Any], Sequence[Any] | None]
-
-
-def name_of(equation: Any) -> str:
-    """The name of its primitive."""
-    return str(equation.primitive.name)
 
 
 def rewritten(jaxpr: Any, rule: Rule) -> Any:
     """A jaxpr, open or closed, with every equation at any depth as `rule` has it."""
     if isinstance(jaxpr, ClosedJaxpr) and jaxpr.jaxpr is not jaxpr:  # since JAX 0.12 a closed jaxpr is its own
         return jaxpr.replace(jaxpr=rewritten(jaxpr.jaxpr, rule))
-    found: list[Any] = []
+    kept: list[Any] = []
     for equation in jaxpr.eqns:
         others = rule(equation)
-        found += [equation.replace(params=within(equation.params, rule))] if others is None else others
-    return jaxpr.replace(eqns=found)
+        kept += [equation.replace(params=within(equation.params, rule))] if others is None else others
+    return jaxpr.replace(eqns=kept)
 
 
 def within(params: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
@@ -139,8 +134,7 @@ def _is_plain_call(equation: Any) -> bool:
         return False
     mapping, compiler = equation.params["grid_mapping"], equation.params["compiler_params"]
     arrays = all(hasattr(v.aval, "shape") and not hasattr(v.aval, "inner_aval") for v in equation.invars)
-    mosaic_gpu = type(compiler).__module__.startswith("jax._src.pallas.mosaic_gpu")
-    return arrays and not mosaic_gpu and not mapping.num_dynamic_grid_bounds
+    return arrays and dialect_of(compiler) != "mosaic_gpu" and not mapping.num_dynamic_grid_bounds
 
 
 def _padded_call(equation: Any, fill: Callable[[np.dtype[Any]], Any]) -> Sequence[Any]:
@@ -169,8 +163,8 @@ def _padded_call(equation: Any, fill: Callable[[np.dtype[Any]], Any]) -> Sequenc
             *operands[:skipped],
             *(_pad(x, shape, fill) for x, shape in zip(operands[skipped:], shapes, strict=False)),
         ]
-        found = equation.primitive.bind(*given, **changed)
-        return [x[tuple(map(slice, whole[i]))] for x, i in zip(found, outputs, strict=True)]
+        results = equation.primitive.bind(*given, **changed)
+        return [x[tuple(map(slice, whole[i]))] for x, i in zip(results, outputs, strict=True)]
 
     return _inlined(call, equation.invars, equation.outvars)
 
@@ -267,10 +261,10 @@ class Fill:
 
     nan: bool
 
-    def __call__(self, kind: np.dtype[Any]) -> Any:
-        if is_float(kind):
-            return np.array(np.nan if self.nan else ml_dtypes.finfo(kind).max, kind)
-        if kind == np.bool_:
+    def __call__(self, dtype: np.dtype[Any]) -> Any:
+        if is_float(dtype):
+            return np.array(np.nan if self.nan else ml_dtypes.finfo(dtype).max, dtype)
+        if dtype == np.bool_:
             return np.array(not self.nan)
-        info = ml_dtypes.iinfo(kind)
-        return np.array(info.min if self.nan else info.max, kind)
+        info = ml_dtypes.iinfo(dtype)
+        return np.array(info.min if self.nan else info.max, dtype)

@@ -1,47 +1,25 @@
-"""Kernel to jaxpr, and what can be read off or rewritten there. The only module that touches JAX's internals."""
+"""Kernel to jaxpr, and what is read off there: its Pallas calls, and what its arithmetic does to numbers."""
 
 import functools
-import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jax._src import config as jax_config
-from jax.experimental.pallas import triton as plgpu
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr
 from jax.sharding import AbstractDevice, AbstractMesh
 
-from kerneltest.core.dtypes import ShapeDtype, dtype, is_float
+from kerneltest.core.dtypes import ShapeDtype, dtype
 from kerneltest.core.failures import Failure
-from kerneltest.core.places import where_raised
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.rewrite import ENTRIES, interpreting, name_of, rewritten
+from kerneltest.jaxprs.arithmetic import has_reduced_dots, is_exact
+from kerneltest.jaxprs.compat.dialects import dialect_of
+from kerneltest.jaxprs.compat.source_lines import user_line
+from kerneltest.jaxprs.walk import ENTRIES, equations, name_of
 from kerneltest.plan.signatures import Signature
-
-OLDEST, NEWEST = (0, 10, 2), (0, 12)
-
-_LOOPS = frozenset({"scan", "while"})
-# Where a compiler parameter or a mesh is defined says which of Pallas' languages a kernel is written in.
-_DIALECTS = {
-    "jax._src.pallas.triton": "triton",
-    "jax._src.pallas.mosaic_gpu": "mosaic_gpu",
-    "jax._src.pallas.mosaic": "mosaic_tpu",
-}
-_EXACT_ON_INTEGERS = frozenset(
-    """add sub neg mul dot_general max min abs sign floor ceil round clamp select_n reduce_sum reduce_max reduce_min
-    cumsum cummax cummin convert_element_type broadcast_in_dim reshape squeeze expand_dims transpose rev concatenate
-    slice dynamic_slice dynamic_update_slice gather scatter scatter_add pad copy copy_p iota stop_gradient
-    get swap addupdate masked_load masked_swap load store atomic_rmw full_like device_put optimization_barrier
-    jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vmap_call cond scan while run_scoped
-    run_state pallas_call core_map mpmd_map""".split()
-)
-_MULTIPLIES = frozenset({"mul", "dot_general"})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -91,24 +69,14 @@ class Traced:
         return frozenset(call.dialect for call in self.calls)
 
 
-def version_problem() -> str:
-    """Why this JAX is not one that kerneltest was tested with, or ""."""
-    found = jax.__version_info__[:3]
-    if found < OLDEST:
-        return f"JAX {jax.__version__} is older than {'.'.join(map(str, OLDEST))}, the oldest that kerneltest knows"
-    if found[:2] > NEWEST:
-        return f"JAX {jax.__version__} is newer than {'.'.join(map(str, NEWEST))}, the newest that was tested"
-    return ""
-
-
 def trace(pairing: Pairing, signature: Signature) -> Traced:
     """Traces the kernel for one signature, without values and without a device.
 
     Raises:
-      Failure: the kernel raised, or has no Pallas call; names the signature and the user's line.
+      Failure: the kernel raised; names the signature and the user's line.
     """
-    kinds = dict(signature.dtypes)
-    inputs = tuple(ShapeDtype(signature.shape(leaf), dtype(kinds[path])) for path, leaf in pairing.leaves.items())
+    dtypes = dict(signature.dtypes)
+    inputs = tuple(ShapeDtype(signature.shape(leaf), dtype(dtypes[path])) for path, leaf in pairing.leaves.items())
 
     def flat(*leaves: Any) -> list[Any]:
         named = dict(zip(pairing.leaves, leaves, strict=True))
@@ -148,8 +116,8 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
 
 def on_a_tpu() -> AbstractContextManager[Any]:
     """Where a TPU kernel is traced and interpreted, on a machine without one."""
-    kind = AbstractDevice(device_kind="TPU v5e", num_cores=1, platform="tpu")
-    mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=kind))
+    device = AbstractDevice(device_kind="TPU v5e", num_cores=1, platform="tpu")
+    mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
     return mesh
 
 
@@ -168,98 +136,9 @@ def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeD
         inputs=inputs,
         outputs=tuple(ShapeDtype(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
         calls=tuple(map(_call, unique.values())),
-        exact=_is_exact(closed.jaxpr),
-        reduced_dots=any(_is_reduced_dot(equation) for equation, _ in equations(closed.jaxpr)),
+        exact=is_exact(closed.jaxpr),
+        reduced_dots=has_reduced_dots(closed.jaxpr),
     )
-
-
-def runnable(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
-    """The kernel as a function of its leaves, every Pallas call in it interpreted or compiled."""
-    run: Callable[..., Any] = jaxpr_as_fun(rewritten(traced.jaxpr, interpreting(interpret)))
-    return run
-
-
-def callable_of(call: Call) -> tuple[Callable[..., Any], list[Any]]:
-    """One Pallas call as a function, through Triton where it leaves that open, and what it takes."""
-    params = dict(call.equation.params, interpret=False)
-    if call.dialect == "any":
-        params["compiler_params"] = plgpu.CompilerParams()
-    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
-    return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """One array that a Pallas call reads or writes.
-
-    Attributes:
-      name: of the kernel's parameter.
-      shape, dtype: of the whole array, not of a block.
-      hint: what may explain an access past its end, or "".
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    hint: str
-
-
-def references(call: Call) -> tuple[list[Reference], list[Reference]]:
-    """The inputs and the outputs of a Pallas call, in its order."""
-    params = call.equation.params
-    names = list(getattr(getattr(params["jaxpr"], "debug_info", None), "arg_names", ()) or ())
-    blocks = list(params["grid_mapping"].block_mappings)
-    variables = [*call.equation.invars, *call.equation.outvars]
-    count = len(call.equation.invars)
-    found = []
-    for i, variable in enumerate(variables):
-        name = names[i] if i < len(names) and names[i] else f"input {i}" if i < count else f"output {i - count}"
-        shape = tuple(variable.aval.shape)
-        found.append(Reference(name, shape, np.dtype(variable.aval.dtype), _tail_hint(blocks, i, shape)))
-    return found[:count], found[count:]
-
-
-def _tail_hint(blocks: list[Any], number: int, shape: tuple[int, ...]) -> str:
-    """Before 0.12, JAX's Triton lowering reads and writes whole blocks, past the end of the array as well."""
-    if jax.__version_info__ >= (0, 12) or number >= len(blocks):
-        return ""
-    block = [getattr(length, "block_size", length) for length in blocks[number].block_shape]
-    cut = [length % size for length, size in zip(shape, block, strict=True) if isinstance(size, int)]
-    if not any(cut):
-        return ""
-    return (
-        f"JAX {jax.__version__} does not mask the tail of a block ({block} into {list(shape)}) on a GPU, as 0.12 does: "
-        "mask the load and the store"
-    )
-
-
-def without_cache() -> AbstractContextManager[Any]:
-    """Compiles without JAX's cache on disk, from which code for a device that is not there cannot be read back."""
-    off: AbstractContextManager[Any] = jax_config.enable_compilation_cache(False)
-    return off
-
-
-def user_line(error: BaseException) -> str:
-    """ " (FILE:LINE)" of the last frame outside JAX and kerneltest, or ""."""
-    return where_raised(error, str(Path(jax.__file__).parent))
-
-
-def nested(value: Any) -> Iterator[Any]:
-    """The jaxprs in one parameter of an equation."""
-    for item in value if isinstance(value, (tuple, list)) else (value,):
-        if isinstance(item, ClosedJaxpr):
-            yield item.jaxpr
-        elif isinstance(item, Jaxpr):
-            yield item
-
-
-def equations(jaxpr: Any, *, looped: bool = False) -> Iterator[tuple[Any, bool]]:
-    """Every equation at any depth, and whether it lies in a loop."""
-    for equation in jaxpr.eqns:
-        yield equation, looped
-        for value in equation.params.values():
-            for inner in nested(value):
-                yield from equations(inner, looped=looped or name_of(equation) in _LOOPS)
 
 
 def _call(equation: Any) -> Call:
@@ -267,51 +146,8 @@ def _call(equation: Any) -> Call:
     dialect = "any"
     for value in params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
-            home = type(item).__module__
-            dialect = next((d for prefix, d in _DIALECTS.items() if home.startswith(prefix + ".")), dialect)
+            dialect = dialect_of(item) or dialect
     grid = getattr(params.get("grid_mapping"), "grid", ())
     debug = getattr(params.get("jaxpr"), "debug_info", None)
     name = params.get("name") or getattr(debug, "func_name", "")
     return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, equation)
-
-
-def _is_exact(jaxpr: Any) -> bool:
-    multiplications = 0
-    for equation, looped in equations(jaxpr):
-        if not any(_holds_floats(v.aval) for v in equation.outvars):
-            continue
-        if name_of(equation) not in _EXACT_ON_INTEGERS:
-            return False
-        if name_of(equation) in _MULTIPLIES:
-            # A product in a loop may be multiplied again by the next turn; a dot only feeds a sum.
-            multiplications += 2 if looped and name_of(equation) == "mul" else 1
-    return multiplications <= 1
-
-
-def _holds_floats(aval: Any) -> bool:
-    kind = getattr(aval, "dtype", None)
-    try:
-        return kind is not None and is_float(np.dtype(kind))
-    except TypeError:
-        return False  # a key, a semaphore or a barrier
-
-
-def _is_reduced_dot(equation: Any) -> bool:
-    if name_of(equation) != "dot_general" or equation.invars[0].aval.dtype != np.float32:
-        return False
-    asked = str(equation.params.get("precision"))
-    return not ("HIGHEST" in asked or asked.endswith("F32_F32_F32"))
-
-
-@functools.cache
-def environment() -> dict[str, str]:
-    """Versions and devices, as JAX reports them."""
-    devices = sorted({f"{d.client.platform_version.splitlines()[0]}: {d.device_kind}" for d in jax.devices()})
-    return {
-        "jax": jax.__version__,
-        "jaxlib": metadata.version("jaxlib"),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}",
-        "devices": "; ".join(devices),
-    }

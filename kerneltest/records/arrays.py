@@ -19,16 +19,17 @@ def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[s
 def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> str:
     """Saves a case's array arguments under `cases/`; returns the path within the folder."""
     (folder / "cases").mkdir(exist_ok=True)
-    raw = {f"{value.dtype.name}:{path}": _bits(value) for path, value in arguments.items()}
+    # By dtype and leaf, as unsigned integers: NumPy's format knows no bfloat16.
+    raw = {f"{value.dtype.name}:{leaf}": _bits(value) for leaf, value in arguments.items()}
     np.savez_compressed(folder / "cases" / f"{case}.npz", **raw)  # type: ignore[arg-type]
     return f"cases/{case}.npz"
 
 
 def load_arguments(path: Path) -> dict[str, Array]:
-    """The array arguments saved by `save_arguments`, by name."""
+    """The array arguments saved by `save_arguments`, by leaf."""
     with np.load(path, allow_pickle=False) as saved:
-        pairs = [(key.split(":", 1), saved[key]) for key in saved.files]
-    return {name: value.view(dtype(kind)).reshape(value.shape) for (kind, name), value in pairs}
+        arrays = [(key.split(":", 1), saved[key]) for key in saved.files]
+    return {leaf: bits.view(dtype(name)).reshape(bits.shape) for (name, leaf), bits in arrays}
 
 
 def _bits(value: Array) -> Array:

@@ -1,71 +1,32 @@
 """Two runs, or two sets of runs, compared case by case: what became worse, what became better."""
 
-import tomllib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.plan.drawn import FUZZ
+from kerneltest.records.changes import (
+    ABSENT,
+    MEANING,
+    NOT_APPLICABLE,
+    Change,
+    cases_in_words,
+    cell_changes,
+    unchanged_cases,
+)
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import Cell, Record
+from kerneltest.records.schema import ANY, CellKey, Record
 
-# What a change is called, in the order in which they are shown, and what it means.
-REGRESSIONS = {
-    "newly failing": "a finding, where there was none or no such case",
-    "worse finding": "a more severe finding than before",
-    "newly unavailable": "the backend was served before",
-    "gone": "a case that had a verdict has none",
-}
-MEANING = {
-    **REGRESSIONS,
-    "milder finding": "a less severe finding than before",
-    "error use": "within its bound, of which much more is used up than before",
-    "compile facts": "the compiler tells other numbers",
-    "newly xfail": "a declared xfail covers it now",
-    "newly passing": "no finding any more",
-    "newly available": "the backend was not served before",
-    "new": "a case that was not there before, without a finding",
-}
 FACTOR = 2.0
-# Use of a bound below this is far from it, whatever it was before.
-NOTABLE_USE = 0.1
 
 # What makes numbers differ with no change of a kernel. A driver or a Python may differ from machine to machine.
 _ALIKE = ("jax", "jaxlib", "machine")
 _ALIKE_BACKEND = ("platform", "device", "triton", "jax-cuda13-plugin")
 
+_Pair = tuple[str, str]  # a pairing and a backend
+
 
 class DiffError(ValueError):
     """Runs that cannot be compared; the message says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What became of one case, or of one cell as a whole.
-
-    Attributes:
-      kind: a key of `MEANING`.
-      run: the run it is in; "" if there is only one.
-      cell: pairing, backend, dtype, family.
-      signature, target: of the case; "*" and "" for a whole cell.
-      before, after: verdicts, or what else changed, in words.
-      message: of the new record, or of the old one if there is none.
-    """
-
-    kind: str
-    run: str
-    cell: Cell
-    signature: str
-    target: str
-    before: str
-    after: str
-    message: str = ""
-
-    @property
-    def regression(self) -> bool:
-        return self.kind in REGRESSIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +58,7 @@ def compare(
     Args:
       old, new: as `read_runs` gives them.
       allow_unlike: compare runs of different environments too.
-      factor: an error use is told when it grew by more than this.
+      factor: report an error use that grew by more than this.
 
     Raises:
       DiffError: runs of different environments.
@@ -118,39 +79,71 @@ def compare(
     changes: list[Change] = []
     unchanged = 0
     for name in dict.fromkeys([*before, *after]):
-        olds, news = _cells(before.get(name)), _cells(after.get(name))
-        for cell in dict.fromkeys([*olds, *news]):
-            pairs = _Pairs(name, cell, olds.get(cell, ()), news.get(cell, ()))
-            changes += pairs.changes(factor)
-            unchanged += pairs.unchanged()
+        older, newer = _Side(before.get(name)), _Side(after.get(name))
+        for pair in dict.fromkeys([*older.pairs, *newer.pairs]):
+            changes += _pair_changes(name, pair, older, newer, factor)
+            unchanged += sum(
+                unchanged_cases(cases, newer.cells(pair).get(cell, ())) for cell, cases in older.cells(pair).items()
+            )
     order = list(MEANING)
     changes.sort(key=lambda change: order.index(change.kind))
     problems = tuple(f"{run.name}: {line}" if run.name else line for run in new for line in _problems(run))
     return Comparison(tuple(changes), problems, tuple(sorted(unlike)), unchanged)
 
 
-def pinned_baseline(start: Path) -> Path:
-    """The folder that the nearest pyproject.toml pins as `baseline` under `[tool.kerneltest]`.
+class _Side:
+    """One run, by pairing and backend.
 
-    Raises:
-      DiffError: nothing is pinned, or nothing that can be used.
+    Attributes:
+      pairs: those that the run says anything of, in order.
+      unserved: why a pair has no cases: `Verdict.UNAVAILABLE` or `NOT_APPLICABLE`, and the reason.
     """
-    how = 'name the older run too, or pin one in pyproject.toml: [tool.kerneltest] baseline = "FOLDER"'
-    for folder in (start.absolute(), *start.absolute().parents):
-        file = folder / "pyproject.toml"
-        if not file.exists():
-            continue
-        try:
-            tools = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
-        except (OSError, ValueError) as error:
-            raise DiffError(f"{file}: {error}") from error
-        settings = tools.get("kerneltest", {}) if isinstance(tools, dict) else {}
-        if not isinstance(settings, dict) or not isinstance(settings.get("baseline", ""), str):
-            raise DiffError(f"{file}: baseline of [tool.kerneltest] is the path of a folder, as text")
-        if not settings.get("baseline"):
-            raise DiffError(f"{file} pins no baseline; {how}")
-        return Path(folder, settings["baseline"])
-    raise DiffError(f"there is no pyproject.toml here or above; {how}")
+
+    def __init__(self, run: Run | None) -> None:
+        self._cells: dict[_Pair, dict[CellKey, list[Record]]] = {}
+        self.unserved: dict[_Pair, tuple[str, str]] = {}
+        for record in run.records if run else ():
+            pair = (record.pairing, record.backend)
+            if record.family == ANY and record.verdict is Verdict.UNAVAILABLE:
+                self.unserved[pair] = (record.verdict, record.message)
+            else:
+                self._cells.setdefault(pair, {}).setdefault(record.cell, []).append(record)
+        for each in run.plan.not_applicable if run else ():
+            self.unserved[each.pairing, each.backend] = (NOT_APPLICABLE, each.reason)
+        self.pairs = tuple(dict.fromkeys([*self._cells, *self.unserved]))
+
+    def cells(self, pair: _Pair) -> Mapping[CellKey, Sequence[Record]]:
+        return self._cells.get(pair, {})
+
+    def state(self, pair: _Pair) -> str:
+        """How many cases a pair has; else why it has none."""
+        if pair in self.unserved:
+            return self.unserved[pair][0]
+        if pair not in self._cells:
+            return ABSENT
+        return cases_in_words(sum(bool(record.case) for cell in self._cells[pair].values() for record in cell))
+
+
+def _pair_changes(run: str, pair: _Pair, old: _Side, new: _Side, factor: float) -> Iterator[Change]:
+    """Changes of a pairing on a backend: one for the whole where only one run served it, else case by case."""
+    cell, before, after = CellKey(*pair, ANY, ANY), old.state(pair), new.state(pair)
+    if pair in new.unserved:
+        reason = new.unserved[pair][1]
+        if old.cells(pair):
+            kind = "newly unavailable" if after == Verdict.UNAVAILABLE else "applicability"
+            yield Change(kind, run, cell, "*", "", before, after, reason)
+        elif before == ABSENT and after == Verdict.UNAVAILABLE:
+            yield Change("new", run, cell, "*", "", before, after, reason)
+        return
+    if pair in old.unserved and new.cells(pair):
+        kind = "newly available" if before == Verdict.UNAVAILABLE else "applicability"
+        yield Change(kind, run, cell, "*", "", before, after, old.unserved[pair][1])
+    for key in dict.fromkeys([*old.cells(pair), *new.cells(pair)]):
+        for change in cell_changes(run, key, old.cells(pair).get(key, ()), new.cells(pair).get(key, ()), factor):
+            if pair not in old.unserved:
+                yield change
+            elif change.kind != "new":  # the change of the whole stands for these
+                yield replace(change, before=before)
 
 
 def _unlike(old: Run, new: Run) -> Iterator[str]:
@@ -170,102 +163,3 @@ def _problems(run: Run) -> Iterator[str]:
         first = " / ".join(missing[0])
         yield f"incomplete: {len(missing)} of {len(cells)} planned cells have cases without a record, as {first}"
     yield from run.reconciled.problems
-
-
-def _cells(run: Run | None) -> Mapping[Cell, Sequence[Record]]:
-    found: dict[Cell, list[Record]] = {}
-    for record in run.records if run else ():
-        found.setdefault(record.cell, []).append(record)
-    return found
-
-
-_Key = tuple[str, str, int]
-
-
-class _Pairs:
-    """The records of one cell, before and after, case by case."""
-
-    def __init__(self, run: str, cell: Cell, before: Sequence[Record], after: Sequence[Record]) -> None:
-        self.run, self.cell = run, cell
-        self.before, self.after = _cases(before), _cases(after)
-        self.whole_before, self.whole_after = _wholes(before), _wholes(after)
-
-    def unchanged(self) -> int:
-        both = self.before.keys() & self.after.keys()
-        return sum(self.before[key].verdict == self.after[key].verdict for key in both)
-
-    def changes(self, factor: float) -> Iterator[Change]:
-        known, there = bool(self.before or self.whole_before), bool(self.after or self.whole_after)
-        for verdict in [each for each in self.whole_after if each not in self.whole_before]:
-            kind = "newly failing" if verdict is not Verdict.UNAVAILABLE else "newly unavailable" if known else "new"
-            before = f"{len(self.before)} cases" if known else "absent"
-            yield self._change(kind, self.whole_after[verdict], before, verdict)
-        for verdict in [each for each in self.whole_before if each not in self.whole_after]:
-            # A cell that was not served and is not planned any more lost nothing.
-            kind = "newly available" if verdict is Verdict.UNAVAILABLE else "newly passing"
-            if there:
-                yield self._change(kind, self.whole_before[verdict], verdict, f"{len(self.after)} cases")
-        # Where a cell ended as a whole, that stands for each case of it that was not reached.
-        ended = self.whole_after.keys() & {Verdict.UNAVAILABLE, Verdict.CRASH}
-        for key in dict.fromkeys([*self.before, *self.after]):
-            old, new = self.before.get(key), self.after.get(key)
-            if old is not None and new is not None:
-                yield from self._case(old, new, factor)
-            elif new is not None:
-                unserved = Verdict.UNAVAILABLE in self.whole_before
-                was = Verdict.UNAVAILABLE if unserved else "absent"
-                if new.verdict.is_finding:
-                    yield self._change("newly failing", new, was, new.verdict)
-                elif not unserved:  # else the whole cell is told to be newly available
-                    yield self._change("new", new, was, new.verdict)
-            elif old is not None and not ended:
-                yield self._change("gone", old, old.verdict, "absent")
-
-    def _case(self, old: Record, new: Record, factor: float) -> Iterator[Change]:
-        if old.verdict != new.verdict:
-            yield self._change(_kind(old.verdict, new.verdict), new, old.verdict, new.verdict)
-        elif new.verdict.is_finding:
-            return  # its numbers follow from the finding
-        if old.used is not None and new.used is not None and new.used > max(NOTABLE_USE, factor * old.used):
-            yield self._change("error use", new, f"{old.used:.2g} of the bound", f"{new.used:.2g}")
-        before, after = _facts(old), _facts(new)
-        names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
-        if names:
-            told = (", ".join(f"{name} {found.get(name, 'none')}" for name in names) for found in (before, after))
-            yield self._change("compile facts", new, *told)
-
-    def _change(self, kind: str, record: Record, before: str, after: str) -> Change:
-        return Change(kind, self.run, self.cell, record.signature, record.target, before, after, record.message)
-
-
-def _kind(before: Verdict, after: Verdict) -> str:
-    if after is Verdict.UNAVAILABLE:
-        return "newly unavailable"
-    if after is Verdict.XFAIL:
-        return "newly xfail"
-    if not after.is_finding:
-        return "newly passing"
-    if not before.is_finding:
-        return "newly failing"
-    return "worse finding" if after.severity > before.severity else "milder finding"
-
-
-def _cases(records: Sequence[Record]) -> Mapping[_Key, Record]:
-    """Cases by what is the same in both runs. Not by id, which holds the seed; and a drawn case, which shrinks to
-    something else when a kernel changes, is the same by its number."""
-    found: dict[_Key, Record] = {}
-    seen: Counter[tuple[str, str]] = Counter()
-    for record in records:
-        if record.case:
-            name = ("", "") if record.group == FUZZ else (record.signature, record.target)
-            found[*name, seen[name]] = record
-            seen[name] += 1
-    return found
-
-
-def _wholes(records: Sequence[Record]) -> Mapping[Verdict, Record]:
-    return {record.verdict: record for record in records if not record.case}
-
-
-def _facts(record: Record) -> Mapping[str, float]:
-    return {f"{kernel}: {name}": value for kernel, facts in record.facts.items() for name, value in facts.items()}

@@ -2,22 +2,44 @@
 
 import gzip
 import zlib
-from collections.abc import Iterator
-from dataclasses import asdict, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
-from kerneltest.core.tiers import Tier
-from kerneltest.core.verdicts import Verdict
-from kerneltest.records.schema import Declared, Evidence, NotApplicable, Plan, PlannedItem, Record, Source, Window
-from kerneltest.records.strict_json import dumps, loads
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-SCHEMA = 5
-MOST = 2**30  # bytes of a shard, once unpacked
+from kerneltest.records.schema import Plan, Record
+from kerneltest.records.strict_json import dumps
+
+SCHEMA: Final = 6
+_MOST_BYTES = 2**30  # bytes of a shard, once unpacked
+
+# Nothing is converted to the type that is due; unknown fields, bare NaNs and infinities are errors.
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class RecordError(ValueError):
-    """A record or a plan that cannot be read; names the file and the line."""
+    """A record or a plan that cannot be read; names the file, the line and the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordLine:
+    schema: Literal[6]
+    record: Record
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanLine:
+    schema: Literal[6]
+    plan: Plan
+
+    __pydantic_config__ = _STRICT
+
+
+RECORD_LINE, _PLAN_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine)
 
 
 class Writer:
@@ -28,7 +50,7 @@ class Writer:
         self._file = (folder / f"records-{shard}.jsonl").open("a", encoding="utf-8")
 
     def write(self, record: Record) -> None:
-        self._file.write(dumps({"schema": SCHEMA, **asdict(record)}) + "\n")
+        self._file.write(dumps(_RecordLine(SCHEMA, record)) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -38,7 +60,7 @@ class Writer:
 def write_plan(folder: Path, plan: Plan) -> None:
     """Writes `plan.json` in one step, so that a reader finds all of it or none."""
     temporary = folder / f"plan-{id(plan)}.tmp"
-    temporary.write_text(dumps({"schema": SCHEMA, **asdict(plan)}) + "\n", encoding="utf-8")
+    temporary.write_text(dumps(_PlanLine(SCHEMA, plan)) + "\n", encoding="utf-8")
     temporary.replace(folder / "plan.json")
 
 
@@ -50,16 +72,11 @@ def read_plan(folder: Path) -> Plan:
     """
     path = folder / "plan.json"
     try:
-        data = loads(path.read_text(encoding="utf-8"))
-        _check_schema(data, path)
-        data["items"] = tuple(PlannedItem(**{**item, "tier": Tier(item["tier"])}) for item in data["items"])
-        data["xfail"] = {name: tuple(texts) for name, texts in data["xfail"].items()}
-        data["problems"] = tuple(data["problems"])
-        data["not_applicable"] = tuple(NotApplicable(**each) for each in data["not_applicable"])
-        data["pairings"] = {name: _declared(each) for name, each in data["pairings"].items()}
-        return Plan(**data)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return _PLAN_LINE.validate_json(path.read_bytes()).plan
+    except OSError as error:
         raise RecordError(f"{path}: no readable plan: {error}") from error
+    except ValidationError as error:
+        raise RecordError(f"{path}: no readable plan: {_first_problem(error)}") from error
 
 
 def shards(folder: Path) -> list[Path]:
@@ -67,74 +84,56 @@ def shards(folder: Path) -> list[Path]:
     return sorted([*folder.glob("records-*.jsonl"), *folder.glob("records-*.jsonl.gz")])
 
 
-def _text(shard: Path) -> str:
-    with (gzip.open if shard.suffix == ".gz" else open)(shard, "rb") as file:
-        try:
-            raw = file.read(MOST + 1)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise RecordError(f"{shard}: not a whole gzip file: {error}") from error
-    if len(raw) > MOST:
-        raise RecordError(f"{shard}: holds more than {MOST >> 20} MiB, which no run of kerneltest writes")
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{shard}: not UTF-8: {error}") from error
-
-
 def read_records(folder: Path) -> Iterator[Record]:
-    """The records of a run, shard by shard in order of name; a shard may be gzipped. A truncated last line is dropped.
+    """The records of a run, shard by shard in order of name; a shard may be gzipped.
+
+    A last line that was cut off while it was written is dropped.
 
     Raises:
-      RecordError: a line other than the last is corrupt, or of another schema.
+      RecordError: a shard cannot be read, or a line is corrupt or of another schema.
     """
     for shard in shards(folder):
-        lines = _text(shard).splitlines()
-        for number, line in enumerate(lines, 1):
+        *whole, rest = _bytes(shard).split(b"\n")
+        for number, line in enumerate([*whole, rest] if rest else whole, 1):
             try:
-                data = loads(line)
-                _check_schema(data, shard)
-                yield _record(data)
-            except (ValueError, TypeError, KeyError) as error:
-                if number == len(lines) and not isinstance(error, RecordError):
-                    break  # the process was killed while it wrote this line
-                raise RecordError(f"{shard}, line {number}: {error}") from error
+                yield RECORD_LINE.validate_json(line).record
+            except ValidationError as error:
+                if number > len(whole) and _is_no_json(error):
+                    break
+                raise RecordError(f"{shard}, line {number}: {_first_problem(error)}") from error
 
 
-def _record(data: dict[str, Any]) -> Record:
-    evidence = data.get("evidence")
-    if evidence is not None:
-        for name in ("index", "wrong_blocks"):
-            evidence[name] = tuple(evidence[name])
-        evidence["window"] = _window(evidence["window"]) if evidence["window"] is not None else None
-        evidence["inputs"] = tuple(map(_window, evidence["inputs"]))
-        evidence = Evidence(**evidence)
-    for name in ("advice", "files", "ulps"):
-        data[name] = tuple(data[name])
-    known = {each.name for each in fields(Record)}
-    if unknown := data.keys() - known:
-        raise ValueError(f"unknown fields {sorted(unknown)}")
-    return Record(**{**data, "evidence": evidence, "verdict": Verdict(data["verdict"]), "tier": Tier(data["tier"])})
+def _bytes(shard: Path) -> bytes:
+    try:
+        with (gzip.open if shard.suffix == ".gz" else open)(shard, "rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RecordError(f"{shard}: not a whole gzip file: {error}") from error
+    except OSError as error:
+        raise RecordError(f"{shard}: cannot be read: {error}") from error
+    if len(raw) > _MOST_BYTES:
+        raise RecordError(f"{shard}: holds more than {_MOST_BYTES >> 20} MiB, which no run of kerneltest writes")
+    return raw
 
 
-def _window(data: dict[str, Any]) -> Window:
-    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-    found = Window(**given)
-    count = found.extent[0] * found.extent[1]
-    lengths = {len(each) for each in (found.values, found.expected, found.bound, found.wrong) if each}
-    if len(found.extent) != 2 or len(found.blocks) != 2 or lengths - {count} or len(found.origin) != len(found.shape):
-        raise ValueError(f"a window of {found.extent} elements does not hold as many")
-    return found
+def _is_no_json(error: ValidationError) -> bool:
+    return error.errors()[0]["type"] == "json_invalid"
 
 
-def _declared(data: dict[str, Any]) -> Declared:
-    kernel, oracle = (
-        Source(data[name]["file"], tuple((int(line), str(text)) for line, text in data[name]["parts"]))
-        for name in ("kernel", "oracle")
+def _first_problem(error: ValidationError) -> str:
+    """The field and what is wrong with it, on one line; another schema explains all else."""
+    problems = error.errors(include_url=False)
+    for problem in problems:
+        if problem["loc"] == ("schema",):
+            found = "none" if problem["type"] == "missing" else ascii(problem["input"])[:40]
+            return f"schema {found}, and this version reads schema {SCHEMA}"
+    return _field(problems[0]) + problems[0]["msg"].removeprefix("Value error, ")
+
+
+def _field(problem: Mapping[str, Any]) -> str:
+    """`record.evidence.window.values[3]: `; "" where the whole line is meant. Names may come from anywhere."""
+    path = "".join(
+        f".{part}" if isinstance(part, str) and part.isidentifier() and part.isascii() else f"[{part!a}]"
+        for part in problem["loc"]
     )
-    return Declared(data["declaration"], kernel, oracle)
-
-
-def _check_schema(data: dict[str, Any], path: Path) -> None:
-    found = data.pop("schema", None)
-    if found != SCHEMA:
-        raise RecordError(f"{path}: schema {found!r}, and this version reads schema {SCHEMA}")
+    return f"{path.removeprefix('.')}: " if path else ""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
-from kerneltest.records.schema import Cell, Plan, Record
+from kerneltest.records.schema import CellKey, Plan, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +14,8 @@ class Status:
 
     Attributes:
       item: the pytest item it belongs to.
-      verdict: the worst of its records; "missing" where some planned case has no record, "nothing compared" where
-        every case passed but no element was ever compared.
+      verdict: the worst of its records; `Gap.MISSING` where some planned case has no record, `Gap.NOTHING_COMPARED`
+        where every case passed but no element was ever compared.
       verdicts: cases by verdict.
       planned, compared: cases planned, elements compared.
       used: the largest fraction of a bound that was used up, or None.
@@ -42,11 +42,11 @@ class Reconciled:
       problems: records that nothing planned, duplicates, a run in which nothing was compared.
     """
 
-    cells: Mapping[Cell, Status]
+    cells: Mapping[CellKey, Status]
     problems: tuple[str, ...]
 
     @property
-    def missing(self) -> list[Cell]:
+    def missing(self) -> list[CellKey]:
         """Cells of which some planned case has no record."""
         return [cell for cell, status in self.cells.items() if status.verdict is Gap.MISSING]
 
@@ -61,8 +61,8 @@ class Reconciled:
 
 def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
     """Every planned cell with its one status."""
-    by_cell: dict[Cell, list[Record]] = {}
-    seen: set[tuple[Cell, str]] = set()
+    by_cell: dict[CellKey, list[Record]] = {}
+    seen: set[tuple[CellKey, str]] = set()
     problems: list[str] = [*plan.problems]
     for record in records:
         if (record.cell, record.case) in seen:
@@ -70,10 +70,9 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
             continue
         seen.add((record.cell, record.case))
         by_cell.setdefault(record.cell, []).append(record)
-    cells: dict[Cell, Status] = {}
+    cells: dict[CellKey, Status] = {}
     for item in plan.items:
-        for family, planned in item.families.items():
-            cell = (item.pairing, item.backend, item.dtype, family)
+        for cell, planned in item.cells.items():
             cells[cell] = _status(item.item, planned, by_cell.pop(cell, []))
     problems += [f"recorded but never planned: {' / '.join(cell)}" for cell in by_cell]
     if (cells or plan.not_applicable) and not any(status.compared for status in cells.values()):

@@ -2,14 +2,28 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, NamedTuple
+
+from pydantic import NonNegativeInt
 
 from kerneltest.core.tiers import Tier
 from kerneltest.core.verdicts import Verdict
-
-Cell = tuple[str, str, str, str]  # pairing, backend, dtype, family
+from kerneltest.records.strict_json import ReadsSpecialFloats
 
 ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
+
+Float = Annotated[float, ReadsSpecialFloats()]
+Element = Annotated[float | int | bool, ReadsSpecialFloats()]  # of an array
+Count = NonNegativeInt
+
+
+class CellKey(NamedTuple):
+    """What names a cell: the cases that a report counts together."""
+
+    pairing: str
+    backend: str
+    dtype: str
+    family: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +39,27 @@ class Window:
       values: row by row, to seven digits.
       expected, bound: likewise, for an output.
       wrong: "1" for each wrong element and "0" for a right one, for an output.
+
+    Raises:
+      ValueError: the lengths do not agree with the extent, or the origin with the shape.
     """
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
-    origin: tuple[int, ...]
-    extent: tuple[int, int]
-    blocks: tuple[int, int]
-    values: tuple[float | int | bool, ...]
-    expected: tuple[float | int | bool, ...] = ()
-    bound: tuple[float, ...] = ()
+    shape: tuple[Count, ...]
+    origin: tuple[Count, ...]
+    extent: tuple[Count, Count]
+    blocks: tuple[Count, Count]
+    values: tuple[Element, ...]
+    expected: tuple[Element, ...] = ()
+    bound: tuple[Float, ...] = ()
     wrong: str = ""
+
+    def __post_init__(self) -> None:
+        count = self.extent[0] * self.extent[1]
+        lengths = {len(each) for each in (self.values, self.expected, self.bound, self.wrong) if each}
+        if lengths - {count} or len(self.origin) != len(self.shape):
+            raise ValueError(f"a window of {self.extent} elements does not hold as many")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +82,14 @@ class Evidence:
       stderr: what a compiler that died wrote last.
     """
 
-    output: int = 0
-    index: tuple[int, ...] = ()
+    output: Count = 0
+    index: tuple[Count, ...] = ()
     block: str = ""
-    wrong_blocks: tuple[int, int] = (0, 0)
+    wrong_blocks: tuple[Count, Count] = (0, 0)
     pattern: str = ""
-    actual: float | int | bool | None = None
-    expected: float | int | bool | None = None
-    bound: float = 0.0
+    actual: Element | None = None
+    expected: Element | None = None
+    bound: Float = 0.0
     arguments: Mapping[str, str] | None = None
     file: str = ""
     diagnosis: str = ""
@@ -88,11 +111,11 @@ class Record:
       dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and options by static argument.
       target: the argument that the family disturbs; "" for all, and for a whole cell.
       case: the case's id; "" for a whole cell.
-      verdict: one of `kerneltest.core.verdicts.MEANING`.
+      verdict: how it ended.
       message: for a person.
       compared, wrong: elements; kernels where a tier gives no values.
       used: the largest error as a fraction of its bound; None if no element had a bound.
-      ulps: finite floats by distance in units in the last place, as `judge.ulp_histogram` counts them.
+      ulps: finite floats by distance in units in the last place, as `judge.compare.ulp_histogram` counts them.
       tolerance: the error model, or `bit for bit`.
       seconds: to run and judge the case, without compiling.
       evidence: for findings.
@@ -113,23 +136,23 @@ class Record:
     case: str
     verdict: Verdict
     message: str = ""
-    compared: int = 0
-    wrong: int = 0
-    used: float | None = None
+    compared: Count = 0
+    wrong: Count = 0
+    used: Float | None = None
     tolerance: str = ""
-    seconds: float = 0.0
+    seconds: Float = 0.0
     evidence: Evidence | None = None
     facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     advice: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    ulps: tuple[int, ...] = ()
-    dims: Mapping[str, int] = field(default_factory=dict)
+    ulps: tuple[Count, ...] = ()
+    dims: Mapping[str, Count] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)
     statics: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def cell(self) -> Cell:
-        return self.pairing, self.backend, self.dtype, self.family
+    def cell(self) -> CellKey:
+        return CellKey(self.pairing, self.backend, self.dtype, self.family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +171,12 @@ class PlannedItem:
     tier: Tier
     dtype: str
     group: str
-    families: Mapping[str, int]
+    families: Mapping[str, Count]
+
+    @property
+    def cells(self) -> Mapping[CellKey, int]:
+        """Cases by cell."""
+        return {CellKey(self.pairing, self.backend, self.dtype, name): count for name, count in self.families.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +192,7 @@ class NotApplicable:
     pairing: str
     backend: str
     reason: str
-    cases: int
+    cases: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +205,7 @@ class Source:
     """
 
     file: str
-    parts: tuple[tuple[int, str], ...]
+    parts: tuple[tuple[Count, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +243,11 @@ class Plan:
     items: tuple[PlannedItem, ...]
     seed: int
     depth: str
-    environment: Mapping[str, Any]
+    environment: Mapping[str, str]
     unavailable: Mapping[str, str]
     xfail: Mapping[str, tuple[str, ...]]
     not_applicable: tuple[NotApplicable, ...] = ()
-    fuzz: int = 0
+    fuzz: Count = 0
     run: str = ""
     problems: tuple[str, ...] = ()
     started: str = ""

@@ -28,13 +28,13 @@ def describe(pairing: Pairing) -> Declared:
 
 def source(function: Callable[..., Any]) -> Source:
     """The text of a function, jitted or partial ones included, and of the functions in its module that it names."""
-    found = _unwrapped(function)
-    code = getattr(found, "__code__", None)
+    innermost = _unwrapped(function)
+    code = getattr(innermost, "__code__", None)
     if code is None:
         return Source("", ())
-    module = sys.modules.get(found.__module__)
+    module = sys.modules.get(innermost.__module__)
     try:
-        parts = dict(_parts(found, vars(module) if module else {}, set()))
+        parts = dict(_parts(innermost, vars(module) if module else {}, set()))
     except (OSError, TypeError):  # typed in at a prompt, or made by exec
         parts = {}
     return Source(shown(code.co_filename), tuple(sorted(parts.items())))

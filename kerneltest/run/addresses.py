@@ -12,11 +12,12 @@ import numpy as np
 from kerneltest.backends.codegen.lower import lower_call
 from kerneltest.backends.simulate.memory import Buffer, Fault
 from kerneltest.backends.simulate.parse import parse
-from kerneltest.backends.simulate.run import Simulation
+from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import references, trace
+from kerneltest.jaxprs.references import references
+from kerneltest.jaxprs.trace import trace
 from kerneltest.plan.signatures import signatures
 
 _SAMPLE = 64
@@ -37,7 +38,7 @@ def check_addresses(pairing: Pairing, *, target: str = "sm_90", **lengths: int) 
 
     Raises:
       ValueError: an unknown target or dim; lists the known ones.
-      Failure, UnknownOperationError: as the tiers `lower` and `simulate` report them.
+      Failure: as the tiers `lower` and `simulate` report them.
     """
     if target not in TARGETS:
         raise ValueError(f"unknown target {target!r}; known are {', '.join(TARGETS)}")
@@ -72,12 +73,12 @@ def _sample(count: int) -> np.ndarray:
 
 def _meeting(array: Buffer, simulation: Simulation) -> Fault | None:
     """Two programs of the sample that store to one element of an array."""
-    stores = [access for access in simulation.stores if access.buffer is array]
+    stores = [access for access in simulation.launch.stores if access.buffer is array]
     parts = []
     for access in stores:
-        shape = (simulation.programs.size, *access.offset.shape[1:])
+        shape = (simulation.launch.programs.size, *access.offset.shape[1:])
         inside = np.broadcast_to(access.inside, shape)
-        who = np.broadcast_to(simulation.programs.reshape(-1, *(1,) * (len(shape) - 1)), shape)
+        who = np.broadcast_to(simulation.launch.programs.reshape(-1, *(1,) * (len(shape) - 1)), shape)
         parts.append(np.stack([np.broadcast_to(access.offset, shape)[inside], who[inside]]))
     if not parts:
         return None
@@ -86,7 +87,7 @@ def _meeting(array: Buffer, simulation: Simulation) -> Fault | None:
     if not same.size:
         return None
     at = int(same[0])
-    one, other = (simulation.watch.program(int(program[at + i])) for i in (0, 1))
+    one, other = (simulation.launch.watch.program(int(program[at + i])) for i in (0, 1))
     where = array.element(int(offset[at]))
     return Fault(
         Verdict.RACE,

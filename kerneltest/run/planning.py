@@ -8,7 +8,8 @@ import kerneltest.run.invariants  # noqa: F401 - they register themselves
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import Traced, environment, trace, version_problem
+from kerneltest.jaxprs.trace import Traced, trace
+from kerneltest.jaxprs.versions import environment, version_problem
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import dtypes_of, signatures
@@ -173,7 +174,7 @@ def plan_of(
         environment={
             **environment(),
             **({"warning": "; ".join(warnings)} if warnings else {}),
-            **{f"{name}: {key}": value for name, found in facts.items() for key, value in found.items()},
+            **{f"{name}: {key}": str(value) for name, found in facts.items() for key, value in found.items()},
         },
         unavailable={name: reason for name, reason in reasons.items() if reason},
         not_applicable=tuple(

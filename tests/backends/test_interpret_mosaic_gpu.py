@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.api import Result
+from kerneltest.api import Result, pairing_id
 from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES
-from kerneltest.plan.cases import cases
+from kerneltest.plan.cases import value_cases
 from tests.pipeline_bugs import BLOCK, SHAPE, STEPS, TWINS, Kernel
 
 BACKEND = "interpret-mosaic-gpu"
@@ -33,7 +33,7 @@ def one_case(name: str, kernel: Kernel) -> Result:
     pairing = kt.oracle_for(
         kernel, x=kt.array("m n", "float32"), dims={d: kt.dim(values=[k]) for d, k in zip("mn", SHAPE, strict=True)}
     )(doubled)
-    first = next(cases(pairing, "float32", "structural", "quick", 0))
+    first = next(value_cases(pairing, pairing_id(pairing), "float32", "structural", 0, "quick"))
     return kt.check(pairing, backends=[BACKEND], depth="quick", case=first.id)
 
 
@@ -82,4 +82,4 @@ def test_other_kernels_are_refused() -> None:
     from suites.test_vector_add import whole
 
     result = kt.check(whole, backends=[BACKEND], depth="quick")
-    assert "not one of mosaic_gpu" in result.unavailable[BACKEND]
+    assert "not one of mosaic_gpu" in result.not_applicable[BACKEND]

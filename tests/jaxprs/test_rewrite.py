@@ -11,8 +11,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import check_jaxpr, jaxpr_as_fun
 
-from kerneltest.jaxprs.compat import eager
 from kerneltest.jaxprs.rewrite import Fill, Rule, before, interpreting, padding, reversing, rewritten
+from kerneltest.jaxprs.runnable import eagerly
 
 TILE = 8
 
@@ -153,8 +153,8 @@ def test_a_kernel_is_interpreted_outside_of_jit(kernel: Callable[..., Any]) -> N
         return kernel(x)
 
     x = jnp.arange(13.0)
-    found = eager.call(spied, [x], interpret=True)
+    found = eagerly(spied, interpret=True)(x)
     assert seen == [False]
     assert np.array_equal(np.asarray(found), np.asarray(x) + (np.arange(13) // TILE * 3 if kernel is looped else x))
     with pytest.raises(ValueError, match="interpret"):
-        eager.call(double, [x], interpret=False)  # a CPU has no other way, and nothing is left switched on
+        eagerly(double, interpret=False)(x)  # a CPU has no other way, and nothing is left switched on

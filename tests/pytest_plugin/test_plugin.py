@@ -22,7 +22,9 @@ from kernels.vector_add import vector_add
 def double(x):
     return vector_add(x, x)
 
-@kt.oracle_for(double, x=kt.array("n", ("float32", "int8")), dims=dict(n=kt.dim(values=(3, 5))), tolerance=kt.tolerance.exact())
+@kt.oracle_for(
+    double, x=kt.array("n", ("float32", "int8")), dims=dict(n=kt.dim(values=(3, 5))), tolerance=kt.tolerance.exact()
+)
 def doubled(x):
     return {oracle}
 
@@ -223,7 +225,7 @@ def test_properties_say_what_an_item_was(tmp_path: Path) -> None:
 def test_plain_tests_load_neither_jax_nor_numpy(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import sys\ndef pytest_unconfigure():\n"
-        "    print('LOADED', sorted({'jax', 'numpy', 'hypothesis', 'jinja2'} & set(sys.modules)))\n"
+        "    print('LOADED', sorted({'jax', 'numpy', 'hypothesis', 'jinja2', 'pydantic'} & set(sys.modules)))\n"
     )
     run = _pytest(tmp_path, "--collect-only", "-s", "-p", "no:hypothesispytest", suite="def test_plain():\n    pass\n")
     assert "LOADED []" in run.stdout

@@ -9,9 +9,10 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.api import Result
-from kerneltest.records.attribution import suspect, suspects
+from kerneltest.records.attribution import attribution, attributions
 from tests.pages import Page
 from tests.sample import elementwise
+from tests.written import PASS, case
 
 
 @pytest.mark.parametrize(
@@ -26,13 +27,16 @@ from tests.sample import elementwise
         ("interpret", {"interpret": "mismatch", "simulate:sm_90": "pass"}, "the interpreter"),
         ("interpret", {"interpret": "mismatch", "simulate:sm_90": "mismatch"}, "the kernel, or the oracle"),
         ("cuda", {"interpret": "mismatch", "cuda": "special_mismatch"}, "the kernel, or the oracle"),
+        ("cuda", {"interpret-mosaic-gpu": "pass", "cuda": "mismatch"}, "the lowering or what comes after it"),
         ("interpret", {"interpret": "mismatch"}, ""),
     ],
 )
 def test_a_split_between_tiers_names_a_suspect(backend: str, verdicts: dict[str, str], words: str) -> None:
-    found = suspect(backend, verdicts)
-    assert found.startswith(words)
-    assert bool(found) is bool(words)
+    alike = {name: case(backend=name, verdict=verdict) for name, verdict in verdicts.items()}
+    text = attribution(alike[backend], list(alike.values()))
+    assert text.startswith(words)
+    assert bool(text) is bool(words)
+    assert attributions(alike.values())[PASS.pairing, PASS.case, backend] == text
 
 
 def _relu(x: jax.Array) -> jax.Array:
@@ -59,12 +63,12 @@ def test_nan_dropped_by_the_lowering_is_found_with_no_gpu_and_blamed_on_it() -> 
     families = {finding.family for finding in result.findings}
     assert families == {"nan_first", "nan_last", "nan_and_inf_in_one_tile"}
     assert {finding.backend for finding in result.findings} == {"simulate:sm_90", "simulate:gfx942"}
-    blamed = suspects(result.records)
+    blamed = attributions(result.records)
     for finding in result.findings:
         record = finding.record
         target = finding.backend.partition(":")[2]
-        told = blamed[(record.pairing, record.case), record.backend]
-        assert told == f"the lowering for {target}: interpret mode agrees with the oracle"
+        text = blamed[record.pairing, record.case, record.backend]
+        assert text == f"the lowering for {target}: interpret mode agrees with the oracle"
     assert _result(_relu_that_keeps_nan).ok
 
 

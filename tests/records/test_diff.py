@@ -7,34 +7,41 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.records.diff import MEANING, REGRESSIONS, DiffError, compare
+from kerneltest.core.verdicts import Verdict
+from kerneltest.records.changes import MEANING, REGRESSIONS
+from kerneltest.records.diff import DiffError, compare
 from kerneltest.records.runs import Run, read_runs
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import NotApplicable, Record
 from tests.written import ABSENT, HOSTILE, PASS, case, write_run
 
 OTHER = case(family="ones", case="c2")  # what both runs have, so that neither is empty
 FACTS = {"row": {"registers": 40, "spills": 0}}
 
+NOT_FOR = {"not_applicable": (NotApplicable(PASS.pairing, PASS.backend, "another dialect", 7),)}
+
 CHANGES = [
     ((PASS,), (case(verdict="mismatch"),), "newly failing", ("pass", "mismatch")),
-    ((case(verdict="expected"),), (case(verdict="race"),), "newly failing", ("expected", "race")),
+    ((case(verdict="xfail"),), (case(verdict="race"),), "newly failing", ("xfail", "race")),
     ((), (case(verdict="mismatch"),), "newly failing", ("absent", "mismatch")),
-    ((ABSENT,), (case(verdict="mismatch"),), "newly failing", ("unavailable", "mismatch")),
-    ((PASS,), (case(case="", signature="*", verdict="crash"),), "newly failing", ("1 cases", "crash")),
+    ((PASS,), (case(case="", signature="*", verdict="crash"),), "newly failing", ("1 case", "crash")),
     ((case(verdict="mismatch"),), (case(verdict="race"),), "worse finding", ("mismatch", "race")),
     ((case(verdict="crash"),), (case(verdict="race"),), "milder finding", ("crash", "race")),
-    ((PASS,), (ABSENT,), "newly unavailable", ("1 cases", "unavailable")),
+    ((PASS,), (case(verdict="unavailable"),), "newly unavailable", ("pass", "unavailable")),
     ((PASS,), (), "gone", ("pass", "absent")),
+    ((PASS,), (case(signature="n=2", dims={"n": 2}),), "gone", ("pass", "absent")),
+    ((PASS,), (case(dtypes={"x": "float32", "y": "int8"}),), "gone", ("pass", "absent")),
+    ((PASS,), (case(statics={"mode": "up"}),), "gone", ("pass", "absent")),
+    ((PASS,), (case(target="x"),), "gone", ("pass", "absent")),
     ((PASS,), (case(used=0.41),), "error use", ("0.2 of the bound", "0.41")),
     ((case(facts=FACTS),), (case(facts={"row": {"registers": 52, "spills": 0}}),), "compile facts",
      ("row: registers 40", "row: registers 52")),
     ((case(facts=FACTS),), (case(facts={}),), "compile facts",
      ("row: registers 40, row: spills 0", "row: registers none, row: spills none")),
-    ((PASS,), (case(verdict="expected"),), "newly limited", ("pass", "expected")),
+    ((PASS,), (case(verdict="xfail"),), "newly xfail", ("pass", "xfail")),
     ((case(verdict="mismatch"),), (PASS,), "newly passing", ("mismatch", "pass")),
-    ((ABSENT,), (PASS,), "newly available", ("unavailable", "1 cases")),
+    ((case(case="", signature="*", verdict="crash"),), (PASS,), "newly passing", ("crash", "1 case")),
+    ((case(verdict="unavailable"),), (PASS,), "newly available", ("unavailable", "pass")),
     ((), (PASS,), "new", ("absent", "pass")),
-    ((), (ABSENT,), "new", ("absent", "unavailable")),
 ]  # fmt: skip
 
 
@@ -43,17 +50,59 @@ def test_every_kind_of_change(
     tmp_path: Path, old: tuple[Record, ...], new: tuple[Record, ...], kind: str, words: tuple[str, str]
 ) -> None:
     older, newer = read_runs(write_run(tmp_path / "a", OTHER, *old)), read_runs(write_run(tmp_path / "b", OTHER, *new))
-    found = compare(older, newer)
-    first = found.changes[0]
+    comparison = compare(older, newer)
+    first = comparison.changes[0]
     assert (first.kind, first.before, first.after) == (kind, *words)
     assert first.cell == PASS.cell
-    assert {change.kind for change in found.changes} - {"newly available"} <= {kind}
-    assert found.regressed is (kind in REGRESSIONS)
+    assert {change.kind for change in comparison.changes} <= {kind, "new"}
+    assert comparison.regressed is (kind in REGRESSIONS)
     assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == int(kind in REGRESSIONS)
 
 
-def test_the_table_above_has_every_kind() -> None:
-    assert {kind for _, _, kind, _ in CHANGES} == set(MEANING)
+# What a pairing on a backend was, what it is, and the changes: kind, family, before, after.
+SERVED = (PASS, case(family="ones", case="c2"))
+FAILING = (PASS, case(family="ones", case="c2", verdict="mismatch"))
+WHOLE = [
+    (ABSENT, SERVED, [("newly available", "*", "unavailable", "2 cases")]),
+    (ABSENT, FAILING, [("newly failing", "ones", "unavailable", "mismatch"),
+                       ("newly available", "*", "unavailable", "2 cases")]),
+    (SERVED, ABSENT, [("newly unavailable", "*", "2 cases", "unavailable")]),
+    (FAILING, ABSENT, [("newly unavailable", "*", "2 cases", "unavailable")]),
+    (None, ABSENT, [("new", "*", "absent", "unavailable")]),
+    (ABSENT, ABSENT, []),
+    (ABSENT, None, []),
+    (NOT_FOR, SERVED, [("applicability", "*", "not applicable", "2 cases")]),
+    (NOT_FOR, FAILING, [("newly failing", "ones", "not applicable", "mismatch"),
+                        ("applicability", "*", "not applicable", "2 cases")]),
+    (SERVED, NOT_FOR, [("applicability", "*", "2 cases", "not applicable")]),
+    (ABSENT, NOT_FOR, []),
+    (NOT_FOR, ABSENT, []),
+    (NOT_FOR, NOT_FOR, []),
+    (NOT_FOR, None, []),
+    (None, NOT_FOR, []),
+]  # fmt: skip
+
+
+def _run_with(folder: Path, given: object) -> tuple[Run, ...]:
+    elsewhere = case(pairing="suites/test_t.py::q", backend="cuda")  # so that no run is empty
+    records = given if isinstance(given, tuple) else (given,) if isinstance(given, Record) else ()
+    return read_runs(write_run(folder, elsewhere, *records, **given if isinstance(given, dict) else {}))
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), WHOLE)
+def test_a_backend_that_was_not_served_is_one_change_of_the_pairing(
+    tmp_path: Path, old: object, new: object, expected: list[tuple[str, ...]]
+) -> None:
+    comparison = compare(_run_with(tmp_path / "a", old), _run_with(tmp_path / "b", new))
+    assert [(c.kind, c.cell.family, c.before, c.after) for c in comparison.changes] == expected
+    assert {c.cell[:2] for c in comparison.changes} <= {PASS.cell[:2]}
+    assert comparison.regressed is any(kind in REGRESSIONS for kind, *_ in expected)
+    if new is ABSENT and expected:
+        assert comparison.changes[0].message == "no device"
+
+
+def test_the_tables_above_have_every_kind() -> None:
+    assert {kind for _, _, kind, _ in CHANGES} | {c[0] for *_, words in WHOLE for c in words} == set(MEANING)
 
 
 SAME = [
@@ -62,26 +111,26 @@ SAME = [
     ((case(used=0.01),), (case(used=0.09),)),  # ninefold, and far from the bound still
     ((PASS,), (case(used=0.39),)),
     ((case(verdict="mismatch", used=1.5),), (case(verdict="mismatch", used=9.0),)),
-    ((ABSENT,), ()),
-    ((case(group="fuzz", signature="n=1"),), (case(group="fuzz", signature="n=7"),)),
+    ((case(group="fuzz", dims={"n": 1}),), (case(group="fuzz", dims={"n": 7}),)),
+    ((case(signature="n=1", dims={"n": 1, "m": 2}),), (case(signature="in other words", dims={"m": 2, "n": 1}),)),
 ]
 
 
 @pytest.mark.parametrize(("old", "new"), SAME)
 def test_what_is_no_change(tmp_path: Path, old: tuple[Record, ...], new: tuple[Record, ...]) -> None:
-    found = compare(
-        read_runs(write_run(tmp_path / "a", OTHER, *old)), read_runs(write_run(tmp_path / "b", OTHER, *new))
-    )
-    assert found.changes == ()
-    assert not found.regressed
+    older, newer = read_runs(write_run(tmp_path / "a", OTHER, *old)), read_runs(write_run(tmp_path / "b", OTHER, *new))
+    comparison = compare(older, newer)
+    assert comparison.changes == ()
+    assert not comparison.regressed
+    assert comparison.unchanged == 1 + len(old)
 
 
 def test_a_gap_in_the_new_run_is_a_regression(tmp_path: Path) -> None:
     old = write_run(tmp_path / "a", PASS)
-    found = compare(read_runs(old), read_runs(write_run(tmp_path / "b", PASS, planned=2)))
-    assert found.changes == ()
-    assert found.regressed
-    assert "incomplete: 1 of 1 planned cells" in found.problems[0]
+    comparison = compare(read_runs(old), read_runs(write_run(tmp_path / "b", PASS, planned=2)))
+    assert comparison.changes == ()
+    assert comparison.regressed
+    assert "incomplete: 1 of 1 planned cells" in comparison.problems[0]
 
 
 def _environment(**more: object) -> dict[str, object]:
@@ -89,26 +138,26 @@ def _environment(**more: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("plan", "told"),
+    ("plan", "words"),
     [
         (_environment(jax="2"), "jax: 1 before, 2 now"),
         (_environment(**{"cuda: device": "A100"}), "cuda: device: H200 before, A100 now"),
         ({**_environment(), "seed": 3}, "seed: 0 before, 3 now"),
         ({**_environment(), "depth": "deep"}, "depth: quick before, deep now"),
         (_environment(python="3.12", **{"cuda: driver": "2"}), ""),
-        ({"environment": {"jax": "1"}}, ""),  # no GPU there: its cells are unavailable, which is told of them
+        ({"environment": {"jax": "1"}}, ""),  # no GPU there: its cells are unavailable, which is said of them
     ],
 )
 def test_unlike_environments_are_refused_unless_allowed(
-    tmp_path: Path, plan: dict[str, object], told: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, plan: dict[str, object], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = str(write_run(tmp_path / "a", PASS, **_environment()))  # type: ignore[arg-type]
     new = str(write_run(tmp_path / "b", PASS, **plan))  # type: ignore[arg-type]
-    assert main(["diff", old, new]) == (2 if told else 0)
+    assert main(["diff", old, new]) == (2 if words else 0)
     shown = capsys.readouterr()
-    assert told in shown.err
+    assert words in shown.err
     assert main(["diff", old, new, "--allow-unlike"]) == 0
-    assert told in capsys.readouterr().out
+    assert words in capsys.readouterr().out
 
 
 def test_sets_of_runs_are_compared_by_name_and_a_run_that_is_gone_is_a_regression(tmp_path: Path) -> None:
@@ -116,8 +165,8 @@ def test_sets_of_runs_are_compared_by_name_and_a_run_that_is_gone_is_a_regressio
     for side in ("a", "b"):
         write_run(tmp_path / side / "cpu", PASS)
     write_run(tmp_path / "a" / "cuda", cuda, environment={"jax": "2"})
-    found = compare(read_runs(tmp_path / "a"), read_runs(tmp_path / "b"))
-    assert [(change.kind, change.run, change.cell[1]) for change in found.changes] == [("gone", "cuda", "cuda")]
+    comparison = compare(read_runs(tmp_path / "a"), read_runs(tmp_path / "b"))
+    assert [(change.kind, change.run, change.cell[1]) for change in comparison.changes] == [("gone", "cuda", "cuda")]
     back = compare(read_runs(tmp_path / "b"), read_runs(tmp_path / "a"))
     assert [change.kind for change in back.changes] == ["new"]
 
@@ -129,7 +178,7 @@ def test_the_baseline_that_pyproject_pins(
     new = str(write_run(tmp_path / "new", case(verdict="mismatch")))
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
-    for text, code, told in (
+    for text, code, words in (
         ("", 2, "pins no baseline; name the older run too, or pin one in pyproject.toml"),
         ("[tool.kerneltest]\nbaseline = 3", 2, "is the path of a folder"),
         ("[tool.kerneltest", 2, "pyproject.toml: "),
@@ -138,7 +187,7 @@ def test_the_baseline_that_pyproject_pins(
     ):
         (tmp_path / "pyproject.toml").write_text(text)
         assert main(["diff", new]) == code
-        assert told in capsys.readouterr().err
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -207,7 +256,7 @@ def test_where_nothing_can_be_written_is_said(tmp_path: Path, option: str, capsy
 
 def test_many_changes_are_counted_and_not_all_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     passing = [case(family=f"f{i}", case=f"c{i}") for i in range(30)]
-    failing = [replace(record, verdict="mismatch") for record in passing]
+    failing = [replace(record, verdict=Verdict.MISMATCH) for record in passing]
     assert main(["diff", str(write_run(tmp_path / "a", *passing)), str(write_run(tmp_path / "b", *failing))]) == 1
     shown = capsys.readouterr().out
     assert "... and 10 more cells" in shown

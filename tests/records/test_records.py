@@ -1,46 +1,109 @@
 """Records on disk: strict JSON, exact arrays, and what happens to damaged files; reconciliation with the plan."""
 
+import gzip
 import json
-from dataclasses import replace
+from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from kerneltest.core.tiers import Tier
+from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.arrays import load_arguments, save_arguments
 from kerneltest.records.io import SCHEMA, RecordError, Writer, read_plan, read_records, write_plan
 from kerneltest.records.reconcile import Reconciled, reconcile
-from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
-from kerneltest.records.strict_json import dumps, loads
+from kerneltest.records.schema import (
+    ANY,
+    CellKey,
+    Declared,
+    Evidence,
+    NotApplicable,
+    Plan,
+    PlannedItem,
+    Record,
+    Source,
+    Window,
+)
+from kerneltest.records.strict_json import dumps
 
-RECORD = Record("t.py::p[b-float32-special]", "t.py::p", "b", "float32", "special", "one_inf", "n=1", "x", "c1", "pass")
-ITEM = PlannedItem(RECORD.item, "t.py::p", "b", "float32", "special", {"one_inf": 2})
+RECORD = Record(
+    item="t.py::p[b-float32-special]",
+    pairing="t.py::p",
+    backend="b",
+    tier=Tier.DEVICE,
+    dtype="float32",
+    group="special",
+    family="one_inf",
+    signature="n=1",
+    target="x",
+    case="c1",
+    verdict=Verdict.PASS,
+    dims={"n": 1},
+    dtypes={"x": "float32"},
+    statics={"mode": "up"},
+)
+CELL = CellKey("t.py::p", "b", "float32", "one_inf")
+ITEM = PlannedItem(RECORD.item, "t.py::p", "b", Tier.DEVICE, "float32", "special", {"one_inf": 2})
 SOURCE = Source("t.py", ((3, "def f():\n    pass\n"),))
 PLAN = Plan(
-    (ITEM,), 0, "quick", {"jax": "0"}, {}, {"t.py::p": ("none",)}, 0, "2026-01-01T00:00:00+00:00",
-    {"t.py::p": Declared({"x": "array [n]"}, SOURCE, Source("", ()))},
-)  # fmt: skip
+    items=(ITEM,),
+    seed=1,
+    depth="quick",
+    environment={"jax": "0"},
+    unavailable={"cuda": "no device"},
+    xfail={"t.py::p": ("none",)},
+    not_applicable=(NotApplicable("t.py::p", "tpu", "this kernel is Triton's", 3),),
+    fuzz=2,
+    started="2026-01-01T00:00:00+00:00",
+    pairings={"p": Declared({"x": "array [n]"}, SOURCE, Source("", ()))},
+)
 
 
-def test_special_floats_are_encoded_and_come_back() -> None:
+WINDOW = Window("", "int8", (1, 2), (0, 0), (1, 2), (1, 0), (1, True), (np.nan, -np.inf), (0.0, np.inf), "01")
+EVIDENCE = Evidence(
+    output=1,
+    index=(1, 2),
+    block="m=0",
+    wrong_blocks=(1, 4),
+    pattern="only in block 0 of m",
+    actual=np.nan,
+    expected=-0.0,
+    bound=0.5,
+    arguments={"x": "..."},
+    file="cases/c2.npz",
+    diagnosis="the mask is missing",
+    script="cases/reproduce_c2.py",
+    window=WINDOW,
+    inputs=(replace(WINDOW, name="x"),),
+    stderr="killed",
+)
+FINDING = replace(
+    RECORD,
+    case="c2",
+    verdict=Verdict.MISMATCH,
+    message="1 of 2 elements wrong\n\u2028µ\x1b",
+    compared=2,
+    wrong=1,
+    used=np.inf,
+    tolerance="exact",
+    seconds=0.1,
+    evidence=EVIDENCE,
+    facts={"row": {"registers": 40}},
+    advice=("smaller blocks",),
+    files=("artifacts/c2/row.ttir",),
+    ulps=(3, 0, 1),
+)
+
+
+def test_the_json_of_special_floats_and_numpy_scalars_is_strict() -> None:
     text = dumps({"a": [np.nan, np.inf, -np.inf, -0.0, 1.5], "b": np.float32(2), "c": np.int8(3), "d": None})
-
-    def refuse(word: str) -> None:
-        raise AssertionError(word)
-
-    json.loads(text, parse_constant=refuse)
-    back = loads(text)
-    assert np.isnan(back["a"][0])
-    assert back["a"][1:] == [np.inf, -np.inf, 0.0, 1.5]
+    special = [{"float": "nan"}, {"float": "inf"}, {"float": "-inf"}]
+    back = json.loads(text, parse_constant=lambda word: pytest.fail(word))
+    assert back == {"a": [*special, 0.0, 1.5], "b": 2.0, "c": 3, "d": None}
     assert np.signbit(back["a"][3])
-    assert (back["b"], back["c"], back["d"]) == (2.0, 3, None)
-
-
-@pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": -Infinity}', "{"])
-def test_what_is_not_strict_json_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not JSON|Expecting"):
-        loads(text)
 
 
 def test_what_has_no_place_in_a_record_is_refused() -> None:
@@ -49,38 +112,44 @@ def test_what_has_no_place_in_a_record_is_refused() -> None:
 
 
 def test_records_and_plan_come_back_as_they_were(tmp_path: Path) -> None:
-    window = Window("", "int8", (1, 2), (0, 0), (1, 2), (1, 0), (1, 2), (1, np.inf), (0.0, 0.5), "01")
-    evidence = Evidence(
-        0, (1, 2), "m=0", (1, 4), "p", np.nan, 1.0, 0.5, {"x": "..."}, "cases/c.npz", window=window, inputs=(window,)
-    )
-    records = [
-        replace(RECORD, ulps=(3, 0, 1)),
-        replace(RECORD, case="c2", verdict="mismatch", used=np.inf, evidence=evidence),
-    ]
-    writer = Writer(tmp_path, "gw0")
-    for record in records:
-        writer.write(record)
-    writer.close()
+    records = [RECORD, FINDING, replace(RECORD, used=1, dims={"float": 3})]
+    for shard, some in (("gw0", records[:2]), ("gw1", records[2:])):
+        writer = Writer(tmp_path, shard)
+        for record in some:
+            writer.write(record)
+        writer.close()
     write_plan(tmp_path, PLAN)
-    assert repr(list(read_records(tmp_path))) == repr(records)
+    assert repr(list(read_records(tmp_path))) == repr([*records[:2], replace(records[2], used=1.0)])
     assert read_plan(tmp_path) == PLAN
 
 
-@pytest.mark.parametrize(
-    "changes", [{"values": (1,)}, {"wrong": "0"}, {"bound": (0.0,)}, {"extent": (2, 2)}, {"origin": (0,)}]
-)
-def test_a_window_that_does_not_hold_what_it_says_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
-    window = Window("", "int8", (1, 2), (0, 0), (1, 2), (1, 0), (1, 2), (1, 2), (0.0, 0.5), "01")
-    record = replace(RECORD, evidence=Evidence(window=replace(window, **changes)))  # type: ignore[arg-type]
-    _shard(tmp_path, _line(record), _line(RECORD))
-    with pytest.raises(RecordError, match="line 1: a window of"):
-        list(read_records(tmp_path))
+def _default(each: Field[Any]) -> Any:
+    return each.default if each.default_factory is MISSING else each.default_factory()
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.bool_])
-def test_arguments_come_back_bit_for_bit(tmp_path: Path, kind: type) -> None:
-    source = [[0, 1, np.nan, -0.0]] if np.dtype(kind).kind not in "ib" else [[0, 1, 1, 0]]
-    values = np.array(source, np.float32).astype(kind)
+@pytest.mark.parametrize("filled", [FINDING, EVIDENCE, WINDOW, PLAN], ids=lambda filled: type(filled).__name__)
+def test_what_comes_back_has_no_field_at_its_default(filled: Any) -> None:
+    assert [each.name for each in fields(filled) if getattr(filled, each.name) == _default(each)] == []
+
+
+def test_numpy_scalars_come_back_as_plain_numbers(tmp_path: Path) -> None:
+    evidence = Evidence(actual=np.float32(1.5), expected=np.int8(3), bound=np.float64("nan"))
+    _shard(tmp_path, _line(replace(RECORD, compared=np.int64(7), used=np.float32(0.5), evidence=evidence)))
+    (record,) = read_records(tmp_path)
+    assert repr(record.evidence) == repr(Evidence(actual=1.5, expected=3, bound=float("nan")))
+    assert repr((record.compared, record.used)) == "(7, 0.5)"
+
+
+def test_half_a_surrogate_pair_is_written_such_that_it_can_be_read(tmp_path: Path) -> None:
+    _shard(tmp_path, _line(replace(RECORD, message="no file \udcff", facts={"\udcff": {}})))
+    (record,) = read_records(tmp_path)
+    assert (record.message, record.facts) == ("no file ?", {"?": {}})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.bool_])
+def test_arguments_come_back_bit_for_bit(tmp_path: Path, dtype: type) -> None:
+    source = [[0, 1, np.nan, -0.0]] if np.dtype(dtype).kind not in "ib" else [[0, 1, 1, 0]]
+    values = np.array(source, np.float32).astype(dtype)
     path = tmp_path / save_arguments(tmp_path, "c1", {"x": values, "a.b": values[0, 0]})
     back = load_arguments(path)
     assert back["x"].dtype == values.dtype
@@ -89,31 +158,57 @@ def test_arguments_come_back_bit_for_bit(tmp_path: Path, kind: type) -> None:
     assert back["a.b"].shape == ()
 
 
-def _shard(folder: Path, *lines: str) -> None:
-    (folder / "records-main.jsonl").write_text("\n".join(lines), encoding="utf-8")
+def _shard(folder: Path, *lines: str, end: str = "\n") -> None:
+    (folder / "records-main.jsonl").write_text("\n".join(lines) + end, encoding="utf-8")
 
 
 def _line(record: Record) -> str:
-    from dataclasses import asdict
-
-    return dumps({"schema": SCHEMA, **asdict(record)})
+    return dumps({"schema": SCHEMA, "record": record})
 
 
-def test_a_truncated_last_line_is_dropped(tmp_path: Path) -> None:
-    _shard(tmp_path, _line(RECORD), _line(replace(RECORD, case="c2"))[:50])
-    assert list(read_records(tmp_path)) == [RECORD]
+def test_a_last_line_that_was_cut_off_is_dropped(tmp_path: Path) -> None:
+    second = _line(replace(RECORD, case="c2"))
+    for length in range(1, len(second)):
+        _shard(tmp_path, _line(RECORD), second[:length], end="")
+        assert list(read_records(tmp_path)) == [RECORD]
+    _shard(tmp_path, _line(RECORD), second, end="")
+    assert len(list(read_records(tmp_path))) == 2
 
 
-@pytest.mark.parametrize(
-    "bad", ["{", '{"schema": 3}', '{"schema": 4}', '{"schema": 99}', '{"schema": 4, "verdict": NaN}']
-)
-def test_a_corrupt_line_in_the_middle_names_file_and_line(tmp_path: Path, bad: str) -> None:
-    _shard(tmp_path, _line(RECORD), bad, _line(RECORD))
-    with pytest.raises(RecordError, match=r"records-main\.jsonl, line 2"):
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_last_line_that_was_written_whole_is_not_dropped(tmp_path: Path, end: str) -> None:
+    _shard(tmp_path, _line(RECORD), _line(RECORD).replace('"pass"', '"fine"'), end=end)
+    with pytest.raises(RecordError, match=r"records-main\.jsonl, line 2: record\.verdict: "):
         list(read_records(tmp_path))
 
 
-@pytest.mark.parametrize("text", [None, "{", '{"schema": 99}', '{"schema": 3}', '{"schema": 4}'])
+@pytest.mark.parametrize("bad", ["{", "", "3", "[]", "[" * 100_000, "\xff", '{"schema": NaN}', "{} {}"])
+@pytest.mark.parametrize("end", [["\n"], ["\n", "\n"]])
+def test_a_corrupt_line_names_file_and_line(tmp_path: Path, bad: str, end: list[str]) -> None:
+    lines = [_line(RECORD), bad, *([_line(RECORD)] * (len(end) - 1))]
+    (tmp_path / "records-main.jsonl").write_bytes(("\n".join(lines) + "\n").encode("latin-1"))
+    with pytest.raises(RecordError, match=r"records-main\.jsonl, line 2: "):
+        list(read_records(tmp_path))
+
+
+def test_a_shard_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "records-main.jsonl").mkdir()
+    with pytest.raises(RecordError, match=r"records-main\.jsonl: cannot be read"):
+        list(read_records(tmp_path))
+
+
+def test_a_gzipped_shard_is_read_and_a_damaged_one_named(tmp_path: Path) -> None:
+    packed = gzip.compress((_line(RECORD) + "\n").encode())
+    shard = tmp_path / "records-main.jsonl.gz"
+    shard.write_bytes(packed)
+    assert list(read_records(tmp_path)) == [RECORD]
+    for damaged in (packed[:-9], b"{}"):
+        shard.write_bytes(damaged)
+        with pytest.raises(RecordError, match=r"records-main\.jsonl\.gz: not a whole gzip file"):
+            list(read_records(tmp_path))
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "[" * 100_000, '{"schema": 99}', "{}"])
 def test_a_missing_or_damaged_plan_is_named(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "plan.json").write_text(text)
@@ -135,10 +230,10 @@ TWO = replace(ONE, case="c2")
         ((ONE, TWO), "pass", True, True),
         ((ONE,), "missing", False, False),
         ((), "missing", False, False),
-        ((ONE, replace(TWO, verdict="mismatch")), "mismatch", True, False),
-        ((ONE, replace(TWO, verdict="crash", case="")), "crash", True, False),
-        ((ONE, TWO, replace(TWO, verdict="xpass", case="", compared=0)), "xpass", True, False),
-        ((ONE, replace(TWO, verdict="expected", compared=0)), "expected", True, True),
+        ((ONE, replace(TWO, verdict=Verdict.MISMATCH)), "mismatch", True, False),
+        ((ONE, replace(TWO, verdict=Verdict.CRASH, case="")), "crash", True, False),
+        ((ONE, TWO, replace(TWO, verdict=Verdict.XPASS, case="", compared=0)), "xpass", True, False),
+        ((ONE, replace(TWO, verdict=Verdict.XFAIL, compared=0)), "xfail", True, True),
         ((replace(ONE, compared=0), replace(TWO, compared=0)), "nothing compared", False, False),
         ((ONE, TWO, TWO), "pass", False, False),
         ((ONE, TWO, replace(ONE, family="another")), "pass", False, False),
@@ -147,13 +242,31 @@ TWO = replace(ONE, case="c2")
 def test_every_planned_cell_has_one_status(
     records: tuple[Record, ...], verdict: str, complete: bool, green: bool
 ) -> None:
-    found = _reconciled(*records)
-    assert found.cells["t.py::p", "b", "float32", "one_inf"].verdict == verdict
-    assert (found.complete, found.green) == (complete, green)
+    reconciled = _reconciled(*records)
+    assert reconciled.cells[CELL].verdict == verdict
+    assert (reconciled.complete, reconciled.green) == (complete, green)
 
 
 def test_a_cell_that_could_not_be_served_is_complete_but_a_run_of_only_these_is_not() -> None:
-    found = _reconciled(replace(RECORD, verdict="unavailable", case=""))
-    assert found.cells["t.py::p", "b", "float32", "one_inf"].green
-    assert not found.complete
-    assert found.problems == ("nothing was compared in the whole run",)
+    reconciled = _reconciled(replace(RECORD, verdict=Verdict.UNAVAILABLE, case=""))
+    assert reconciled.cells[CELL].green
+    assert not reconciled.complete
+    assert reconciled.problems == ("nothing was compared in the whole run",)
+
+
+LACKED = PlannedItem("t.py::p[cuda]", "t.py::p", "cuda", Tier.DEVICE, ANY, ANY, {ANY: 12})
+ABSENT = replace(
+    RECORD, item=LACKED.item, backend="cuda", dtype=ANY, group=ANY, family=ANY, case="", verdict=Verdict.UNAVAILABLE
+)
+
+
+@pytest.mark.parametrize(
+    ("records", "verdict", "complete"), [((ABSENT,), Verdict.UNAVAILABLE, True), ((), Gap.MISSING, False)]
+)
+def test_a_backend_that_the_machine_lacks_is_one_cell_and_one_that_is_not_for_the_kernel_none(
+    records: tuple[Record, ...], verdict: Ending, complete: bool
+) -> None:
+    reconciled = reconcile(replace(PLAN, items=(ITEM, LACKED)), (ONE, TWO, *records))
+    assert reconciled.cells.keys() == {CELL, ("t.py::p", "cuda", ANY, ANY)}
+    status = reconciled.cells[CellKey("t.py::p", "cuda", ANY, ANY)]
+    assert (status.verdict, status.planned, reconciled.complete) == (verdict, 12, complete)

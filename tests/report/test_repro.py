@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,7 +142,7 @@ def _changed(project: Path, folder: Path, record: Record) -> Path:
     """A report with one record that somebody has changed."""
     folder.mkdir()
     (folder / "plan.json").write_bytes((project / "out/plan.json").read_bytes())
-    (folder / "records-main.jsonl").write_text(dumps({"schema": SCHEMA, **asdict(record)}) + "\n", encoding="utf-8")
+    (folder / "records-main.jsonl").write_text(dumps({"schema": SCHEMA, "record": record}) + "\n", encoding="utf-8")
     (folder / "cases").mkdir()
     (folder / "cases/a-b.npz").write_bytes(b"nothing that numpy reads")
     return folder

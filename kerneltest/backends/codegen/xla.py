@@ -14,7 +14,9 @@ from kerneltest.backends.codegen.tiers import refusal
 from kerneltest.backends.jitted import failure
 from kerneltest.core.targets import Target
 from kerneltest.core.tiers import Tier
-from kerneltest.jaxprs.trace import Traced, runnable, without_cache
+from kerneltest.jaxprs.compat.compilation_cache import without_disk_cache
+from kerneltest.jaxprs.runnable import runnable
+from kerneltest.jaxprs.trace import Traced
 
 # XLA's GpuTargetConfigProto for an H200: NVIDIA's figures for the chip (SXM, 141 GB).
 _H200 = """
@@ -61,7 +63,7 @@ class XlaCompile(Backend):
         shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype, sharding=place) for i in traced.inputs]
         try:
             staged = jax.jit(runnable(traced, interpret=False), out_shardings=place).trace(*shapes)
-            with without_cache():
+            with without_disk_cache():
                 compiled = staged.lower(lowering_platforms=("cuda",)).compile()
         except Exception as error:
             raise failure(error) from error
@@ -73,5 +75,5 @@ class XlaCompile(Backend):
 
 @functools.cache
 def _device() -> Any:
-    found = topologies.get_topology_desc(platform="cuda", topology_name="one", topology="1x1x1", target_config=_H200)
-    return found.devices[0]
+    one = topologies.get_topology_desc(platform="cuda", topology_name="one", topology="1x1x1", target_config=_H200)
+    return one.devices[0]

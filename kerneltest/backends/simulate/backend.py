@@ -11,8 +11,8 @@ from kerneltest.backends.base import Backend
 from kerneltest.backends.codegen.lower import lower_call
 from kerneltest.backends.codegen.tiers import refusal
 from kerneltest.backends.simulate.memory import Buffer, describe_undefined
-from kerneltest.backends.simulate.parse import UnknownOperationError, parse
-from kerneltest.backends.simulate.run import Simulation
+from kerneltest.backends.simulate.parse import parse
+from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.core.dtypes import TF32, Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
@@ -20,7 +20,8 @@ from kerneltest.core.tiers import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.evaluate import Held, evaluate
-from kerneltest.jaxprs.trace import Call, Reference, Traced, references
+from kerneltest.jaxprs.references import Reference, references
+from kerneltest.jaxprs.trace import Call, Traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +59,22 @@ class _Simulation:
 
     def __init__(self, call: Call, target: Target, orders: int) -> None:
         self.call, self.orders = call, orders
+        (kernel,) = lower_call(call, target)
+        inputs, outputs = references(call)
+        given = [_buffer(reference, output=False) for reference in inputs]
+        made = [
+            given[kernel.aliases[i]] if i in kernel.aliases else _buffer(reference, output=True)
+            for i, reference in enumerate(outputs)
+        ]
+        hints = {r.name: r.hint for r in (*inputs, *outputs) if r.hint}
+        self.made = list(zip(made, (reference.dtype for reference in outputs), strict=True))
         try:
-            (kernel,) = lower_call(call, target)
-            inputs, outputs = references(call)
-            given = [_buffer(reference, output=False) for reference in inputs]
-            made = [
-                given[kernel.aliases[i]] if i in kernel.aliases else _buffer(reference, output=True)
-                for i, reference in enumerate(outputs)
-            ]
-            hints = {r.name: r.hint for r in (*inputs, *outputs) if r.hint}
-            self.made = list(zip(made, (reference.dtype for reference in outputs), strict=True))
             body = parse(kernel.bytecode)
             self.simulation = Simulation(body, kernel.grid, given, made, hints)
-            alone = self.simulation.programs[: None if orders else 0]
-            self.alone = [Simulation(body, kernel.grid, given, made, hints, np.array([p])) for p in alone]
-        except UnknownOperationError as error:
-            raise Failure(Verdict.UNIMPLEMENTED, f"kernel {call.name} is not simulated: {error}") from error
+        except Failure as failure:
+            raise Failure(failure.verdict, f"kernel {call.name} is not simulated: {failure}") from failure
+        alone = self.simulation.launch.programs[: None if orders else 0]
+        self.alone = [Simulation(body, kernel.grid, given, made, hints, np.array([p])) for p in alone]
 
     def run(self, operands: Sequence[Held]) -> list[Held]:
         """The outputs.
@@ -94,7 +95,9 @@ class _Simulation:
         for buffer, kind in self.made:
             undefined = self.simulation.undefined(buffer)
             mask = None if undefined is None else undefined.reshape(buffer.shape)
-            found.append(Held(buffer.data.view(kind).reshape(buffer.shape), mask, tuple(self.simulation.watch.sources)))
+            found.append(
+                Held(buffer.data.view(kind).reshape(buffer.shape), mask, tuple(self.simulation.launch.watch.sources))
+            )
         return found
 
     def compare_orders(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
@@ -151,8 +154,6 @@ class Simulated:
                 outputs = evaluate(self.traced, leaves, lambda equation, held: self.calls[id(equation)].run(held))
         except Failure:
             raise
-        except UnknownOperationError as error:
-            raise Failure(Verdict.UNIMPLEMENTED, f"not simulated: {error}") from error
         except Exception as error:
             raise Failure(Verdict.RUNTIME_ERROR, f"the simulation raised {type(error).__name__}: {error}") from error
         for number, held in enumerate(outputs):

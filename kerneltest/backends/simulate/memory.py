@@ -1,5 +1,6 @@
-"""Cache as it is: buffers of a true length, who wrote and read each element, and what was never written."""
+"""Memory as it is: buffers of a true length, who wrote and read each element, and what was never written."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,6 +150,12 @@ class Watch:
         self.places: dict[int, str] = {}
         self.sources: dict[str, None] = {}
 
+    def afresh(self) -> "Watch":
+        """One that has seen nothing yet, but knows where undefined elements come from."""
+        watch = Watch(self.grid, self.hints, self.programs)
+        watch.sources.update(self.sources)
+        return watch
+
     def program(self, number: int) -> str:
         """A program's id as the kernel sees it."""
         x, y, _ = self.grid
@@ -189,6 +196,17 @@ class Watch:
             self._conflict(access, offset, programs, buffer.writers, "is updated by", "was written by")
             buffer.written[offset] = True
         return unread
+
+    def see_address(self, access: Access, masks: Sequence[Array | None]) -> None:
+        """Checks that no undefined element, of which there may be in each mask, says what an access touches."""
+        if any(mask is not None and mask.any() for mask in masks):
+            name = access.buffer.name
+            self.add(
+                Verdict.UNINITIALISED,
+                name,
+                f"the address or the mask of a {access.kind} at {name} was computed from memory that was never "
+                f"written, at {access.place}",
+            )
 
     def _who(self, inside: Array) -> Array:
         programs = self.programs.reshape(-1, *(1,) * (inside.ndim - 1))

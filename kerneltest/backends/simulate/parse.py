@@ -3,19 +3,21 @@
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from jaxlib.mlir import ir
 
-from kerneltest.backends.codegen.lower import mlir_context
+from kerneltest.backends.simulate.ir import Operation, Region, Semantics, Type
+from kerneltest.backends.simulate.operations.table import OPERATIONS
+from kerneltest.core.failures import Failure
 from kerneltest.core.places import shown
+from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.compat.mlir import attributes_of, triton_body
 
 ELEMENTS: Mapping[str, np.dtype[Any]] = {
-    name: np.dtype(kind)
-    for name, kind in {
+    name: np.dtype(scalar)
+    for name, scalar in {
         "i1": np.bool_,
         "i8": np.int8,
         "i16": np.int16,
@@ -33,138 +35,73 @@ ELEMENTS: Mapping[str, np.dtype[Any]] = {
     }.items()
 }
 
-# Operations that do something besides giving a result; all others are dead where nobody uses it.
-_EFFECTS = frozenset({"tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.print", "tt.assert", "tt.debug_barrier"})
-
-
-# The bulk of a kernel: nothing about them is asked but their operands.
-_PLAIN = frozenset(
-    "tt.splat tt.addptr tt.broadcast arith.addi arith.subi arith.muli arith.andi arith.ori arith.select".split()
-)
-
-
-class UnknownOperationError(Exception):
-    """An operation or a type that the simulator does not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Type:
-    """Of a value: a scalar or a tensor (one a program), of numbers or of pointers.
-
-    Attributes:
-      shape: () for a scalar.
-      dtype: of the numbers, or of what the pointers point to.
-      pointer: whether it holds pointers.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    pointer: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """A block of operations.
-
-    Attributes:
-      arguments: the numbers of the values it is entered with.
-      types: theirs.
-      operations: in order, the last one ends it and names what it yields.
-    """
-
-    arguments: tuple[int, ...]
-    types: tuple[Type, ...]
-    operations: "tuple[Operation, ...]"
-
-    @property
-    def yields(self) -> tuple[int, ...]:
-        return self.operations[-1].operands
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One operation.
-
-    Attributes:
-      name: as in `arith.addf`.
-      operands, results: numbers of values.
-      types: of the results.
-      attributes: by name, as plain data.
-      regions: nested code.
-      place: the kernel's source line behind it, as FILE:LINE.
-    """
-
-    name: str
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
-    types: tuple[Type, ...]
-    attributes: Mapping[str, Any]
-    regions: tuple[Region, ...]
-    place: str
+_UNKNOWN = Semantics()
 
 
 def parse(bytecode: bytes) -> Region:
     """The body of the one function in a module; its arguments are pointers.
 
     Raises:
-      UnknownOperationError: a type that the simulator does not know.
+      Failure: `unimplemented`, for a type that the simulator does not know.
     """
-    with mlir_context():
-        module = ir.Module.parse(bytecode)
-        (function,) = (op for op in module.body.operations if op.operation.name == "tt.func")
-        return _Reader().region(function.operation.regions[0])
+    with triton_body(bytecode) as body:
+        return _Reader().region(body)
 
 
 class _Reader:
-    """Numbers values as they come."""
+    """Numbers values as they come, and keeps their types."""
 
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}
+        self.types: list[Type] = []
 
-    def number(self, value: Any) -> int:
-        return self.numbers.setdefault(value, len(self.numbers))
+    def define(self, values: Any) -> tuple[int, ...]:
+        """The numbers of some new values."""
+        first = len(self.types)
+        for number, value in enumerate(values, first):
+            self.numbers[value] = number
+            self.types.append(parse_type(str(value.type)))
+        return tuple(range(first, len(self.types)))
+
+    def uses(self, op: Any) -> tuple[int, ...]:
+        return tuple(self.numbers[operand] for operand in op.operands)
 
     def region(self, region: Any) -> Region:
         (block,) = region.blocks
-        arguments = tuple(self.number(argument) for argument in block.arguments)
-        operations = [self.operation(op.operation) for op in block.operations]
-        types = tuple(parse_type(str(argument.type)) for argument in block.arguments)
-        return Region(arguments, types, _alive(operations))
+        arguments = self.define(block.arguments)
+        *operations, end = (op.operation for op in block.operations)
+        read = [self.operation(op) for op in operations]
+        yields = self.uses(end)
+        return Region(arguments, _alive(read, yields), yields)
 
     def operation(self, op: Any) -> Operation:
+        name = op.name
+        semantics = OPERATIONS.get(name, _UNKNOWN)
+        operands = self.uses(op)
+        regions = tuple(self.region(region) for region in op.regions)
+        results = self.define(op.results)
         return Operation(
-            name=op.name,
-            operands=tuple(self.number(operand) for operand in op.operands),
-            results=tuple(self.number(result) for result in op.results),
-            types=tuple(parse_type(str(result.type)) for result in op.results),
-            attributes=_attributes(op) if op.name not in _PLAIN else {},
-            regions=tuple(self.region(region) for region in op.regions),
-            place="" if op.name in _PLAIN else _place(str(op.location)),
+            name=name,
+            semantics=semantics,
+            operands=operands,
+            results=results,
+            operand_types=tuple(self.types[number] for number in operands),
+            types=tuple(self.types[number] for number in results),
+            attributes={} if semantics.bare else attributes_of(op),
+            regions=regions,
+            place="" if semantics.bare else _place(str(op.location)),
         )
 
 
-def _alive(operations: list[Operation]) -> tuple[Operation, ...]:
+def _alive(operations: list[Operation], yields: tuple[int, ...]) -> tuple[Operation, ...]:
     """Without the loads and computations whose result nobody uses: Pallas emits a load before every store."""
-    used: set[int] = set()
+    used = set(yields)
     kept: list[Operation] = []
-    for i, op in enumerate(reversed(operations)):
-        if i and not used.intersection(op.results) and not _has_effect(op):
-            continue
-        kept.append(op)
-        used |= _uses(op)
+    for op in reversed(operations):
+        if not used.isdisjoint(op.results) or op.has_effect():
+            kept.append(op)
+            used |= op.uses()
     return tuple(reversed(kept))
-
-
-def _has_effect(op: Operation) -> bool:
-    return op.name in _EFFECTS or any(_has_effect(inner) for region in op.regions for inner in region.operations[:-1])
-
-
-def _uses(op: Operation) -> set[int]:
-    found = set(op.operands)
-    for region in op.regions:
-        for inner in region.operations:
-            found |= _uses(inner)
-    return found
 
 
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)(.*)>")
@@ -176,7 +113,7 @@ def parse_type(text: str) -> Type:
     """A type from its MLIR text.
 
     Raises:
-      UnknownOperationError: one that the simulator does not know.
+      Failure: `unimplemented`, for one that the simulator does not know.
     """
     shape: tuple[int, ...] = ()
     element = text
@@ -187,31 +124,13 @@ def parse_type(text: str) -> Type:
     if pointer:
         element = pointer.group(1)
     if element not in ELEMENTS:
-        raise UnknownOperationError(f"type {text} is not one that the simulator knows")
+        raise Failure(Verdict.UNIMPLEMENTED, f"type {text} is not one that the simulator knows")
     return Type(shape, ELEMENTS[element], pointer is not None)
-
-
-def _attributes(op: Any) -> dict[str, Any]:
-    found = {}
-    for item in op.attributes:
-        name = item if isinstance(item, str) else item.name
-        found[name] = _plain(op.attributes[name])
-    return found
-
-
-def _plain(attribute: Any) -> Any:
-    if isinstance(attribute, (ir.IntegerAttr, ir.FloatAttr, ir.StringAttr, ir.BoolAttr)):
-        return attribute.value
-    if isinstance(attribute, ir.DenseI32ArrayAttr):
-        return tuple(attribute)
-    if isinstance(attribute, ir.DenseElementsAttr):
-        return _plain(attribute.get_splat_value()) if attribute.is_splat else np.array(attribute)
-    return str(attribute)
 
 
 _LINE = re.compile(r'"([^"]+\.py)":(\d+)')
 
 
 def _place(location: str) -> str:
-    found = _LINE.search(location)
-    return f"{shown(found.group(1))}:{found.group(2)}" if found else ""
+    line = _LINE.search(location)
+    return f"{shown(line.group(1))}:{line.group(2)}" if line else ""

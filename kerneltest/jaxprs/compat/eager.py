@@ -1,28 +1,29 @@
-"""A kernel called as its users call it, on arrays and outside of `jax.jit`, its Pallas calls interpreted or not."""
+"""A function called on arrays, outside of `jax.jit`, with other parameters for some of its primitives."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jax._src import core
 
-from kerneltest.jaxprs.rewrite import ENTRIES, interpreting, within
+# From a primitive's name and parameters to those it is evaluated with.
+Parameters = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 
 
-def call(function: Callable[..., Any], arguments: Sequence[Any], *, interpret: bool) -> Any:
-    """`function(*arguments)`, operation by operation."""
-    if not interpret:
+def call(function: Callable[..., Any], arguments: Sequence[Any], parameters: Parameters) -> Any:
+    """`function(*arguments)`, operation by operation, each with the parameters that `parameters` gives it."""
+    with core.set_current_trace(_Replacing(parameters)):
         return function(*arguments)
-    with core.set_current_trace(_Interpreting()):  # type: ignore[no-untyped-call]
-        return function(*arguments)
 
 
-class _Interpreting(core.EvalTrace):
-    """Evaluates as JAX does, Pallas calls by its interpreter."""
+class _Replacing(core.EvalTrace):
+    """Evaluates as JAX does, with other parameters."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._parameters = parameters
 
     def process_primitive(self, primitive: Any, args: Any, params: Any, /) -> Any:
-        chosen = within(params, interpreting(True))
-        if str(primitive.name) in ENTRIES and "interpret" in chosen:
-            chosen["interpret"] = True
+        chosen = self._parameters(str(primitive.name), params)
         with core.set_current_trace(core.eval_trace):
             return super().process_primitive(primitive, args, chosen)  # type: ignore[no-untyped-call]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import source_info_util
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 from jax._src.pallas.mosaic.interpret import thread_map
@@ -25,6 +24,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.compat.source_lines import line_of
 
 # Before, copies to global memory, waits for them and `commit_smem` have no part in the order of things.
 DETECTS_ALL_RACES = jax.__version_info__ >= (0, 11)
@@ -235,7 +235,8 @@ def _progress(awaited: Any) -> tuple[Any, ...]:
 def _describe(waiting: list[dict[str, Any]]) -> str:
     told = []
     for at in waiting:
-        awaited, line = at["self"], _line(getattr(at.get("logging_info"), "source_info", None))
+        awaited, source = at["self"], getattr(at.get("logging_info"), "source_info", None)
+        line = "" if source is None else line_of(source)
         if isinstance(awaited, tpu_memory.Semaphore):
             counted = awaited.count_by_core.tolist()
             told.append(
@@ -249,12 +250,6 @@ def _describe(waiting: list[dict[str, Any]]) -> str:
         else:
             told.append(f"a thread waits for {_number(awaited)}")
     return "deadlock: " + "; ".join(sorted(told))
-
-
-def _line(source: Any) -> str:
-    if source is None:
-        return ""
-    return ":".join(source_info_util.summarize(source).split(" ")[0].split(":")[:2])
 
 
 def _number(barrier: Any) -> str:

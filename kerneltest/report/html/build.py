@@ -9,9 +9,9 @@ from typing import Any
 
 import jinja2
 
-from kerneltest.lowering_map import map as lowering_map
-from kerneltest.lowering_map import text as lowering_text
-from kerneltest.lowering_map.map import LoweringMap
+from kerneltest.lowering_map.compare import successive_changes
+from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome
+from kerneltest.lowering_map.table import change_line, count_line, tabulate_maps
 from kerneltest.records.runs import Run
 from kerneltest.report.html.data import compressed, data
 from kerneltest.report.html.matrix import legend, matrix, totals
@@ -80,13 +80,13 @@ def _digest(text: str) -> str:
 
 
 def _lowering(given: Sequence[LoweringMap]) -> dict[str, Any]:
-    maps = sorted(given, key=lambda found: found.version)
+    maps = sorted(given, key=lambda each: each.version)
     return {
-        "meaning": lowering_map.MEANING,
-        "counts": [(lowering_text.title(found), lowering_text.counted(found)) for found in maps],
-        "table": lowering_text.table(maps),
+        "outcomes": list(LoweringOutcome),
+        "counts": [(each.title, count_line(each)) for each in maps],
+        "table": tabulate_maps(maps),
         "steps": [
-            (old.jax, new.jax, [(change, lowering_text.change_line(change, new.targets)) for change in changes])
-            for old, new, changes in lowering_text.steps(maps)
+            (old.jax, new.jax, [(change, change_line(change, new.targets)) for change in changes])
+            for old, new, changes in successive_changes(maps)
         ],
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.records.attribution import suspects
+from kerneltest.records.attribution import attributions
 from kerneltest.records.schema import Evidence, Record
 from kerneltest.report.html import code, picture
 from kerneltest.report.html.commands import commands
@@ -118,7 +118,7 @@ def _environment(environment: Mapping[str, Any]) -> dict[str, str]:
 
 def _findings(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Details of findings: the first of each kind come first, pairings in turn, so that a limit cuts repetitions."""
-    suspected = suspects(row.record for row in merged.rows)
+    suspected = attributions(row.record for row in merged.rows)
     seen: Counter[tuple[str, ...]] = Counter()
     order = []
     for number, row in enumerate(rows):
@@ -140,7 +140,7 @@ def _findings(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
             "run": row.run,
             "case": record.case,
             "tolerance": record.tolerance,
-            "suspect": suspected.get(((record.pairing, record.case), record.backend), ""),
+            "suspect": suspected.get((record.pairing, record.case, record.backend), ""),
             "commands": commands(record, run),
         } | _evidence(record, evidence)
         if drawn < MOST_DRAWN and (image := picture.picture(evidence)) is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.reconcile import Status
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import ANY, Cell, PlannedItem, Record
+from kerneltest.records.schema import ANY, CellKey, PlannedItem, Record
 
 Key = tuple[str, str, str, str]  # pairing, backend, dtype, group: an item's parts
 Square = tuple[str, str]  # pairing, backend
@@ -54,7 +54,7 @@ class Merged:
     """
 
     runs: tuple[Run, ...]
-    cells: Mapping[Cell, Status]
+    cells: Mapping[CellKey, Status]
     rows: tuple[Row, ...]
     history: Mapping[Square, tuple[Past, ...]]
     contributing: frozenset[int]
@@ -84,18 +84,17 @@ def merge(given: Sequence[Run]) -> Merged:
                     if served:
                         owners.pop((item.pairing, item.backend, ANY, ANY), None)
                     owners[item.pairing, item.backend, item.dtype, item.group] = number
-    cells: dict[Cell, Status] = {}
+    cells: dict[CellKey, Status] = {}
     rows: list[Row] = []
     for number, run in reversed(list(enumerate(runs))):
         mine = {key for key, owner in owners.items() if owner == number}
-        own: dict[Cell, Status] = {}
+        own: dict[CellKey, Status] = {}
         for item in run.plan.items:
             if (item.pairing, item.backend, item.dtype, item.group) in mine:
-                found = {family: (item.pairing, item.backend, item.dtype, family) for family in item.families}
-                own |= {cell: run.reconciled.cells[cell] for cell in found.values()}
+                own |= {cell: run.reconciled.cells[cell] for cell in item.cells}
                 rows += [
                     Row(number, _absent(item, cell, own[cell]), Gap.MISSING)
-                    for cell in found.values()
+                    for cell in item.cells
                     if own[cell].verdict is Gap.MISSING
                 ]
         cells |= own
@@ -108,7 +107,7 @@ def _shown(record: Record, status: Status) -> Ending:
     return status.verdict if idle else record.verdict
 
 
-def _absent(item: PlannedItem, cell: Cell, status: Status) -> Record:
+def _absent(item: PlannedItem, cell: CellKey, status: Status) -> Record:
     """Stands for a planned cell that has cases without a record; its row says so in place of its verdict."""
     pairing, backend, dtype, family = cell
     have = sum(status.verdicts.values())

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import jinja2
 
-from kerneltest.records.diff import MEANING, REGRESSIONS, Change, Comparison
+from kerneltest.records.changes import MEANING, REGRESSIONS, Change
+from kerneltest.records.diff import Comparison
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import Cell
+from kerneltest.records.schema import CellKey
 from kerneltest.report.text.plain import for_markdown, for_terminal
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
@@ -55,7 +56,7 @@ class Row:
 
 def rows(comparison: Comparison) -> Mapping[str, Sequence[Row]]:
     """Changes by kind, each kind's by run and cell."""
-    found: dict[str, dict[tuple[str, Cell], list[Change]]] = {}
+    found: dict[str, dict[tuple[str, CellKey], list[Change]]] = {}
     for change in comparison.changes:
         found.setdefault(change.kind, {}).setdefault((change.run, change.cell), []).append(change)
     return {kind: [Row(tuple(changes)) for changes in cells.values()] for kind, cells in found.items()}

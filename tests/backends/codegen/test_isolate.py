@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kerneltest.backends.codegen.isolate import Failure, Worker, Workers
+from kerneltest.backends.codegen.isolate import Worker, Workers
 from kerneltest.core.failures import Failure
 
 

@@ -13,7 +13,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from kerneltest.backends.simulate.ops import tf32
+from kerneltest.backends.simulate.ir import Rule, Semantics, any_operand
+from kerneltest.backends.simulate.operations.reductions import tf32
+from kerneltest.backends.simulate.operations.table import OPERATIONS
 from kerneltest.core.dtypes import cast, dtype, float_format, is_float
 from kerneltest.core.failures import Failure
 from tests.simulated import TARGETS, elementwise_block, simulated
@@ -288,17 +290,25 @@ def test_integers_added_as_floats_give_what_an_h200_gives(value: int, rounds_to:
     assert set(got.tolist()) == {rounds_to if jax.__version_info__ < (0, 12) else value * 2}
 
 
-def test_an_operation_that_is_not_simulated_is_named() -> None:
+def _doubled_in_assembly(x: jax.Array) -> jax.Array:
     def body(x: Any, o: Any) -> None:
         (o[...],) = plgpu.elementwise_inline_asm(
             "add.f32 $0, $1, $1;", args=[x[...]], constraints="=r,r", pack=1,
             result_shape_dtypes=[jax.ShapeDtypeStruct((N,), jnp.float32)],
         )  # fmt: skip
 
-    def kernel(x: jax.Array) -> jax.Array:
-        return pl.pallas_call(body, out_shape=x, compiler_params=plgpu.CompilerParams())(x)
+    return pl.pallas_call(body, out_shape=x, compiler_params=plgpu.CompilerParams())(x)
 
+
+def test_a_line_in_the_table_is_all_that_a_new_operation_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    doubled = Semantics(lambda op: Rule(lambda x: x + x, any_operand))
+    monkeypatch.setitem(OPERATIONS, "tt.elementwise_inline_asm", doubled)
+    (got,) = simulated(_doubled_in_assembly, [np.ones(N, np.float32)], "simulate:sm_90")
+    assert set(got.tolist()) == {2.0}
+
+
+def test_an_operation_that_is_not_simulated_is_named() -> None:
     with pytest.raises(Failure, match=r"operation tt\.elementwise_inline_asm is not one that the simulator runs") as e:
-        simulated(kernel, [np.ones(N, np.float32)], "simulate:sm_90")
+        simulated(_doubled_in_assembly, [np.ones(N, np.float32)], "simulate:sm_90")
     assert e.value.verdict == "unimplemented"
-    assert "test_simulate_ops.py:" in str(e.value)
+    assert "simulate/test_ops.py:" in str(e.value)

@@ -1,0 +1,57 @@
+"""The user's line behind an exception or an equation, from tracebacks that JAX keeps."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax._src import source_info_util
+
+from kerneltest.core.places import shown, where_raised
+
+_JAX = str(Path(jax.__file__).parent)
+
+
+def user_line(error: BaseException) -> str:
+    """` (FILE:LINE)` of the last frame outside JAX and kerneltest, or ""."""
+    return where_raised(error, _JAX)
+
+
+def line_of(source_info: Any) -> str:
+    """`FILE:LINE` of the user's code that an equation's `source_info` remembers, or ""."""
+    frame = source_info_util.user_frame(source_info.traceback)
+    return f"{shown(frame.file_name)}:{frame.start_line}" if frame is not None else ""
+
+
+def equations_being_lowered(error: BaseException | None) -> list[Any]:
+    """The equations that JAX was lowering when it raised, outermost first: its frames hold them."""
+    while error is not None:
+        frames = []
+        trace = error.__traceback__
+        while trace is not None:
+            frames.append(trace.tb_frame)
+            trace = trace.tb_next
+        equations = [
+            frame.f_locals["eqn"]
+            for frame in frames
+            if "eqn" in frame.f_locals and "lowering" in Path(frame.f_code.co_filename).stem
+        ]
+        if equations:
+            return equations
+        error = error.__cause__ or error.__context__
+    return []
+
+
+def line_of_nested(equations: list[Any]) -> str:
+    """`FILE:LINE` of the user's code behind the last of some equations, each nested in the one before it, or "".
+
+    The equations inside one of JAX's own jitted functions carry the line that first traced it, perhaps another
+    kernel's, so the line of the call stands for them.
+    """
+    line = ""
+    for equation in equations:
+        line = line_of(equation.source_info) or line
+        inner = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
+        home = getattr(getattr(getattr(inner, "jaxpr", inner), "debug_info", None), "func_src_info", "") or ""
+        if _JAX in str(home):
+            break
+    return line

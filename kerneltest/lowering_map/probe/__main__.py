@@ -1,0 +1,13 @@
+"""Runs this folder as a program: `python PATH/probe`."""
+
+import importlib
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    # Python has put this folder on its path, as if each module here were a package of its own. The package is found in
+    # the folder above, which then leaves the path again, so that nothing in it hides an installed package.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    importlib.import_module("probe")
+    del sys.path[0]
+    sys.exit(importlib.import_module("probe.command").main())

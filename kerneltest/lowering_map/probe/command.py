@@ -1,0 +1,47 @@
+"""The probe's command line."""
+
+import argparse
+import json
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import jax
+
+from .cells import merge_answers, select_cells
+from .children import answer_in_children, print_answers
+from .target import read_targets
+
+SCHEMA = 2
+
+
+def main() -> int:
+    """Prints the map of this environment's JAX."""
+    parser = argparse.ArgumentParser(prog="probe", description="Asks this JAX what lowers to Triton, on which target.")
+    parser.add_argument("--targets", required=True, type=read_targets, metavar="JSON")
+    parser.add_argument("--primitives", default="", help="such as exp,sort; all if left out")
+    parser.add_argument("--compile", action="store_true", help="also compile what lowers, with the triton package")
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    try:
+        cells = select_cells(chosen.targets, [name for name in chosen.primitives.split(",") if name])
+        triton = metadata.version("triton") if chosen.compile else ""
+    except ValueError as error:
+        parser.error(str(error))
+    except metadata.PackageNotFoundError:
+        parser.error("--compile needs the triton package; without --compile nothing does")
+    if chosen.child is not None:
+        print_answers(cells[chosen.child :], compiled=chosen.compile)
+        return 0
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).parent), *sys.argv[1:], "--child"]
+    header = {
+        "schema": SCHEMA,
+        "jax": jax.__version__,
+        "jaxlib": metadata.version("jaxlib"),
+        "python": platform.python_version(),
+        "triton": triton,
+        "targets": [target.id for target in chosen.targets],
+    }
+    print(json.dumps({**header, "results": merge_answers(cells, answer_in_children(len(cells), command))}))
+    return 0

@@ -1,0 +1,29 @@
+"""What JAX and compilers say, on one line that is the same for the same failure."""
+
+import re
+import traceback
+
+MAX_LENGTH = 300
+
+
+def first_cause(error: BaseException) -> str:
+    """The type and words of the first cause, without what JAX wraps around it."""
+    while error.__cause__ is not None and type(error.__cause__).__name__ != "JaxStackTraceBeforeTransformation":
+        error = error.__cause__
+    words = str(error)
+    if not words and error.__traceback__:
+        words = "in " + list(traceback.walk_tb(error.__traceback__))[-1][0].f_code.co_name
+    return one_line(f"{type(error).__name__}: {words}")
+
+
+def one_line(text: str) -> str:
+    """The text on one line, cut short, without folders and without the random names of temporary files."""
+    without_folders = re.sub(r"(?<![\w:/])/(?:[^/\s:\"']+/)+", "", " ".join(text.split()))
+    return re.sub(r"\btmp\w{8}\b", "tmp", without_folders)[:MAX_LENGTH]
+
+
+def with_reason(message: str, printed: str) -> str:
+    """A message, followed by the line of a compiler's output that says why it failed."""
+    reason = re.search(r"LLVM ERROR: .*|Assertion .*|(?<=error: )(?!Failures have been detected).*", printed)
+    line = reason[0] if reason else printed.strip().partition("\n")[0]
+    return one_line(f"{message}: {line}".rstrip(": "))

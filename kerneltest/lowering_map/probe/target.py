@@ -1,0 +1,32 @@
+"""The GPUs to lower for, as the caller describes them."""
+
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target:
+    """One GPU architecture.
+
+    Attributes:
+      id: as the map calls it.
+      platform, device_kind: as JAX calls them.
+      triton_backend, arch: as Triton calls them.
+      warp: threads in a warp or a wavefront.
+    """
+
+    id: str
+    platform: str
+    device_kind: str
+    triton_backend: str
+    arch: int | str
+    warp: int
+
+
+def read_targets(text: str) -> list[Target]:
+    """The targets in a JSON list of objects.
+
+    Raises:
+      ValueError, TypeError: it is no such list.
+    """
+    return [Target(**described) for described in json.loads(text)]

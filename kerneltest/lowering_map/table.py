@@ -1,0 +1,106 @@
+"""Maps as a table for people, and the words in it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kerneltest.lowering_map.compare import Change
+from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome, Result
+
+PARTLY, NOT_ASKED = "partly", "not asked"
+
+_LETTERS = {"lowers": "✓", "compiles": "✓", "absent": "–", PARTLY: "±", NOT_ASKED: ""}
+_SHORT_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A primitive in one column.
+
+    Attributes:
+      state: the outcome of its cells, or `PARTLY` where some of them lower, or `NOT_ASKED`.
+      text: dtypes by outcome, and by target where these differ.
+      reasons: the messages of what does not lower.
+    """
+
+    state: str
+    text: str
+    reasons: tuple[str, ...]
+
+    @property
+    def letter(self) -> str:
+        """Shows the state without colour."""
+        return _LETTERS.get(self.state, "✗")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Primitives against versions of JAX, or against targets if there is only one version.
+
+    Attributes:
+      columns: their headings.
+      rows: group, primitive, and an entry for each column; each group's stand together.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, str, tuple[Entry, ...]], ...]
+
+
+def tabulate_maps(maps: Sequence[LoweringMap]) -> Table:
+    """The table of one or more maps."""
+    if len(maps) == 1:
+        columns = [(" ".join(agreeing), maps[0], agreeing[:1]) for agreeing in maps[0].agreeing_targets]
+    else:
+        columns = [(each.title, each, each.targets) for each in maps]
+    groups = {primitive: group for each in maps for primitive, group in each.groups.items()}
+    rows = [
+        (group, primitive, tuple(_entry(primitive, each, targets) for _, each, targets in columns))
+        for primitive, group in groups.items()
+    ]
+    order = list(dict.fromkeys(groups.values()))
+    return Table(tuple(heading for heading, _, _ in columns), tuple(sorted(rows, key=lambda row: order.index(row[0]))))
+
+
+def short_dtypes(dtypes: Sequence[str]) -> str:
+    """Dtypes as `f32 bf16 u8`."""
+    return " ".join(_SHORT_DTYPES.get(dtype) or re.sub(r"^([fiu])[a-z]+", r"\1", dtype) for dtype in dtypes)
+
+
+def count_line(lowering_map: LoweringMap) -> str:
+    """How many cells have each outcome: `6 cells = 4 lowers + 2 error`."""
+    counts = " + ".join(f"{count} {outcome}" for outcome, count in lowering_map.counts.items())
+    return f"{len(lowering_map.cells)} cells = {counts}"
+
+
+def change_line(change: Change, targets: Sequence[str]) -> str:
+    """A change on one line; its targets are named unless they are all of `targets`."""
+    places = "" if set(change.targets) == set(targets) else f" on {' '.join(change.targets)}"
+    line = f"{change.primitive} ({short_dtypes(change.dtypes)}){places}: {change.before} -> {change.after}"
+    return f"{line}: {change.message}" if change.stopped and change.message else line
+
+
+def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) -> Entry:
+    by_dtype = {target: lowering_map.by_dtype.get((primitive, target), {}) for target in targets}
+    results = [result for of_target in by_dtype.values() for result in of_target.values()]
+    if not results:
+        return Entry(NOT_ASKED, "", ())
+    outcomes = {result.outcome for result in results}
+    if len(outcomes) == 1:
+        state = str(outcomes.pop())
+    else:
+        state = PARTLY if any(outcome.is_lowered for outcome in outcomes) else str(LoweringOutcome.ERROR)
+    targets_by_text: dict[str, list[str]] = {}
+    for target, of_target in by_dtype.items():
+        targets_by_text.setdefault(_dtypes_by_outcome(of_target), []).append(target)
+    apart = len(targets_by_text) > 1
+    text = "; ".join(f"{' '.join(alike)}: {text}" if apart else text for text, alike in targets_by_text.items())
+    reasons = dict.fromkeys(f"{short_dtypes(result.dtypes)}: {result.message}" for result in results if result.message)
+    return Entry(state, text, tuple(reasons))
+
+
+def _dtypes_by_outcome(results: Mapping[str, Result]) -> str:
+    by_outcome = {o: [dtype for dtype, result in results.items() if result.outcome == o] for o in LoweringOutcome}
+    present = {outcome: dtypes for outcome, dtypes in by_outcome.items() if dtypes}
+    if len(present) == 1:
+        return str(next(iter(present)))
+    return ", ".join(f"{outcome} {short_dtypes(dtypes)}" for outcome, dtypes in present.items())
