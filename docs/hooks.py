@@ -1,8 +1,8 @@
 """Hooks of the site's build: pages that read well on GitHub become pages of the site.
 
-README, CONTRIBUTING, CHANGELOG and SECURITY come from the top folder. A link to another page stays inside the site; a link
-to another file of the repository leads to GitHub. A link that leads nowhere, or a page that loads something from another
-host, is a warning, and `mkdocs build --strict` fails on it. Mermaid diagrams become SVG here, so readers load no script.
+README, CONTRIBUTING, CHANGELOG and SECURITY come from the top folder. A link to another page stays inside the site, and
+one to another file of the repository leads to GitHub. A link that leads nowhere, or a page that loads something from
+another host, is a warning, and `mkdocs build --strict` fails on it. Mermaid diagrams become SVG here.
 """
 
 import logging
