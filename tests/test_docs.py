@@ -15,9 +15,8 @@ import jax
 import pytest
 
 import kerneltest as kt
-import kerneltest.run.planning  # fills the registries, before they are compared and put back
 from kerneltest.backends.codegen import hints
-from kerneltest.backends.registry import ALL, REGISTRY, backend_ids
+from kerneltest.backends.registry import ALL, REGISTRY, backend_ids, resolve
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict, worst
 from kerneltest.declare.arguments import DEFAULT_FLOATS, DEFAULT_INTEGERS
@@ -27,6 +26,9 @@ from kerneltest.pytest_plugin.run import OPTIONS
 from kerneltest.records.diff import MEANING as CHANGES
 from kerneltest.records.diff import REGRESSIONS
 from kerneltest.records.io import read_plan, read_records
+from kerneltest.run.cache import Cache
+from kerneltest.run.planning import plan_pairing  # also fills the registries, before they are compared and put back
+from kerneltest.run.runner import run
 from kerneltest.run.variations import INVARIANTS
 
 ROOT = Path(__file__).parent.parent
@@ -125,15 +127,24 @@ def test_the_guide_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         kt.oracle_for(guide.above, x=kt.array("n"), tolerance=kt.array("n"))
 
 
+def test_the_guide_shows_the_smallest_drawn_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairing = _executed("docs/guide.md", monkeypatch).relu_oracle
+    planned = plan_pairing(pairing, "guide.py::relu_oracle", resolve(["simulate:sm_90"]), "standard", 0, fuzz=200)
+    (item,) = [item for item in planned.items if item.group.name == "fuzz"]
+    first = next(o.record for o in run(item, Cache()) if o.record.verdict.is_finding)
+    told = f"{first.verdict}: {first.family}, {first.signature} {first.message}"
+    assert _words(told) == _words(" ".join(_shown("docs/guide.md", "special_mismatch: drawn")))
+
+
 def test_the_guide_shows_what_pytest_says(tmp_path: Path) -> None:
     suite = str(ROOT / "examples/test_broken.py")
-    run = _pytest(tmp_path, suite, "-k", "add and structural and float32 or add and cuda", "--kt-report", "out",
+    shown = _pytest(tmp_path, suite, "-k", "add and structural and float32 or add and cuda", "--kt-report", "out",
                   "--kt-backends", "interpret,cuda")  # fmt: skip
-    lines = {line.strip() for line in run.stdout.splitlines()}
+    lines = {line.strip() for line in shown.stdout.splitlines()}
     assert {line.strip() for line in _shown("docs/guide.md", "E   special_mismatch")} <= lines
     if "cuda" in read_plan(tmp_path / "out").unavailable:
         (absent,) = _shown("docs/guide.md", "cuda was asked for")
-        assert absent in run.stdout
+        assert absent in shown.stdout
 
 
 @pytest.mark.parametrize(
@@ -160,16 +171,16 @@ def test_the_other_pages_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_every_page_with_python_is_run() -> None:
-    run = {"README.md", "docs/guide.md", "docs/simulate.md", "docs/backends.md", "docs/extending.md"}
-    assert {page for page in PAGES if _blocks(page)} == run
+    executed = {"README.md", "docs/guide.md", "docs/simulate.md", "docs/backends.md", "docs/extending.md"}
+    assert {page for page in PAGES if _blocks(page)} == executed
 
 
 def test_what_a_conftest_registers_is_in_the_report(tmp_path: Path) -> None:
     for file, source in _blocks("docs/extending.md"):
         with (tmp_path / file).open("a", encoding="utf-8") as written:
             written.write(source)
-    run = _pytest(tmp_path, "--kt-backends", "interpret*", "--kt-report", "report", "--kt-depth", "quick")
-    assert run.returncode == 0, run.stdout
+    finished = _pytest(tmp_path, "--kt-backends", "interpret*", "--kt-report", "report", "--kt-depth", "quick")
+    assert finished.returncode == 0, finished.stdout
     records = list(read_records(tmp_path / "report"))
     ended = {(r.family, r.backend) for r in records if r.verdict == "pass" and r.compared}
     assert {(f, b) for f in ("zero_block", "commutes") for b in ("interpret", "interpret-optimised")} <= ended
