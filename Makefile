@@ -34,12 +34,21 @@ findings: $(VENV)/ready
 	$(VENV)/bin/pytest -p kerneltest examples --kt-depth quick --kt-backends 'all,compile:sm_90,compile:gfx942' \
 	  --kt-report reports/findings; test $$? -eq 1
 
+# One static site, in site/. A link that leads nowhere fails it.
+docs: $(VENV)/docs-ready
+	$(VENV)/bin/mkdocs build --strict
+
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
 	@touch $@
 
+$(VENV)/docs-ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
 clean:
 	rm -rf .venv* .tox dist site .pytest_cache .mypy_cache .ruff_cache $(REPORT)
 
-.PHONY: test lint lint-js hooks unit conformance findings clean
+.PHONY: test lint lint-js hooks unit conformance findings docs clean

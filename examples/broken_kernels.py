@@ -1,4 +1,4 @@
-"""Kernels with one bug each, of the kind that a normal input of a nice shape does not show."""
+"""Kernels with one bug each, of a kind that ordinary inputs of a round shape do not show."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ BLOCK = 16
 
 
 def add_without_tail(x: jax.Array, y: jax.Array) -> jax.Array:
-    """The sum of two vectors; the grid rounds down, so that nobody writes the tail."""
+    """The sum of two vectors. The grid rounds down, so nobody writes the tail."""
     (n,) = x.shape
 
     def body(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
@@ -29,7 +29,7 @@ def add_without_tail(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def transposed_tiles(x: jax.Array) -> jax.Array:
-    """Doubles a matrix tile by tile; the output's tiles go where the transposed ones belong."""
+    """Doubles a matrix block by block. The output's blocks go where the transposed ones belong."""
     m, n = x.shape
 
     def body(x_ref: Any, o_ref: Any) -> None:
@@ -48,7 +48,7 @@ def transposed_tiles(x: jax.Array) -> jax.Array:
 
 
 def matmul_unmasked_depth(x: jax.Array, y: jax.Array) -> jax.Array:
-    """A matrix product whose last step along k reads past the end of x: its mask forgets k."""
+    """A matrix product whose last step along k reads past the end of x, because its mask forgets k."""
     (m, k), (_, n) = x.shape, y.shape
 
     def body(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
@@ -74,12 +74,13 @@ def matmul_unmasked_depth(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def softmax_unguarded(x: jax.Array) -> jax.Array:
-    """Softmax of rows; a row that is masked altogether divides zero by zero."""
+    """Softmax of rows. A fully masked row divides zero by zero."""
     m, n = x.shape
     width = pl.next_power_of_2(n)
 
     def body(x_ref: Any, o_ref: Any) -> None:
-        at, inside = (pl.program_id(0), pl.ds(0, width)), jnp.arange(width) < n
+        # Not pl.ds(0, width): JAX 0.12 rejects a fixed slice that reaches past the end.
+        at, inside = (pl.program_id(0), jnp.arange(width)), jnp.arange(width) < n
         row = plgpu.load(x_ref.at[at], mask=inside, other=-jnp.inf).astype(jnp.float32)
         e = jnp.exp(row - jnp.max(row))
         plgpu.store(o_ref.at[at], (e / jnp.sum(e)).astype(o_ref.dtype), mask=inside)
@@ -113,7 +114,7 @@ def row_sums_in_input_dtype(x: jax.Array) -> jax.Array:
 
 
 def racing_total(x: jax.Array) -> jax.Array:
-    """The sum of a vector; all programs add to one element, which a GPU does in no order."""
+    """The sum of a vector. All programs add to one element, which a GPU does in no order."""
     (n,) = x.shape
 
     def body(x_ref: Any, o_ref: Any) -> None:
@@ -135,7 +136,7 @@ def racing_total(x: jax.Array) -> jax.Array:
 
 
 def sorted_rows(x: jax.Array) -> jax.Array:
-    """Each row in ascending order: right, but Triton has no lowering for a sort."""
+    """Each row in ascending order. It is right, but Triton has no lowering for a sort."""
 
     def body(x_ref: Any, o_ref: Any) -> None:
         o_ref[pl.program_id(0), :] = jnp.sort(x_ref[pl.program_id(0), :])
@@ -149,7 +150,7 @@ def sorted_rows(x: jax.Array) -> jax.Array:
 
 
 def clamp(x: jax.Array) -> jax.Array:
-    """Values limited to [-1, 1], with nothing wrong; NaN stays NaN."""
+    """Values limited to [-1, 1]. It has no bug; NaN stays NaN."""
     (n,) = x.shape
 
     def body(x_ref: Any, o_ref: Any) -> None:

@@ -1,4 +1,4 @@
-"""Pairings of the broken kernels: what a report looks like when there is something to report."""
+"""Pairings of the broken kernels, for a report with findings: `make findings`."""
 
 import numpy as np
 

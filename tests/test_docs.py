@@ -1,39 +1,239 @@
-"""The README's example finds what the README says; the guide names every option, the page on CI every change."""
+"""The docs are true: their examples run, their messages are produced, their tables name what the code has."""
 
+import importlib.util
+import inspect
+import os
 import re
+import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import jax
 import pytest
 
 import kerneltest as kt
-from kerneltest.api import Finding
-from kerneltest.core.verdicts import MEANING
+from kerneltest.backends.codegen import hints
+from kerneltest.backends.registry import ALL, REGISTRY, backend_ids, resolve
+from kerneltest.core.targets import TARGETS
+from kerneltest.core.verdicts import Verdict, worst
+from kerneltest.declare.arguments import DEFAULT_FLOATS, DEFAULT_INTEGERS
+from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.lengths import boundary_lengths
 from kerneltest.pytest_plugin.run import OPTIONS
 from kerneltest.records.changes import MEANING as CHANGES
 from kerneltest.records.changes import REGRESSIONS
-from kerneltest.report.text.story import ASSERTED
+from kerneltest.records.io import read_plan, read_records
+from kerneltest.run.cache import Cache
+from kerneltest.run.planning import plan_pairing  # also fills the registries, before they are compared and put back
+from kerneltest.run.runner import run
+from kerneltest.run.variations import INVARIANTS
 
 ROOT = Path(__file__).parent.parent
-README, GUIDE, CI = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/guide.md", "docs/ci.md"))
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted([*ROOT.glob("*.md"), ROOT / "reports/README.md", *(ROOT / "docs").glob("*.md")])
+}
+README, GUIDE, CI, API, ARCHITECTURE = (
+    PAGES[name] for name in ("README.md", "docs/guide.md", "docs/ci.md", "docs/api.md", "docs/architecture.md")
+)
+
+
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    """What examples register is forgotten."""
+    registries: list[dict[Any, Any]] = [FAMILIES, INVARIANTS, REGISTRY, hints._HINTS]
+    before = [dict(each) for each in registries]
+    yield
+    for registry, kept in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(kept)
+
+
+def _blocks(page: str) -> list[tuple[str, str]]:
+    """The Python blocks of a page: the file that each names in its first line, and its source."""
+    blocks = [text for language, text in _fenced(page) if language == "python"]
+    return [((re.match(r"# (\S+\.py)\n", block) or ["", Path(page).stem + ".py"])[1], block) for block in blocks]
+
+
+def _fenced(page: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a page: language and text."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", PAGES[page], re.DOTALL | re.MULTILINE)
+
+
+def _executed(page: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module in which all Python blocks of a page have run, in order."""
+    module = types.ModuleType(Path(page).stem)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for file, source in _blocks(page):
+        exec(compile(source, file, "exec"), module.__dict__)
+    return module
+
+
+def _shown(page: str, start: str) -> list[str]:
+    """The lines of the text block of a page that starts so."""
+    (block,) = [text for _, text in _fenced(page) if text.startswith(start)]
+    return block.splitlines()
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) < 130
 
 
 def test_the_example_finds_what_the_readme_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    (source,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    module = types.ModuleType("readme")
-    monkeypatch.setitem(sys.modules, "readme", module)
-    exec(source, module.__dict__)
-    result = kt.check(module.softmax_oracle)
-    assert f"plans {result.cases} cases" in README
-    counted = f"{result.cases - len(result.findings)} pass, {len(result.findings)} special_mismatch"
-    assert counted in README
-    assert any("\n".join(_told(finding)) in README for finding in result.findings)
+    pairing = _executed("README.md", monkeypatch).softmax_oracle
+    values, lowered = kt.check(pairing), kt.check(pairing, backends=["lower:sm_90", "lower:gfx942", "lower:gfx1151"])
+    assert f"plans {values.cases} cases" in README
+    for result, verdict in ((values, "special_mismatch"), (lowered, "compile_error")):
+        assert f"{result.cases - len(result.findings)} pass, {len(result.findings)} {verdict}" in README
+    told = {_words(_told(finding)) for finding in (*values.findings, *lowered.findings)}
+    for block in "\n".join(_shown("README.md", "E   special")).split("\n\n"):
+        assert any(_words(block.replace("E   ", "")) in each for each in told)
 
 
-def _told(finding: Finding) -> list[str]:
-    lines = [f"  assert {ASSERTED[finding.verdict]}", *(f"  {line}" for line in finding.message.splitlines())]
-    return [f"E   {line}" for line in (f"{finding.verdict}: {finding.family} in x, {finding.signature}", *lines)]
+def _told(finding: Any) -> str:
+    target = f" in {finding.record.target}" if finding.record.target else ""
+    title = f"{finding.verdict}: {finding.family}{target}, {finding.signature}"
+    return f"{title}\n  assert {finding.verdict.assertion}\n{finding.message}"
+
+
+def test_the_guide_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = _executed("docs/guide.md", monkeypatch)
+    assert guide.result.ok
+    assert guide.result.not_applicable == {}
+    assert "rocm" in guide.result.unavailable or jax.default_backend() == "gpu"
+    guide.test_add_conforms()
+    assert kt.check(guide.above_oracle, depth="quick").ok
+    rejected = [r for r in kt.check(guide.copied, backends=["lower:sm_90"]).records if r.group == "rejects"]
+    assert [(r.family, r.verdict) for r in rejected] == [
+        ("rejects_no_free_slot", "pass"),
+        ("rejects_part_of_a_block", "pass"),
+    ]
+    (message,) = _shown("docs/guide.md", "kernel 'above'")
+    with pytest.raises(kt.DeclarationError, match=re.escape(message)):
+        kt.oracle_for(guide.above, x=kt.array("n"), tolerance=kt.array("n"))
+
+
+def test_the_guide_shows_the_smallest_drawn_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairing = _executed("docs/guide.md", monkeypatch).relu_oracle
+    planned = plan_pairing(pairing, "guide.py::relu_oracle", resolve(["simulate:sm_90"]), "standard", 0, fuzz=200)
+    (item,) = [item for item in planned.items if item.group.name == "fuzz"]
+    first = next(o.record for o in run(item, Cache()) if o.record.verdict.is_finding)
+    told = f"{first.verdict}: {first.family}, {first.signature} {first.message}"
+    assert _words(told) == _words(" ".join(_shown("docs/guide.md", "special_mismatch: drawn")))
+
+
+def test_the_guide_shows_what_pytest_says(tmp_path: Path) -> None:
+    suite = str(ROOT / "examples/test_broken.py")
+    shown = _pytest(tmp_path, suite, "-k", "add and structural and float32 or add and cuda", "--kt-report", "out",
+                  "--kt-backends", "interpret,cuda")  # fmt: skip
+    lines = {line.strip() for line in shown.stdout.splitlines()}
+    assert {line.strip() for line in _shown("docs/guide.md", "E   special_mismatch")} <= lines
+    if "cuda" in read_plan(tmp_path / "out").unavailable:
+        (absent,) = _shown("docs/guide.md", "cuda was asked for")
+        assert absent in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("pairing", "shown"), [("copied", "out_of_bounds"), ("summed", "race: p"), ("tops", "uninitialised")]
+)
+def test_the_simulator_finds_what_its_page_shows(pairing: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = _executed("docs/simulate.md", monkeypatch)
+    result = kt.check(getattr(module, pairing), backends=["simulate:sm_90"], depth="quick")
+    if pairing == "copied" and jax.__version_info__ >= (0, 12):
+        assert result.ok
+        return
+    wanted = _words(" ".join(_shown("docs/simulate.md", shown))).replace("JAX 0.10.2", f"JAX {jax.__version__}")
+    assert any(wanted in _words(f"{f.verdict}: {f.family}, {f.signature} {f.message}") for f in result.findings)
+    interpreted = kt.check(getattr(module, pairing), depth="quick")
+    assert {finding.family for finding in interpreted.findings} <= {"poisoned_padding"}
+    (fault,) = module.faults
+    assert f"{fault.verdict}: {fault.message}" == _words(" ".join(_shown("docs/simulate.md", "race: o_ref")))
+
+
+@pytest.mark.parametrize("page", ["docs/backends.md"])
+def test_the_other_pages_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _executed(page, monkeypatch)
+    assert hints.lowering_hint("cumlogsumexp")
+
+
+def test_every_page_with_python_is_run() -> None:
+    executed = {"README.md", "docs/guide.md", "docs/simulate.md", "docs/backends.md", "docs/extending.md"}
+    assert {page for page in PAGES if _blocks(page)} == executed
+
+
+def test_what_a_conftest_registers_is_in_the_report(tmp_path: Path) -> None:
+    for file, source in _blocks("docs/extending.md"):
+        with (tmp_path / file).open("a", encoding="utf-8") as written:
+            written.write(source)
+    finished = _pytest(tmp_path, "--kt-backends", "interpret*", "--kt-report", "report", "--kt-depth", "quick")
+    assert finished.returncode == 0, finished.stdout
+    records = list(read_records(tmp_path / "report"))
+    ended = {(r.family, r.backend) for r in records if r.verdict == "pass" and r.compared}
+    assert {(f, b) for f in ("zero_block", "commutes") for b in ("interpret", "interpret-optimised")} <= ended
+    assert "absolute(1e-05)" in {r.tolerance for r in records}
+
+
+@pytest.mark.parametrize(
+    "row", re.findall(r"^\| `(\w+)` \|.+?\| (\S+) \| (\S+) \|$", PAGES["docs/report.md"], re.MULTILINE)
+)
+def test_the_broken_examples_end_as_the_page_on_the_report_says(row: tuple[str, str, str]) -> None:
+    from examples import test_broken
+
+    name, *shown = row
+    for backend, verdict in zip(("interpret", "simulate:sm_90"), shown, strict=True):
+        records = kt.check(getattr(test_broken, name), backends=[backend], depth="quick").records
+        assert worst(record.verdict for record in records) == verdict.strip("`*")
+        if name == "row_sums" and backend != "interpret":
+            told = "sums stop growing at about 256: they are accumulated in bfloat16"
+            assert f"`{told}`" in GUIDE
+            assert any(told in record.message for record in records)
+
+
+def test_the_guide_has_every_option() -> None:
+    rows = dict(re.findall(r"^\| (`--.+?`\)) \| (\S+) \|", GUIDE, re.MULTILINE))
+    options = {f"`--{name.replace('_', '-')}` (`{name}`)": default or "none" for name, (default, _) in OPTIONS.items()}
+    assert {name: default.strip("`") for name, default in rows.items()} == {
+        **options,
+        "`--kt-artifacts` (`kt_artifacts`)": "no",
+    }
+
+
+def test_the_guide_has_every_argument_of_a_pairing() -> None:
+    parameters = inspect.signature(kt.oracle_for).parameters.values()
+    table = GUIDE.split("| option | default | |")[1].split("\n\n")[0]
+    named = set(re.findall(r"`(\w+)=`", table))
+    assert named == {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def test_the_guide_has_every_verdict_and_every_invariant() -> None:
+    verdicts = GUIDE.split("| verdict | meaning |")[1].split("\n\n")[0]
+    named = [
+        word for row in re.findall(r"^\| (`.+?) \|", verdicts, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)
+    ]
+    assert sorted(named) == sorted(Verdict)
+    invariants = GUIDE.split("| family | the call | what it finds |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", invariants, re.MULTILINE) == list(INVARIANTS)
+
+
+def test_the_guide_knows_lengths_and_dtypes() -> None:
+    lengths = sorted(boundary_lengths(kt.dim(block=64)))
+    assert f"lengths are then {', '.join(map(str, lengths[:-1]))} and {lengths[-1]}." in _words(GUIDE)
+    for names in (DEFAULT_FLOATS, DEFAULT_INTEGERS):
+        assert f"is {', '.join(names[:-1])} and {names[-1]}." in _words(GUIDE)
 
 
 def test_the_page_on_ci_has_every_kind_of_change_and_what_fails() -> None:
@@ -43,25 +243,100 @@ def test_the_page_on_ci_has_every_kind_of_change_and_what_fails() -> None:
     assert all(f"`{kind}`" in CI for kind in CHANGES)
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_the_guide_has_every_option(option: str) -> None:
-    assert f"`--{option.replace('_', '-')}` (`{option}`)" in GUIDE
+def test_the_page_on_backends_has_every_one() -> None:
+    page = PAGES["docs/backends.md"]
+    rows = " ".join(re.findall(r"^\| (`.+?) \|", page, re.MULTILINE))
+    assert set(re.findall(r"`(.+?)`", rows)) == {
+        re.sub(rf":({'|'.join(TARGETS)})$", ":TARGET", each) for each in REGISTRY
+    }
+    targets = [f"`{target}`" for target in TARGETS]
+    assert f"TARGET is {', '.join(targets[:-1])} or {targets[-1]}." in page
+    tiers = ("three interpreters", "`lower` for `sm_90`, `gfx942` and `gfx1151`", "`simulate` for `sm_90` and `gfx942`")
+    assert f"`all` stands for the {', '.join(tiers)}, `cuda` and `rocm`." in _words(page)
+    assert set(backend_ids([ALL])) == {
+        "interpret", "interpret-mosaic-gpu", "interpret-tpu", "lower:sm_90", "lower:gfx942", "lower:gfx1151",
+        "simulate:sm_90", "simulate:gfx942", "cuda", "rocm",
+    }  # fmt: skip
+
+
+def test_the_map_of_the_architecture_is_true() -> None:
+    rooms = {path.parent.name for path in (ROOT / "kerneltest").glob("*/__init__.py")}
+    assert set(re.findall(r"^\*\*(\w+)\*\* ", ARCHITECTURE, re.MULTILINE)) == rooms
+    drawn = set(re.findall(r"\b\d+ (\w+)", ARCHITECTURE.split("```")[1])) | {"core", "pytest_plugin"}
+    assert drawn == rooms
+    files = re.findall(r"`([\w/]+/[\w.]+\.\w+)`", ARCHITECTURE)
+    assert len(files) > 10
+    assert [file for file in files if not (ROOT / "kerneltest" / file).exists()] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    assert [name for name in kt.__all__ if f"::: kerneltest.{name}\n" not in API] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_says_of_the_api_exists(page: str) -> None:
+    text = re.sub(r"^\| [^|]+\|", "", PAGES[page], flags=re.MULTILINE) if page == "CHANGELOG.md" else PAGES[page]
+    for name in set(re.findall(r"\bkt\.((?:\w+\.)?\w+)", text)):
+        found: Any = kt
+        for part in name.split("."):
+            found = getattr(found, part)
+
+
+def _anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_links_lead_somewhere() -> None:
-    pages = [*ROOT.glob("*.md"), ROOT / "reports/README.md", *(ROOT / "docs").glob("*.md")]
-    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))]
-    broken = [(p.name, link) for p, link in links if "://" not in link and not (p.parent / link).exists()]
-    assert len(links) > 10
+    links = [(page, link) for page, text in PAGES.items() for link in re.findall(r"\]\(([^)\s]+)\)", text)]
+    broken = []
+    for page, link in links:
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        if ":" in link:
+            continue
+        headings = target.suffix == ".md" and target.exists() and _anchors(target.read_text(encoding="utf-8"))
+        if not target.exists() or (anchor and headings and anchor not in headings):
+            broken.append((page, link))
+    assert len(links) > 50
     assert broken == []
+
+
+@pytest.mark.parametrize(
+    ("source", "link", "on_site"),
+    [
+        ("README.md", "docs/guide.md#invariants", "guide.md#invariants"),
+        ("README.md", "docs/images/finding.png", "images/finding.png"),
+        ("README.md", "CONTRIBUTING.md", "contributing.md"),
+        ("docs/guide.md", "../README.md", "index.md"),
+        ("docs/guide.md", "#running", "#running"),
+        ("docs/guide.md", "https://example.org/a", "https://example.org/a"),
+        (
+            "docs/report.md",
+            "../examples/test_broken.py",
+            "https://github.com/kerneltest/kerneltest/blob/main/examples/test_broken.py",
+        ),
+        ("README.md", "kernels/", "https://github.com/kerneltest/kerneltest/tree/main/kernels"),
+    ],
+)
+def test_the_site_keeps_links_or_sends_them_to_the_repository(source: str, link: str, on_site: str) -> None:
+    assert _hooks().site_link(source, link) == on_site
+
+
+def test_a_link_that_leads_nowhere_fails_the_site() -> None:
+    with pytest.raises(FileNotFoundError, match=r"docs/adding\.md"):
+        _hooks().site_link("README.md", "docs/adding.md")
+
+
+def _hooks() -> Any:
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs/hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_a_committed_page_is_small() -> None:
     assert (ROOT / "reports/h200/report.html").stat().st_size <= 600_000
-
-
-def test_the_guide_uses_known_verdicts() -> None:
-    table = GUIDE.split("| verdict | means |")[1].split("## ")[0]
-    named = [word for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)]
-    assert len(named) > 8
-    assert set(named) <= set(MEANING)
