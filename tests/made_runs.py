@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+from kerneltest.core.tiers import Tier
+from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer, write_plan
 from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
 
@@ -20,7 +22,7 @@ INPUT = Window("x", "float32", (4,), (0,), (1, 4), (0, 2), (1.0, 1.0, float("nan
 def made_run(folder: Path, *records: Record, planned: int = 1, **plan: object) -> Path:
     """A run's folder whose plan holds `planned` cases for each record's cell."""
     items = tuple(
-        PlannedItem(f"{r.pairing}[{r.backend}]", r.pairing, r.backend, r.dtype, r.group, {r.family: planned})
+        PlannedItem(f"{r.pairing}[{r.backend}]", r.pairing, r.backend, r.tier, r.dtype, r.group, {r.family: planned})
         for r in records
     )
     folder.mkdir(parents=True)
@@ -35,12 +37,21 @@ def made_run(folder: Path, *records: Record, planned: int = 1, **plan: object) -
 
 def made_record(**more: object) -> Record:
     """A pass, but for what is said."""
-    base = Record(f"{PAIRING}[i]", PAIRING, "interpret", "float32", "numeric", "normal", "n=1", "", "c1", "pass", "", 4)
-    return replace(base, **more)  # type: ignore[arg-type]
+    base = Record(
+        f"{PAIRING}[i]", PAIRING, "interpret", Tier.INTERPRET, "float32", "numeric", "normal", "n=1", "", "c1",
+        Verdict.PASS, "", 4,
+    )  # fmt: skip
+    return replace(base, **{"tier": tier_of(str(more.get("backend", "interpret"))), **more})  # type: ignore[arg-type]
+
+
+def tier_of(backend: str) -> Tier:
+    """The tier of a backend, also of one that only a test knows."""
+    first = backend.partition(":")[0]
+    return Tier(first) if first in list(Tier) else Tier.DEVICE
 
 
 WRONG = made_record(
-    verdict="mismatch",
+    verdict=Verdict.MISMATCH,
     message="1 of 4 elements wrong at kernels/k.py:4",
     wrong=1,
     used=2.0,
@@ -91,7 +102,7 @@ def hostile() -> tuple[Record, dict[str, object]]:
     plan = {
         "environment": {HOSTILE: HOSTILE},
         "unavailable": {HOSTILE: HOSTILE},
-        "limitations": {HOSTILE: (HOSTILE,)},
+        "xfail": {HOSTILE: (HOSTILE,)},
         "pairings": {HOSTILE: Declared({HOSTILE: HOSTILE}, source, source)},
         "started": HOSTILE,
     }

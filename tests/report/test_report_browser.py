@@ -93,7 +93,7 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, fi
     wrong.hover()
     told = _readout(page)
     assert told["got"] == "nan (wrong)"
-    assert told["xfail"] == "0"
+    assert told["expected"] == "0"
     assert told["bound"].startswith("± ")
     right.hover()
     assert "wrong" not in _readout(page)["got"]
@@ -116,7 +116,7 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, fi
 @pytest.mark.parametrize(
     ("name", "value", "left"),
     [
-        ("verdict", "race", lambda row: row.verdict == "race"),
+        ("verdict", "race", lambda row: row.ending == "race"),
         ("verdict", "any finding", lambda row: row.finding),
         ("backend", "interpret", lambda row: row.record.backend == "interpret"),
         ("backend", "simulate:*", lambda row: row.record.backend.startswith("simulate:")),
