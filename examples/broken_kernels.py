@@ -79,7 +79,8 @@ def softmax_unguarded(x: jax.Array) -> jax.Array:
     width = pl.next_power_of_2(n)
 
     def body(x_ref: Any, o_ref: Any) -> None:
-        at, inside = (pl.program_id(0), pl.ds(0, width)), jnp.arange(width) < n
+        column = jnp.arange(width)
+        at, inside = (pl.program_id(0), column), column < n
         row = plgpu.load(x_ref.at[at], mask=inside, other=-jnp.inf).astype(jnp.float32)
         e = jnp.exp(row - jnp.max(row))
         plgpu.store(o_ref.at[at], (e / jnp.sum(e)).astype(o_ref.dtype), mask=inside)
