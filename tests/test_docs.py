@@ -9,11 +9,10 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.api import Finding
-from kerneltest.core.verdicts import MEANING
+from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.run import OPTIONS
 from kerneltest.records.diff import MEANING as CHANGES
 from kerneltest.records.diff import REGRESSIONS
-from kerneltest.report.text.story import ASSERTED
 
 ROOT = Path(__file__).parent.parent
 README, GUIDE, CI = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/guide.md", "docs/ci.md"))
@@ -32,7 +31,7 @@ def test_the_example_finds_what_the_readme_shows(monkeypatch: pytest.MonkeyPatch
 
 
 def _told(finding: Finding) -> list[str]:
-    lines = [f"  assert {ASSERTED[finding.verdict]}", *(f"  {line}" for line in finding.message.splitlines())]
+    lines = [f"  assert {finding.verdict.assertion}", *(f"  {line}" for line in finding.message.splitlines())]
     return [f"E   {line}" for line in (f"{finding.verdict}: {finding.family} in x, {finding.signature}", *lines)]
 
 
@@ -64,4 +63,4 @@ def test_the_guide_uses_known_verdicts() -> None:
     table = GUIDE.split("| verdict | means |")[1].split("## ")[0]
     named = [word for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)]
     assert len(named) > 8
-    assert set(named) <= set(MEANING)
+    assert set(named) <= set(Verdict)

@@ -71,7 +71,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from kerneltest.records.io import write_plan
     from kerneltest.run.planning import plan_of
 
-    write_plan(run.folder, plan_of(run.plans, [item.item for item in items], [item.nodeid for item in items]))
+    chosen, node_ids = [item.item for item in items], [item.nodeid for item in items]
+    write_plan(run.folder, plan_of(run.plans, chosen, node_ids, orders=run.orders))
 
 
 @pytest.hookimpl(optionalhook=True)

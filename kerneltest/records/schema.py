@@ -202,6 +202,7 @@ class Plan:
       items: in order.
       seed, depth: of the run.
       fuzz: how many cases were drawn for each pairing and dtype.
+      orders: in how many random orders simulators also ran programs.
       started: when, in UTC, as ISO 8601 writes it; "" if unknown. It orders the runs of a report.
       pairings: how each pairing is declared.
       environment: versions and devices.
@@ -218,5 +219,6 @@ class Plan:
     xfail: Mapping[str, tuple[str, ...]]
     not_applicable: tuple[NotApplicable, ...] = ()
     fuzz: int = 0
+    orders: int = 0
     started: str = ""
     pairings: Mapping[str, Declared] = field(default_factory=dict)

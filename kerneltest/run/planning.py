@@ -124,13 +124,14 @@ def _items(
                         yield item
 
 
-def plan_of(plans: Sequence[PairingPlan], items: Sequence[Item], node_ids: Sequence[str]) -> Plan:
+def plan_of(plans: Sequence[PairingPlan], items: Sequence[Item], node_ids: Sequence[str], orders: int = 0) -> Plan:
     """The plan of a run as it is written down.
 
     Args:
       plans: of the pairings that were collected.
       items: those selected to run, at least one.
       node_ids: the names that select them.
+      orders: in how many random orders simulators also run programs.
     """
     backends = {item.backend.id: item.backend for item in items}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
@@ -164,6 +165,7 @@ def plan_of(plans: Sequence[PairingPlan], items: Sequence[Item], node_ids: Seque
             if pairing.xfail
         },
         fuzz=items[0].fuzz,
+        orders=orders,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         pairings={name: describe(pairing) for name, pairing in pairings.items()},
     )

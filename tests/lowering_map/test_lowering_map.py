@@ -20,7 +20,7 @@ from kerneltest.records.io import write_plan
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Plan
 from kerneltest.report.html.build import render
-from kerneltest.report.html.merge import merge
+from kerneltest.report.merge import merge
 from tests.pages import Page
 
 ROOT = Path(__file__).parents[2]
