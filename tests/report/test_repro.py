@@ -1,9 +1,11 @@
 """Reproduction: the script beside saved inputs, and `kerneltest repro`."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
+import types
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,7 +16,8 @@ from kerneltest.records.arrays import load_arguments
 from kerneltest.records.io import SCHEMA, read_records
 from kerneltest.records.schema import Record
 from kerneltest.records.strict_json import dumps
-from kerneltest.report.reproduce.script import _literal
+from kerneltest.report.reproduce import rejudge, standalone
+from kerneltest.report.reproduce.script import literal
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,14 +122,41 @@ def test_a_kernel_without_a_name_is_taken_from_its_pairing(project: Path) -> Non
     assert _python(project, str(script), path=str(ROOT)).returncode == 1
     without = _python(project, "-c", ALONE, str(script))
     assert without.returncode == 2
-    assert "cannot import unnamed from test_mine" in without.stderr
+    assert "cannot import unnamed.kernel from test_mine" in without.stderr
 
 
 def test_a_script_for_the_simulator_asks_kerneltest(project: Path) -> None:
     record = _finding(project, "named", "simulate:sm_90")
-    text = _script(project, record).read_text()
-    assert "needs kerneltest" in text
-    assert f"'{record.case}', \"--backend\", 'simulate:sm_90'" in text
+    script = _script(project, record)
+    assert "needs kerneltest" in script.read_text()
+    again = _python(project, str(script), path=str(ROOT))
+    assert again.returncode == 1, again.stderr
+    assert f"on simulate:sm_90: {record.family}, {record.signature}" in again.stdout
+
+
+def _constants(script: Path) -> set[str]:
+    """The names that a script assigns before its first function."""
+    tree = ast.parse(script.read_text(encoding="utf-8"))
+    assigned: set[str] = set()
+    for statement in tree.body:
+        if isinstance(statement, (ast.FunctionDef, ast.If)):
+            break
+        if isinstance(statement, ast.AnnAssign):
+            assigned.add(ast.unparse(statement.target))
+        elif isinstance(statement, ast.Assign):
+            assigned |= {ast.unparse(each) for each in statement.targets}
+    return assigned
+
+
+@pytest.mark.parametrize(
+    ("module", "pairing", "backend"), [(standalone, "named", "interpret"), (rejudge, "named", "simulate:sm_90")]
+)
+def test_a_script_is_its_module_with_every_constant_filled_in(
+    project: Path, module: types.ModuleType, pairing: str, backend: str
+) -> None:
+    assert module.__file__ is not None
+    script = _script(project, _finding(project, pairing, backend))
+    assert _constants(script) == _constants(Path(module.__file__))
 
 
 def test_the_command_judges_the_saved_inputs_on_any_backend(project: Path) -> None:
@@ -193,6 +223,34 @@ def test_an_unknown_folder_case_or_backend_is_said(project: Path, capsys: pytest
 
 def test_text_of_a_record_stays_text_in_a_script() -> None:
     for value in ("'''\"\"\"\n$kernel \\", float("-inf"), (1,), ("a", [True, None, {"b": 0.1}])):
-        assert eval(_literal(value), {"float": float}) == value
+        assert literal(value).isascii()
+        assert eval(literal(value), {"float": float}) == value
     with pytest.raises(TypeError, match="object is no literal"):
-        _literal(object())
+        literal(object())
+
+
+CRAFTED = """
+import kerneltest as kt
+from kernels.vector_add import vector_add
+
+NAMES = ("a=open('pwned', 'w'), b", "class", "größe")
+
+def kernel(**kw):
+    return vector_add(vector_add(kw[NAMES[0]], kw[NAMES[1]]), kw[NAMES[2]])
+
+@kt.oracle_for(kernel, **{name: kt.array("n", "float32") for name in NAMES}, dims=dict(n=kt.dim(values=(3,))))
+def summed(**kw):
+    return 1 + sum(kw.values())
+"""
+
+
+def test_an_argument_of_any_name_is_passed_and_never_run(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(CRAFTED, encoding="utf-8")
+    options = ("--kt-backends", "interpret", "--kt-depth", "quick", "-k", "structural", "--kt-report", "out")
+    _python(tmp_path, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *options, path=str(ROOT))
+    script = _script(tmp_path, _finding(tmp_path, "summed"))
+    assert "größe" not in script.read_text(encoding="utf-8")
+    again = _python(tmp_path, str(script), path=str(ROOT))
+    assert again.returncode == 1, again.stderr
+    assert "now: still wrong at " in again.stdout
+    assert not (tmp_path / "pwned").exists()
