@@ -210,6 +210,28 @@ def test_what_comes_from_a_record_is_not_trusted(
     assert re.search(words, capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("named", ["out/evil.py", "link.py", "out/below/evil.py", "package/evil.py"])
+def test_nothing_in_the_reports_own_folder_is_imported(
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    named: str,
+) -> None:
+    record = replace(_finding(project, "named"), pairing=f"{named}::p")
+    folder = _changed(project, tmp_path / "out", record)
+    (folder / "below").mkdir()
+    for place in (folder, folder / "below"):
+        (place / "evil.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')\n", encoding="utf-8")
+    (tmp_path / "link.py").symlink_to(folder / "evil.py")
+    (tmp_path / "package").symlink_to(folder / "below")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["repro", "out", record.case]) == 2
+    assert f"{named} lies in out: nothing in a report's own folder is imported" in capsys.readouterr().err
+    assert not (tmp_path / "trace").exists()
+
+
 def test_an_unknown_folder_case_or_backend_is_said(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = _finding(project, "named")
     for arguments, words in (
