@@ -15,14 +15,15 @@ from collections.abc import Iterator
 from itertools import islice, product
 from pathlib import Path
 
-from kerneltest.core.backend_ids import ALL
-
+from kerneltest.backends.registry import ALL, resolve
+from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer, write_plan
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
 from kerneltest.report.html.build import write_html
 
 PAIRINGS = tuple(f"suites/test_kernel_{i // 4}.py::pairing_{i}" for i in range(40))
+BACKENDS = resolve([ALL])
 DTYPES = ("float32", "bfloat16", "float16")
 FAMILIES = tuple(("structural", f"structural_{i}") for i in range(7)) + tuple(
     ("numeric", f"numeric_{i}") for i in range(13)
@@ -34,22 +35,23 @@ CODE = "".join(f"    value_{i} = load(x_ref.at[{i}], mask=inside, other=0) * {i}
 def records(cases: int) -> Iterator[Record]:
     """Made-up records: one in fifty a finding, the first of each kind with a picture."""
     rng = random.Random(cases)
-    told: Counter[tuple[str, ...]] = Counter()
-    signatures = -(-cases // (len(PAIRINGS) * len(ALL) * len(DTYPES) * len(FAMILIES)))
-    everything = product(PAIRINGS, ALL, DTYPES, FAMILIES, range(signatures))
+    seen: Counter[tuple[str, ...]] = Counter()
+    signatures = -(-cases // (len(PAIRINGS) * len(BACKENDS) * len(DTYPES) * len(FAMILIES)))
+    everything = product(PAIRINGS, BACKENDS, DTYPES, FAMILIES, range(signatures))
     for number, (pairing, backend, dtype, (group, family), i) in enumerate(islice(everything, cases)):
         case = f"{rng.getrandbits(64):016x}"
         base = Record(
-            item=f"{pairing}[{backend}-{dtype}-{group}]",
+            item=f"{pairing}[{backend.id}-{dtype}-{group}]",
             pairing=pairing,
-            backend=backend,
+            backend=backend.id,
+            tier=backend.tier,
             dtype=dtype,
             group=group,
             family=family,
             signature=f"m={33 + i},n={129 + number % 5},{dtype}",
             target="",
             case=case,
-            verdict="pass",
+            verdict=Verdict.PASS,
             compared=4096,
             used=rng.lognormvariate(-3, 1.5) if group == "numeric" else None,
             tolerance="dot(over=k, accumulate=float32, slope=1)",
@@ -58,8 +60,8 @@ def records(cases: int) -> Iterator[Record]:
         if rng.random() >= 0.02:
             yield base
             continue
-        first = not told[pairing, backend, family]
-        told[pairing, backend, family] += 1
+        first = not seen[pairing, backend.id, family]
+        seen[pairing, backend.id, family] += 1
         yield _finding(base, rng, window=first)
 
 
@@ -77,7 +79,7 @@ def _finding(base: Record, rng: random.Random, *, window: bool) -> Record:
         window=shown if window else None,
     )  # fmt: skip
     message = f"{rng.randrange(1, 4096)} of 4096 elements wrong, only in block 1 of m (4 blocks); worst at [20, 40]"
-    verdict = rng.choice(("mismatch", "special_mismatch", "race", "out_of_bounds"))
+    verdict = rng.choice((Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH, Verdict.RACE, Verdict.OUT_OF_BOUNDS))
     return Record(**{**_fields(base), "verdict": verdict, "message": message, "wrong": 7, "evidence": evidence})
 
 
@@ -97,7 +99,7 @@ def synthesize(folder: Path, cases: int) -> Path:
     source = Source("kernels/kernel.py", ((10, f"def kernel(x):\n{CODE}    return x\n"),))
     declared = Declared({"x": "array [m n] of float32", "dim m": "from 1; block 16"}, source, source)
     planned = tuple(
-        PlannedItem(name, r.pairing, r.backend, r.dtype, r.group, dict(families))
+        PlannedItem(name, r.pairing, r.backend, r.tier, r.dtype, r.group, dict(families))
         for name, (r, families) in items.items()
     )
     pairings = {record.pairing: declared for record, _ in items.values()}

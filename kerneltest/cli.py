@@ -70,7 +70,7 @@ def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_all
     from kerneltest.report.html.build import render
-    from kerneltest.report.html.merge import merge
+    from kerneltest.report.merge import merge
 
     try:
         merged = merge(read_all(chosen.runs))
@@ -85,9 +85,11 @@ def _report(chosen: argparse.Namespace) -> int:
 def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_all
-    from kerneltest.report.text.markdown import markdown, write_badge
-    from kerneltest.report.text.plain import for_terminal
-    from kerneltest.report.text.summary import count, lines
+    from kerneltest.report.counts import count
+    from kerneltest.report.text.badge import write_badge
+    from kerneltest.report.text.escape import for_terminal
+    from kerneltest.report.text.markdown import markdown
+    from kerneltest.report.text.terminal import lines
 
     try:
         runs = read_all(chosen.runs)
@@ -111,22 +113,23 @@ def _diff(chosen: argparse.Namespace) -> int:
     from kerneltest.records.diff import DiffError, compare
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_runs
-    from kerneltest.report.text import diff as diff_text
+    from kerneltest.report.html.diff import html
+    from kerneltest.report.text.diff import markdown, terminal
 
     try:
         if not chosen.factor >= 1:
             raise DiffError(f"--factor: {chosen.factor} is no growth; give 1 or more")
         old, new = read_runs(chosen.old or pinned_baseline(Path.cwd())), read_runs(chosen.new)
-        found = compare(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
+        comparison = compare(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
         if chosen.markdown:
-            chosen.markdown.write_text(diff_text.markdown(found, old, new), encoding="utf-8")
+            chosen.markdown.write_text(markdown(comparison, old, new), encoding="utf-8")
         if chosen.html:
-            chosen.html.write_text(diff_text.html(found, old, new), encoding="utf-8")
+            chosen.html.write_text(html(comparison, old, new), encoding="utf-8")
     except (DiffError, RecordError, OSError) as error:
         print(f"kerneltest diff: {error}", file=sys.stderr)
         return 2
-    print(diff_text.terminal(found, old, new))
-    return int(found.regressed)
+    print(terminal(comparison, old, new))
+    return int(comparison.regressed)
 
 
 def _repro(chosen: argparse.Namespace) -> int:

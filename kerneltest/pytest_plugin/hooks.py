@@ -87,6 +87,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         depth=run.depth,
         seed=run.seed,
         fuzz=run.fuzz,
+        orders=run.orders,
         run=run.home.run,
         problems=problems,
     )

@@ -47,8 +47,9 @@ class KernelItem(pytest.Item):
 
         from kerneltest.core.verdicts import Verdict, worst
         from kerneltest.records.arrays import save_arguments, save_artifacts
+        from kerneltest.report.commands import pytest_command
         from kerneltest.report.reproduce.script import save_script
-        from kerneltest.report.text.story import headline, story
+        from kerneltest.report.text.failure import failure, headline
         from kerneltest.run.runner import run as run_item
 
         found: list[Record] = []
@@ -85,8 +86,8 @@ class KernelItem(pytest.Item):
         if found:
             file, _, name = self.nodeid.partition("::")
             nodeid = f"{_relative(self.config.rootpath / file, self.config.invocation_params.dir)}::{name}"
-            options = f"{run.command_line} --kt-backends {self.item.backend.id}"
-            told = story(self.item, found, self.config.rootpath, run.report, nodeid, options)
+            command = pytest_command(run, self.item.backend.id, nodeid)
+            told = failure(self.item, found, self.config.rootpath, run.report, command)
             raise FindingsError(headline(found), "\n".join(told))
         if not unavailable or passed:
             return

@@ -150,13 +150,6 @@ class Run:
             self._writer = Writer(self.folder, shard)
         return self._writer
 
-    @property
-    def command_line(self) -> str:
-        """The options that lead to the same cases."""
-        others = {"fuzz": self.fuzz, "orders": self.orders}
-        told = "".join(f" --kt-{name} {number}" for name, number in others.items() if number)
-        return f"--kt-depth {self.depth} --kt-seed {self.seed}{told}"
-
     def planned(self) -> dict[str, int]:
         """Cases by item of what can be served here, once the plan is written; under xdist a worker writes it."""
         from kerneltest.records.io import RecordError, read_plan

@@ -7,7 +7,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import RecordError, Writer, read_plan
 from kerneltest.records.runs import read_runs
 from kerneltest.records.schema import PlannedItem, Record
-from kerneltest.report.text.summary import lines
+from kerneltest.report.text.terminal import lines
 
 
 @dataclass(frozen=True, slots=True)

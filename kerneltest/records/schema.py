@@ -230,6 +230,7 @@ class Plan:
       items: in order.
       seed, depth: of the run.
       fuzz: how many cases were drawn for each pairing and dtype.
+      orders: in how many random orders simulators also ran programs.
       run: the run's id.
       problems: what was wrong with the collection, such as a pairing that nothing holds.
       started: when, in UTC, as ISO 8601 writes it; "" if unknown. It orders the runs of a report.
@@ -248,6 +249,7 @@ class Plan:
     xfail: Mapping[str, tuple[str, ...]]
     not_applicable: tuple[NotApplicable, ...] = ()
     fuzz: Count = 0
+    orders: Count = 0
     run: str = ""
     problems: tuple[str, ...] = ()
     started: str = ""

@@ -139,6 +139,7 @@ def plan_of(
     depth: str,
     seed: int,
     fuzz: int,
+    orders: int,
     run: str,
     problems: tuple[str, ...] = (),
 ) -> Plan:
@@ -147,7 +148,7 @@ def plan_of(
     Args:
       plans: of the pairings that were collected.
       items: those selected to run.
-      depth, seed, fuzz: of the run.
+      depth, seed, fuzz, orders: of the run.
       node_ids: the names that select them.
       run: the run's id.
       problems: what was wrong with the collection.
@@ -186,6 +187,7 @@ def plan_of(
             if pairing.xfail
         },
         fuzz=fuzz,
+        orders=orders,
         run=run,
         problems=problems,
         started=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -16,7 +16,7 @@ from kerneltest.records.io import write_plan
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Plan
 from kerneltest.report.html.build import render
-from kerneltest.report.html.merge import merge
+from kerneltest.report.merge import merge
 from tests.lowering_map.sample_maps import EXP, MAP, with_exp
 from tests.pages import Page
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pyte
 import pytest
 
-from kerneltest.core.verdicts import MEANING, NO_FINDING
+from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.progress import Progress
-from kerneltest.report.text.story import ASSERTED
+from kerneltest.records.io import read_plan
 from tests.pytest_plugin.test_plugin import RIGHT, ROOT, WRONG
 
 COLUMNS, LINES = 100, 40
@@ -163,17 +163,18 @@ def test_a_finding_is_shown_as_pytest_shows_a_failure(tmp_path: Path, workers: t
     assert "\x1b" not in shown
     assert not re.search(r"\d+/\d+ items", shown)
     item = "test_suite.py::doubled[interpret-float32-structural]"
-    story = re.split(r"^_{5,} .+ _{5,}$", shown, flags=re.MULTILINE)[1]
+    shown_failure = re.split(r"^_{5,} .+ _{5,}$", shown, flags=re.MULTILINE)[1]
     assert re.search(
-        r"^E   \d+ findings: double \(test_suite\.py:\d+\) against doubled \(test_suite\.py:8\)", story, re.M
+        r"^E   \d+ findings: double \(test_suite\.py:\d+\) against doubled \(test_suite\.py:8\)", shown_failure, re.M
     )
-    assert re.search(r"^E   mismatch: small_integers, n=3,float32$", story, re.MULTILINE)
-    assert "E     assert finite values are within their bound of the oracle's: bit for bit" in story
-    assert re.search(r"^E     1 of 3 elements wrong; worst at \[\d\]: got .+, expected", story, re.MULTILINE)
-    assert re.search(r"^kerneltest repro out \w{16} --backend interpret$", story, re.MULTILINE)
+    assert re.search(r"^E   mismatch: small_integers, n=3,float32$", shown_failure, re.MULTILINE)
+    assert "E     assert finite values are within their bound of the oracle's: bit for bit" in shown_failure
+    assert re.search(r"^E     1 of 3 elements wrong; worst at \[\d\]: got .+, expected", shown_failure, re.MULTILINE)
+    assert re.search(r"^kerneltest repro out \w{16} --backend interpret$", shown_failure, re.MULTILINE)
     again = f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-orders 1 --kt-backends interpret "{item}"'
-    assert f"\nreproduce: {again}\n" in story
-    assert re.search(r"test_suite\.py:8: mismatch: small_integers, n=3,float32: 1 of 3 elements wrong", story)
+    assert f"\nreproduce: {again}\n" in shown_failure
+    assert read_plan(tmp_path / "out").orders == 1  # reports made from the records repeat it
+    assert re.search(r"test_suite\.py:8: mismatch: small_integers, n=3,float32: 1 of 3 elements wrong", shown_failure)
     assert re.search(rf"^FAILED {re.escape(item)} - mismatch: small_integers", shown, re.MULTILINE)
 
 
@@ -199,7 +200,7 @@ def test_tb_line_gives_one_line_a_finding(tmp_path: Path) -> None:
 
 
 def test_every_finding_has_an_assertion_in_words() -> None:
-    assert set(ASSERTED) == set(MEANING) - NO_FINDING
+    assert all(bool(verdict.assertion) == verdict.is_finding for verdict in Verdict)
 
 
 def test_progress_counts_rates_and_leaves_out_what_is_skipped() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kerneltest.records.runs import read_all
 from kerneltest.report.html.build import write_html
-from kerneltest.report.html.merge import merge
+from kerneltest.report.merge import merge
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, fi
     wrong.hover()
     told = _readout(page)
     assert told["got"] == "nan (wrong)"
-    assert told["xfail"] == "0"
+    assert told["expected"] == "0"
     assert told["bound"].startswith("± ")
     right.hover()
     assert "wrong" not in _readout(page)["got"]
@@ -116,8 +116,8 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, fi
 @pytest.mark.parametrize(
     ("name", "value", "left"),
     [
-        ("verdict", "race", lambda row: row.verdict == "race"),
-        ("verdict", "any finding", lambda row: row.finding),
+        ("verdict", "race", lambda row: row.ending == "race"),
+        ("verdict", "any finding", lambda row: row.is_finding),
         ("backend", "interpret", lambda row: row.record.backend == "interpret"),
         ("backend", "simulate:*", lambda row: row.record.backend.startswith("simulate:")),
         ("dtype", "bfloat16", lambda row: row.record.dtype == "bfloat16"),
@@ -137,7 +137,7 @@ def test_a_filter_leaves_what_it_names_and_lives_in_the_address(
     page.wait_for_function("(text) => document.getElementById('shown').textContent === text", arg=shown)
     assert f"?{name}=" in page.url
     cells = page.locator("#matrix tr.pairing td a:visible .count").all_inner_texts()
-    if all(row.finding for row in rows if left(row)):
+    if all(row.is_finding for row in rows if left(row)):
         assert sum(int(cell.replace(",", "")) for cell in cells) == sum(map(left, rows))
     _reload(page)
     assert page.locator("#shown").inner_text() == shown

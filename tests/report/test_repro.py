@@ -1,10 +1,12 @@
 """Reproduction: the script beside saved inputs, and `kerneltest repro`."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
+import types
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ from kerneltest.records.arrays import load_arguments
 from kerneltest.records.io import SCHEMA, read_records
 from kerneltest.records.schema import Record
 from kerneltest.records.strict_json import dumps
-from kerneltest.report.reproduce.script import _literal
+from kerneltest.report.reproduce import rejudge, standalone
+from kerneltest.report.reproduce.script import literal
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,14 +122,41 @@ def test_a_kernel_without_a_name_is_taken_from_its_pairing(project: Path) -> Non
     assert _python(project, str(script), path=str(ROOT)).returncode == 1
     without = _python(project, "-c", ALONE, str(script))
     assert without.returncode == 2
-    assert "cannot import unnamed from test_mine" in without.stderr
+    assert "cannot import unnamed.kernel from test_mine" in without.stderr
 
 
 def test_a_script_for_the_simulator_asks_kerneltest(project: Path) -> None:
     record = _finding(project, "named", "simulate:sm_90")
-    text = _script(project, record).read_text()
-    assert "needs kerneltest" in text
-    assert f"'{record.case}', \"--backend\", 'simulate:sm_90'" in text
+    script = _script(project, record)
+    assert "needs kerneltest" in script.read_text()
+    again = _python(project, str(script), path=str(ROOT))
+    assert again.returncode == 1, again.stderr
+    assert f"on simulate:sm_90: {record.family}, {record.signature}" in again.stdout
+
+
+def _constants(script: Path) -> set[str]:
+    """The names that a script assigns before its first function."""
+    tree = ast.parse(script.read_text(encoding="utf-8"))
+    assigned: set[str] = set()
+    for statement in tree.body:
+        if isinstance(statement, (ast.FunctionDef, ast.If)):
+            break
+        if isinstance(statement, ast.AnnAssign):
+            assigned.add(ast.unparse(statement.target))
+        elif isinstance(statement, ast.Assign):
+            assigned |= {ast.unparse(each) for each in statement.targets}
+    return assigned
+
+
+@pytest.mark.parametrize(
+    ("module", "pairing", "backend"), [(standalone, "named", "interpret"), (rejudge, "named", "simulate:sm_90")]
+)
+def test_a_script_is_its_module_with_every_constant_filled_in(
+    project: Path, module: types.ModuleType, pairing: str, backend: str
+) -> None:
+    assert module.__file__ is not None
+    script = _script(project, _finding(project, pairing, backend))
+    assert _constants(script) == _constants(Path(module.__file__))
 
 
 def test_the_command_judges_the_saved_inputs_on_any_backend(project: Path) -> None:
@@ -142,7 +172,7 @@ def _changed(project: Path, folder: Path, record: Record) -> Path:
     """A report with one record that somebody has changed."""
     folder.mkdir()
     (folder / "plan.json").write_bytes((project / "out/plan.json").read_bytes())
-    (folder / "records-main.jsonl").write_text(dumps({"schema": SCHEMA, "record": record}) + "\n", encoding="utf-8")
+    (folder / "records-main.jsonl").write_text(dumps({"schema": SCHEMA, **asdict(record)}) + "\n", encoding="utf-8")
     (folder / "cases").mkdir()
     (folder / "cases/a-b.npz").write_bytes(b"nothing that numpy reads")
     return folder
@@ -180,6 +210,28 @@ def test_what_comes_from_a_record_is_not_trusted(
     assert re.search(words, capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("named", ["out/evil.py", "link.py", "out/below/evil.py", "package/evil.py"])
+def test_nothing_in_the_reports_own_folder_is_imported(
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    named: str,
+) -> None:
+    record = replace(_finding(project, "named"), pairing=f"{named}::p")
+    folder = _changed(project, tmp_path / "out", record)
+    (folder / "below").mkdir()
+    for place in (folder, folder / "below"):
+        (place / "evil.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')\n", encoding="utf-8")
+    (tmp_path / "link.py").symlink_to(folder / "evil.py")
+    (tmp_path / "package").symlink_to(folder / "below")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["repro", "out", record.case]) == 2
+    assert f"{named} lies in out: nothing in a report's own folder is imported" in capsys.readouterr().err
+    assert not (tmp_path / "trace").exists()
+
+
 def test_an_unknown_folder_case_or_backend_is_said(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = _finding(project, "named")
     for arguments, words in (
@@ -193,6 +245,34 @@ def test_an_unknown_folder_case_or_backend_is_said(project: Path, capsys: pytest
 
 def test_text_of_a_record_stays_text_in_a_script() -> None:
     for value in ("'''\"\"\"\n$kernel \\", float("-inf"), (1,), ("a", [True, None, {"b": 0.1}])):
-        assert eval(_literal(value), {"float": float}) == value
+        assert literal(value).isascii()
+        assert eval(literal(value), {"float": float}) == value
     with pytest.raises(TypeError, match="object is no literal"):
-        _literal(object())
+        literal(object())
+
+
+CRAFTED = """
+import kerneltest as kt
+from kernels.vector_add import vector_add
+
+NAMES = ("a=open('pwned', 'w'), b", "class", "größe")
+
+def kernel(**kw):
+    return vector_add(vector_add(kw[NAMES[0]], kw[NAMES[1]]), kw[NAMES[2]])
+
+@kt.oracle_for(kernel, **{name: kt.array("n", "float32") for name in NAMES}, dims=dict(n=kt.dim(values=(3,))))
+def summed(**kw):
+    return 1 + sum(kw.values())
+"""
+
+
+def test_an_argument_of_any_name_is_passed_and_never_run(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(CRAFTED, encoding="utf-8")
+    options = ("--kt-backends", "interpret", "--kt-depth", "quick", "-k", "structural", "--kt-report", "out")
+    _python(tmp_path, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *options, path=str(ROOT))
+    script = _script(tmp_path, _finding(tmp_path, "summed"))
+    assert "größe" not in script.read_text(encoding="utf-8")
+    again = _python(tmp_path, str(script), path=str(ROOT))
+    assert again.returncode == 1, again.stderr
+    assert "now: still wrong at " in again.stdout
+    assert not (tmp_path / "pwned").exists()

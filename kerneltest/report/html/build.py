@@ -1,30 +1,17 @@
-"""One self-contained HTML page from the folders of one or more runs. Reads records only."""
+"""One self-contained HTML page from one or more runs."""
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from kerneltest.lowering_map.compare import successive_changes
 from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome
 from kerneltest.lowering_map.table import change_line, count_line, tabulate_maps
 from kerneltest.records.runs import Run
+from kerneltest.report import templating
 from kerneltest.report.html.data import compressed, data
-from kerneltest.report.html.matrix import legend, matrix, totals
-from kerneltest.report.html.merge import Merged, merge
-from kerneltest.report.html.summary import (
-    families,
-    kinds_of_findings,
-    not_applicable,
-    problems,
-    run_lines,
-    splits,
-    unavailable,
-)
+from kerneltest.report.html.page import Page
+from kerneltest.report.merge import Merged, merge
 
 # In this order: each uses what is above it.
 _SCRIPTS = ("dom", "data", "filters", "table", "results", "plots", "picture", "code", "pairing", "finding", "main")
@@ -38,45 +25,16 @@ def write_html(path: Path, runs: Sequence[Run]) -> Path:
 
 def render(merged: Merged, maps: Sequence[LoweringMap] = ()) -> str:
     """The page as text, with a section of what lowers if there are maps."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("kerneltest.report.html"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    static = files("kerneltest.report.html") / "static"
-    style = (static / "page.css").read_text(encoding="utf-8")
-    parts = [(static / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS]
-    script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
-    table = matrix(merged)
-    return environment.get_template("report.html").render(
-        style=style,
-        script=script,
-        style_digest=_digest(style),
-        script_digest=_digest(script),
-        data=compressed(data(merged, table)),
-        merged=merged,
-        matrix=table,
-        legend=legend(merged.rows),
-        totals=totals(status.verdict for status in merged.cells.values()),
-        cases=sum(1 for row in merged.rows if row.record.case),
-        findings=sum(row.finding for row in merged.rows),
-        compared=sum(row.record.compared for row in merged.rows),
-        problems=problems(merged),
-        unavailable=unavailable(merged),
-        not_applicable=not_applicable(merged),
-        xfails=sorted({(p, t) for run in merged.runs for p, texts in run.plan.xfail.items() for t in texts}),
-        splits=splits(merged),
-        kinds=kinds_of_findings(merged),
-        families=families(merged),
-        runs=run_lines(merged),
+    page = Page(merged)
+    script = "\n".join(templating.static(f"{name}.js") for name in _SCRIPTS)
+    return templating.render(
+        "report.html",
+        page=page,
+        style=templating.static("page.css"),
+        script=f'"use strict";\n(() => {{\n{script}}})();\n',
+        data=compressed(data(merged, page.matrix)),
         lowering=_lowering(maps) if maps else None,
     )
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _lowering(given: Sequence[LoweringMap]) -> dict[str, Any]:

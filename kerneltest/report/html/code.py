@@ -27,8 +27,8 @@ def tokens(source: Source) -> list[tuple[int, list[Line]]]:
 
 def _lines(text: str) -> list[Line]:
     lines: list[Line] = [[]]
-    for kind, value in lex(text, PythonLexer(stripnl=False)):
-        name = next((name for parent, name in _CLASSES if kind in parent), "")
+    for token, value in lex(text, PythonLexer(stripnl=False)):
+        name = next((name for parent, name in _CLASSES if token in parent), "")
         for number, piece in enumerate(value.split("\n")):
             if number:
                 lines.append([])

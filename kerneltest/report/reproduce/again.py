@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 from zipfile import BadZipFile
 
+from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
@@ -41,25 +42,20 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
       ReproductionError: no such finding, its inputs or its suite do not fit, or the backend cannot serve it.
     """
     try:
-        plan, records = (
-            read_plan(folder),
-            [r for r in read_records(folder) if r.evidence is not None and r.evidence.file],
-        )
-        (chosen,) = resolve([backend]) if backend else (None,)
+        plan = read_plan(folder)
+        saved = [record for record in read_records(folder) if record.evidence is not None and record.evidence.file]
     except RecordError as error:
         raise ReproductionError(str(error)) from error
-    except ValueError as error:
-        raise ReproductionError(f"choose one backend, not {backend!r}: {error}") from error
-    found = [record for record in records if record.case == case]
-    if not found:
-        known = sorted({record.case for record in records if re.fullmatch("[0-9a-f]{16}", record.case)})
+    findings = [record for record in saved if record.case == case]
+    if not findings:
+        known = sorted({record.case for record in saved if re.fullmatch("[0-9a-f]{16}", record.case)})
         raise ReproductionError(
             f"{folder} has no finding {case!r} with saved inputs; it has "
             + (", ".join(known[:8]) + ", ..." * (len(known) > 8) if known else "none at all")
         )
-    record = next((r for r in found if r.backend == backend), found[0])
-    chosen = chosen or resolve([record.backend])[0]
-    pairing = pairing_of(record)
+    record = next((each for each in findings if each.backend == backend), findings[0])
+    chosen = _backend(backend or record.backend, plan.orders)
+    pairing = pairing_of(record, folder)
     signature = signature_of(pairing, plan, record)
     arguments = _arguments(folder, record, pairing, signature)
     group = group_called(record.group)
@@ -73,42 +69,59 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
     cache = Cache()
     try:
         drawn = DrawnCase(record.pairing, signature, arguments, family=family, target=record.target)
-        found_again = judged(item, drawn, cache).record
+        new_record = judged(item, drawn, cache).record
     finally:
         cache.pool.shutdown()
-    if found_again.verdict is Verdict.UNAVAILABLE:
-        raise ReproductionError(f"{chosen.id} unavailable: {found_again.message}")
-    return found_again
+    if new_record.verdict is Verdict.UNAVAILABLE:
+        raise ReproductionError(f"{chosen.id} unavailable: {new_record.message}")
+    return new_record
 
 
-def pairing_of(record: Record) -> Pairing:
+def _backend(name: str, orders: int) -> Backend:
+    try:
+        (chosen,) = resolve([name], orders)
+    except ValueError as error:
+        raise ReproductionError(f"choose one backend, not {name!r}: {error}") from error
+    return chosen
+
+
+def pairing_of(record: Record, report: Path) -> Pairing:
     """The pairing that a record is about, imported from the suite below the current folder.
 
+    Names in records come from outside, and so may the files beside them: what is imported must lie below the current
+    folder, and not in the report's.
+
+    Args:
+      record: that names the pairing.
+      report: the folder of the run that the record is from.
+
     Raises:
-      ReproductionError: there is none under that name.
+      ReproductionError: there is none under that name, or it is not to be imported.
     """
     file, *names = record.pairing.split("::")
     path = PurePosixPath(file)
-    # Names in records come from outside: what is imported must lie below the current folder.
-    inside = (Path.cwd() / path).resolve().is_relative_to(Path.cwd()) and not path.is_absolute()
-    if not (inside and path.suffix == ".py" and names and all(map(str.isidentifier, [*path.with_suffix("").parts]))):
+    here, suite = Path.cwd().resolve(), (Path.cwd() / path).resolve()
+    inside = suite.is_relative_to(here) and not path.is_absolute()
+    if not (inside and path.suffix == ".py" and names and all(map(str.isidentifier, path.with_suffix("").parts))):
         raise ReproductionError(f"{record.pairing!r} names no pairing below the current folder")
-    if not Path(path).is_file():
+    if not suite.is_file():
         raise ReproductionError(f"no file {file} here: run this in the folder in which pytest ran")
-    root = Path.cwd() / path.parent
-    while (root / "__init__.py").exists() and root != Path.cwd():
+    if any(folder.samefile(report) for folder in suite.parents):
+        raise ReproductionError(f"{file} lies in {report}: nothing in a report's own folder is imported")
+    root = here / path.parent
+    while (root / "__init__.py").exists() and root != here:
         root = root.parent  # as pytest does: a package is imported from the folder that holds it
-    sys.path[:0] = [str(root), str(Path.cwd())]
-    module = ".".join((Path.cwd() / path).with_suffix("").relative_to(root).parts)
+    sys.path[:0] = [str(root), str(here)]
+    module = ".".join((here / path).with_suffix("").relative_to(root).parts)
     try:
-        found: object = import_module(module)
+        pairing: object = import_module(module)
         for name in names:
-            found = getattr(found, name)
+            pairing = getattr(pairing, name)
     except Exception as error:
         raise ReproductionError(f"cannot import {record.pairing}: {type(error).__name__}: {error}") from error
-    if not isinstance(found, Pairing):
+    if not isinstance(pairing, Pairing):
         raise ReproductionError(f"{record.pairing} is no pairing")
-    return found
+    return pairing
 
 
 def signature_of(pairing: Pairing, plan: Plan, record: Record) -> Signature:
@@ -117,16 +130,16 @@ def signature_of(pairing: Pairing, plan: Plan, record: Record) -> Signature:
     Raises:
       ReproductionError: the pairing's declaration no longer has it.
     """
-    found = find_signature(pairing, plan.depth, record.signature)
-    if found is None:
+    signature = find_signature(pairing, plan.depth, record.signature)
+    if signature is None:
         raise ReproductionError(f"the declaration of {pairing.name} has changed: no signature {record.signature!r}")
-    return found
+    return signature
 
 
 def find_signature(pairing: Pairing, depth: str, text: str) -> Signature | None:
     """The signature that reads so in records."""
-    drawn = [s for kind in dtypes_of(pairing, depth) for s in pool(pairing, depth, kind)]
-    return next((s for s in [*signatures(pairing, depth), *drawn] if str(s) == text), None)
+    drawn = [each for dtype in dtypes_of(pairing, depth) for each in pool(pairing, depth, dtype)]
+    return next((each for each in [*signatures(pairing, depth), *drawn] if str(each) == text), None)
 
 
 def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signature) -> dict[str, Array]:
@@ -137,8 +150,8 @@ def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signat
         arguments = load_arguments(folder / record.evidence.file)
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise ReproductionError(f"{record.evidence.file}: no readable inputs: {error}") from error
-    kinds = dict(signature.dtypes)
-    wanted = {path: (kinds[path], signature.shape(leaf)) for path, leaf in pairing.leaves.items()}
+    dtypes = dict(signature.dtypes)
+    wanted = {path: (dtypes[path], signature.shape(leaf)) for path, leaf in pairing.leaves.items()}
     if {path: (value.dtype.name, value.shape) for path, value in arguments.items()} != wanted:
         raise ReproductionError(f"{record.evidence.file}: the inputs do not fit the signature {signature}")
     return {path: arguments[path] for path in pairing.leaves}

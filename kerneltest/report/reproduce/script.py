@@ -1,12 +1,16 @@
-"""Writes a finding as a script that shows it again, without kerneltest where that is possible."""
+"""Writes a finding as a script that shows it again, without kerneltest where that is possible.
+
+A script is the text of `standalone.py` or of `rejudge.py`, with the constants between its two comments filled in by
+literals: what a record or a suite calls things is only ever data there.
+"""
 
 import inspect
 import math
 import os
 import sys
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import jax
@@ -22,22 +26,11 @@ from kerneltest.report.reproduce.again import find_signature
 from kerneltest.run.item import Item
 from kerneltest.run.variations import Varied
 
-_BODY = Path(__file__).with_name("script_body.py.txt")
 _SHOWN_BY_VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH, Verdict.RUNTIME_ERROR)
+_BEFORE = "# What was found; the names in it are imported, and nothing in it is code.\n"
+_AFTER = "# What shows it again.\n"
 
-_AGAIN = '''"""Judges a finding of kerneltest again; needs kerneltest, and its suite below the current folder.
-
-Exits with 1 while it is found, with 0 once it is not.
-"""
-
-import sys
-from pathlib import Path
-from string import Template
-
-from kerneltest.cli import main
-
-sys.exit(main(["repro", str(Path(__file__).parent.parent), {case}, "--backend", {backend}]))
-'''
+Description = tuple[Any, ...]  # of a value, as `standalone.value` takes it
 
 
 def save_script(folder: Path, record: Record, item: Item) -> Path:
@@ -52,37 +45,52 @@ def save_script(folder: Path, record: Record, item: Item) -> Path:
 def _text(path: Path, record: Record, item: Item) -> str:
     signature = find_signature(item.pairing, item.depth, record.signature)
     # An invariant calls the kernel in ways of its own.
-    plain = not isinstance(item.group, Varied) and record.verdict in _SHOWN_BY_VALUES
-    alone = plain and item.backend.runs_jaxpr
-    if alone and signature is not None:
+    shown_by_values = not isinstance(item.group, Varied) and record.verdict in _SHOWN_BY_VALUES
+    if shown_by_values and item.backend.runs_jaxpr and signature is not None:
         try:
-            return _standalone(path, record, item, signature)
+            return filled("standalone.py", _constants(path, record, item, signature))
         except _NotImportableError:
             pass
-    return _AGAIN.format(case=ascii(record.case), backend=ascii(record.backend))
+    return filled("rejudge.py", {"CASE": record.case, "BACKEND": record.backend})
 
 
 class _NotImportableError(Exception):
     """Neither the kernel nor its pairing has a name under which a script could import it."""
 
 
-def _standalone(path: Path, record: Record, item: Item, signature: Signature) -> str:
-    pairing, evidence, folders = item.pairing, record.evidence, _Folders(path.parent)
+def filled(script: str, constants: Mapping[str, Any]) -> str:
+    """The text of a script of this folder, with its constants.
+
+    Raises:
+      TypeError: a constant is no literal.
+    """
+    text = files("kerneltest.report.reproduce").joinpath(script).read_text(encoding="utf-8")
+    before, _, rest = text.partition(_BEFORE)
+    _, _, after = rest.partition(_AFTER)
+    lines = [f"{name} = {literal(value)}\n" for name, value in constants.items()]
+    return "".join([before, _BEFORE, *lines, _AFTER, after])
+
+
+def _constants(path: Path, record: Record, item: Item, signature: Signature) -> dict[str, Any]:
+    pairing, evidence, imports = item.pairing, record.evidence, _Imports(path.parent)
     assert evidence is not None
     interpreted = item.backend.tier is Tier.INTERPRET
-    options: Mapping[str, Any] = OPTIONS if interpreted else {}
-    call = _call(pairing, signature, folders)
-    kernel = folders.of_object(pairing.kernel) or f"{folders.of_pairing(pairing)}.kernel"
+    kernel = imports.of_object(pairing.kernel) or imports.of_pairing(pairing, "kernel")
+    positional, keywords = _call(pairing, signature, imports)
     needs = "NumPy, JAX (with its ml_dtypes) and the kernel's module"
-    if folders.uses_pairing:
-        needs += ".\nAlso kerneltest: its pairing is imported, since the kernel or an option has no name of its own"
-    constants = {
+    if imports.uses_pairing:
+        needs += ". Also kerneltest: its pairing is imported, since the kernel or an option has no name of its own"
+    return {
         "FOUND": f"{record.verdict}: {record.message}",
+        "NEEDS": needs,
+        "KERNEL": kernel,
+        "POSITIONAL": positional,
+        "KEYWORDS": keywords,
         "INPUTS": Path(evidence.file).name,
-        "FOLDERS": folders.seen,
+        "FOLDERS": imports.folders,
         "PLATFORM": "cpu" if interpreted else item.backend.id,
         "INTERPRET": interpreted,
-        "OPTIONS": dict(options),
+        "COMPILER_OPTIONS": OPTIONS if interpreted else {},
         "X64": bool(jax.config.read("jax_enable_x64")),
         "OUTPUT": evidence.output,
         "INDEX": evidence.index if evidence.actual is not None else None,
@@ -90,98 +98,121 @@ def _standalone(path: Path, record: Record, item: Item, signature: Signature) ->
         "BOUND": evidence.bound,
         "SIGNED_ZEROS": pairing.signed_zeros,
     }
-    lines = "\n".join(f"{name} = {_literal(value)}" for name, value in constants.items())
-    return Template(_BODY.read_text(encoding="utf-8")).substitute(
-        constants=lines, needs=needs, kernel=kernel, call=call
-    )
 
 
-class _Folders:
-    """What a script imports, and the folders in which that lies, relative to the script's own."""
+class _Imports:
+    """What a script imports.
+
+    Attributes:
+      folders: in which that lies, relative to the script's own.
+      uses_pairing: whether a pairing is among it.
+    """
 
     def __init__(self, here: Path) -> None:
-        self.here = here.resolve()
-        self.seen: list[str] = []
+        self._here = here.resolve()
+        self.folders: list[str] = []
         self.uses_pairing = False
 
-    def of_object(self, value: Any) -> str | None:
-        """An expression that imports a function or a class, or None where it has no importable name."""
-        module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-        if not isinstance(module, str) or not isinstance(name, str):
+    def of_object(self, wanted: Any) -> Description | None:
+        """A function or a class, or None where it has no importable name."""
+        module, name = getattr(wanted, "__module__", None), getattr(wanted, "__qualname__", None)
+        if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
             return None
-        found: Any = sys.modules.get(module)
+        reached: Any = sys.modules.get(module)
         for part in name.split("."):
-            found = getattr(found, part, None)
-        return self._expression(module, name) if found is value and module != "__main__" else None
+            reached = getattr(reached, part, None)
+        return self._named(module, name) if reached is wanted else None
 
-    def of_pairing(self, pairing: Pairing) -> str:
-        """An expression that imports a pairing from its suite."""
+    def of_pairing(self, pairing: Pairing, attribute: str) -> Description:
+        """An attribute of a pairing in its suite.
+
+        Raises:
+          _NotImportableError: the suite has no name for the pairing.
+        """
+        module, name = self._suite(pairing)
+        return self._named(module, f"{name}.{attribute}")
+
+    def of_option(self, pairing: Pairing, argument: str, option: str) -> Description:
+        """An option of a static argument of a pairing in its suite.
+
+        Raises:
+          _NotImportableError: the suite has no name for the pairing.
+        """
+        module, name = self._suite(pairing)
+        _, *named = self._named(module, name)
+        return ("option", *named, argument, option)
+
+    def _suite(self, pairing: Pairing) -> tuple[str, str]:
         self.uses_pairing = True
         for name, value in vars(sys.modules.get(pairing.module, object)).items():
             if value is pairing:
-                return self._expression(pairing.module, name)
+                return pairing.module, name
         raise _NotImportableError
 
-    def _expression(self, module: str, name: str) -> str:
+    def _named(self, module: str, name: str) -> Description:
         file = Path(getattr(sys.modules[module], "__file__", None) or ".").resolve()
         if not file.is_relative_to(sys.prefix) and file.is_file():
             root = file.parents[module.count(".") + (file.name == "__init__.py")]
-            relative = Path(os.path.relpath(root, self.here)).as_posix()
-            if relative not in self.seen:
-                self.seen.append(relative)
-        return f"imported({_literal(module)}, {_literal(name)})"
+            folder = Path(os.path.relpath(root, self._here)).as_posix()
+            if folder not in self.folders:
+                self.folders.append(folder)
+        return "import", module, name
 
 
-def _call(pairing: Pairing, signature: Signature, folders: _Folders) -> str:
+def _call(
+    pairing: Pairing, signature: Signature, imports: _Imports
+) -> tuple[list[Description], dict[str, Description]]:
     """The kernel's arguments: by position as far as its signature goes, as `Pairing.call_kernel` passes them."""
-    left = {name: _argument(name, each, pairing, signature, folders) for name, each in pairing.arguments.items()}
-    written = []
+    left = {name: _argument(name, each, pairing, signature, imports) for name, each in pairing.arguments.items()}
+    positional = []
     for name, parameter in inspect.signature(pairing.kernel).parameters.items():
         if name not in left or parameter.kind is parameter.KEYWORD_ONLY:
             break
-        written.append(left.pop(name))
-    return ", ".join([*written, *(f"{name}={text}" for name, text in left.items())])
+        positional.append(left.pop(name))
+    return positional, left
 
 
-def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signature, folders: _Folders) -> str:
+def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signature, imports: _Imports) -> Description:
     match argument:
         case ArrayArgument():
-            return f"x[{_literal(name)}]"
+            return "array", name
         case DimSize():
-            return str(dict(signature.dims)[argument.dim])
+            return "literal", dict(signature.dims)[argument.dim]
         case Tree():
             return _tree(name, argument.branches)
         case Static():
             option = dict(signature.statics)[name]
             value = argument.value(option)
+            if described := imports.of_object(value):
+                return described
             try:
-                return folders.of_object(value) or _literal(value)
+                literal(value)
             except TypeError:
-                return f"{folders.of_pairing(pairing)}.arguments[{_literal(name)}].value({_literal(option)})"
+                return imports.of_option(pairing, name, option)
+            return "literal", value
 
 
-def _tree(path: str, branches: Any) -> str:
+def _tree(path: str, branches: Any) -> Description:
     if isinstance(branches, Mapping):
-        inner = [f"{_literal(key)}: {_tree(f'{path}.{key}', branch)}" for key, branch in branches.items()]
-        return "{" + ", ".join(inner) + "}"
+        return "dict", {key: _tree(f"{path}.{key}", branch) for key, branch in branches.items()}
     if isinstance(branches, (list, tuple)):
         inner = [_tree(f"{path}.{i}", branch) for i, branch in enumerate(branches)]
-        return f"[{', '.join(inner)}]" if isinstance(branches, list) else f"({''.join(i + ',' for i in inner)})"
-    return f"x[{_literal(path)}]"
+        return ("list" if isinstance(branches, list) else "tuple"), inner
+    return "array", path
 
 
-def _literal(value: Any) -> str:
-    """Python source of a plain value, ASCII alone, so that nothing in a record can become code.
+def literal(value: Any) -> str:
+    """Python source of a plain value, ASCII alone, so that nothing in a record or a suite can become code.
 
     Raises:
       TypeError: it is not one.
     """
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_literal(k)}: {_literal(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{literal(key)}: {literal(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_literal, value))}]"
+        return f"[{', '.join(map(literal, value))}]"
     if isinstance(value, tuple):
-        return f"({', '.join(map(_literal, value))}{',' * (len(value) == 1)})"
+        return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
     if type(value) is float:
         return repr(value) if math.isfinite(value) else f'float("{value}")'
     if value is None or type(value) in (bool, int, str):

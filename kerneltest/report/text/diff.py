@@ -1,20 +1,17 @@
-"""A comparison of runs as text for a terminal, as Markdown for a job's page, and as an HTML page."""
+"""A comparison of runs as text: for a terminal, and as Markdown for a job's page."""
 
-import base64
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import jinja2
 
 from kerneltest.records.changes import MEANING, REGRESSIONS, Change
 from kerneltest.records.diff import Comparison
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import CellKey
-from kerneltest.report.text.plain import for_markdown, for_terminal
+from kerneltest.report.text.escape import for_markdown, for_terminal
+from kerneltest.report.text.tables import markdown_table
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
-_MOST_ROWS = 200
+MOST_ROWS = 200
 _MOST_SIGNATURES = 50
 
 
@@ -56,10 +53,10 @@ class Row:
 
 def rows(comparison: Comparison) -> Mapping[str, Sequence[Row]]:
     """Changes by kind, each kind's by run and cell."""
-    found: dict[str, dict[tuple[str, CellKey], list[Change]]] = {}
+    by_kind: dict[str, dict[tuple[str, CellKey], list[Change]]] = {}
     for change in comparison.changes:
-        found.setdefault(change.kind, {}).setdefault((change.run, change.cell), []).append(change)
-    return {kind: [Row(tuple(changes)) for changes in cells.values()] for kind, cells in found.items()}
+        by_kind.setdefault(change.kind, {}).setdefault((change.run, change.cell), []).append(change)
+    return {kind: [Row(tuple(changes)) for changes in cells.values()] for kind, cells in by_kind.items()}
 
 
 def conclusion(comparison: Comparison) -> str:
@@ -68,8 +65,8 @@ def conclusion(comparison: Comparison) -> str:
     regressed = [text for text, kind in zip(counts, rows(comparison), strict=True) if kind in REGRESSIONS]
     others = [text for text in counts if text not in regressed]
     regressed += ["incomplete"] * bool(comparison.problems)
-    told = f"REGRESSION: {', '.join(regressed)}" if regressed else "no regression"
-    return "; ".join([told, *others, f"{comparison.unchanged} cases unchanged"])
+    result = f"REGRESSION: {', '.join(regressed)}" if regressed else "no regression"
+    return "; ".join([result, *others, f"{comparison.unchanged} cases unchanged"])
 
 
 def title(runs: Sequence[Run]) -> str:
@@ -82,14 +79,14 @@ def title(runs: Sequence[Run]) -> str:
 def terminal(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:
     lines = [f"old: {title(old)}", f"new: {title(new)}"]
     lines += [f"unlike: {line}" for line in comparison.unlike]
-    for kind, found in rows(comparison).items():
+    for kind, changed in rows(comparison).items():
         lines += ["", f"{kind} ({MEANING[kind]})"]
-        for row in found[:_MOST_LINES]:
+        for row in changed[:_MOST_LINES]:
             lines.append(f"  {' / '.join(row.where)}")
             lines.append(f"    {_count(row)}: {row.first.before} -> {row.first.after}" + _as(row, kind))
             if row.message and kind in REGRESSIONS:
                 lines.append(f"    {row.message}")
-        lines += [f"  ... and {len(found) - _MOST_LINES} more cells"] * (len(found) > _MOST_LINES)
+        lines += [f"  ... and {len(changed) - _MOST_LINES} more cells"] * (len(changed) > _MOST_LINES)
     if comparison.problems:
         lines += ["", "incomplete", *(f"  {line}" for line in comparison.problems[:_MOST_LINES])]
     return "\n".join(for_terminal(line) for line in [*lines, "", conclusion(comparison)])
@@ -103,39 +100,18 @@ def _markdown(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) ->
     yield f"## {'❌' if comparison.regressed else '✅'} {for_markdown(conclusion(comparison))}\n"
     yield f"Old: {for_markdown(title(old))}  \nNew: {for_markdown(title(new))}\n"
     yield from (f"- unlike: {for_markdown(line)}" for line in comparison.unlike)
-    yield from (f"- incomplete: {for_markdown(line)}" for line in comparison.problems[:_MOST_ROWS])
-    for kind, found in rows(comparison).items():
+    yield from (f"- incomplete: {for_markdown(line)}" for line in comparison.problems[:MOST_ROWS])
+    for kind, changed in rows(comparison).items():
         yield f"\n### {kind}\n\n{MEANING[kind]}\n"
-        yield "| where | cases | before | now | first | |\n| --- | --- | --- | --- | --- | --- |"
-        for row in found[:_MOST_ROWS]:
-            cells = [" / ".join(row.where), _count(row), row.first.before, row.first.after, row.case, row.message]
-            yield f"| {' | '.join(for_markdown(cell) for cell in cells)} |"
-        if len(found) > _MOST_ROWS:
-            yield f"\nand {len(found) - _MOST_ROWS} more cells"
-
-
-def html(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:
-    """A page that stands alone and forbids what would come from elsewhere."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("kerneltest.report.text"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    style = environment.get_template("diff.css").render()
-    return environment.get_template("diff.html").render(
-        comparison=comparison,
-        conclusion=conclusion(comparison),
-        rows=rows(comparison),
-        meaning=MEANING,
-        regressions=REGRESSIONS,
-        old=title(old),
-        new=title(new),
-        most=_MOST_ROWS,
-        style=style,
-        digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-    )
+        yield markdown_table(
+            ["where", "cases", "before", "now", "first", ""],
+            [
+                [" / ".join(row.where), _count(row), row.first.before, row.first.after, row.case, row.message]
+                for row in changed[:MOST_ROWS]
+            ],
+        )
+        if len(changed) > MOST_ROWS:
+            yield f"\nand {len(changed) - MOST_ROWS} more cells"
 
 
 def _count(row: Row) -> str:

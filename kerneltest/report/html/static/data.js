@@ -6,6 +6,7 @@ async function unpack(text) {
   return new Response(stream).json();
 }
 
+const ALL = "*";  // the dtype, family and signature of a row that stands for all of them
 const GAPS = new Set(["missing", "nothing compared"]);  // no record says more about them
 
 function index(data) {

@@ -56,8 +56,8 @@ function bindFilters(data, form, go) {
   const tiers = group(data.backends, (each) => each.tier);
   fill("backend", [...tiers].map(([tier, members]) => el("optgroup", { label: tier },
     members.length > 1 ? option(`${tier}:*`, `all of ${tier}`) : null, members.map((each) => option(each.id)))));
-  fill("dtype", data.dtypes.map((each) => option(each)));
-  const families = group(data.families, (each) => each.group);
+  fill("dtype", data.dtypes.filter((each) => each !== ALL).map((each) => option(each)));
+  const families = group(data.families.filter((each) => each.id !== ALL), (each) => each.group);
   fill("family", [...families].map(([name, members]) => el("optgroup", { label: name }, members.map((each) => option(each.id)))));
   let waiting = 0;
   const apply = () => go(Object.fromEntries(FILTERS.map((name) => [name, form.elements[name].value.trim()])));

@@ -65,13 +65,12 @@ function argumentsOf(finding) {
 }
 
 function reproduction(data, finding) {
-  const terminal = finding.commands.filter((text) => !text.includes("\n")), python = finding.commands.filter((text) => text.includes("\n"));
   return [
     el("h2", {}, "Reproduce"),
-    copyable(terminal.join("\n"), "the commands"),
+    copyable(finding.commands.join("\n"), "the commands"),
     finding.code ? [el("h3", {}, "Script ", el("code", {}, finding.script), " (beside the saved inputs)"), copyable(finding.code, "the script")]
       : finding.script ? el("p", {}, "A script lies in the run's folder: ", el("code", {}, finding.script)) : null,
-    python.map((text) => [el("h3", {}, "In Python"), copyable(text, "the Python lines")]),
+    finding.python ? [el("h3", {}, "In Python"), copyable(finding.python, "the Python lines")] : null,
   ];
 }
 

@@ -13,7 +13,7 @@ function drawPairing(data, name, filters) {
     el("div", { class: "head" }, el("h2", { tabindex: "-1" }, data.short[number]), el("span", { class: "dim" }, pairing.oracle ? pairing.oracle.file : "")),
     el("ul", { class: "tags", "aria-label": "Verdicts by backend" }, backends.map((backend) => backendTag(data, name, backend, all, filters))),
     findingsOf(data, name, selected, filters, narrowed),
-    pairing.limitations.length ? [el("h3", {}, "Declared limitations"), el("ul", {}, pairing.limitations.map((text) => el("li", {}, text)))] : null,
+    pairing.xfails.length ? [el("h3", {}, "Declared xfails"), el("ul", {}, pairing.xfails.map((text) => el("li", {}, text)))] : null,
     pairing.declaration ? [el("h2", {}, "Declaration"), pairs(Object.entries(pairing.declaration))] : null,
     boundsOf(data, selected),
     ulpsOf(data, name, filters),
@@ -102,8 +102,9 @@ function ulpsOf(data, name, filters) {
 
 // Verdicts of families or signatures, a column a backend.
 function grouped(data, selected, column, title, head, name) {
-  const rows = data.rows, backends = [...new Set(selected.map((row) => rows.backend[row]))].sort((a, b) => a - b);
-  const groups = [...group(selected.filter((row) => column !== "signature" || rows.signature[row] !== 0), (row) => rows[column][row])];
+  const rows = data.rows, named = selected.filter((row) => name(rows[column][row]) !== ALL);
+  const backends = [...new Set(named.map((row) => rows.backend[row]))].sort((a, b) => a - b);
+  const groups = [...group(named, (row) => rows[column][row])];
   if (!groups.length) return null;
   const cell = (mine, backend) => {
     const counts = new Map();

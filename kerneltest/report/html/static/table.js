@@ -83,7 +83,7 @@ function paint(data, link, counts) {
     if (data.isFinding[each]) found += n;
   }
   link.querySelector(".glyph").textContent = verdict.letter;
-  link.querySelector(".count").textContent = whole(found || all);
+  link.querySelector(".count").textContent = verdict.kind === "unavailable" ? "" : whole(found || all);
   return verdict.kind;
 }
 

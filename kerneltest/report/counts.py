@@ -1,0 +1,80 @@
+"""The planned cells of some runs counted by how they ended, as a summary and its badge show them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kerneltest.core.verdicts import Ending, Gap, Verdict
+from kerneltest.records.runs import Run
+from kerneltest.report.merge import superseded
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The planned cells (pairing, backend, dtype, family) of some runs by how they ended.
+
+    Attributes:
+      passed, xfailed, failed: cells that passed, passed but for declared xfails, have a finding.
+      unavailable: cells of backends that were not there: one for each pairing and backend.
+      gaps: cells without a verdict for every case, or in which nothing was compared.
+      problems: what else is wrong with the bookkeeping.
+      not_run: runs that should be there and are not.
+    """
+
+    passed: int
+    xfailed: int
+    failed: int
+    unavailable: int
+    gaps: int
+    problems: tuple[str, ...]
+    not_run: tuple[str, ...]
+
+    @property
+    def planned(self) -> int:
+        return self.passed + self.xfailed + self.failed + self.unavailable + self.gaps
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.planned) and not self.gaps and not self.problems
+
+    @property
+    def green(self) -> bool:
+        """Whether all that should have been run was, and nothing was found. An absent backend was not run."""
+        return self.complete and not self.failed and not self.unavailable and not self.not_run
+
+    def __str__(self) -> str:
+        parts = [f"{self.passed} of {self.planned} cells pass"]
+        for count, word in (
+            (self.xfailed, "xfail"),
+            (self.failed, "fail"),
+            (self.gaps, "without a verdict"),
+            (self.unavailable, "unavailable"),
+        ):
+            parts += [f"{count} {word}"] * bool(count)
+        return ", ".join([*parts, *(f"{name} not run" for name in self.not_run)])
+
+
+def count(runs: Sequence[Run], legs: Sequence[str] = ()) -> Counts:
+    """Counts the cells of some runs. One that several runs planned counts in each that served it.
+
+    Args:
+      runs: what there is.
+      legs: names of runs that there should be.
+    """
+    dropped = superseded(runs)
+    endings: Counter[Ending] = Counter(
+        status.verdict
+        for number, run in enumerate(runs)
+        for (pairing, backend, _, _), status in run.reconciled.cells.items()
+        if (number, pairing, backend) not in dropped
+    )
+    there = {run.name for run in runs}
+    return Counts(
+        passed=endings[Verdict.PASS],
+        xfailed=endings[Verdict.XFAIL],
+        failed=sum(n for ending, n in endings.items() if isinstance(ending, Verdict) and ending.is_finding),
+        unavailable=endings[Verdict.UNAVAILABLE],
+        gaps=sum(endings[gap] for gap in Gap),
+        problems=tuple(f"{run.name}: {each}" if run.name else each for run in runs for each in run.reconciled.problems),
+        not_run=tuple(leg for leg in dict.fromkeys(legs) if leg not in there),
+    )

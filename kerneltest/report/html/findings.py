@@ -1,0 +1,111 @@
+"""The details of findings, as the page's data holds them; of very many, those that differ most."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kerneltest.core.verdicts import Gap
+from kerneltest.records.attribution import attributions
+from kerneltest.records.runs import Run
+from kerneltest.records.schema import Evidence, Record
+from kerneltest.report.commands import pytest_command, python_lines, repro_command
+from kerneltest.report.html import picture
+from kerneltest.report.merge import Merged, Row
+
+# Small pages open: what is over these limits stays in the records, and the page says so.
+MOST_FINDINGS = 2000
+MOST_DRAWN = 40_000  # elements in pictures
+MOST_SCRIPTS = 100
+MOST_TEXT = 4000  # characters of one message
+_MOST_SCRIPT = 20_000  # bytes
+_SCRIPT = re.compile(r"cases/reproduce_\w+-\w+\.py", re.ASCII)
+
+
+def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Details of findings.
+
+    Args:
+      merged: the runs.
+      rows: theirs, in the page's order, by which a detail names its own.
+    """
+    attributed = attributions(row.record for row in rows)
+    drawn = scripts = 0
+    chosen = []
+    for number in _different_first(rows)[:MOST_FINDINGS]:
+        row = rows[number]
+        record, run = row.record, merged.runs[row.run]
+        evidence = record.evidence or Evidence()
+        detail: dict[str, Any] = {
+            "row": number,
+            "run": row.run,
+            "case": record.case,
+            "tolerance": record.tolerance,
+            "suspect": attributed.get((record.pairing, record.case, record.backend), ""),
+            "commands": _commands(record, run),
+            "python": python_lines(run.plan, record) or "",
+        } | _evidence(record, evidence)
+        if drawn < MOST_DRAWN and (image := picture.picture(evidence)) is not None:
+            drawn += len(image["values"])
+            detail["picture"], detail["inputs"] = image, picture.inputs(evidence)
+        if scripts < MOST_SCRIPTS and (text := _script(run.folder, evidence)):
+            scripts += 1
+            detail["code"] = text
+        chosen.append(detail)
+    return chosen
+
+
+def _different_first(rows: Sequence[Row]) -> list[int]:
+    """Numbers of the findings: the first of each kind first, pairings in turn, so that a limit cuts repetitions."""
+    seen: Counter[tuple[str, ...]] = Counter()
+    ranked = []
+    for number, row in enumerate(rows):
+        if row.is_finding and not isinstance(row.ending, Gap):
+            record = row.record
+            broad = (record.pairing, row.ending)
+            narrow = (*broad, record.backend, record.dtype, record.family)
+            drawable = record.evidence is not None and record.evidence.window is not None
+            ranked.append((seen[narrow], not drawable, seen[broad], number))
+            seen.update((narrow, broad))
+    return [number for *_, number in sorted(ranked)]
+
+
+def _commands(record: Record, run: Run) -> list[str]:
+    """For a shell: the item, and the saved inputs where there are any."""
+    commands = [pytest_command(run.plan, record.backend, record.item)]
+    if record.evidence is not None and record.evidence.file:
+        commands.append(repro_command(run.name, record.case, record.backend))
+    return commands
+
+
+def _evidence(record: Record, evidence: Evidence) -> dict[str, Any]:
+    detail: dict[str, Any] = {
+        name: getattr(evidence, name) for name in ("pattern", "diagnosis", "block", "file", "script")
+    }
+    detail["stderr"] = evidence.stderr[-MOST_TEXT:]
+    detail["arguments"] = dict(evidence.arguments or {})
+    if evidence.index or evidence.actual is not None:
+        detail["at"] = {
+            "output": evidence.output,
+            "index": list(evidence.index),
+            "actual": picture.number(evidence.actual),
+            "expected": picture.number(evidence.expected),
+            "bound": picture.number(float(evidence.bound)),
+            "wrong": record.wrong,
+            "compared": record.compared,
+            "blocks": list(evidence.wrong_blocks),
+        }
+    return {name: value for name, value in detail.items() if value not in ("", {}, None)}
+
+
+def _script(folder: Path, evidence: Evidence) -> str:
+    """The reproduction script of a finding, or "". Names in records come from outside: no other file is read."""
+    if not _SCRIPT.fullmatch(evidence.script):
+        return ""
+    try:
+        path = folder / evidence.script
+        inside = path.resolve().is_relative_to(folder.resolve())
+        return path.read_text(encoding="utf-8") if inside and path.stat().st_size <= _MOST_SCRIPT else ""
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,189 @@
+"""What the page's template shows of merged runs, a property for each part of it.
+
+A new section of the page is a property here and its lines in `templates/report.html`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from kerneltest.core.verdicts import Ending
+from kerneltest.records.runs import Run
+from kerneltest.records.schema import Record
+from kerneltest.report.html.sparks import Spark, sparks
+from kerneltest.report.matrix import Matrix, by_backend, tallied
+from kerneltest.report.merge import Merged
+from kerneltest.report.remarks import gaps, not_applicable, suspected_lowerings
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """One run in the table of runs.
+
+    Attributes:
+      run: as it was read.
+      state: `INCOMPLETE`, `findings` or `no finding`.
+      shown: whether the matrix takes at least one cell from it.
+      sums: its planned cells by how they ended.
+    """
+
+    run: Run
+    state: str
+    shown: bool
+    sums: Mapping[Ending, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FindingKind:
+    """Findings with one ending of a pairing on a backend, with the first one's message."""
+
+    pairing: str
+    backend: str
+    ending: Ending
+    count: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyLine:
+    """A family in the table of families.
+
+    Attributes:
+      group, family: names.
+      sums: its cases by how they ended.
+      compared: elements.
+      used: the largest fraction of a bound that was used up; None where nothing had one.
+    """
+
+    group: str
+    family: str
+    sums: Mapping[Ending, int]
+    compared: int
+    used: float | None
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the template shows of some runs.
+
+    Attributes:
+      merged: the runs.
+    """
+
+    merged: Merged
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        return by_backend(self.merged)
+
+    @property
+    def sparks(self) -> Mapping[tuple[str, str], Spark]:
+        """The history of a pairing on a backend, where there is one."""
+        return sparks(self.merged.history)
+
+    @property
+    def totals(self) -> Mapping[Ending, int]:
+        """The planned cells by how they ended."""
+        return tallied(status.verdict for status in self.merged.cells.values())
+
+    @property
+    def legend(self) -> list[Ending]:
+        """The endings that occur."""
+        return list(tallied(row.ending for row in self.merged.rows))
+
+    @cached_property
+    def findings(self) -> int:
+        return sum(row.is_finding for row in self.merged.rows)
+
+    @property
+    def cases(self) -> int:
+        return sum(1 for row in self.merged.rows if row.record.case)
+
+    @property
+    def compared(self) -> int:
+        """Elements."""
+        return sum(row.record.compared for row in self.merged.rows)
+
+    @property
+    def gaps(self) -> list[str]:
+        """What is wrong with the bookkeeping of the runs shown."""
+        return [
+            f"{self._prefix(run)}{text}"
+            for run in map(self.merged.runs.__getitem__, sorted(self.merged.contributing))
+            for text in gaps(run)
+        ]
+
+    @property
+    def unavailable(self) -> list[tuple[str, str, str]]:
+        """Backend, reason and, where the matrix shows another run's results for it, that run's name; for each run."""
+        lacking = {(number, name) for number, run in enumerate(self.merged.runs) for name in run.plan.unavailable}
+        served = {
+            row.record.backend: self.merged.runs[row.run].name
+            for row in self.merged.rows
+            if (row.run, row.record.backend) not in lacking
+        }
+        return [
+            (backend, f"{'in ' * (len(self.merged.runs) > 1)}{self._prefix(run)}{reason}", served.get(backend, ""))
+            for run in self.merged.runs
+            for backend, reason in run.plan.unavailable.items()
+        ]
+
+    @property
+    def not_applicable(self) -> list[str]:
+        return not_applicable(self.merged.runs)
+
+    @property
+    def xfails(self) -> list[tuple[str, str]]:
+        """Pairing and text of each declared xfail."""
+        return sorted(
+            {(name, each) for run in self.merged.runs for name, all_ in run.plan.xfail.items() for each in all_}
+        )
+
+    @property
+    def suspected_lowerings(self) -> list[str]:
+        return suspected_lowerings(row.record for row in self.merged.rows)
+
+    @property
+    def kinds(self) -> list[FindingKind]:
+        """Kinds of findings, the most severe first; what the page shows of them where scripts are off."""
+        grouped: dict[tuple[Ending, str, str], list[Record]] = {}
+        for row in self.merged.rows:
+            if row.is_finding:
+                grouped.setdefault((row.ending, row.record.pairing, row.record.backend), []).append(row.record)
+        return [
+            FindingKind(pairing, backend, ending, len(records), records[0].message)
+            for (ending, pairing, backend), records in sorted(
+                grouped.items(), key=lambda pair: (-pair[0][0].severity, pair[0][1:])
+            )
+        ]
+
+    @property
+    def runs(self) -> list[RunLine]:
+        """Oldest first."""
+        lines = []
+        for number, run in enumerate(self.merged.runs):
+            done = run.reconciled
+            state = "INCOMPLETE" if not done.complete else "no finding" if done.green else "findings"
+            sums = tallied(status.verdict for status in done.cells.values())
+            lines.append(RunLine(run, state, number in self.merged.contributing, sums))
+        return lines
+
+    @property
+    def families(self) -> list[FamilyLine]:
+        table: dict[tuple[str, str], list[tuple[Ending, Record]]] = {}
+        for row in self.merged.rows:
+            if row.record.case:
+                table.setdefault((row.record.group, row.record.family), []).append((row.ending, row.record))
+        return [
+            FamilyLine(
+                group,
+                family,
+                sums=tallied(ending for ending, _ in rows),
+                compared=sum(record.compared for _, record in rows),
+                used=max((record.used for _, record in rows if record.used is not None), default=None),
+            )
+            for (group, family), rows in table.items()
+        ]
+
+    def _prefix(self, run: Run) -> str:
+        return f"{run.name}: " if len(self.merged.runs) > 1 else ""

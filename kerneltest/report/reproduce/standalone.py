@@ -1,0 +1,149 @@
+"""A finding of kerneltest on its own. Exits with 1 while the kernel still fails, with 0 once it does not,
+with 2 where something cannot be imported.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+
+# What was found; the names in it are imported, and nothing in it is code.
+FOUND: str = ""
+NEEDS: str = ""
+KERNEL: tuple[Any, ...] = ()
+POSITIONAL: Sequence[tuple[Any, ...]] = ()
+KEYWORDS: Mapping[str, tuple[Any, ...]] = {}
+INPUTS: str = ""
+FOLDERS: Sequence[str] = ()
+PLATFORM: str = "cpu"
+INTERPRET: bool = True
+COMPILER_OPTIONS: Mapping[str, Any] = {}
+X64: bool = False
+OUTPUT: int = 0
+INDEX: tuple[int, ...] | None = None
+EXPECTED: Any = None
+BOUND: float = 0.0
+SIGNED_ZEROS: bool = False
+# What shows it again.
+
+HERE = Path(__file__).resolve().parent
+
+
+def imported(module: str, name: str) -> Any:
+    """What a module calls so; ends the script where there is no such thing."""
+    try:
+        return attrgetter(name)(import_module(module))
+    except (ImportError, AttributeError) as error:
+        print(f"cannot import {name} from {module}: {error}; this needs {NEEDS}", file=sys.stderr)
+        sys.exit(2)
+
+
+def value(description: tuple[Any, ...], arrays: Mapping[str, Any]) -> Any:
+    """An argument of the kernel, or the kernel itself, as the constants above describe it."""
+    match description:
+        case ("array", path):
+            return arrays[path]
+        case ("literal", literal):
+            return literal
+        case ("import", module, name):
+            return imported(module, name)
+        case ("option", module, pairing, argument, option):
+            return imported(module, pairing).arguments[argument].value(option)
+        case ("dict", branches):
+            return {key: value(branch, arrays) for key, branch in branches.items()}
+        case ("list", branches):
+            return [value(branch, arrays) for branch in branches]
+        case ("tuple", branches):
+            return tuple(value(branch, arrays) for branch in branches)
+    raise ValueError(f"{description!r} describes no argument")
+
+
+def load() -> dict[str, Any]:
+    """The arrays that failed, bit for bit, by path."""
+    with np.load(HERE / INPUTS, allow_pickle=False) as saved:
+        bits = {tuple(key.split(":", 1)): saved[key] for key in saved.files}
+    return {path: v.view(getattr(ml_dtypes, dtype, dtype)).reshape(v.shape) for (dtype, path), v in bits.items()}
+
+
+def rewritten(jaxpr: Jaxpr) -> Jaxpr:
+    """A jaxpr in which every Pallas call is interpreted, or compiled, as INTERPRET says."""
+    equations = []
+    for equation in jaxpr.eqns:
+        params = {key: within(each) for key, each in equation.params.items()}
+        if equation.primitive.name in ("pallas_call", "core_map", "mpmd_map") and "interpret" in params:
+            params["interpret"] = INTERPRET
+        equations.append(equation.replace(params=params))
+    changed: Jaxpr = jaxpr.replace(eqns=equations)
+    return changed
+
+
+def within(param: Any) -> Any:
+    """A parameter of an equation, with the jaxprs in it rewritten."""
+    if isinstance(param, ClosedJaxpr):
+        return param.replace(jaxpr=rewritten(param.jaxpr))
+    if isinstance(param, Jaxpr):
+        return rewritten(param)
+    if isinstance(param, (tuple, list)) and any(isinstance(each, (ClosedJaxpr, Jaxpr)) for each in param):
+        return type(param)(map(within, param))
+    return param
+
+
+def run(arrays: Mapping[str, Any]) -> list[Any]:
+    """The kernel's outputs."""
+    kernel = value(KERNEL, {})
+
+    def call(arrays: Mapping[str, Any]) -> list[Any]:
+        positional = [value(each, arrays) for each in POSITIONAL]
+        keywords = {name: value(each, arrays) for name, each in KEYWORDS.items()}
+        return jax.tree_util.tree_leaves(kernel(*positional, **keywords))
+
+    device = jax.devices(PLATFORM)[0]
+    leaves = jax.device_put(jax.tree_util.tree_leaves(arrays), device)
+    with jax.default_device(device):
+        function = jax.jit(jaxpr_as_fun(within(jax.make_jaxpr(call)(arrays))))
+        compiled = function.lower(*leaves).compile(compiler_options=dict(COMPILER_OPTIONS) or None)
+        return [np.asarray(output) for output in compiled(*leaves)]
+
+
+def conforms(actual: Any) -> bool:
+    """Whether an element is what was expected: the same class, and within the bound where it is finite."""
+    rounded = np.asarray(EXPECTED).astype(actual.dtype)
+    if isinstance(EXPECTED, int):  # also booleans
+        return bool(actual == rounded)
+    got, wanted = float(actual), float(rounded)
+    if SIGNED_ZEROS and got == wanted == 0:
+        return bool(np.signbit(got) == np.signbit(wanted))
+    largest = float(np.asarray(abs(EXPECTED) + BOUND).astype(actual.dtype))
+    overflowed = np.isinf(got) and np.sign(got) == np.sign(EXPECTED) and np.isinf(largest)
+    near = np.isfinite(got) and abs(got - EXPECTED) <= BOUND
+    return bool(got == wanted or (np.isnan(got) and np.isnan(wanted)) or near or overflowed)
+
+
+def main() -> int:
+    """Runs the kernel on the arrays that failed, and says what comes of it."""
+    sys.path += [str(HERE / folder) for folder in FOLDERS] + [str(Path.cwd())]
+    jax.config.update("jax_enable_x64", X64)
+    print(f"found: {FOUND}")
+    try:
+        outputs = run(load())
+    except Exception as error:
+        print(f"now: the kernel raised {type(error).__name__}: {error}")
+        return 1
+    if INDEX is None:
+        print("now: the kernel ran")
+        return 0
+    actual = outputs[OUTPUT][INDEX]
+    failed = not conforms(actual)
+    print(f"now: {'still wrong' if failed else 'right'} at {list(INDEX)}: got {actual}, expected {EXPECTED} ± {BOUND}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""A finished run for a terminal: the matrix, and what is not in it."""
+
+from collections.abc import Iterable, Iterator
+
+from kerneltest.core.verdicts import Ending, Gap, Verdict
+from kerneltest.records.runs import Run
+from kerneltest.report.matrix import Matrix, by_tier
+from kerneltest.report.remarks import gaps, not_applicable, suspected_lowerings
+from kerneltest.report.text.tables import SIGNS_EXPLAINED, in_signs, in_words, terminal_table
+
+_MOST = 20  # gaps and cells of one kind; the page shows more
+
+
+def lines(run: Run, width: int | None = None) -> Iterator[tuple[str, str]]:
+    """A run for a terminal: lines and their colours ("" for none), in signs where words are wider than `width`."""
+    matrix = by_tier([run])
+    if matrix.lines:
+        yield from _table(matrix, width)
+    yield from remarks(run)
+
+
+def _table(matrix: Matrix, width: int | None) -> Iterator[tuple[str, str]]:
+    headings = ["", *(column.title for column in matrix.columns)]
+    words, signs = (
+        terminal_table(headings, [[line.pairing, *map(shown, line.fields)] for line in matrix.lines])
+        for shown in (in_words, in_signs)
+    )
+    narrow = width is not None and max(map(len, words)) > width
+    colours = ["", *(_colour({ending for field in line.fields for ending in field.counts}) for line in matrix.lines)]
+    yield from zip(signs if narrow else words, colours, strict=True)
+    if narrow:
+        yield SIGNS_EXPLAINED, ""
+
+
+def _colour(endings: set[Ending]) -> str:
+    if any(ending.is_finding for ending in endings):
+        return "red"
+    return "green" if Verdict.PASS in endings else "yellow"
+
+
+def remarks(run: Run) -> Iterator[tuple[str, str]]:
+    """What is not in the matrix: lines and their colours."""
+    plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
+    yield from _coloured("", (f"{backend} unavailable: {reason}" for backend, reason in plan.unavailable.items()))
+    yield from _coloured("", (f"not applicable: {line}" for line in not_applicable([run])))
+    if "warning" in plan.environment:
+        yield f"warning: {plan.environment['warning']}", "yellow"
+    if wrong := gaps(run):
+        yield f"INCOMPLETE: {len(missing)} of {len(cells)} planned cells have cases without a record", "red"
+        yield from _coloured("red", (f"  {line}" for line in wrong[:_MOST]))
+    idle = [cell for cell, status in cells.items() if status.verdict is Gap.NOTHING_COMPARED]
+    yield from _coloured("red", (f"nothing compared: {' / '.join(cell)}" for cell in idle[:_MOST]))
+    yield from _coloured("yellow", suspected_lowerings(run.records))
+
+
+def _coloured(colour: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    yield from ((line, colour) for line in lines)
