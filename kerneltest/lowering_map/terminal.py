@@ -3,30 +3,17 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from tabulate import tabulate
 
 from kerneltest.lowering_map.map import LoweringMap
 from kerneltest.lowering_map.table import tabulate_maps
 
-_UNLIMITED = 10_000  # columns of a file or a pipe, where a wrapped line is no use to grep
-
 
 def print_table(maps: Sequence[LoweringMap]) -> None:
-    """Prints the table of one or more maps, as wide as the terminal."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = _UNLIMITED
+    """Prints the table of one or more maps, primitives by group."""
     shown = tabulate_maps(maps)
-    # Texts come from files: as `Text`, no bracket in them is markup.
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("primitive", *shown.columns):
-        table.add_column(Text(heading))
-    for group, rows in groupby(shown.rows, key=lambda row: row[0]):
-        table.add_row(Text(group, style="bold"))
-        for _, primitive, entries in rows:
-            table.add_row(Text(primitive), *(Text(f"{entry.letter} {entry.text}") for entry in entries))
-        table.add_section()
-    console.print(table)
+    rows: list[list[str]] = []
+    for group, members in groupby(shown.rows, key=lambda row: row[0]):
+        rows += [[], [group]] if rows else [[group]]
+        rows += [[f"  {name}", *(f"{e.letter} {e.text}".strip() for e in entries)] for _, name, entries in members]
+    print(tabulate(rows, ("primitive", *shown.columns), tablefmt="simple", disable_numparse=True))

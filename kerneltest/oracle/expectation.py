@@ -141,8 +141,8 @@ def _check_repeatable(name: str, values: tuple[Array, ...], again: tuple[Array, 
             at = tuple(np.argwhere(np.asarray(one != other))[0])
             raise Failure(
                 Verdict.ORACLE_ERROR,
-                f"oracle {name} returned {one[at]} and then {other[at]} for the same inputs: it must compute the same each "
-                "time",
+                f"oracle {name} returned {one[at]} and then {other[at]} for the same inputs: it must compute the same "
+                "each time",
             )
 
 

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from kerneltest.pytest_plugin.item import KernelItem
-
 if TYPE_CHECKING:
     from kerneltest.declare.pairing import Pairing
     from kerneltest.run.planning import PairingPlan
@@ -42,12 +38,6 @@ def chosen(holders: Sequence[Holder]) -> list[Holder]:
     for holder in holders:
         by_pairing.setdefault(id(holder.pairing), []).append(holder)
     return [next((h for h in held if h.module == h.pairing.module), held[0]) for held in by_pairing.values()]
-
-
-def without_duplicates(items: Sequence[pytest.Item], holders: Sequence[Holder]) -> list[pytest.Item]:
-    """The items of a session without those of a pairing that another holder runs."""
-    kept = {item.name for holder in chosen(holders) for item in holder.plan.items}
-    return [item for item in items if not isinstance(item, KernelItem) or item.item.name in kept]
 
 
 def uncollected(holders: Sequence[Holder], made: Sequence[Pairing], whole: bool) -> Iterator[str]:

@@ -49,7 +49,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             if not (path / MARKER).is_file() and any(path.iterdir()):
                 raise FolderError(
-                    f"{path} holds files and no run of kerneltest's: name a new or an empty folder, or empty it yourself"
+                    f"{path} holds files and no run of kerneltest's: name a new or an empty folder, or empty that one"
                 )
             folder._lock = FileLock(path / _LOCK)
             folder._lock.acquire(timeout=0)

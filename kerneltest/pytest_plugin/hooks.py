@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kerneltest.pytest_plugin.collect import Holder, chosen, is_pairing, uncollected, without_duplicates
+from kerneltest.pytest_plugin.collect import Holder, chosen, is_pairing, uncollected
 from kerneltest.pytest_plugin.item import KernelItem, properties
 from kerneltest.pytest_plugin.progress import Live, watched
 from kerneltest.pytest_plugin.run import OPTIONS, RUN, Run
@@ -65,8 +65,9 @@ def pytest_pycollect_makeitem(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.stash[RUN].holders:
-        items[:] = without_duplicates(items, config.stash[RUN].holders)
+    run = config.stash[RUN]
+    names = {item.name for holder in chosen(run.holders) for item in holder.plan.items}
+    items[:] = [item for item in items if not isinstance(item, KernelItem) or item.item.name in names]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

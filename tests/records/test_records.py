@@ -57,6 +57,9 @@ PLAN = Plan(
     xfail={"t.py::p": ("none",)},
     not_applicable=(NotApplicable("t.py::p", "tpu", "this kernel is Triton's", 3),),
     fuzz=2,
+    orders=3,
+    run="a1",
+    problems=("a pairing is held nowhere",),
     started="2026-01-01T00:00:00+00:00",
     pairings={"p": Declared({"x": "array [n]"}, SOURCE, Source("", ()))},
 )
