@@ -88,5 +88,5 @@ def relu(x):
     words = "the lowering for gfx942: interpret mode agrees with the oracle"
     assert f"suspected lowering bug in 3 cases: {words}" in run.stdout
     page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
-    assert f"Suspected lowering bug in 3 cases: {words}" in page.words
+    assert f"suspected lowering bug in 3 cases: {words}" in page.words
     assert [finding["suspect"] for finding in page.data["findings"]] == [words] * 3

@@ -59,7 +59,6 @@ PLAN = Plan(
     fuzz=2,
     orders=3,
     run="a1",
-    problems=("a pairing is held nowhere",),
     started="2026-01-01T00:00:00+00:00",
     pairings={"p": Declared({"x": "array [n]"}, SOURCE, Source("", ()))},
 )
@@ -130,7 +129,11 @@ def _default(each: Field[Any]) -> Any:
     return each.default if each.default_factory is MISSING else each.default_factory()
 
 
-@pytest.mark.parametrize("filled", [FINDING, EVIDENCE, WINDOW, PLAN], ids=lambda filled: type(filled).__name__)
+@pytest.mark.parametrize(
+    "filled",
+    [FINDING, EVIDENCE, WINDOW, replace(PLAN, problems=("a pairing is held nowhere",))],
+    ids=lambda filled: type(filled).__name__,
+)
 def test_what_comes_back_has_no_field_at_its_default(filled: Any) -> None:
     assert [each.name for each in fields(filled) if getattr(filled, each.name) == _default(each)] == []
 
