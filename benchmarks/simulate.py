@@ -16,7 +16,7 @@ from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
 from kerneltest.jaxprs.trace import Traced, trace
-from kerneltest.plan.cases import cases
+from kerneltest.plan.cases import value_cases
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import signatures
 
@@ -52,7 +52,7 @@ def main() -> int:
             planned = [
                 case
                 for group in GROUPS
-                for case in cases(pairing, signature.dtype, group, "quick", 0)
+                for case in value_cases(pairing, name, signature.dtype, group, 0, "quick")
                 if case.signature == signature
             ]
             filled = [case.fill(pairing) for case in planned[:REPEATS]]

@@ -72,7 +72,8 @@ class Verdict(Ending):
         "reverse", "NaNs, infinities and signed zeros are where the oracle has them",
     )  # fmt: skip
     NONDETERMINISTIC = (
-        "nondeterministic", "N", Kind.VALUES, "the same inputs gave different bits", "the same inputs give the same bits",
+        "nondeterministic", "N", Kind.VALUES, "the same inputs gave different bits",
+        "the same inputs give the same bits",
     )  # fmt: skip
     INPUT_MODIFIED = (
         "input_modified", "I", Kind.VALUES, "the kernel wrote to an input", "the kernel does not write to its inputs",
