@@ -11,8 +11,9 @@ from typing import Any
 
 import jax
 from jax._src.pallas.mosaic_gpu import primitives as mosaic
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import Literal
 
+from kerneltest.jaxprs.compat.closed import ClosedJaxpr
 from kerneltest.jaxprs.rewrite import within
 from kerneltest.jaxprs.trace import Call, nested
 

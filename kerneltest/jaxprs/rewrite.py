@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import Jaxpr
 
 from kerneltest.core.dtypes import is_float
+from kerneltest.jaxprs.compat.closed import ClosedJaxpr
 
 ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax._src import config as jax_config
 from jax.experimental.pallas import triton as plgpu
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.extend.core import Jaxpr, jaxpr_as_fun
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.core.dtypes import ShapeDtype, dtype, is_float
@@ -21,6 +21,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.places import where_raised
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.jaxprs.compat.closed import ClosedJaxpr
 from kerneltest.jaxprs.rewrite import ENTRIES, interpreting, name_of, rewritten
 from kerneltest.plan.signatures import Signature
 
@@ -166,11 +167,15 @@ def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeD
         function=function,
         jaxpr=closed,
         inputs=inputs,
-        outputs=tuple(ShapeDtype(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
+        outputs=tuple(map(_shape_dtype, closed.jaxpr.outvars)),
         calls=tuple(map(_call, unique.values())),
         exact=_is_exact(closed.jaxpr),
         reduced_dots=any(_is_reduced_dot(equation) for equation, _ in equations(closed.jaxpr)),
     )
+
+
+def _shape_dtype(variable: Any) -> ShapeDtype:
+    return ShapeDtype(tuple(variable.aval.shape), np.dtype(variable.aval.dtype))
 
 
 def runnable(traced: Traced, *, interpret: bool) -> Callable[..., Any]:

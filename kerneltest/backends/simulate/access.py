@@ -1,5 +1,6 @@
 """What an access does to its buffer, once its elements are known: loads, stores and atomic operations."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -121,7 +122,7 @@ def atomic(kind: str) -> Action:
         if given or undefined.any():
             if buffer.undefined is None:
                 buffer.undefined = np.zeros(buffer.data.size, bool)
-            bad = undefined | np.broadcast_to(np.logical_or.reduce(given), inside.shape) if given else undefined
+            bad = functools.reduce(np.logical_or, given, undefined)
             buffer.undefined[access.offset[inside & bad]] = True
         return before, undefined if undefined.any() else None
 
