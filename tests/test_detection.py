@@ -97,7 +97,7 @@ def test_scaled_bounds_are_scaled() -> None:
         declared={"x": kt.array("m k"), "y": kt.array("k n")},
         dims={"m": 2, "k": 3, "n": 4},
         input_formats=(),
-        in_kind=lambda reference: (),
+        in_kernel_dtypes=lambda reference: (),
     )
     base = Dot(("k",))
     scaled = Scaled(base, 0.1)

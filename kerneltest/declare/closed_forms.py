@@ -8,14 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import (
-    Bound,
-    Measured,
-    format_of,
-    gamma,
-    magnitude,
-    saturated,
-)
+from kerneltest.declare.bounds import Bound, Measured, format_of, gamma, magnitude, saturated
 from kerneltest.declare.dims import Dim
 
 
