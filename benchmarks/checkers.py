@@ -13,14 +13,15 @@ from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure
-from kerneltest.core.verdicts import NO_FINDING
 from kerneltest.declare.arguments import Static
+from kerneltest.declare.closed_forms import Dot
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import Failure, trace
+from kerneltest.jaxprs.trace import trace
 from kerneltest.plan.signatures import Signature
 from kerneltest.run.cache import Cache
-from kerneltest.run.item import Outcome, items_of
+from kerneltest.run.item import Outcome
+from kerneltest.run.planning import plan_pairing
 from kerneltest.run.runner import run
 
 BACKENDS = ("interpret", "simulate:sm_90")
@@ -44,7 +45,7 @@ class Found:
 
 def tolerance_of(pairing: Pairing) -> float:
     """What a tutorial types in for this kernel: the loose one for matrix products."""
-    return LOOSE if getattr(pairing.tolerance, "contract", "") else CLOSE
+    return LOOSE if isinstance(pairing.tolerance, Dot) else CLOSE
 
 
 def tutorial(pairing: Pairing) -> Found:
@@ -68,7 +69,7 @@ def hypothesis(pairing: Pairing) -> Found:
         name: st.sampled_from(axis.values) if axis.values else st.integers(1, 200)
         for name, axis in pairing.dims.items()
     }
-    choices = {name: st.sampled_from([option for option, _ in c.options]) for name, c in choices_of(pairing)}
+    options = {name: st.sampled_from([option for option, _ in s.options]) for name, s in statics_of(pairing)}
 
     def values(shape: tuple[int, ...]) -> st.SearchStrategy[Array]:
         seeded = st.integers(0, 2**32 - 1).map(lambda s: np.random.default_rng(s).standard_normal(shape, np.float32))
@@ -85,7 +86,7 @@ def hypothesis(pairing: Pairing) -> Found:
     @given(st.data())
     def agrees(data: st.DataObject) -> None:
         dims = {name: data.draw(strategy) for name, strategy in lengths.items()}
-        statics = {name: data.draw(strategy) for name, strategy in choices.items()}
+        statics = {name: data.draw(strategy) for name, strategy in options.items()}
         signature = signature_of(pairing, dims, statics)
         leaves = [data.draw(values(signature.shape(leaf))) for leaf in pairing.leaves.values()]
         if problem := disagreement(pairing, signature, leaves):
@@ -104,14 +105,14 @@ def kerneltest(pairing: Pairing, depth: str) -> dict[str, Found]:
 
     One pass serves both: what interpret alone takes is the time spent on its items.
     """
-    memory, clock = Cache(), dict.fromkeys(BACKENDS, 0.0)
+    cache, clock = Cache(), dict.fromkeys(BACKENDS, 0.0)
     alone: Found | None = None
     both: Found | None = None
-    for item in items_of(pairing, pairing.name, resolve(BACKENDS), depth, 0):
+    for item in plan_pairing(pairing, pairing.name, resolve(BACKENDS), depth, 0).items:
         if both and item.backend.id != BACKENDS[0]:
             continue
         started = time.perf_counter()
-        finding = next(findings(run(item, memory)), None)
+        finding = next(findings(run(item, cache)), None)
         clock[item.backend.id] += time.perf_counter() - started
         if finding is None:
             continue
@@ -121,12 +122,12 @@ def kerneltest(pairing: Pairing, depth: str) -> dict[str, Found]:
         if item.backend.id == BACKENDS[0]:
             alone = Found(clock[BACKENDS[0]], words)
             break
-    memory.pool.shutdown(cancel_futures=True)
+    cache.pool.shutdown(cancel_futures=True)
     return {"interpret": alone or Found(clock[BACKENDS[0]]), "both": both or Found(sum(clock.values()))}
 
 
 def findings(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
-    return (outcome for outcome in outcomes if outcome.record.verdict not in NO_FINDING)
+    return (outcome for outcome in outcomes if outcome.record.verdict.is_finding)
 
 
 def disagreement(pairing: Pairing, signature: Signature, leaves: Sequence[Array]) -> str:
@@ -137,7 +138,7 @@ def disagreement(pairing: Pairing, signature: Signature, leaves: Sequence[Array]
         executable = backend.prepare(trace(pairing, signature))
         assert not isinstance(executable, Artifact)
         outputs = executable.run(leaves)
-    except (Failure, Failure) as error:
+    except Failure as error:
         return f"{type(error).__name__}: {error}".partition("\n")[0]
     wide = {path: widen(value) for path, value in named.items()}
     values = pairing.assemble(wide, dict(signature.dims), dict(signature.statics), oracle=True)
@@ -148,16 +149,16 @@ def disagreement(pairing: Pairing, signature: Signature, leaves: Sequence[Array]
     return "" if close.all() else f"{int((~close).sum())} of {close.size} elements not close, {signature}"
 
 
-def choices_of(pairing: Pairing) -> list[tuple[str, Static]]:
+def statics_of(pairing: Pairing) -> list[tuple[str, Static]]:
     return [(name, argument) for name, argument in pairing.arguments.items() if isinstance(argument, Static)]
 
 
 def one_at_a_time(pairing: Pairing) -> Iterator[dict[str, str]]:
     """The first option of every static argument, then each other option with the rest at the first."""
-    first = {name: choice.options[0][0] for name, choice in choices_of(pairing)}
+    first = {name: static.options[0][0] for name, static in statics_of(pairing)}
     yield first
-    for name, choice in choices_of(pairing):
-        for option, _ in choice.options[1:]:
+    for name, static in statics_of(pairing):
+        for option, _ in static.options[1:]:
             yield first | {name: option}
 
 
@@ -168,5 +169,5 @@ def nice_length(axis: Dim) -> int:
 
 def signature_of(pairing: Pairing, dims: dict[str, int], statics: dict[str, str]) -> Signature:
     """In float32."""
-    kinds = tuple((path, "float32") for path in pairing.leaves)
-    return Signature(tuple(dims.items()), kinds, tuple(statics.items()), "float32" if kinds else "static")
+    dtypes = tuple((path, "float32") for path in pairing.leaves)
+    return Signature(tuple(dims.items()), dtypes, tuple(statics.items()), "float32" if dtypes else "static")

@@ -24,22 +24,24 @@ from typing import Any
 import hypothesis
 import jax
 import numpy as np
-from kerneltest.declare.models import Exact
 
 from benchmarks import checkers
 from benchmarks.detection_report import markdown
 from benchmarks.device_outputs import ROOT, pairings
 from benchmarks.variants import VARIANTS, Variant
+from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
-from kerneltest.core.verdicts import NO_FINDING
-from kerneltest.declare import pairing as declared
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.bounds import Bound, Measured, Tolerance
+from kerneltest.declare.closed_forms import Exact
+from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.cases import groups_of, totals
 from kerneltest.plan.signatures import dtypes_of
 from kerneltest.run.cache import Cache
-from kerneltest.run.item import Item, Outcome, items_of
+from kerneltest.run.item import Item, Outcome
+from kerneltest.run.planning import plan_pairing
 from kerneltest.run.runner import run
 
 FOLDER = ROOT / "reports" / "detection"
@@ -55,11 +57,11 @@ class Scaled:
     factor: float
 
     @property
-    def contract(self) -> str:
-        """The dim that is summed over, from which the plan sizes exact integers; "" without one."""
-        return str(getattr(self.base, "contract", ""))
+    def over(self) -> tuple[str, ...]:
+        """The dims that are summed over, which a diagnosis asks for."""
+        return tuple(getattr(self.base, "over", ()))
 
-    def misfit(self, leaves: Mapping[str, declared.Array], dims: Mapping[str, declared.Dim]) -> str:
+    def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
         return self.base.misfit(leaves, dims)
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
@@ -132,45 +134,43 @@ def _row(variant: Variant) -> dict[str, Any]:
 def alarms(wanted: int) -> dict[str, Any]:
     """Right kernels, seed after seed on the same prepared code: cases, findings, seconds by backend and group."""
     backends = [backend for backend in resolve(RIGHT_BACKENDS) if not backend.unavailable()]
-    once = sum(
-        sum(totals(_items(pairing, name, dtype, 0, group, backends)[0].cases()).values())
+    a_seed = sum(
+        sum(item.families().values())
         for name, pairing in right().items()
-        for dtype in dtypes_of(pairing, DEPTH)
-        for group in groups_of(pairing, dtype, DEPTH)
+        for item in plan_pairing(pairing, name, backends, DEPTH, 0).items
     )
-    seeds = math.ceil(wanted / (once * len(backends)))
+    seeds = math.ceil(wanted / a_seed)
     counts: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
     accused: list[dict[str, str]] = []
     distinct: set[bytes] = set()
     for name, pairing in right().items():
         for dtype in dtypes_of(pairing, DEPTH):
-            memory = Cache()
+            cache = Cache()
             for seed in range(seeds):
-                for item in _items(pairing, name, dtype, seed, "", backends):
-                    key = f"{item.backend.id} {item.group}"
+                for item in _items(pairing, name, dtype, seed, backends):
+                    key = f"{item.backend.id} {item.group.name}"
                     started = time.perf_counter()
-                    for outcome in run(item, memory):
+                    for outcome in run(item, cache):
                         record = outcome.record
-                        counts[key] += bool(record.case and record.verdict != "unavailable")
-                        if record.verdict not in NO_FINDING:
+                        counts[key] += bool(record.case and record.verdict is not Verdict.UNAVAILABLE)
+                        if record.verdict.is_finding:
                             said = f"{record.verdict}: {record.family}, {record.signature}: {record.message}"
                             accused.append({"cell": key, "pairing": name, "case": record.case, "seed": str(seed),
                                             "finding": said})  # fmt: skip
                     seconds[key] += time.perf_counter() - started
-                for arguments, _, _ in memory.expectations.values():
-                    distinct.add(_digest(name, arguments))
-                memory.expectations.clear()  # another seed has other cases; what was compiled is kept
-            memory.pool.shutdown()
+                for expected in cache.expectations.values():
+                    distinct.add(_digest(name, expected.arguments))
+                cache.expectations.clear()  # another seed has other cases; what was compiled is kept
+            cache.pool.shutdown()
         print(f"{name}: {counts.total()} cases, {len(accused)} findings", file=sys.stderr, flush=True)
     rows = [{"cell": key, "cases": counts[key], "seconds": seconds[key]} for key in counts]
     return {"seeds": seeds, "distinct": len(distinct), "rows": rows, "findings": accused}
 
 
-def _items(pairing: Pairing, name: str, dtype: str, seed: int, group: str, backends: list[Any]) -> list[Item]:
-    """A pairing's items of one dtype, and of one group if it is given."""
-    found = items_of(pairing, name, backends, DEPTH, seed)
-    return [item for item in found if item.dtype == dtype and group in ("", item.group)]
+def _items(pairing: Pairing, name: str, dtype: str, seed: int, backends: Sequence[Backend]) -> list[Item]:
+    """A pairing's items of one dtype."""
+    return [item for item in plan_pairing(pairing, name, backends, DEPTH, seed).items if item.dtype == dtype]
 
 
 def _digest(name: str, arguments: Mapping[str, Array]) -> bytes:
@@ -212,11 +212,11 @@ def _summary(outcomes: list[Outcome]) -> dict[str, Any]:
 
 
 def _numeric(pairing: Pairing, factor: float) -> Iterator[Outcome]:
-    scaled, memory = replace(pairing, tolerance=Scaled(pairing.tolerance, factor)), Cache()
-    for item in items_of(scaled, pairing.name, resolve(checkers.BACKENDS), DEPTH, 0):
-        if item.group == "numeric":
-            yield from run(item, memory)
-    memory.pool.shutdown()
+    scaled, cache = replace(pairing, tolerance=Scaled(pairing.tolerance, factor)), Cache()
+    for item in plan_pairing(scaled, pairing.name, resolve(checkers.BACKENDS), DEPTH, 0).items:
+        if item.group.name == "numeric":
+            yield from run(item, cache)
+    cache.pool.shutdown()
 
 
 def facts() -> dict[str, str]:

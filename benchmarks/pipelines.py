@@ -27,13 +27,13 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from kerneltest.backends.base import Backend
-from kerneltest.backends.registry import resolve
-from kerneltest.core.verdicts import NO_FINDING  # noqa: E402
+from kerneltest.backends.base import Backend  # noqa: E402
+from kerneltest.backends.registry import resolve  # noqa: E402
 from kerneltest.declare.pairing import Pairing  # noqa: E402
 from kerneltest.jaxprs.versions import environment  # noqa: E402
 from kerneltest.run.cache import Cache  # noqa: E402
-from kerneltest.run.item import Item, items_of  # noqa: E402
+from kerneltest.run.item import Item  # noqa: E402
+from kerneltest.run.planning import plan_pairing  # noqa: E402
 from kerneltest.run.runner import run  # noqa: E402
 
 SUITES = ("test_pipeline_copy", "test_pipeline_compute", "test_pipeline_specialized")
@@ -95,25 +95,25 @@ def repeated(name: str, backend_id: str, rounds: int) -> dict[str, Any]:
     signatures: set[str] = set()
     findings: list[dict[str, Any]] = []
     used = 0.0
-    memory = Cache()
+    cache = Cache()
     by_dtype: dict[str, list[Item]] = {}
     for seed in range(rounds):
-        for item in items_of(pairing, name, [backend], DEPTH, seed):
-            if seed == 0 or item.group != "errors":
+        for item in plan_pairing(pairing, name, [backend], DEPTH, seed).items:
+            if seed == 0 or item.group.name != "rejects":
                 by_dtype.setdefault(item.dtype, []).append(item)
     for items in by_dtype.values():
         for item in items:
-            memory.repeated.clear()
-            memory.expectations.clear()
-            for outcome in run(item, memory):
+            cache.repeated.clear()
+            cache.expectations.clear()
+            for outcome in run(item, cache):
                 record = outcome.record
                 counts[record.verdict] += 1
                 signatures.add(record.signature)
                 used = max(used, record.used or 0.0)
-                if record.verdict not in NO_FINDING:
+                if record.verdict.is_finding:
                     where = {"family": record.family, "signature": record.signature, "seed": item.seed}
                     findings.append({"verdict": record.verdict, **where, "message": record.message})
-    memory.pool.shutdown()
+    cache.pool.shutdown()
     print(f"{name}: {dict(counts)}", flush=True)
     return {
         "signatures": len(signatures), "cases": counts.total(), "verdicts": dict(counts),
@@ -125,14 +125,14 @@ def sampled(backend: Backend, only: str) -> int:
     """The first case of each signature, once."""
     found = 0
     for name, pairing in pairings(only):
-        memory = Cache()
+        cache = Cache()
         seen: set[str] = set()
-        for item in items_of(pairing, name, [backend], "quick", 0):
+        for item in plan_pairing(pairing, name, [backend], "quick", 0).items:
             for case in item.cases():
-                if item.group == "structural" and str(case.signature) not in seen:
+                if item.group.name == "structural" and str(case.signature) not in seen:
                     seen.add(str(case.signature))
-                    found += sum(o.record.verdict not in NO_FINDING for o in run(item, memory, case.id))
-        memory.pool.shutdown()
+                    found += sum(o.record.verdict.is_finding for o in run(item, cache, case.id))
+        cache.pool.shutdown()
         print(f"{name}: {len(seen)} signatures", flush=True)
     return int(found > 0)
 

@@ -1,15 +1,21 @@
 """kerneltest: conformance tests for Pallas kernels, from a pairing with a NumPy oracle.
 
-The public API is loaded on first use, so that handing pytest the plugin imports neither NumPy nor JAX.
+    import kerneltest as kt
+
+Each public name is loaded on first use, so that handing pytest the plugin imports neither NumPy nor JAX.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kerneltest.api import Finding as Finding
+    from kerneltest.api import Result as Result
     from kerneltest.api import assert_conforms as assert_conforms
     from kerneltest.api import check as check
+    from kerneltest.backends.base import Artifact as Artifact
     from kerneltest.backends.base import Backend as Backend
+    from kerneltest.backends.base import Executable as Executable
     from kerneltest.backends.codegen.hints import add_lowering_hint as add_lowering_hint
     from kerneltest.backends.registry import backend as backend
     from kerneltest.core.failures import Failure as Failure
@@ -26,18 +32,26 @@ if TYPE_CHECKING:
     from kerneltest.declare.arguments import scalar as scalar
     from kerneltest.declare.arguments import static as static
     from kerneltest.declare.arguments import tree as tree
+    from kerneltest.declare.bounds import Bound as Bound
+    from kerneltest.declare.bounds import Measured as Measured
+    from kerneltest.declare.bounds import Precision as Precision
+    from kerneltest.declare.bounds import Tolerance as Tolerance
     from kerneltest.declare.check import DeclarationError as DeclarationError
     from kerneltest.declare.dims import dim as dim
     from kerneltest.declare.oracle_for import oracle_for as oracle_for
     from kerneltest.declare.pairing import Pairing as Pairing
     from kerneltest.declare.rejects import rejects as rejects
     from kerneltest.declare.xfail import xfail as xfail
+    from kerneltest.jaxprs.trace import Traced as Traced
     from kerneltest.plan.drawn import DrawnCase as DrawnCase
+    from kerneltest.plan.families import Slot as Slot
     from kerneltest.plan.families import family as family
     from kerneltest.run.addresses import check_addresses as check_addresses
     from kerneltest.run.strategies import cases as cases
+    from kerneltest.run.variations import Asked as Asked
     from kerneltest.run.variations import Share as Share
     from kerneltest.run.variations import Variation as Variation
+    from kerneltest.run.variations import Wanted as Wanted
     from kerneltest.run.variations import invariant as invariant
 
 __version__ = "0.1.0"
@@ -45,8 +59,8 @@ __version__ = "0.1.0"
 pytest_plugins = ("kerneltest.pytest_plugin.hooks",)
 
 _HOMES = {
-    "kerneltest.api": "assert_conforms check",
-    "kerneltest.backends.base": "Backend",
+    "kerneltest.api": "Finding Result assert_conforms check",
+    "kerneltest.backends.base": "Artifact Backend Executable",
     "kerneltest.backends.codegen.hints": "add_lowering_hint",
     "kerneltest.backends.registry": "backend",
     "kerneltest.core.failures": "Failure",
@@ -56,26 +70,38 @@ _HOMES = {
     "kerneltest.declare.arguments": (
         "DEFAULT_FLOATS DEFAULT_INTEGERS array dim_size indices lengths mask scalar static tree"
     ),
+    "kerneltest.declare.bounds": "Bound Measured Precision Tolerance",
     "kerneltest.declare.check": "DeclarationError",
     "kerneltest.declare.dims": "dim",
     "kerneltest.declare.oracle_for": "oracle_for",
     "kerneltest.declare.pairing": "Pairing",
     "kerneltest.declare.rejects": "rejects",
     "kerneltest.declare.xfail": "xfail",
+    "kerneltest.jaxprs.trace": "Traced",
     "kerneltest.plan.drawn": "DrawnCase",
-    "kerneltest.plan.families": "family",
+    "kerneltest.plan.families": "Slot family",
     "kerneltest.run.addresses": "check_addresses",
     "kerneltest.run.strategies": "cases",
-    "kerneltest.run.variations": "Share Variation invariant",
+    "kerneltest.run.variations": "Asked Share Variation Wanted invariant",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME)
 
+# pytest looks for fixtures behind each name that dir() gives of a plugin, which would load all of them in every run.
+# The plugin hides them until it has looked.
+_hidden = False
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'kerneltest' has no attribute {name!r}")
-    if name == "tolerance":  # a module of its own
-        return import_module("kerneltest.declare.tolerance")
-    return getattr(import_module(_HOME[name]), name)
+
+def __dir__() -> list[str]:
+    return sorted(globals() if _hidden else {*globals(), *__all__})
+
+
+if not TYPE_CHECKING:  # which knows the names, and would take any other for one of them
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module 'kerneltest' has no attribute {name!r}")
+        if name == "tolerance":  # a module of its own
+            return import_module("kerneltest.declare.tolerance")
+        return getattr(import_module(_HOME[name]), name)

@@ -80,7 +80,7 @@ BROKEN = (
         "vector_add_blocked",
         (("y_ref.at[at]", "y_ref.at[pl.ds(pl.program_id(0) * 0, block)]"),),
         "mismatch",
-        "tile n=1",
+        "block n=1",
     ),
     Broken(
         "the mask drops the last element",
@@ -88,7 +88,7 @@ BROKEN = (
         "vector_add_blocked",
         (("jnp.arange(block) < length", "jnp.arange(block) < length - 1"),),
         "special_mismatch",
-        "only past the last full tile of n",
+        "only past the last full block of n",
     ),
     Broken(
         "the grid lacks the tail",
@@ -96,7 +96,7 @@ BROKEN = (
         "vector_add_blocked",
         (("grid=(pl.cdiv(length, block),)", "grid=(max(length // block, 1),)"),),
         "special_mismatch",
-        "only past the last full tile of n (from 128 on)",
+        "only past the last full block of n (from 128 on)",
     ),
     Broken(
         "every block counts from the next block's start",
@@ -117,7 +117,7 @@ BROKEN = (
         "iota_blocked",
         (("mask=index < length", "mask=index < length - 1"),),
         "mismatch",
-        "only past the last full tile of n",
+        "only past the last full block of n",
     ),
     Broken(
         "the grid lacks the last program",
@@ -299,6 +299,6 @@ BROKEN_PIPELINES = (
         "pipeline_copy",
         (("BlockSpec(block, lambda i, j: (i, j), delay", "BlockSpec(block, lambda i, j: (i, j * 0), delay"),),
         "mismatch",
-        "tile",
+        "block",
     ),
 )

@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 N, BLOCK = 100, 32
-TILES = -(-N // BLOCK)
+BLOCKS = -(-N // BLOCK)
 LOWEST = np.iinfo(np.int32).min
 
 Kernel = Callable[[jax.Array], jax.Array]
@@ -41,7 +41,7 @@ class Bug:
     dtype: str = "float32"
 
 
-def _call(body: Callable[..., None], shape: Any = N, grid: Any = TILES, **more: Any) -> Kernel:
+def _call(body: Callable[..., None], shape: Any = N, grid: Any = BLOCKS, **more: Any) -> Kernel:
     shape = shape if isinstance(shape, tuple) else (shape,)
 
     def kernel(x: jax.Array) -> jax.Array:
@@ -92,7 +92,7 @@ def _tail_maximum(masked: bool) -> Kernel:
         value = plgpu.load(x.at[at], mask=at < N, other=LOWEST if masked else None)
         o[pl.program_id(0)] = jnp.max(value)
 
-    return _call(body, TILES)
+    return _call(body, BLOCKS)
 
 
 def _neighbour(guarded: bool) -> Kernel:
@@ -137,12 +137,12 @@ def _accumulated(kind: str) -> Kernel:
             o[...] += value
         else:
             total = jnp.zeros(BLOCK, value.dtype)
-            for i in range(TILES):
+            for i in range(BLOCKS):
                 at = i * BLOCK + jnp.arange(BLOCK)
                 total += plgpu.load(x.at[at], mask=at < N, other=0)
             o[...] = total
 
-    return _call(body, BLOCK, TILES if kind == "store" else 1)
+    return _call(body, BLOCK, BLOCKS if kind == "store" else 1)
 
 
 def _accumulated_atomically(kind: str) -> Kernel:
@@ -161,7 +161,7 @@ def _accumulated_atomically(kind: str) -> Kernel:
         return pl.pallas_call(
             body,
             out_shape=jax.ShapeDtypeStruct((1,), x.dtype),
-            grid=(TILES,),
+            grid=(BLOCKS,),
             input_output_aliases={1: 0},
             compiler_params=plgpu.CompilerParams(),
         )(x, jnp.zeros(1, x.dtype))
@@ -191,7 +191,7 @@ def _pairs(own: bool) -> Kernel:
         to = (i if own else i // 2) * BLOCK + jnp.arange(BLOCK)
         o[to] = plgpu.load(x.at[at], mask=at < N, other=0)
 
-    return _call(body, 2 * BLOCK, 2 if own else TILES)
+    return _call(body, 2 * BLOCK, 2 if own else BLOCKS)
 
 
 def _same_value(own: bool) -> Kernel:
@@ -200,7 +200,7 @@ def _same_value(own: bool) -> Kernel:
     def body(x: Any, o: Any) -> None:
         o[0] = jnp.asarray(N, x.dtype)
 
-    return _call(body, 1, 1 if own else TILES)
+    return _call(body, 1, 1 if own else BLOCKS)
 
 
 def _running_sum(own: bool) -> Kernel:
@@ -210,7 +210,7 @@ def _running_sum(own: bool) -> Kernel:
         i = pl.program_id(0)
         if own:
             total = jnp.zeros((), x.dtype)
-            for j in range(TILES):
+            for j in range(BLOCKS):
                 at = j * BLOCK + jnp.arange(BLOCK)
                 total += jnp.where(j <= i, jnp.sum(plgpu.load(x.at[at], mask=at < N, other=0)), 0)
             o[i] = total
@@ -219,7 +219,7 @@ def _running_sum(own: bool) -> Kernel:
         before = plgpu.load(o.at[jnp.maximum(i - 1, 0)], mask=i > 0, other=0)
         o[i] = before + jnp.sum(plgpu.load(x.at[at], mask=at < N, other=0))
 
-    return _call(body, TILES)
+    return _call(body, BLOCKS)
 
 
 def _in_place(own: bool) -> Kernel:
@@ -251,10 +251,10 @@ def _empty_rows(written: bool) -> Kernel:
             def _() -> None:
                 o[i] = jnp.int32(LOWEST)
 
-    return _call(body, TILES)
+    return _call(body, BLOCKS)
 
 
-def _grid(tiles: int, fill: bool) -> Kernel:
+def _grid(blocks: int, fill: bool) -> Kernel:
     """Positive elements of x below 64 and NaN beyond: the wrong grid stops there, and NaN is what stood there."""
 
     def body(x: Any, o: Any) -> None:
@@ -263,7 +263,7 @@ def _grid(tiles: int, fill: bool) -> Kernel:
         value = plgpu.load(x.at[at], mask=inside, other=0)
         plgpu.store(o.at[at], jnp.where(at < 2 * BLOCK, value, jnp.nan) if fill else value, mask=inside)
 
-    return _call(body, N, tiles)
+    return _call(body, N, blocks)
 
 
 def _overlapping(step: int) -> Kernel:
@@ -306,7 +306,7 @@ def _looped(blocks: int) -> Kernel:
     def body(x: Any, o: Any) -> None:
         def step(i: Any, most: Any) -> Any:
             at = i * BLOCK + jnp.arange(BLOCK)
-            inside = at < N if blocks == TILES else at >= 0
+            inside = at < N if blocks == BLOCKS else at >= 0
             return jnp.maximum(most, jnp.max(plgpu.load(x.at[at], mask=inside, other=LOWEST)))
 
         o[0] = jax.lax.fori_loop(0, blocks, step, jnp.int32(LOWEST))
@@ -326,23 +326,23 @@ def _searched(guarded: bool) -> Kernel:
 
         o[pl.program_id(0)] = jax.lax.while_loop(going, lambda i: i + 1, start)
 
-    return _call(body, TILES)
+    return _call(body, BLOCKS)
 
 
 def _first_large(x: np.ndarray) -> np.ndarray:
-    return np.array([next((j for j in range(i * BLOCK, N) if x[j] > 1000), N) for i in range(TILES)])
+    return np.array([next((j for j in range(i * BLOCK, N) if x[j] > 1000), N) for i in range(BLOCKS)])
 
 
 def _block_maxima(x: np.ndarray) -> np.ndarray:
-    return np.array([x[i * BLOCK : (i + 1) * BLOCK].max() for i in range(TILES)])
+    return np.array([x[i * BLOCK : (i + 1) * BLOCK].max() for i in range(BLOCKS)])
 
 
 def _padded(x: np.ndarray) -> np.ndarray:
-    return np.concatenate([x, np.zeros(TILES * BLOCK - N, x.dtype)]).reshape(TILES, BLOCK)
+    return np.concatenate([x, np.zeros(BLOCKS * BLOCK - N, x.dtype)]).reshape(BLOCKS, BLOCK)
 
 
 def _even_maxima(x: np.ndarray) -> np.ndarray:
-    return np.where(np.arange(TILES) % 2 == 0, _block_maxima(x), LOWEST)
+    return np.where(np.arange(BLOCKS) % 2 == 0, _block_maxima(x), LOWEST)
 
 
 def _known_lookup(x: np.ndarray) -> np.ndarray:
@@ -356,7 +356,7 @@ def _copied(x: np.ndarray) -> np.ndarray:
 
 BUGS = [
     Bug("a store one element past the end", _copy(N + 1), _copy(N), _copied, "out_of_bounds", "store at o offset 100"),
-    Bug("a store of a tile past the end", _copy(10 * N), _copy(N), _copied, "out_of_bounds", "28 in all"),
+    Bug("a store of a block past the end", _copy(10 * N), _copy(N), _copied, "out_of_bounds", "28 in all"),
     Bug("an unmasked load of the tail", _copy(N, mask_load=False), _copy(N), _copied, "out_of_bounds", "load at x"),
     Bug("a block's tail left to the BlockSpec", _blocked(False), _blocked(True), _copied, "out_of_bounds",
         "does not mask the tail of a block"),
@@ -385,9 +385,9 @@ BUGS = [
         "read before anything was written there", "int32"),
     Bug("rows never written", _empty_rows(False), _empty_rows(True), _even_maxima, "unwritten",
         "2 of 4 elements", "int32"),
-    Bug("a grid without its tail", _grid(2, False), _grid(TILES, True),
+    Bug("a grid without its tail", _grid(2, False), _grid(BLOCKS, True),
         lambda x: np.where(np.arange(N) < 2 * BLOCK, x, np.nan), "unwritten", "36 of 100 elements"),
-    Bug("a loop one block too far", _looped(TILES + 1), _looped(TILES), lambda x: x.max(keepdims=True),
+    Bug("a loop one block too far", _looped(BLOCKS + 1), _looped(BLOCKS), lambda x: x.max(keepdims=True),
         "out_of_bounds", "load at x offset 100 of 100", "int32"),
     Bug("a search that reads past the end before it stops", _searched(False), _searched(True), _first_large,
         "out_of_bounds", "load at x offset 100 of 100", "int32"),

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kerneltest.declare.models import Dot
 
 import kerneltest as kt
 from benchmarks import checkers
@@ -15,6 +14,7 @@ from benchmarks.variants import VARIANTS
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.declare.bounds import Measured
+from kerneltest.declare.closed_forms import Dot
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.runnable import runnable
 from kerneltest.jaxprs.trace import trace
@@ -98,20 +98,20 @@ def test_scaled_bounds_are_scaled() -> None:
         declared={"x": kt.array("m k"), "y": kt.array("k n")},
         dims={"m": 2, "k": 3, "n": 4},
         input_formats=(),
-        in_kind=lambda reference: (),
+        in_kernel_dtypes=lambda reference: (),
     )
-    base = Dot("k")
+    base = Dot(("k",))
     scaled = Scaled(base, 0.1)
     (plain,), (small,) = base.bounds(measured), scaled.bounds(measured)
     for field in ("fixed", "products", "operands"):
         np.testing.assert_allclose(getattr(small, field), 0.1 * getattr(plain, field))
     assert small.roundings == pytest.approx(0.1 * plain.roundings)
-    assert scaled.contract == "k"
-    assert Scaled(kt.tolerance.exact(), 2.0).contract == ""
+    assert scaled.over == ("k",)
+    assert Scaled(kt.tolerance.exact(), 2.0).over == ()
     assert str(scaled).startswith("0.1 x dot")
 
 
-def test_the_tutorial_check_takes_whole_tiles() -> None:
+def test_the_tutorial_check_takes_whole_blocks() -> None:
     pairing = right()["matmul.tiled"]
     assert {name: checkers.nice_length(axis) for name, axis in pairing.dims.items()} == {"m": 64, "n": 64, "k": 64}
     options = list(checkers.one_at_a_time(pairing))

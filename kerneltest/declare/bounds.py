@@ -1,7 +1,7 @@
-"""Error models: how far a right kernel may be from the oracle, element by element.
+"""What an error model is: how far a correct kernel may be from the oracle, element by element.
 
-Each model measures a case once, on the oracle's side, and gives a `Bound` a float output. The bound becomes
-numbers when it meets a `Precision`: what a backend and the kernel's own declarations do to values.
+A model measures a case once, on the oracle's side, and gives a `Bound` for each output. The bound becomes numbers when
+it meets a `Precision`: what a backend does to values.
 """
 
 import math
@@ -35,10 +35,10 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The largest absolute error of one output, before it is rounded to the output's dtype.
+    """The largest absolute error of each element of one output, before it is rounded to the output's dtype.
 
     Attributes:
-      fixed: whatever the backend, in the output's units.
+      fixed: what holds on every backend: float64, the output's shape and units.
       products: |A||B| of a matrix product, times the roundoff of rounding both operands.
       operands: sum of |a| and |b| over the products, times the underflow of that rounding.
       roundings: how many roundings of the accumulation format may each underflow.
@@ -52,6 +52,7 @@ class Bound:
     accumulate: FloatFormat = FLOAT32
 
     def at(self, precision: Precision) -> Array:
+        """The bound on a backend: float64, the output's shape."""
         lost = self.accumulate.smallest_normal if precision.flushes else self.accumulate.smallest_subnormal / 2
         total = self.fixed + self.roundings * lost
         if precision.dot_input is not None and self.products is not None and self.operands is not None:
@@ -72,7 +73,7 @@ class Measured:
       declared: the leaves' declarations.
       dims: the length of each dim.
       input_formats: the formats of the float leaves as the kernel gets them.
-      in_kind: evaluates another function on the leaves as the kernel gets them.
+      in_kernel_dtypes: evaluates another function on the leaves as the kernel gets them; its outputs as float64.
       statics: the chosen option of each static argument.
     """
 
@@ -82,19 +83,28 @@ class Measured:
     declared: Mapping[str, ArrayArgument]
     dims: Mapping[str, int]
     input_formats: tuple[FloatFormat, ...]
-    in_kind: Callable[[Callable[..., object]], tuple[Array, ...]]
+    in_kernel_dtypes: Callable[[Callable[..., object]], tuple[Array, ...]]
     statics: Mapping[str, str] = field(default_factory=dict)
 
 
 class Tolerance(Protocol):
-    """An error model. `str()` of it names it in reports, with its constants."""
+    """An error model: any object with these two methods. `str()` of it names it in reports, with its constants."""
 
     def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
-        """Why the model does not fit the declaration, with the mend; "" if it does."""
+        """Why the model does not fit the declaration, with the fix; "" if it does. Asked when a pairing is declared.
+
+        Args:
+          leaves: the pairing's array arguments, by path.
+          dims: its dims, by name.
+        """
         ...
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        """A bound for each output."""
+        """A bound for each output of a case. What it raises ends the case as an `oracle_error`.
+
+        Args:
+          measured: the case, on the oracle's side. No model sees what the kernel computed.
+        """
         ...
 
 
@@ -103,9 +113,9 @@ def gamma(n: int, u: float) -> float:
     return n * u / (1 - n * u) if n * u < 1 else math.inf
 
 
-def saturated(size: Array) -> Array:
-    """`size`, infinite where TF32 has no such number."""
-    return np.where(size >= TF32.overflow, np.inf, size)
+def saturated(magnitudes: Array) -> Array:
+    """`magnitudes`, infinite where TF32 has no such number."""
+    return np.where(magnitudes >= TF32.overflow, np.inf, magnitudes)
 
 
 def format_of(name: str, measured: Measured) -> FloatFormat:

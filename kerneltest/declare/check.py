@@ -33,10 +33,7 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
     def wrong(argument: str, what: str) -> DeclarationError:
         return DeclarationError(f"pairing {pairing.name!r}, {argument}: {what}")
 
-    for name, argument in pairing.arguments.items():
-        if not isinstance(argument, (ArrayArgument, DimSize, Static, Tree)):
-            raise wrong(f"argument {name!r}", "declare it with kt.array, kt.scalar, kt.mask, kt.indices, kt.lengths, "
-                        f"kt.dim_size, kt.static or kt.tree, not {type(argument).__name__}")  # fmt: skip
+    _check_kinds(pairing, wrong)
     _check_parameters(pairing, wrong, options)
     for name in declared:
         if name not in pairing.dims:
@@ -49,6 +46,18 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
     problem = pairing.tolerance.misfit(pairing.leaves, pairing.dims)
     if problem:
         raise wrong("tolerance", problem)
+
+
+def _check_kinds(pairing: Pairing, wrong: Wrong) -> None:
+    parameters = inspect.signature(pairing.kernel).parameters
+    for name, argument in pairing.arguments.items():
+        if isinstance(argument, (ArrayArgument, DimSize, Static, Tree)):
+            continue
+        if name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            raise wrong(f"argument {name!r}", "declare it with kt.array, kt.scalar, kt.mask, kt.indices, kt.lengths, "
+                        f"kt.dim_size, kt.static or kt.tree, not {type(argument).__name__}")  # fmt: skip
+        raise wrong(f"{name!r}", "this is neither an option of oracle_for nor a parameter of the kernel, which has "
+                    f"{', '.join(parameters)}")  # fmt: skip
 
 
 def _check_parameters(pairing: Pairing, wrong: Wrong, options: frozenset[str]) -> None:
@@ -115,7 +124,7 @@ def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
             raise wrong("batch_dims", f"{name!r} is not a dim of the pairing; its dims are {known}")
         if not pairing.dims[name].admits(1):
             raise wrong("batch_dims", f"a slice along {name!r} cannot be run alone, since the dim admits no length 1")
-        if any(leaf.of == name for leaf in pairing.leaves.values()):
+        if any(leaf.bounded_by == name for leaf in pairing.leaves.values()):
             raise wrong("batch_dims", f"an index or a length points into {name!r}, so no slice along it stands alone")
     invariant = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)), "grid"]
     for name in pairing.invariant_to:

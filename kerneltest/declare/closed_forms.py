@@ -8,14 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import (
-    Bound,
-    Measured,
-    format_of,
-    gamma,
-    magnitude,
-    saturated,
-)
+from kerneltest.declare.bounds import Bound, Measured, format_of, gamma, magnitude, saturated
 from kerneltest.declare.dims import Dim
 
 
@@ -97,7 +90,8 @@ class Reduction:
         n = math.prod(measured.dims[name] for name in self.over)
         (value,) = measured.values
         with np.errstate(all="ignore"):
-            size = np.abs(measured.leaves[path]).sum(axis=axes, keepdims=value.ndim == len(shape))
+            size = np.abs(measured.leaves[path]).sum(axis=axes)
+            size = np.expand_dims(size, axes) if value.ndim == len(shape) else size
             fixed = np.where(size > fmt.overflow, np.inf, gamma(n, fmt.unit_roundoff) * np.nan_to_num(size, nan=0.0))
         if fixed.shape != value.shape:
             raise ValueError(f"{self} gives shape {fixed.shape}, the oracle {value.shape}: is that the sum's shape?")

@@ -115,6 +115,6 @@ def _all_dims(arguments: Mapping[str, Argument], declared: Mapping[str, Dim]) ->
             used.setdefault(argument.dim, declared.get(argument.dim, Dim()))
         for _, leaf in leaves(name, argument):
             named = [axis for axis in leaf.shape if isinstance(axis, str)]
-            for axis in [*named, leaf.of] if leaf.of else named:
+            for axis in [*named, leaf.bounded_by] if leaf.bounded_by else named:
                 used.setdefault(axis, declared.get(axis, Dim()))
     return used

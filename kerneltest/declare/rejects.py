@@ -41,22 +41,31 @@ class Rejection:
 
 
 def rejects(
-    name: str, /, *, raises: type[Exception], match: str, dims: Mapping[str, int] | None = None, **arguments: Any
+    name: str,
+    /,
+    *,
+    raises: type[Exception],
+    match: str,
+    dims: Mapping[str, int] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    **changed: Any,
 ) -> Rejection:
     """Declares a call that the kernel must refuse, on every backend, before it runs.
 
         rejects=[kt.rejects("negative_scale", scale=-1.0, raises=ValueError, match="scale must be positive")]
 
     Args:
-      name: names it in reports.
+      name: names it in reports, as the family `rejects_NAME`.
       raises: the type of the exception, by whomever it is raised: the kernel, Pallas, or the backend's compiler.
       match: a regular expression to find in its message.
-      dims: lengths of dims; the others are those of the pairing's first signature.
-      arguments: what the kernel gets in place of what is declared: a value for a static argument, `kt.array(...)` with
-        another shape or dtype for an array.
+      dims: lengths in elements, by dim, which the dim need not admit; others are as in the pairing's first signature.
+      arguments: what the kernel gets, by name, for parameters whose names are options here, as in `{"match": 3}`.
+      changed: what the kernel gets in place of what is declared, by name: a value for a static argument, and
+        `kt.array(...)` with another shape or dtype for an array.
 
     Raises:
-      ValueError: a name that is no identifier, a `raises` that is no exception type, an empty or malformed `match`.
+      ValueError: a name that is no identifier, a `raises` that is no exception type, an empty or malformed `match`, or
+        an argument that is given twice.
     """
     if not name.isidentifier():
         raise ValueError(f"rejects: the name {name!r} must be an identifier, such as 'negative_scale'")
@@ -68,4 +77,7 @@ def rejects(
         re.compile(match)
     except re.error as error:
         raise ValueError(f"rejects {name}: match is no regular expression: {error}") from error
-    return Rejection(name, dict(arguments), dict(dims or {}), raises, match)
+    every = {**changed, **(arguments or {})}
+    if len(every) < len(changed) + len(arguments or {}):
+        raise ValueError(f"rejects {name}: {', '.join(changed.keys() & (arguments or {}).keys())} is given twice")
+    return Rejection(name, every, dict(dims or {}), raises, match)

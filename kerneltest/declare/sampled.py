@@ -8,15 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import is_float
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import (
-    FLOAT32,
-    Bound,
-    Measured,
-    distance,
-    format_of,
-    gamma,
-    magnitude,
-)
+from kerneltest.declare.bounds import FLOAT32, Bound, Measured, distance, format_of, gamma, magnitude
 from kerneltest.declare.dims import Dim
 
 
@@ -99,13 +91,13 @@ class Reference:
         return "" if self.factor >= 1 else f"reference(factor={self.factor:g}): a kernel may be as bad as the reference"
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        found = []
-        for near, value in zip(measured.in_kind(self.reference), measured.values, strict=True):
+        bounds = []
+        for near, value in zip(measured.in_kernel_dtypes(self.reference), measured.values, strict=True):
             u = max((fmt.unit_roundoff for fmt in measured.input_formats), default=FLOAT32.unit_roundoff)
             error = float(np.max(distance(near, value), initial=0.0))
             floor = u * float(np.max(magnitude(value), initial=0.0))
-            found.append(Bound(np.full(np.shape(value), self.factor * max(error, floor)), roundings=self.factor))
-        return tuple(found)
+            bounds.append(Bound(np.full(np.shape(value), self.factor * max(error, floor)), roundings=self.factor))
+        return tuple(bounds)
 
     def __str__(self) -> str:
         name = getattr(self.reference, "__name__", type(self.reference).__name__)

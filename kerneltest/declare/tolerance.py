@@ -1,4 +1,10 @@
-"""`kt.tolerance`: the error models that a pairing can name, as functions."""
+"""`kt.tolerance`: the error models that a pairing can name. Each bounds |kernel - oracle| for each element.
+
+    tolerance=kt.tolerance.dot("k")
+
+Dims are named in one string, separated by spaces. Formats are dtype names, such as `"float32"`, or `"input"` for that
+of the arguments (the narrowest, if they differ). A model that does not fit the pairing is a `DeclarationError`.
+"""
 
 from collections.abc import Callable
 
@@ -15,11 +21,13 @@ def exact() -> Tolerance:
 def conditioned(factor: float = 8.0, *, over: str = "", compute: str = "float32", samples: int = 4) -> Tolerance:
     """A multiple of what the oracle does when its inputs are perturbed by one rounding; the default.
 
+    `|error| <= factor * (max_s |f(x(1 + u e_s)) - f(x)| + u |f(x)|) + gamma_n |f(x)|`
+
     Args:
       factor: how many roundings may act together.
-      over: dims over which terms of one sign are summed, as in `"n"`.
-      compute: the format of the kernel's arithmetic, or `"input"` for that of its arguments.
-      samples: how many random perturbations.
+      over: dims over which terms of one sign are summed, as in `"n"`; n is the product of their lengths.
+      compute: the format of the kernel's arithmetic; u is its unit roundoff.
+      samples: how many random perturbations s.
     """
     return Conditioned(factor, tuple(over.split()), compute, samples)
 
@@ -27,11 +35,14 @@ def conditioned(factor: float = 8.0, *, over: str = "", compute: str = "float32"
 def dot(
     over: str, *, accumulate: str = "float32", slope: float = 1.0, output: str = "", precision: str = ""
 ) -> Tolerance:
-    """The closed form of an inner product.
+    """The closed form of an inner product, |A||B| being that of the operands' magnitudes.
+
+    `|error| <= slope * ((2 v + v^2) + gamma_(k + 8)) |A||B|`, with v the unit roundoff to which a backend rounds the
+    operands (0 where it keeps them), and k the length of the dim.
 
     Args:
       over: the dim that is summed over, in exactly two array arguments.
-      accumulate: the format of the sum, or `"input"` for that of the arguments.
+      accumulate: the format of the sum.
       slope: the greatest slope of the function applied to the sum.
       output: the output's dims, as in `"b m n"`; by default those of the first operand, then those new in the second.
       precision: the static argument whose option `highest` forbids a backend to round operands.
@@ -40,16 +51,22 @@ def dot(
 
 
 def ulp(n: float, *, compute: str = "float32") -> Tolerance:
-    """Within `n` units in the last place of the format `compute` (`"input"`: that of the arguments)."""
+    """Within some units in the last place: `|error| <= n u |f(x)|`, for one function of rounded arguments.
+
+    Args:
+      n: how many units; above 0.
+      compute: the format of the kernel's arithmetic; u is twice its unit roundoff.
+    """
     return Ulp(n, compute)
 
 
 def reduction(over: str, *, accumulate: str = "float32") -> Tolerance:
-    """The closed form of a sum of terms of any sign.
+    """The closed form of a sum of terms of any sign, in any order: `|error| <= gamma_n sum |x|`.
 
     Args:
-      over: the dims that are summed over, as in `"m n"`, in exactly one array argument.
-      accumulate: the format of the sum, or `"input"` for that of the argument.
+      over: the dims that are summed over, as in `"m n"`, in exactly one array argument; n is the product of their
+        lengths.
+      accumulate: the format of the sum.
     """
     return Reduction(tuple(over.split()), accumulate)
 
@@ -57,8 +74,11 @@ def reduction(over: str, *, accumulate: str = "float32") -> Tolerance:
 def reference(function: Callable[..., object], *, factor: float = 2.0) -> Tolerance:
     """A multiple of the error of a reference implementation in the kernel's own precision.
 
+    `|error| <= factor * max(|g(x) - f(x)|, u |f(x)|)`, the maximum being over all elements.
+
     Args:
-      function: takes the arguments as the kernel gets them (NumPy, the kernel's dtypes) and returns its outputs.
+      function: g, which takes the arguments as the kernel gets them (NumPy, the kernel's dtypes) and returns its
+        outputs.
       factor: how much worse than the reference the kernel may be; at least 1.
     """
     return Reference(function, factor)

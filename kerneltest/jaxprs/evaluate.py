@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 
 from kerneltest.core.dtypes import Array
+from kerneltest.jaxprs.compat.closed import ClosedJaxpr
 from kerneltest.jaxprs.trace import Traced
 from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested
 

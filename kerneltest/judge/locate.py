@@ -79,7 +79,7 @@ def _past_the_last_full_block(comparison: Comparison, axes: Sequence[Axis]) -> s
         if not axis.block or axis.length < axis.block or axis.length % axis.block == 0:
             continue
         edge = axis.length // axis.block * axis.block
-        if np.nonzero(comparison.wrong)[place].min() >= edge:
+        if np.min(np.nonzero(comparison.wrong)[place]) >= edge:
             return f"only past the last full block of {axis.name} (from {edge} on)"
     return ""
 

@@ -114,7 +114,7 @@ def expect(
         return Expectation(values, flushed, None)
     formats = tuple(float_format(value.dtype) for value in leaves.values() if is_float(value.dtype))
 
-    def in_kind(reference: Callable[..., object]) -> tuple[Array, ...]:
+    def in_kernel_dtypes(reference: Callable[..., object]) -> tuple[Array, ...]:
         given = {path: value.copy() for path, value in leaves.items()}
         chosen = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
         with np.errstate(all="ignore"):
@@ -122,7 +122,7 @@ def expect(
         return tuple(np.asarray(value).astype(np.float64) for value in _flatten(found))
 
     dims, statics = dict(signature.dims), dict(signature.statics)
-    measured = Measured(evaluate, wide, values, pairing.leaves, dims, formats, in_kind, statics)
+    measured = Measured(evaluate, wide, values, pairing.leaves, dims, formats, in_kernel_dtypes, statics)
     try:
         return Expectation(values, flushed, pairing.tolerance.bounds(measured))
     except (KeyboardInterrupt, GeneratorExit):

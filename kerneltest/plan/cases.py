@@ -97,7 +97,7 @@ def slot_of(pairing: Pairing, signature: Signature, path: str, leaf: ArrayArgume
         blocks=blocks,
         domain=leaf.domain,
         order=order,
-        end=dict(signature.dims).get(leaf.of, 0),
+        end=dict(signature.dims).get(leaf.bounded_by, 0),
         exact_limit=_exact_limit(pairing, signature, floats),
     )
 

@@ -141,10 +141,26 @@ def has_axes(slot: Slot) -> bool:
 def family(
     *, group: str, applies: Condition = is_data, each: bool = False, without_arrays: bool = False, name: str = ""
 ) -> Callable[[Fill], Fill]:
-    """Registers a function `(slot, rng) -> values` as a family under its own name.
+    """Registers a function `(slot, rng) -> values` as a family; in a `conftest.py`, so that every suite is tried with it.
+
+        @kt.family(group="numeric", applies=lambda slot: slot.is_float_data)
+        def far_above_zero(slot, rng):
+            \"\"\"Values around 200.\"\"\"
+            return slot.cast(rng.standard_normal(slot.shape) + 200)
+
+    The function gets a `Slot` and a `numpy.random.Generator`, whose seed is the case's, and returns an array of the
+    slot's shape and dtype. Its docstring is shown in reports.
+
+    Args:
+      group: how cases are judged: `structural` (values so small and whole that a kernel's arithmetic is exact, judged
+        bit for bit), `numeric` (by the error bound), `special` (by class and bound) or `masks`.
+      applies: whether a slot can be filled so; by default all data, whatever its dtype.
+      each: one case for each argument that can be filled so, the others ordinary, rather than one for all at once.
+      without_arrays: also planned for a kernel that takes no array at all.
+      name: of the family; by default the function's.
 
     Raises:
-      ValueError: an unknown group, or a name that is taken.
+      ValueError: an unknown group, or a name that another module has taken.
     """
     if group not in GROUPS:
         raise ValueError(f"family: unknown group {group!r}; choose one of {', '.join(GROUPS)}")

@@ -45,7 +45,7 @@ def ones(slot: Slot, rng: Rng) -> Array:
 
 @family(group="structural", applies=lambda slot: slot.role == "data" and slot.size > 1)
 def one_hot_per_tile(slot: Slot, rng: Rng) -> Array:
-    """Zeros but for one element in each block of the last axis: a block that is lost or counted twice shows as itself."""
+    """Zeros but for one element in each block of the last axis: a block that is lost or counted twice shows itself."""
     values = np.zeros(slot.shape)
     length = slot.shape[-1]
     for number, start in enumerate(range(0, length, slot.block)):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import kerneltest
 from kerneltest.pytest_plugin.collect import Holder, chosen, is_pairing, uncollected
 from kerneltest.pytest_plugin.item import KernelItem, properties
 from kerneltest.pytest_plugin.progress import Live, watched
@@ -24,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)  # once there is a terminal reporter
 def pytest_configure(config: pytest.Config) -> None:
+    kerneltest._hidden = True
     if hasattr(config, "workerinput"):
         # JAX takes most of a GPU's memory when it starts, which leaves none for the workers beside this one.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -31,6 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if run.worker is None and not config.option.collectonly and (output := watched(config)) is not None:
         reporter = config.pluginmanager.getplugin("terminalreporter")
         config.pluginmanager.register(Live(reporter, run.planned, run.doing, output), "kerneltest-live")
+
+
+@pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins
+def pytest_sessionstart() -> None:
+    kerneltest._hidden = False
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -70,7 +70,7 @@ def _argument(argument: Argument) -> str:
         case ArrayArgument():
             axes = " ".join(map(str, argument.shape)) or "no axes"
             what = {"data": "array", "mask": "mask", "index": "index", "length": "length"}[argument.role]
-            of = f" into {argument.of}" if argument.of else ""
+            of = f" into {argument.bounded_by}" if argument.bounded_by else ""
             domain = f", from {argument.domain[0]:g} to {argument.domain[1]:g}" if argument.domain else ""
             return f"{what} [{axes}]{of} of {', '.join(argument.dtypes)}{domain}"
         case DimSize():

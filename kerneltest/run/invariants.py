@@ -38,7 +38,7 @@ def plain_call(asked: Asked) -> Iterator[Variation]:
 def vmapped(asked: Asked) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch comes out as by itself."""
     pairing, signature = asked.pairing, asked.case.signature
-    other = Case("", pairing.name, signature, FAMILIES["small_integers"], "", asked.seed)
+    other = Case(asked.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", asked.seed)
     expectation, _ = asked.cache.expected(pairing, other, asked.traced)
     arguments = asked.cache.arguments(pairing, other)
     inputs = tuple(ShapeDtype((2, *i.shape), i.dtype) for i in asked.traced.inputs)

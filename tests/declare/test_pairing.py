@@ -79,25 +79,35 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
         lambda x, y: x,
         ["tolerance", "names dim 'q'"],
     ),
-    "independent of what is not there": (
-        dict(x=kt.array("n"), y=kt.array("n"), independent=("block",)),
+    "invariant to what is not there": (
+        dict(x=kt.array("n"), y=kt.array("n"), invariant_to=("block",)),
         lambda x, y: x,
-        ["independent", "'block' is neither a static argument nor a dim; choose among 'n', 'grid'"],
+        ["invariant_to", "'block' is not a static argument; choose among 'grid'"],
+    ),
+    "invariant to a dim": (
+        dict(x=kt.array("n"), y=kt.array("n"), scale=kt.static(1, 2), invariant_to="n"),
+        lambda x, y: x,
+        ["invariant_to", "'n' is not a static argument; choose among 'scale', 'grid'; dims go into batch_dims"],
+    ),
+    "a batch along what is no dim": (
+        dict(x=kt.array("n"), y=kt.array("n"), batch_dims=("m",)),
+        lambda x, y: x,
+        ["batch_dims", "'m' is not a dim of the pairing; its dims are 'n'"],
     ),
     "no slice stands alone": (
-        dict(x=kt.array("n"), y=kt.array("n"), dims=dict(n=kt.dim(multiple_of=8)), independent="n"),
+        dict(x=kt.array("n"), y=kt.array("n"), dims=dict(n=kt.dim(multiple_of=8)), batch_dims="n"),
         lambda x, y: x,
-        ["independent", "a slice along 'n' cannot be run alone"],
+        ["batch_dims", "a slice along 'n' cannot be run alone"],
     ),
     "an index crosses slices": (
-        dict(x=kt.array("n"), y=kt.indices("m", into="n"), independent="n"),
+        dict(x=kt.array("n"), y=kt.indices("m", into="n"), batch_dims="n"),
         lambda x, y: x,
-        ["independent", "points into 'n'"],
+        ["batch_dims", "points into 'n'"],
     ),
     "gradient of integers": (
         dict(x=kt.array("n", "int32"), y=kt.array("n", "int32"), grad=True),
         lambda x, y: x,
-        ["grad", "no argument is of floats"],
+        ["grad", "no argument holds floats"],
     ),
     "empty domain": (
         dict(x=kt.array("n", domain=(1, 0)), y=kt.array("n")),
@@ -108,7 +118,7 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("misfit", MISFITS, ids=lambda name: name.replace(" ", "-"))
-def test_a_misfit_names_pairing_argument_and_mend(misfit: str) -> None:
+def test_a_misfit_names_the_pairing_the_argument_and_the_fix(misfit: str) -> None:
     declaration, oracle, words = MISFITS[misfit]
     oracle.__name__ = "paired"
     with pytest.raises(kt.DeclarationError) as caught:
@@ -125,7 +135,7 @@ def test_a_misfit_names_pairing_argument_and_mend(misfit: str) -> None:
         (lambda: kt.static(), "at least one"),
         (lambda: kt.static(1, named=2), "either values or name=value"),
         (lambda: kt.xfail("pass", reason="r", url="https://x"), "cannot be expected"),
-        (lambda: kt.xfail("mismatch", reason=" ", url="https://x"), "say the reason"),
+        (lambda: kt.xfail("mismatch", reason=" ", url="https://x"), "give the reason"),
         (lambda: kt.xfail("mismatch", reason="r", url="nowhere"), "url must link"),
         (lambda: kt.family(group="no such"), "unknown group"),
     ],

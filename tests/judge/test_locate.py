@@ -26,7 +26,7 @@ def _row(a: np.ndarray) -> None:
     a[3] = -1
 
 
-def _tile(a: np.ndarray) -> None:
+def _block(a: np.ndarray) -> None:
     a[8:16, ::3] = -1
 
 
@@ -47,7 +47,7 @@ def _scattered(a: np.ndarray) -> None:
     [
         (_tail, "only past the last full block of n (from 16 on)", (3, 9)),
         (_row, "only where m is 3", (3, 9)),
-        (_tile, "only in block 1 of m (3 blocks)", (3, 9)),
+        (_block, "only in block 1 of m (3 blocks)", (3, 9)),
         (_shift, "holds what belongs 1 block of n further back", (3, 9)),
         (_all, "every element", (9, 9)),
         (_scattered, "", (3, 9)),
@@ -60,7 +60,7 @@ def test_a_pattern_is_named_or_nothing_is_claimed(
     assert (found.pattern, found.wrong_blocks) == (pattern, blocks)
 
 
-def test_the_worst_element_is_named_with_its_tile() -> None:
+def test_the_worst_element_is_named_with_its_block() -> None:
     def change(a: np.ndarray) -> None:
         a[9, 17] += 100
         a[0, 0] += 1
@@ -74,7 +74,7 @@ def test_constant_values_are_not_taken_for_a_shifted_block() -> None:
     def change(a: np.ndarray) -> None:
         a[:, 8:16] = 0
 
-    assert "block" not in _located(change, np.zeros((20, 21)) + np.arange(20)[:, None] * 0 + 5).pattern
+    assert _located(change, np.full((20, 21), 5.0)).pattern == "only in block 1 of n (3 blocks)"
 
 
 def test_axes_are_known_by_their_lengths_over_signatures() -> None:

@@ -1,4 +1,4 @@
-"""`kt.check`: verdicts that are not about values, bad input, limitations, reproduction of one case."""
+"""`kt.check`: verdicts that are not about values, bad input, declared xfails, reproduction of one case."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
+from kerneltest.backends import interpret, jitted
 from tests.broken import BROKEN
 from tests.sample import double, elementwise, exponential
 
@@ -146,7 +147,7 @@ def test_the_sign_of_a_zero_counts_only_where_it_is_declared() -> None:
     assert {f.verdict for f in strict.findings} == {"special_mismatch"}
 
 
-def _limitation(**more: Any) -> Any:
+def _xfail(**more: Any) -> Any:
     return kt.xfail(reason="known", url="https://example.org/1", **more)
 
 
@@ -155,17 +156,17 @@ def _wrong_at_5(x: jax.Array) -> jax.Array:
 
 
 @pytest.mark.parametrize(
-    ("limitation", "verdicts"),
+    ("xfail", "verdicts"),
     [
-        (_limitation(verdict="mismatch"), {"pass", "expected"}),
-        (_limitation(verdict="mismatch", signature="n=5,*"), {"pass", "expected"}),
-        (_limitation(verdict="mismatch", signature="n=3,*"), {"pass", "mismatch", "xpass"}),
-        (_limitation(verdict="mismatch", backend="cuda"), {"pass", "mismatch"}),
-        (_limitation(verdict="race"), {"pass", "mismatch"}),
+        (_xfail(verdict="mismatch"), {"pass", "xfail"}),
+        (_xfail(verdict="mismatch", signature="n=5,*"), {"pass", "xfail"}),
+        (_xfail(verdict="mismatch", signature="n=3,*"), {"pass", "mismatch", "xpass"}),
+        (_xfail(verdict="mismatch", backend="cuda"), {"pass", "mismatch"}),
+        (_xfail(verdict="race"), {"pass", "mismatch"}),
     ],
 )
-def test_a_limitation_holds_for_its_verdict_alone_and_must_occur(limitation: Any, verdicts: set[str]) -> None:
-    pairing = _paired(lambda x: 2 * x, _wrong_at_5, xfail=[limitation], tolerance=kt.tolerance.exact())
+def test_an_xfail_holds_for_its_verdict_alone_and_must_occur(xfail: Any, verdicts: set[str]) -> None:
+    pairing = _paired(lambda x: 2 * x, _wrong_at_5, xfail=[xfail], tolerance=kt.tolerance.exact())
     structural = [r for r in kt.check(pairing, depth="quick").records if r.group == "structural"]
     assert {record.verdict for record in structural} == verdicts
 
@@ -175,13 +176,13 @@ def test_a_quarantined_case_is_never_launched() -> None:
         pytest.fail("launched") if isinstance(x, np.ndarray) else None
         return double(x)
 
-    crash = _limitation(verdict="crash", family="nan_*", signature="n=5,*")
+    crash = _xfail(verdict="crash", family="nan_*", signature="n=5,*")
     result = kt.check(_paired(lambda x: 2 * x, deadly, xfail=[crash]), depth="quick")
     away = [record for record in result.records if record.verdict == "xfail"]
     assert {(r.family, r.signature) for r in away} == {
         (f, "n=5,float32") for f in ("nan_first", "nan_last", "nan_and_inf_in_one_tile")
     }
-    assert all("Not launched: declared to end in crash. known (https://" in record.message for record in away)
+    assert all("Not launched: an xfail declares crash. known (https://" in record.message for record in away)
     assert not any(record.compared for record in away)
     assert result.ok
 
@@ -243,8 +244,8 @@ def test_other_bits_the_second_time_are_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_input_that_was_written_to_is_found() -> None:
-    from kerneltest.backends.base import Failure
     from kerneltest.backends.jitted import Jitted
+    from kerneltest.core.failures import Failure
     from kerneltest.declare.bounds import Precision
 
     def overwriting(x: jax.Array) -> tuple[jax.Array]:

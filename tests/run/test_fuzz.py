@@ -17,10 +17,10 @@ from kerneltest.records.arrays import load_arguments
 from kerneltest.records.io import read_plan, read_records
 from kerneltest.run.cache import Cache
 from kerneltest.run.fuzz import draws
-from kerneltest.run.item import items_of
+from kerneltest.run.planning import plan_pairing
 from kerneltest.run.runner import run
 from tests.pages import Page
-from tests.plan.test_strategies import doubled, drops_nan_at_17, paired
+from tests.run.test_strategies import doubled, drops_nan_at_17, paired
 from tests.sample import double
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 SUITE = """
 import kerneltest as kt
 from tests.sample import double
-from tests.plan.test_strategies import drops_nan_at_17
+from tests.run.test_strategies import drops_nan_at_17
 
 dims = dict(n=kt.dim(values=(16, 17)))
 
@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_cases_in_any_process_and_a_failing_one_is_
 
 def test_another_seed_and_another_dtype_draw_other_cases() -> None:
     drawn = {
-        (dtype, number): [case.id for case in draws(doubled(), dtype, "quick", number, 30)]
+        (dtype, number): [case.id for case in draws(doubled(), "p", dtype, "quick", number, 30)]
         for dtype in ("float32", "int8")
         for number in (0, 1)
     }
@@ -102,7 +102,8 @@ def test_another_seed_and_another_dtype_draw_other_cases() -> None:
 
 def test_each_verdict_is_shrunk_once_and_the_others_carry_no_arguments() -> None:
     pairing = replace(paired(drops_nan_at_17, values=(3, 17)), oracle=lambda x: 2 * x + (len(x) == 3) * (x == 0))
-    (item,) = [i for i in items_of(pairing, "p", resolve(["interpret"]), "quick", 0, 120) if i.group == FUZZ]
+    items = plan_pairing(pairing, "p", resolve(["interpret"]), "quick", 0, 120).items
+    (item,) = [each for each in items if each.group.name == FUZZ]
     outcomes = list(run(item, Cache()))
     assert len(outcomes) == len({outcome.record.case for outcome in outcomes}) == 120
     kept = {o.record.verdict: o for o in outcomes if o.arguments is not None}
@@ -116,7 +117,9 @@ def test_each_verdict_is_shrunk_once_and_the_others_carry_no_arguments() -> None
 
 def test_a_kernel_without_arrays_has_no_drawn_cases() -> None:
     pairing = kt.oracle_for(lambda n: double(n), n=kt.dim_size("n"))(lambda n: n)
-    assert FUZZ not in {item.group for item in items_of(pairing, "p", resolve(["interpret"]), "quick", 0, 5)}
+    items = plan_pairing(pairing, "p", resolve(["interpret"]), "quick", 0, 5).items
+    assert items
+    assert FUZZ not in {item.group.name for item in items}
 
 
 @pytest.mark.parametrize(

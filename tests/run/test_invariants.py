@@ -12,10 +12,8 @@ from jax.custom_batching import custom_vmap
 import kerneltest as kt
 from kerneltest.api import Result
 from kerneltest.backends.registry import resolve
-from kerneltest.declare.bounds import Precision
-from kerneltest.oracle.gradient import gradients
-from kerneltest.run.invariants import INVARIANTS, REGISTRY
-from kerneltest.run.item import items_of
+from kerneltest.run.planning import plan_pairing
+from kerneltest.run.variations import INVARIANTS, Varied
 from tests.jaxprs.test_rewrite import TILE, accumulated, large_counted, last_wins
 from tests.sample import double, elementwise
 
@@ -85,12 +83,12 @@ WRONG: dict[str, tuple[kt.Pairing, str]] = {
     "vmapped": (_paired(twice, first_of_batch), "second in a batch of two under jax.vmap"),
     "poisoned_padding": (_paired(above, large_counted), "with the largest numbers as padding"),
     "old_output": (_paired(summed, accumulated, dims=WHOLE), "with the largest numbers in the output before"),
-    "reversed_grid": (_paired(last, last_wins, dims=WHOLE, independent="grid"), "in reverse order"),
+    "reversed_grid": (_paired(last, last_wins, dims=WHOLE, invariant_to="grid"), "in reverse order"),
     "other_choices": (
-        _paired(twice, coarse_block, block=kt.static(8, 16), independent=("block",)),
+        _paired(twice, coarse_block, block=kt.static(8, 16), invariant_to=("block",)),
         "with block=16",
     ),
-    "alone": (_paired(twice, by_batch, "m n", dims=ROWS, independent="m"), "m=0 alone, of 3"),
+    "alone": (_paired(twice, by_batch, "m n", dims=ROWS, batch_dims="m"), "m=0 alone, of 3"),
     "gradient": (_paired(lambda x: x * x, wrong_gradient, grad=True), "the gradient: by x:"),
 }
 
@@ -100,7 +98,7 @@ def _run(pairing: kt.Pairing) -> Result:
 
 
 def test_every_invariant_has_a_kernel_that_breaks_it() -> None:
-    assert WRONG.keys() == REGISTRY.keys()
+    assert WRONG.keys() == INVARIANTS.keys()
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -131,12 +129,12 @@ right_gradient.defvjp(lambda x: (squares(x), x), lambda x, g: (2 * g * x,))
 def test_a_right_kernel_passes_all_of_them() -> None:
     pairing = _paired(
         lambda x: x * x, lambda x, block: right_gradient(x), "m n", dims=ROWS, grad=True,
-        block=kt.static(8, 16), independent=("m", "block", "grid"),
+        block=kt.static(8, 16), batch_dims="m", invariant_to=("block", "grid"),
     )  # fmt: skip
     result = kt.check(pairing, backends=["interpret"], depth="standard")
     assert result.findings == ()
-    held = {r.family for r in result.records if r.group == INVARIANTS and r.verdict == "pass" and r.compared}
-    assert held == REGISTRY.keys()
+    held = {r.family for r in result.records if r.group == Varied.name and r.verdict == "pass" and r.compared}
+    assert held == INVARIANTS.keys()
 
 
 def unbatched(x: jax.Array) -> jax.Array:
@@ -161,34 +159,6 @@ def test_a_kernel_without_a_gradient_is_a_finding_where_one_was_declared() -> No
 def test_the_groups_depth_decides_how_many_signatures_are_varied() -> None:
     pairing, _ = WRONG["plain_call"]
     for depth, count in (("quick", 1), ("standard", 2)):
-        (item,) = [i for i in items_of(pairing, "p", resolve(["interpret"]), depth, 0) if i.group == INVARIANTS]
+        items = plan_pairing(pairing, "p", resolve(["interpret"]), depth, 0).items
+        (item,) = [each for each in items if each.group.name == Varied.name]
         assert item.families()["plain_call"] == count
-
-
-SLOPES: dict[str, tuple[Callable[..., Any], Callable[[np.ndarray], np.ndarray]]] = {
-    "analytic": (lambda x: np.exp(x), np.exp),
-    "dropping the imaginary part": (lambda x: np.exp(x.real), np.exp),
-    "complex in another sense": (lambda x: np.abs(x), np.sign),
-    "raising for complex numbers": (lambda x: np.array([float(v) ** 2 for v in x]), lambda x: 2 * x),
-    "maximum": (lambda x: np.maximum(x, 0.5), lambda x: (x > 0.5).astype(float)),
-    "constant": (lambda x: np.ones_like(x.real), np.zeros_like),
-}
-
-
-@pytest.mark.parametrize("name", SLOPES)
-def test_an_oracles_gradient_is_its_analytic_one(name: str) -> None:
-    function, slope = SLOPES[name]
-    x = np.linspace(-2, 2, 12).astype(np.float32)
-    weight = np.where(np.arange(12) % 2, 0.5, -1.0).astype(np.float32)
-    found = gradients(lambda leaves: (function(leaves["x"]),), {"x": x}, [weight], np.random.default_rng(0))
-    bound = found.bound(0, np.dtype(np.float32), Precision())
-    assert np.isfinite(bound).all()
-    assert np.abs(found.values[0] - weight * slope(x.astype(np.float64))).max() < 1e-9
-    assert bound.max() < 1e-4
-
-
-def test_nothing_is_asked_at_a_kink() -> None:
-    x = np.array([-1.0, 0.0, 2.0], np.float32)
-    found = gradients(lambda leaves: (np.abs(leaves["x"].real),), {"x": x}, [np.ones(3, np.float32)],
-                      np.random.default_rng(0))  # fmt: skip
-    assert list(np.isinf(found.bound(0, np.dtype(np.float32), Precision()))) == [False, True, False]

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import ml_dtypes
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun  # type: ignore[attr-defined, unused-ignore]
 
 # What was found; the names in it are imported, and nothing in it is code.
 FOUND: str = ""

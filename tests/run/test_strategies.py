@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, find, given, seed, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 import kerneltest as kt
+from kerneltest.backends import interpret
 from kerneltest.plan.drawn import NEW_SIGNATURES, PLANNED_SIGNATURES, DrawnCase, pool
 from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise
@@ -157,7 +158,7 @@ def test_values_are_free_but_for_what_the_declaration_forbids() -> None:
 def test_a_case_has_an_id_of_its_bits() -> None:
     (one, *_), (other, *_) = _drawn(doubled(), 5), _drawn(doubled(), 5)
     assert one.id == other.id
-    negative = DrawnCase(one.pairing, one.signature, {"x": -one.arguments["x"]})
+    negative = DrawnCase(one.pairing_id, one.signature, {"x": -one.arguments["x"]})
     assert negative.id != one.id
 
 

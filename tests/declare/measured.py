@@ -1,0 +1,38 @@
+"""What an error model is given, made of a function and its arguments, without a kernel."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import kerneltest as kt
+from kerneltest.core.dtypes import TF32, Array, float_format
+from kerneltest.declare.arguments import ArrayArgument
+from kerneltest.declare.bounds import Measured, Precision
+
+PLAIN, ON_TENSOR_CORES, FLUSHING = Precision(), Precision(dot_input=TF32), Precision(flushes=True)
+
+
+def measured(
+    function: Callable[..., Any],
+    leaves: Mapping[str, Array],
+    declared: Mapping[str, ArrayArgument],
+    dims: Mapping[str, int],
+) -> Measured:
+    """The measures of `function`, whose one output is an array, on `leaves`."""
+
+    def evaluate(named: Mapping[str, Array]) -> tuple[Array, ...]:
+        return (np.asarray(function(**named)),)
+
+    def in_kernel_dtypes(reference: Callable[..., Any]) -> tuple[Array, ...]:
+        return (np.asarray(reference(**leaves)).astype(np.float64),)
+
+    wide = {name: value.astype(np.float64) for name, value in leaves.items()}
+    formats = tuple(float_format(value.dtype) for value in leaves.values())
+    return Measured(evaluate, wide, evaluate(wide), declared, dims, formats, in_kernel_dtypes)
+
+
+def vector(function: Callable[..., Any], dtype: Any = np.float32, n: int = 1000, scale: float = 1.0) -> Measured:
+    """The measures of a function of one vector of `n` normal numbers."""
+    leaves = {"x": (np.random.default_rng(0).normal(size=n) * scale).astype(dtype)}
+    return measured(function, leaves, {"x": kt.array("n")}, dict(n=n))

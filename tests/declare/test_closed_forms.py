@@ -1,0 +1,132 @@
+"""Error models in closed form: right computations stay within, wrong ones do not, and each term does its part."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from kerneltest.declare.bounds import Bound, Measured, gamma
+from tests.declare.measured import FLUSHING, ON_TENSOR_CORES, PLAIN, measured, vector
+
+DOT = kt.tolerance.dot("k")
+OPERANDS = {"x": kt.array("m k"), "y": kt.array("k n")}
+
+
+def _product(x: np.ndarray, y: np.ndarray) -> Measured:
+    (m, k), n = x.shape, y.shape[1]
+    return measured(lambda x, y: x @ y, {"x": x, "y": y}, OPERANDS, dict(m=m, k=k, n=n))
+
+
+def _random_product(m: int = 9, k: int = 200, n: int = 7) -> Measured:
+    rng = np.random.default_rng(0)
+    return _product(rng.normal(size=(m, k)).astype(np.float32), rng.normal(size=(k, n)).astype(np.float32))
+
+
+def _to_tf32(x: np.ndarray) -> np.ndarray:
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent)
+
+
+def test_dot_bounds_float32_sums_in_any_order() -> None:
+    case = _random_product()
+    (bound,) = DOT.bounds(case)
+    x, y = (value.astype(np.float32) for value in case.leaves.values())
+    forward, backward = np.float32(0), np.float32(0)
+    for i in range(x.shape[1]):
+        forward = forward + x[:, i, None] * y[None, i]
+        backward = backward + x[:, ~i, None] * y[None, ~i]
+    for result in (forward, backward, x @ y):
+        assert (np.abs(result - case.values[0]) <= bound.at(PLAIN)).all()
+
+
+def test_dot_admits_tf32_only_where_it_is_in_play() -> None:
+    case = _random_product()
+    (bound,) = DOT.bounds(case)
+    error = np.abs(_to_tf32(case.leaves["x"]) @ _to_tf32(case.leaves["y"]) - case.values[0])
+    assert (error <= bound.at(ON_TENSOR_CORES)).all()
+    assert (error > bound.at(PLAIN)).any()
+
+
+def test_dot_finds_sums_in_bfloat16() -> None:
+    case = _random_product()
+    (bound,) = DOT.bounds(case)
+    (loose,) = kt.tolerance.dot("k", accumulate="bfloat16").bounds(case)
+    total = np.zeros((9, 7), ml_dtypes.bfloat16)
+    for i in range(200):
+        total = total + (case.leaves["x"][:, i, None] * case.leaves["y"][None, i]).astype(ml_dtypes.bfloat16)
+    error = np.abs(total.astype(np.float64) - case.values[0])
+    assert (error > bound.at(PLAIN)).any()
+    assert (error <= loose.at(PLAIN)).all()
+
+
+def test_dot_says_nothing_where_a_partial_sum_may_overflow() -> None:
+    x, y = np.array([[3e38, -3e38, 1.0]], np.float32), np.array([[2.0], [2.0], [1.0]], np.float32)
+    (bound,) = DOT.bounds(_product(x, y))
+    assert np.isinf(bound.at(PLAIN)).all()
+
+
+def test_dot_says_nothing_where_rounding_an_operand_overflows() -> None:
+    x, y = np.array([[np.finfo(np.float32).max], [1.0]], np.float32), np.array([[0.5]], np.float32)
+    (bound,) = DOT.bounds(_product(x, y))
+    assert np.isfinite(bound.at(PLAIN)).all()
+    assert np.isinf(bound.at(ON_TENSOR_CORES)).tolist() == [[True], [False]]
+
+
+@pytest.mark.parametrize("axes", ["b m n", ""])
+def test_dot_orders_the_output_as_it_is_told(axes: str) -> None:
+    leaves = {"x": np.ones((2, 3), np.float32), "y": np.ones((5, 3, 4), np.float32)}
+    declared = {"x": kt.array("m k"), "y": kt.array("b k n")}
+    case = measured(lambda x, y: x @ y, leaves, declared, dict(m=2, k=3, b=5, n=4))
+    if axes:
+        assert kt.tolerance.dot("k", output=axes).bounds(case)[0].fixed.shape == (5, 2, 4)
+    else:
+        with pytest.raises(ValueError, match="say which dims the output has"):
+            DOT.bounds(case)
+
+
+def test_ulp_counts_units_in_the_last_place() -> None:
+    case = vector(lambda x: np.exp(x))
+    (bound,) = kt.tolerance.ulp(2).bounds(case)
+    exact = case.values[0]
+    assert (np.abs(exact * (1 + 3.9 * 2.0**-24) - exact) <= bound.at(PLAIN)).all()
+    assert (np.abs(exact * (1 + 4.1 * 2.0**-24) - exact) > bound.at(PLAIN)).all()
+
+
+def test_reduction_bounds_a_sum_of_terms_of_both_signs_in_any_order() -> None:
+    case, model = vector(lambda x: x.sum()), kt.tolerance.reduction("n")
+    (bound,) = model.bounds(case)
+    for order in (1, -1):
+        total = np.float32(0)
+        for term in case.leaves["x"].astype(np.float32)[::order]:
+            total = total + term
+        assert abs(float(total) - case.values[0]) <= bound.at(PLAIN)
+    case = vector(lambda x: (x + 4).sum())
+    (bound,) = model.bounds(case)
+    in_half = np.add.accumulate((case.leaves["x"] + 4).astype(np.float16))[-1]
+    assert abs(float(in_half) - case.values[0]) > bound.at(PLAIN)
+    assert np.isinf(model.bounds(vector(lambda x: x.sum(), np.float64, 10, 1e39))[0].at(PLAIN))
+
+
+def test_gamma_is_infinite_once_no_digit_is_certain() -> None:
+    assert gamma(10, 2.0**-24) == pytest.approx(10 * 2.0**-24, rel=1e-5)
+    assert gamma(2**24, 2.0**-24) == np.inf
+
+
+def test_underflow_has_its_own_term_and_flushing_a_larger_one() -> None:
+    bound = Bound(np.zeros(1), roundings=4)
+    assert bound.at(PLAIN) == 4 * 2.0**-150
+    assert bound.at(FLUSHING) == 4 * 2.0**-126
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (kt.tolerance.ulp(0), "allows nothing: use exact()"),
+        (kt.tolerance.reduction("k"), "needs exactly one array argument with these dims, and 0 have them (none)"),
+        (kt.tolerance.reference(np.exp, factor=0.5), "a kernel may be as bad as the reference"),
+    ],
+)
+def test_a_model_that_does_not_fit_says_why(model: Any, words: str) -> None:
+    assert words in model.misfit({"x": kt.array("n")}, {"n": kt.dim()})

@@ -1,0 +1,78 @@
+"""Cases: the same ones everywhere, exact where they are structural, each argument disturbed in its turn."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from kerneltest.core.dtypes import dtype
+from kerneltest.plan.cases import Case, value_cases
+from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.signatures import dtypes_of
+from suites.test_matmul import tiled
+from suites.test_vector_add import whole
+
+
+def planned(pairing: kt.Pairing, dtype_name: str, group: str, *, depth: str = "quick", seed: int = 0) -> list[Case]:
+    return list(value_cases(pairing, "suites/test_x.py::p", dtype_name, group, seed, depth))
+
+
+def everything_of_whole() -> str:
+    """Ids, signatures and values of a pairing's cases, as text."""
+    cases = [case for name in dtypes_of(whole, "quick") for case in planned(whole, name, "structural", seed=7)]
+    return "".join(f"{c.id}{c.signature}{[v.tobytes().hex() for v in c.fill(whole).values()]}" for c in cases)
+
+
+def test_cases_are_the_same_in_another_process() -> None:
+    code = "from tests.plan.test_cases import everything_of_whole as text; print(text())"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert other.strip() == everything_of_whole()
+
+
+def test_an_id_is_of_the_pairings_place_and_values_are_of_its_name() -> None:
+    one, other = (
+        next(value_cases(whole, f"{file}::whole", "float32", "numeric", 0, "quick"))
+        for file in ("test_a.py", "test_b.py")
+    )
+    assert one.id != other.id
+    assert np.array_equal(one.fill(whole)["x"], other.fill(whole)["x"])
+
+
+def test_another_seed_gives_other_values() -> None:
+    one, two = (planned(whole, "float32", "numeric", seed=seed)[0] for seed in (0, 1))
+    assert one.signature == two.signature
+    assert not np.array_equal(one.fill(whole)["x"], two.fill(whole)["x"])
+
+
+@pytest.mark.parametrize("name", dtypes_of(tiled, "standard"))
+def test_structural_values_are_exact_in_every_precision_in_play(name: str) -> None:
+    for case in planned(tiled, name, "structural", depth="standard"):
+        filled = {path: value.astype(np.float64) for path, value in case.fill(tiled).items()}
+        for value in filled.values():
+            assert np.array_equal(value, np.round(value))
+            assert np.abs(value).max(initial=0) <= 2**8  # bfloat16's significand, so TF32's and float16's too
+        assert (np.abs(filled["x"]) @ np.abs(filled["y"])).max(initial=0) <= 2**24
+
+
+def test_special_families_are_planned_for_each_argument() -> None:
+    special = planned(tiled, "float32", "special", depth="standard")
+    targets = {case.target for case in special if case.family.name == "one_inf"}
+    assert targets == {"x", "y"}
+
+
+def test_a_user_can_add_a_family() -> None:
+    @kt.family(group="numeric", applies=lambda slot: slot.dtype == dtype("float32"))
+    def all_sevens(slot, rng):  # type: ignore[no-untyped-def]
+        """Sevens."""
+        return np.full(slot.shape, 7, slot.dtype)
+
+    try:
+        found = [c for c in planned(whole, "float32", "numeric") if c.family.name == "all_sevens"]
+        assert found
+        assert all((value == 7).all() for value in found[0].fill(whole).values())
+        assert found[0].family.what == "Sevens."
+        assert not [c for c in planned(whole, "int32", "numeric") if c.family.name == "all_sevens"]
+    finally:
+        del FAMILIES["all_sevens"]

@@ -1,0 +1,113 @@
+"""Pairings of one name in several files: their cases, saved inputs and reproductions are kept apart."""
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kerneltest.records.arrays import load_arguments
+from kerneltest.records.io import read_records
+from kerneltest.records.schema import Record
+
+ROOT = Path(__file__).parents[2]
+
+# The same names, signatures and families in each file; values from another domain and another bug.
+SUITE = """
+import kerneltest as kt
+from tests.sample import elementwise
+
+def scale(x):
+    return elementwise(lambda v: v + {error}, x)
+
+@kt.oracle_for(
+    scale, x=kt.array("n", "float32", domain=({low}, {low} + 1)), dims=dict(n=kt.dim(values=[3])),
+    tolerance=kt.tolerance.exact(),
+)
+def scaled(x):
+    return x
+"""
+FILES = {"test_one.py": (4, 1), "test_two.py": (32, 2), "below/test_one.py": (128, 4)}  # domain from, error
+PAIRINGS = [f"{file}::scaled" for file in FILES]
+
+
+def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with such files, and the report of a run of it."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "below").mkdir()
+    (folder / "below" / "__init__.py").touch()
+    for file, (low, error) in FILES.items():
+        (folder / file).write_text(SUITE.format(low=low, error=error), encoding="utf-8")
+    options = ("--kt-report", "out", "--kt-backends", "interpret", "--kt-depth", "quick")
+    run = _python(folder, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", "-q", *options)
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert "INCOMPLETE" not in run.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def findings(project: Path) -> dict[str, list[Record]]:
+    """Findings with saved inputs, by pairing."""
+    found = defaultdict(list)
+    for record in read_records(project / "out"):
+        if record.evidence is not None and record.evidence.file:
+            found[record.pairing].append(record)
+    return dict(found)
+
+
+def test_their_cases_have_ids_of_their_own(project: Path) -> None:
+    ids = defaultdict(set)
+    for record in read_records(project / "out"):
+        ids[record.pairing].add(record.case)
+    assert sorted(ids) == sorted(PAIRINGS)
+    assert len(set.union(*ids.values())) == sum(map(len, ids.values()))
+
+
+def test_no_inputs_overwrite_others(project: Path, findings: dict[str, list[Record]]) -> None:
+    assert sorted(findings) == sorted(PAIRINGS)
+    files = [r.evidence.file for records in findings.values() for r in records if r.evidence is not None]
+    assert len(files) == len(set(files)) > len(PAIRINGS)
+    for pairing, records in findings.items():
+        low, _ = FILES[pairing.partition("::")[0]]
+        for record in records:
+            assert record.evidence is not None
+            values = load_arguments(project / "out" / record.evidence.file)["x"].astype(np.float64)
+            assert ((values >= low) & (values <= low + 1)).all()
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_a_reproduction_takes_the_right_one(pairing: str, project: Path, findings: dict[str, list[Record]]) -> None:
+    record = findings[pairing][0]
+    again = _python(project, "-m", "kerneltest", "repro", "out", record.case)
+    assert again.returncode == 1, again.stdout + again.stderr
+    assert record.message.splitlines()[0] in again.stdout
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_check_finds_a_case_by_its_id(pairing: str, project: Path, findings: dict[str, list[Record]]) -> None:
+    record = findings[pairing][0]
+    module = pairing.partition(".py")[0].replace("/", ".")
+    code = (
+        f"import kerneltest as kt; from {module} import scaled\n"
+        f"(finding,) = kt.check(scaled, depth='quick', case='{record.case}').findings\n"
+        "print(finding.message)"
+    )
+    again = _python(project, "-c", code)
+    assert record.message in again.stdout, again.stderr
+
+
+def test_check_has_no_case_of_another_file(project: Path, findings: dict[str, list[Record]]) -> None:
+    case = findings[PAIRINGS[0]][0].case
+    code = f"import kerneltest as kt; from test_two import scaled; kt.check(scaled, depth='quick', case='{case}')"
+    assert f"ValueError: scaled has no case {case} at depth quick" in _python(project, "-c", code).stderr
