@@ -141,7 +141,7 @@ def has_axes(slot: Slot) -> bool:
 def family(
     *, group: str, applies: Condition = is_data, each: bool = False, without_arrays: bool = False, name: str = ""
 ) -> Callable[[Fill], Fill]:
-    """Registers a function `(slot, rng) -> values` as a family; in a `conftest.py`, so that every suite is tried with it.
+    """Registers a function `(slot, rng) -> values` as a family; a `conftest.py` is the place, so that every suite has it.
 
         @kt.family(group="numeric", applies=lambda slot: slot.is_float_data)
         def far_above_zero(slot, rng):
