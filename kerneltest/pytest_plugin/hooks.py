@@ -77,6 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if not isinstance(item, KernelItem) or item.item.name in names]
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist's worker says that it has collected
 def pytest_collection_finish(session: pytest.Session) -> None:
     run = session.config.stash[RUN]
     items = [item for item in session.items if isinstance(item, KernelItem)]
@@ -147,7 +148,7 @@ def pytest_runtest_logreport(report: Any) -> Generator[None, object, object]:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     run = session.config.stash[RUN]
-    if run.worker is not None or not run.has_plan:
+    if run.worker is not None or not (run.has_plan or run.planned_elsewhere()):
         return
     from kerneltest.pytest_plugin.session import finish
 

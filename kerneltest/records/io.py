@@ -1,6 +1,7 @@
 """Plans and records on disk: strict JSON lines with a versioned schema, in shards."""
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Writer:
 
 def write_plan(folder: Path, plan: Plan) -> None:
     """Writes `plan.json` in one step, so that a reader finds all of it or none."""
-    temporary = folder / f"plan-{id(plan)}.tmp"
+    temporary = folder / f"plan-{os.getpid()}.tmp"
     temporary.write_text(dumps(_PlanLine(SCHEMA, plan)) + "\n", encoding="utf-8")
     temporary.replace(folder / "plan.json")
 

@@ -89,3 +89,17 @@ def test_an_ini_value_is_relative_to_the_ini_file(tmp_path: Path) -> None:
     _pytest(tmp_path / "sub", suite=RIGHT)
     assert read_plan(tmp_path / "out").depth == "quick"
     assert json.loads((tmp_path / "out" / MARKER).read_text())["run"] == read_plan(tmp_path / "out").run
+
+
+def test_the_controller_waits_for_a_plan_that_takes_long(tmp_path: Path) -> None:
+    slow = "import time\nfrom kerneltest.records import io\nwrite = io.write_plan\n"
+    slow += "io.write_plan = lambda *args: (time.sleep(1), write(*args))\n"
+    (tmp_path / "conftest.py").write_text(slow)
+    old = RunFolder.claimed(tmp_path / "out")
+    (tmp_path / "out" / "records-old.jsonl").write_text("")
+    old.release()
+    options = ("--kt-report", "out", "--kt-backends", "interpret", "--kt-depth", "quick", "-n", "2")
+    run = _pytest(tmp_path, *options, suite=RIGHT)
+    assert run.returncode == 0, run.stdout
+    assert f"report: {tmp_path / 'out' / 'report.html'}" in run.stdout
+    assert not (tmp_path / "out" / "records-old.jsonl").exists()
