@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import Literal
 
+from kerneltest.jaxprs.compat.closed import ClosedJaxpr
 from kerneltest.jaxprs.compat.mosaic_primitives import (
     ends_copy_group,
     is_copy_out,

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import Jaxpr
 
 from kerneltest.core.dtypes import is_float
+from kerneltest.jaxprs.compat.closed import ClosedJaxpr
 from kerneltest.jaxprs.compat.dialects import dialect_of
 from kerneltest.jaxprs.walk import ENTRIES, name_of
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.core.dtypes import ShapeDtype, dtype
@@ -16,6 +15,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.arithmetic import has_reduced_dots, is_exact
+from kerneltest.jaxprs.compat.closed import ClosedJaxpr
 from kerneltest.jaxprs.compat.dialects import dialect_of
 from kerneltest.jaxprs.compat.source_lines import user_line
 from kerneltest.jaxprs.walk import ENTRIES, equations, name_of
@@ -134,11 +134,15 @@ def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeD
         function=function,
         jaxpr=closed,
         inputs=inputs,
-        outputs=tuple(ShapeDtype(tuple(v.aval.shape), np.dtype(v.aval.dtype)) for v in closed.jaxpr.outvars),
+        outputs=tuple(map(_shape_dtype, closed.jaxpr.outvars)),
         calls=tuple(map(_call, unique.values())),
         exact=is_exact(closed.jaxpr),
         reduced_dots=has_reduced_dots(closed.jaxpr),
     )
+
+
+def _shape_dtype(variable: Any) -> ShapeDtype:
+    return ShapeDtype(tuple(variable.aval.shape), np.dtype(variable.aval.dtype))
 
 
 def _call(equation: Any) -> Call:

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import Jaxpr
+
+from kerneltest.jaxprs.compat.closed import ClosedJaxpr
 
 # The primitives by which a function enters a Pallas kernel.
 ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})

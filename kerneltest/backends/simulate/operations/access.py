@@ -1,5 +1,6 @@
 """Loads, stores and atomic operations: which elements they touch, and what they do to their buffer."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -113,7 +114,7 @@ def _atomic(update: Callable[..., Any]) -> Action:
         if known or undefined.any():
             if buffer.undefined is None:
                 buffer.undefined = np.zeros(buffer.data.size, bool)
-            bad = undefined | np.broadcast_to(np.logical_or.reduce(known), inside.shape) if known else undefined
+            bad = functools.reduce(np.logical_or, known, undefined)
             buffer.undefined[access.offset[inside & bad]] = True
         return before, undefined if undefined.any() else None
 
