@@ -40,14 +40,14 @@ class Jitted:
             placed = jax.device_put(list(leaves), self.device)
             with jax.default_device(self.device):
                 outputs = jax.block_until_ready(self.compiled(*placed))
-            found = tuple(np.asarray(output) for output in outputs)
+            results = tuple(np.asarray(output) for output in outputs)
             after = [np.asarray(each) for each in placed]
         except Exception as error:
             raise Failure(Verdict.RUNTIME_ERROR, f"the kernel raised {type(error).__name__}: {error}") from error
         for number, (given, left) in enumerate(zip(before, after, strict=True)):
             if given != left.tobytes():
                 raise Failure(Verdict.INPUT_MODIFIED, f"the kernel wrote to its array argument {number}")
-        return found
+        return results
 
 
 def compile_for(

@@ -16,7 +16,7 @@ from kerneltest.core.tiers import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU, TPU, Interpreter, run
-from kerneltest.jaxprs.evaluate import Held, evaluate
+from kerneltest.jaxprs.evaluate import PartialArray, evaluate
 from kerneltest.jaxprs.mosaic import interpreted
 from kerneltest.jaxprs.trace import Traced, on_a_tpu
 
@@ -77,15 +77,15 @@ class Interpreted:
     precision: Precision
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        def call(equation: Any, operands: list[Held]) -> list[Held]:
-            values = run(self.interpreter, self.compiled[id(equation)], [held.values for held in operands])
-            return [Held(value) for value in values]
+        def call(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
+            arrays = [operand.values for operand in operands]
+            return [PartialArray(each) for each in run(self.interpreter, self.compiled[id(equation)], arrays)]
 
         try:
             with jax.default_device(jax.devices("cpu")[0]):
                 outputs = evaluate(self.traced, leaves, call)
-        except Failure as error:
-            raise Failure(error.verdict, str(error)) from error
+        except Failure:
+            raise
         except Exception as error:
             raise Failure(Verdict.RUNTIME_ERROR, f"the kernel raised {type(error).__name__}: {error}") from error
-        return tuple(np.asarray(held.values) for held in outputs)
+        return tuple(np.asarray(output.values) for output in outputs)

@@ -86,9 +86,9 @@ def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], typ
 
     def register(made: type["Backend"]) -> type["Backend"]:
         def make() -> "Backend":
-            found = made()
-            found.id = id
-            return found
+            instance = made()
+            instance.id = id
+            return instance
 
         if id in REGISTRY and REGISTRY[id].home != made.__module__:
             raise ValueError(f"backend: the id {id!r} is taken by {REGISTRY[id].home}")

@@ -13,11 +13,11 @@ from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A value of the function around the Pallas calls.
+class PartialArray:
+    """An array of the function around the Pallas calls, of which some elements may be undefined.
 
     Attributes:
-      values: an array.
+      values: its elements, an array of NumPy's or JAX's.
       undefined: verdict codes of its undefined elements (0 for the others), or None.
       sources: where those came from, in words.
     """
@@ -46,20 +46,22 @@ _MOVES: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "copy_p": lambda x, params: x,
 }  # fmt: skip
 
-RunCall = Callable[[Any, list[Held]], list[Held]]
+RunCall = Callable[[Any, list[PartialArray]], list[PartialArray]]
 
 
-def evaluate(traced: Traced, leaves: Sequence[Array], run_call: RunCall) -> list[Held]:
+def evaluate(traced: Traced, leaves: Sequence[Array], run_call: RunCall) -> list[PartialArray]:
     """Evaluates a kernel, its Pallas calls by `run_call` (from the equation and its operands), the rest by JAX."""
-    held = [Held(leaf) for leaf in leaves]
-    return _evaluate(traced.jaxpr.jaxpr, [Held(const) for const in traced.jaxpr.consts], held, run_call)
+    consts = [PartialArray(const) for const in traced.jaxpr.consts]
+    return _evaluate(traced.jaxpr.jaxpr, consts, [PartialArray(leaf) for leaf in leaves], run_call)
 
 
-def _evaluate(jaxpr: Any, consts: list[Held], arguments: list[Held], run_call: RunCall) -> list[Held]:
+def _evaluate(
+    jaxpr: Any, consts: list[PartialArray], arguments: list[PartialArray], run_call: RunCall
+) -> list[PartialArray]:
     environment = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
 
-    def read(variable: Any) -> Held:
-        return Held(variable.val) if hasattr(variable, "val") else environment[variable]
+    def read(variable: Any) -> PartialArray:
+        return PartialArray(variable.val) if hasattr(variable, "val") else environment[variable]
 
     for equation in jaxpr.eqns:
         operands = [read(variable) for variable in equation.invars]
@@ -67,7 +69,7 @@ def _evaluate(jaxpr: Any, consts: list[Held], arguments: list[Held], run_call: R
     return [read(variable) for variable in jaxpr.outvars]
 
 
-def _equation(equation: Any, operands: list[Held], run_call: RunCall) -> list[Held]:
+def _equation(equation: Any, operands: list[PartialArray], run_call: RunCall) -> list[PartialArray]:
     params = equation.params
     if name_of(equation) in ENTRIES:
         return run_call(equation, operands)
@@ -78,8 +80,8 @@ def _equation(equation: Any, operands: list[Held], run_call: RunCall) -> list[He
     if not has_calls:
         return _bound(equation, operands)
 
-    def call(closed: Any, arguments: list[Held]) -> list[Held]:
-        return _evaluate(closed.jaxpr, [Held(const) for const in closed.consts], arguments, run_call)
+    def call(closed: Any, arguments: list[PartialArray]) -> list[PartialArray]:
+        return _evaluate(closed.jaxpr, [PartialArray(const) for const in closed.consts], arguments, run_call)
 
     match name_of(equation):
         case "cond":
@@ -97,16 +99,18 @@ def _equation(equation: Any, operands: list[Held], run_call: RunCall) -> list[He
     return call(inner[0], operands)
 
 
-def _scanned(params: Any, operands: list[Held], call: Callable[[Any, list[Held]], list[Held]]) -> list[Held]:
+def _scanned(
+    params: Any, operands: list[PartialArray], call: Callable[[Any, list[PartialArray]], list[PartialArray]]
+) -> list[PartialArray]:
     fixed, carry = _scan_counts(params)
     consts, carried, xs = operands[:fixed], operands[fixed : fixed + carry], operands[fixed + carry :]
     order = range(params["length"])
-    stacked: list[list[Held]] = []
+    stacked: list[list[PartialArray]] = []
     for i in reversed(order) if params["reverse"] else order:
-        row = [Held(x.values[i], None if x.undefined is None else x.undefined[i], x.sources) for x in xs]
-        found = call(params["jaxpr"], [*consts, *carried, *row])
-        carried = found[:carry]
-        stacked.append(found[carry:])
+        row = [PartialArray(x.values[i], None if x.undefined is None else x.undefined[i], x.sources) for x in xs]
+        results = call(params["jaxpr"], [*consts, *carried, *row])
+        carried = results[:carry]
+        stacked.append(results[carry:])
     if params["reverse"]:
         stacked.reverse()
     return [*carried, *(_stack(list(column)) for column in zip(*stacked, strict=True))]
@@ -120,50 +124,50 @@ def _scan_counts(params: Any) -> tuple[int, int]:
     return len(consts), len(carried)
 
 
-def _stack(rows: list[Held]) -> Held:
+def _stack(rows: list[PartialArray]) -> PartialArray:
     values = np.stack([np.asarray(row.values) for row in rows])
     if all(row.undefined is None for row in rows):
-        return Held(values)
+        return PartialArray(values)
     masks = [np.zeros(values.shape[1:], np.uint8) if row.undefined is None else row.undefined for row in rows]
-    return Held(values, np.stack(masks), tuple(dict.fromkeys(s for row in rows for s in row.sources)))
+    return PartialArray(values, np.stack(masks), tuple(dict.fromkeys(s for row in rows for s in row.sources)))
 
 
-def _bound(equation: Any, operands: list[Held]) -> list[Held]:
+def _bound(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
     """An operation of JAX's own. Its results depend on undefined elements where filling these in otherwise changes
     them."""
 
     move = _MOVES.get(name_of(equation))
     if move is not None and len(operands) == 1:
-        (held,) = operands
-        mask = None if held.undefined is None else move(held.undefined, equation.params)
-        return [Held(move(np.asarray(held.values), equation.params), mask, held.sources)]
+        (operand,) = operands
+        mask = None if operand.undefined is None else move(operand.undefined, equation.params)
+        return [PartialArray(move(np.asarray(operand.values), equation.params), mask, operand.sources)]
 
     def bind(values: list[Any]) -> list[Any]:
-        found = equation.primitive.bind(*values, **equation.params)
-        return list(found) if equation.primitive.multiple_results else [found]
+        outputs = equation.primitive.bind(*values, **equation.params)
+        return list(outputs) if equation.primitive.multiple_results else [outputs]
 
-    results = bind([held.values for held in operands])
-    tainted = [held for held in operands if held.undefined is not None]
+    results = bind([operand.values for operand in operands])
+    tainted = [operand for operand in operands if operand.undefined is not None]
     if not tainted:
-        return [Held(result) for result in results]
-    code = max(int(held.undefined.max()) for held in tainted if held.undefined is not None)
-    sources = tuple(dict.fromkeys(source for held in tainted for source in held.sources))
+        return [PartialArray(result) for result in results]
+    code = max(int(operand.undefined.max()) for operand in tainted if operand.undefined is not None)
+    sources = tuple(dict.fromkeys(source for operand in tainted for source in operand.sources))
     filled = [
-        bind([held.values if held.undefined is None else _filled(held, word) for held in operands])
+        bind([operand.values if operand.undefined is None else _filled(operand, word) for operand in operands])
         for word in (0x00, 0x4B)  # 0, and a number too large for a sum to lose
     ]
-    found = []
+    partial = []
     for result, *others in zip(results, *filled, strict=True):
         a, b = (np.asarray(other) for other in others)
         differs = (a != b) & ~((a != a) & (b != b))
         mask = np.where(differs, np.uint8(code), np.uint8(0)) if differs.any() else None
-        found.append(Held(result, mask, sources if mask is not None else ()))
-    return found
+        partial.append(PartialArray(result, mask, sources if mask is not None else ()))
+    return partial
 
 
-def _filled(held: Held, byte: int) -> Array:
+def _filled(array: PartialArray, byte: int) -> Array:
     """The value with every undefined element made of one byte."""
-    values = np.array(held.values)
+    values = np.array(array.values)
     word = np.frombuffer(bytes([byte & (1 if values.dtype == bool else 255)]) * values.dtype.itemsize, values.dtype)[0]
-    values[held.undefined != 0] = word
+    values[array.undefined != 0] = word
     return values

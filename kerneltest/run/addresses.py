@@ -1,7 +1,7 @@
 """Addresses of a kernel at sizes too large to run: index arithmetic in 32 bits overflows from 2^31 elements on.
 
 Nothing is allocated: the kernel is traced and lowered for shapes alone, and a few of its programs are run as far as
-their addresses, which are held against the arrays' lengths.
+their addresses, which are compared with the arrays' lengths.
 """
 
 import math
@@ -47,7 +47,7 @@ def check_addresses(pairing: Pairing, *, target: str = "sm_90", **lengths: int) 
             raise ValueError(f"{pairing.name} has no dim {name!r}; it has {', '.join(pairing.dims)}")
     planned = signatures(pairing, "quick")[0]
     signature = replace(planned, dims=tuple((name, lengths.get(name, length)) for name, length in planned.dims))
-    found: list[Fault] = []
+    faults: list[Fault] = []
     for call in trace(pairing, signature).calls:
         (kernel,) = lower_call(call, TARGETS[target])
         inputs, outputs = references(call)
@@ -58,9 +58,9 @@ def check_addresses(pairing: Pairing, *, target: str = "sm_90", **lengths: int) 
         hints = {r.name: r.hint for r in (*inputs, *outputs) if r.hint}
         count = math.prod(kernel.grid)
         simulation = Simulation(parse(kernel.bytecode), kernel.grid, arrays, [], hints, _sample(count))
-        found += simulation.faults()
-        found += [fault for array in arrays if (fault := _meeting(array, simulation)) is not None]
-    return tuple(found)
+        faults += simulation.faults()
+        faults += [fault for array in arrays if (fault := _meeting(array, simulation)) is not None]
+    return tuple(faults)
 
 
 def _sample(count: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from kerneltest.core.verdicts import Verdict
 # A block that is too large for the registers can take LLVM minutes.
 SECONDS = 120.0
 
-_workers = Workers("kerneltest.backends.codegen.triton_compiler")
+_workers = Workers("kerneltest.backends.codegen.triton_compiler", "Triton's compiler")
 atexit.register(_workers.close)
 _folder: Path | None = None
 
@@ -77,10 +77,7 @@ def compile_kernel(kernel: Kernel, target: Target) -> Compiled:
 
 
 def _asked(request: dict[str, Any]) -> dict[str, Any]:
-    try:
-        answer: dict[str, Any] = _workers.ask(request, SECONDS)
-    except Failure as error:
-        raise Failure(error.verdict, f"Triton's compiler: {error}", error.stderr) from error
+    answer: dict[str, Any] = _workers.ask(request, SECONDS)
     said = [line for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
     if answer.get("verdict") == Verdict.COMPILE_ERROR and said:
         answer["message"] += f" ({said[-1].strip()})"

@@ -17,10 +17,15 @@ _MOST_STDERR = 8000
 
 
 class Worker:
-    """A child process that runs a module which answers JSON lines with JSON lines; started again when it died."""
+    """A child process that runs a module which answers JSON lines with JSON lines; started again when it died.
 
-    def __init__(self, module: str) -> None:
-        self.module = module
+    Args:
+      module: to run.
+      name: what failures call it.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")  # noqa: SIM115
 
@@ -37,7 +42,7 @@ class Worker:
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        told = self._errors.seek(0, os.SEEK_END)
+        start = self._errors.seek(0, os.SEEK_END)
         timer = threading.Timer(seconds, process.kill)
         timer.start()
         try:
@@ -50,16 +55,16 @@ class Worker:
             expired = not timer.is_alive()
             timer.cancel()
         if line.endswith("\n"):
-            self._errors.seek(told)
+            self._errors.seek(start)
             return {**json.loads(line), "stderr": self._errors.read()}
         code = process.wait()
-        self._errors.seek(told)
+        self._errors.seek(start)
         errors = self._errors.read()
         if expired:
-            raise Failure(Verdict.HANG, f"{self.module} gave no answer within {seconds:g} s and was ended", errors)
+            raise Failure(Verdict.HANG, f"{self.name} gave no answer within {seconds:g} s and was ended", errors)
         last = [text for text in errors.splitlines() if text.strip()][-3:]
         said = f": {' | '.join(last)}" if last else ""
-        raise Failure(Verdict.CRASH, f"{self.module} died with exit code {code}{said}", errors)
+        raise Failure(Verdict.CRASH, f"{self.name} died with exit code {code}{said}", errors)
 
     def close(self) -> None:
         """Ends the child."""
@@ -73,8 +78,8 @@ class Worker:
 class Workers:
     """As many workers as threads ask at once, kept for the next question."""
 
-    def __init__(self, module: str) -> None:
-        self.module = module
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
         self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> Any:
@@ -82,7 +87,7 @@ class Workers:
         try:
             worker = self._idle.get_nowait()
         except queue.Empty:
-            worker = Worker(self.module)
+            worker = Worker(self.module, self.name)
         try:
             return worker.ask(request, seconds)
         finally:

@@ -14,7 +14,7 @@ from kerneltest.core.tiers import Tier
 from kerneltest.jaxprs.trace import Traced
 
 
-def refusal(traced: Traced, target: Target) -> str:
+def unsupported_on(traced: Traced, target: Target) -> str:
     """Why no kernel of this dialect is lowered for `target`, or ""."""
     if "mosaic_tpu" in traced.dialects:
         return f"a kernel written for mosaic_tpu cannot be lowered for {target}"
@@ -32,7 +32,7 @@ class Lower(Backend):
     tier = Tier.LOWER
 
     def unsupported_reason(self, traced: Traced) -> str:
-        return refusal(traced, self.target)
+        return unsupported_on(traced, self.target)
 
     def prepare(self, traced: Traced) -> Artifact:
         kernels = lower(traced, self.target)
@@ -55,7 +55,7 @@ class Compile(Backend):
     def unsupported_reason(self, traced: Traced) -> str:
         if "mosaic_gpu" in traced.dialects:
             return "Mosaic GPU code is compiled by XLA, not by Triton"
-        return refusal(traced, self.target)
+        return unsupported_on(traced, self.target)
 
     def prepare(self, traced: Traced) -> Artifact:
         kernels = lower(traced, self.target)

@@ -1,4 +1,4 @@
-"""Triton IR to machine code and what the compiler tells of it. Runs in a process of its own, since LLVM may abort.
+"""Triton IR to machine code and what the compiler reports of it. Runs in a process of its own, since LLVM may abort.
 
 Reads a request a line from standard input and answers with a line; imports nothing of kerneltest.
 """
@@ -89,11 +89,11 @@ def compile_kernel(
             if assembly:
                 text = str(assembly)
         _check_shared(int(metadata.get("shared", 0)), shared_memory)
-        told = _assemble(text, int(arch), Path(folder)) if cuda else text
+        report = _assemble(text, int(arch), Path(folder)) if cuda else text
     facts = {"shared memory": int(metadata.get("shared", 0))}
     for key, pattern in (_PTXAS if cuda else _AMDGCN).items():
-        if found := re.search(pattern, told):
-            facts[key] = int(found.group(1))
+        if match := re.search(pattern, report):
+            facts[key] = int(match.group(1))
     if not cuda:
         facts["spills"] = 4 * facts.get("spills", 0)  # AMD counts registers, ptxas bytes
     facts["matrix instructions"] = len(_MATRIX.findall(text))

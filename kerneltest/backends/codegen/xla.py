@@ -10,7 +10,7 @@ import jax
 from jax.experimental import topologies
 
 from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.codegen.tiers import refusal
+from kerneltest.backends.codegen.tiers import unsupported_on
 from kerneltest.backends.jitted import failure
 from kerneltest.core.targets import Target
 from kerneltest.core.tiers import Tier
@@ -56,7 +56,7 @@ class XlaCompile(Backend):
         return ""
 
     def unsupported_reason(self, traced: Traced) -> str:
-        return refusal(traced, self.target)
+        return unsupported_on(traced, self.target)
 
     def prepare(self, traced: Traced) -> Artifact:
         place = jax.sharding.SingleDeviceSharding(_device())

@@ -9,8 +9,8 @@ import numpy as np
 
 from kerneltest.backends.base import Backend
 from kerneltest.backends.codegen.lower import lower_call
-from kerneltest.backends.codegen.tiers import refusal
-from kerneltest.backends.simulate.memory import Buffer, describe_undefined
+from kerneltest.backends.codegen.tiers import unsupported_on
+from kerneltest.backends.simulate.memory import UNWRITTEN, Buffer, element
 from kerneltest.backends.simulate.parse import parse
 from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.core.dtypes import TF32, Array
@@ -19,7 +19,7 @@ from kerneltest.core.targets import Target
 from kerneltest.core.tiers import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
-from kerneltest.jaxprs.evaluate import Held, evaluate
+from kerneltest.jaxprs.evaluate import PartialArray, evaluate
 from kerneltest.jaxprs.references import Reference, references
 from kerneltest.jaxprs.trace import Call, Traced
 
@@ -43,14 +43,14 @@ class Simulate(Backend):
     def unsupported_reason(self, traced: Traced) -> str:
         if "mosaic_gpu" in traced.dialects:
             return "Mosaic GPU kernels are not lowered to Triton IR, which is what is simulated"
-        return refusal(traced, self.target)
+        return unsupported_on(traced, self.target)
 
     def prepare(self, traced: Traced) -> "Simulated":
-        calls = {id(call.equation): _Simulation(call, self.target, self.orders) for call in traced.calls}
+        calls = {id(call.equation): _SimulatedCall(call, self.target, self.orders) for call in traced.calls}
         return Simulated(traced, calls, Precision(dot_input=TF32 if traced.reduced_dots else None))
 
 
-class _Simulation:
+class _SimulatedCall:
     """One Pallas call of a kernel.
 
     Raises:
@@ -58,7 +58,7 @@ class _Simulation:
     """
 
     def __init__(self, call: Call, target: Target, orders: int) -> None:
-        self.call, self.orders = call, orders
+        self.name, self.orders = call.name, orders
         (kernel,) = lower_call(call, target)
         inputs, outputs = references(call)
         given = [_buffer(reference, output=False) for reference in inputs]
@@ -76,31 +76,29 @@ class _Simulation:
         alone = self.simulation.launch.programs[: None if orders else 0]
         self.alone = [Simulation(body, kernel.grid, given, made, hints, np.array([p])) for p in alone]
 
-    def run(self, operands: Sequence[Held]) -> list[Held]:
+    def run(self, operands: Sequence[PartialArray]) -> list[PartialArray]:
         """The outputs.
 
         Raises:
           Failure: what the kernel did to memory and must not.
         """
-        inputs = [(_signless(np.asarray(held.values)), held.undefined) for held in operands]
-        self.compare_orders(inputs)
+        inputs = [(_signless(np.asarray(operand.values)), operand.undefined) for operand in operands]
+        self._compare_orders(inputs)
         self.simulation.run(inputs)
         faults = self.simulation.faults()
         if faults:
             first = max(faults, key=lambda fault: fault.verdict.severity)
-            told = [fault.message if fault.verdict == first.verdict else f"{fault.verdict}: {fault.message}"
-                    for fault in faults]  # fmt: skip
-            raise Failure(first.verdict, "\n".join(f"kernel {self.call.name}: {line}" for line in told))
-        found = []
-        for buffer, kind in self.made:
+            lines = (f.message if f.verdict is first.verdict else f"{f.verdict}: {f.message}" for f in faults)
+            raise Failure(first.verdict, "\n".join(f"kernel {self.name}: {line}" for line in lines))
+        sources = tuple(self.simulation.launch.watch.sources)
+        outputs = []
+        for buffer, dtype in self.made:
             undefined = self.simulation.undefined(buffer)
             mask = None if undefined is None else undefined.reshape(buffer.shape)
-            found.append(
-                Held(buffer.data.view(kind).reshape(buffer.shape), mask, tuple(self.simulation.launch.watch.sources))
-            )
-        return found
+            outputs.append(PartialArray(buffer.data.view(dtype).reshape(buffer.shape), mask, sources))
+        return outputs
 
-    def compare_orders(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
+    def _compare_orders(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
         """Runs the programs one after another, forwards and in random orders.
 
         Raises:
@@ -116,15 +114,15 @@ class _Simulation:
             if not number:
                 first = [buffer.data.tobytes() for buffer, _ in self.made]
                 continue
-            for before, (buffer, kind) in zip(first, self.made, strict=True):
-                was = np.frombuffer(before, f"u{kind.itemsize}")
+            for before, (buffer, dtype) in zip(first, self.made, strict=True):
+                was = np.frombuffer(before, f"u{dtype.itemsize}")
                 differs = np.flatnonzero(was != buffer.data.view(was.dtype))
                 if differs.size:
                     at = int(differs[0])
-                    one, other = was[at : at + 1].view(kind)[0], buffer.data[at : at + 1].view(kind)[0]
+                    one, other = was[at : at + 1].view(dtype)[0], buffer.data[at : at + 1].view(dtype)[0]
                     raise Failure(
                         Verdict.NONDETERMINISTIC,
-                        f"kernel {self.call.name}: {buffer.name}{buffer.element(at)} is {one} with programs in order "
+                        f"kernel {self.name}: {buffer.name}{buffer.element(at)} is {one} with programs in order "
                         f"and {other} in another order; {differs.size} elements differ",
                     )
 
@@ -136,8 +134,7 @@ def _buffer(reference: Reference, *, output: bool) -> Buffer:
 
 def _signless(values: Array) -> Array:
     """The same bits as the IR's integers, which have no sign; booleans are bytes in memory."""
-    kind = values.dtype
-    return values.view(f"i{kind.itemsize}") if kind.kind in "ub" else values
+    return values.view(f"i{values.dtype.itemsize}") if values.dtype.kind in "ub" else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,22 +142,28 @@ class Simulated:
     """A kernel whose Pallas calls are simulated."""
 
     traced: Traced
-    calls: dict[int, _Simulation]
+    calls: dict[int, _SimulatedCall]
     precision: Precision
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         try:
             with jax.default_device(jax.devices("cpu")[0]):
-                outputs = evaluate(self.traced, leaves, lambda equation, held: self.calls[id(equation)].run(held))
+                outputs = evaluate(self.traced, leaves, lambda equation, args: self.calls[id(equation)].run(args))
         except Failure:
             raise
         except Exception as error:
             raise Failure(Verdict.RUNTIME_ERROR, f"the simulation raised {type(error).__name__}: {error}") from error
-        for number, held in enumerate(outputs):
-            if held.undefined is not None and held.undefined.any():
-                values = np.asarray(held.values)
-                buffer = Buffer(f"output {number}", values.shape, values.reshape(-1), output=False)
-                verdict, message = describe_undefined(buffer, held.undefined.reshape(-1))
-                because = f"; {'; '.join(held.sources)}" if held.sources and verdict == Verdict.UNINITIALISED else ""
-                raise Failure(verdict, message + because)
-        return tuple(np.asarray(held.values) for held in outputs)
+        for number, output in enumerate(outputs):
+            if output.undefined is not None and output.undefined.any():
+                raise _undefined(f"output {number}", output.undefined, output.sources)
+        return tuple(np.asarray(output.values) for output in outputs)
+
+
+def _undefined(name: str, codes: Array, sources: Sequence[str]) -> Failure:
+    """What an output is of which some elements are undefined, by their verdicts' codes."""
+    first = element(codes.shape, int(np.flatnonzero(codes)[0]))
+    count = f"{np.count_nonzero(codes)} of {codes.size} elements of {name}"
+    if int(codes[codes > 0].max()) == UNWRITTEN:
+        return Failure(Verdict.UNWRITTEN, f"{count} were never written, the first {first}")
+    because = f"; {'; '.join(sources)}" if sources else ""
+    return Failure(Verdict.UNINITIALISED, f"{count} depend on memory never written, the first {first}{because}")

@@ -11,6 +11,7 @@ from kerneltest.core.verdicts import Verdict
 
 _NOBODY = np.iinfo(np.int32).max
 
+# Codes of undefined elements, in the order in which an output's verdict is chosen.
 UNWRITTEN, UNINITIALISED = 1, 2
 
 
@@ -98,7 +99,7 @@ class Buffer:
     def element(self, offset: int) -> str:
         """`[3, 4]` for an element, its flat offset where it lies outside."""
         if 0 <= offset < self.data.size:
-            return f"[{', '.join(str(int(i)) for i in np.unravel_index(offset, self.shape))}]"
+            return element(self.shape, offset)
         return f"offset {offset} of {self.data.size} elements"
 
 
@@ -248,21 +249,13 @@ class Watch:
         self.faults.setdefault((verdict, name), Fault(verdict, message, name, offset))
 
 
-def garbage(kind: np.dtype[Any]) -> Any:
+def element(shape: tuple[int, ...], offset: int) -> str:
+    """`[3, 4]`: the indices of an element of an array, from its flat offset."""
+    return f"[{', '.join(str(int(i)) for i in np.unravel_index(offset, shape))}]"
+
+
+def garbage(dtype: np.dtype[Any]) -> Any:
     """What stands in memory that nobody wrote: NaN, or an unlikely integer."""
-    if is_float(kind):
-        return kind.type(np.nan)
-    return np.bool_(True) if kind == np.bool_ else kind.type(np.iinfo(kind).max - 6) if is_integer(kind) else 0
-
-
-def describe_undefined(buffer: Buffer, mask: Array) -> tuple[Verdict, str]:
-    """A verdict and a message for an output of which some elements are undefined."""
-    kind = int(mask[mask > 0].max())
-    where = int(np.flatnonzero(mask)[0])
-    count = f"{int((mask > 0).sum())} of {mask.size} elements"
-    if kind == UNWRITTEN:
-        return Verdict.UNWRITTEN, f"{count} of {buffer.name} were never written, the first {buffer.element(where)}"
-    return (
-        Verdict.UNINITIALISED,
-        f"{count} of {buffer.name} depend on memory never written, the first {buffer.element(where)}",
-    )
+    if is_float(dtype):
+        return dtype.type(np.nan)
+    return np.bool_(True) if dtype == np.bool_ else dtype.type(np.iinfo(dtype).max - 6) if is_integer(dtype) else 0

@@ -1,5 +1,5 @@
-"""All that kerneltest knows of JAX's and jaxlib's private parts, one small module for each of them.
+"""All that kerneltest knows of the private parts of JAX and jaxlib, a small module for each.
 
-What enters and leaves are JAX's own objects and plain data: equations, source lines, MLIR attributes. Nothing here
-imports the rest of `jaxprs`; when a JAX release breaks kerneltest, this is where the mend goes.
+JAX's own objects enter; plain data, or JAX's objects again, leave: dialects, source lines, MLIR attributes. Any module
+may call these; none of them imports the rest of `jaxprs`. When a release of JAX breaks kerneltest, mend it here.
 """

@@ -71,13 +71,13 @@ class Interpreter:
     waits: frozenset[Any]
 
 
-def _parameters(kind: Any, **wanted: Any) -> Any:
-    known = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in wanted.items() if name in known})
+def _parameters(cls: Any, **wanted: Any) -> Any:
+    known = {field.name for field in dataclasses.fields(cls)}
+    return cls(**{name: value for name, value in wanted.items() if name in known})
 
 
-def _codes(kind: Any, *names: str) -> frozenset[Any]:
-    return frozenset(getattr(kind, name).__code__ for name in names if hasattr(kind, name))
+def _codes(cls: Any, *names: str) -> frozenset[Any]:
+    return frozenset(getattr(cls, name).__code__ for name in names if hasattr(cls, name))
 
 
 GPU = Interpreter(
@@ -109,7 +109,7 @@ def run(interpreter: Interpreter, compiled: Callable[..., Any], operands: Sequen
         except Failure:
             raise
         except Exception as error:
-            raise _told(str(error), watch.deadlock) from error
+            raise _failure(str(error), watch.deadlock) from error
         finally:
             interpreter.reset()
     return outputs
@@ -129,7 +129,8 @@ def _quiet() -> Iterator[io.StringIO]:
             sys.stdout.write(printed.getvalue())
 
 
-def _told(text: str, deadlock: str) -> Failure:
+def _failure(text: str, deadlock: str) -> Failure:
+    """What the text of an interpreter's exception, or a deadlock, says of the kernel."""
     if deadlock:
         return Failure(Verdict.HANG, deadlock)
     if "RACE DETECTED" in text:
@@ -155,11 +156,11 @@ def _told(text: str, deadlock: str) -> Failure:
 def _race(text: str) -> str:
     """The first race that JAX tells of, in one line."""
     done = {"read": "is read", "write": "is written"}
-    told = [
-        f"{_plainly(where)} {done[kind]} by {_plainly(thread)}{_at(line)}"
-        for kind, where, thread, line in _ACCESS.findall(text[text.index("RACE DETECTED") :])[:2]
+    accesses = [
+        f"{_plainly(where)} {done[what]} by {_plainly(thread)}{_at(line)}"
+        for what, where, thread, line in _ACCESS.findall(text[text.index("RACE DETECTED") :])[:2]
     ]
-    return f"{', and '.join(told)}, in no order (a copy, once started, runs beside its warpgroup)"
+    return f"{', and '.join(accesses)}, in no order (a copy, once started, runs beside its warpgroup)"
 
 
 def _at(line: str) -> str:
@@ -233,23 +234,23 @@ def _progress(awaited: Any) -> tuple[Any, ...]:
 
 
 def _describe(waiting: list[dict[str, Any]]) -> str:
-    told = []
+    waits = []
     for at in waiting:
         awaited, source = at["self"], getattr(at.get("logging_info"), "source_info", None)
         line = "" if source is None else line_of(source)
         if isinstance(awaited, tpu_memory.Semaphore):
             counted = awaited.count_by_core.tolist()
-            told.append(
+            waits.append(
                 f"core {at['global_core_id']} waits for semaphore {awaited.id} to count {at['value']}, at {counted}"
             )
         elif "num_arrivals" in vars(awaited):
             arrived = f"at which {awaited.arrivals_count} of {awaited.num_arrivals} arrived"
-            told.append(
+            waits.append(
                 f"{_plainly(str(at.get('thread', 'a thread')))} waits for {_number(awaited)}{_at(line)}, {arrived}"
             )
         else:
-            told.append(f"a thread waits for {_number(awaited)}")
-    return "deadlock: " + "; ".join(sorted(told))
+            waits.append(f"a thread waits for {_number(awaited)}")
+    return "deadlock: " + "; ".join(sorted(waits))
 
 
 def _number(barrier: Any) -> str:

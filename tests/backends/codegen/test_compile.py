@@ -164,7 +164,7 @@ def test_what_the_compiler_rejects_is_said() -> None:
 
 
 def test_a_compiler_that_aborts_costs_one_answer() -> None:
-    with pytest.raises(Failure, match=r"died with exit code -6: .*Assertion") as caught:
+    with pytest.raises(Failure, match=r"Triton's compiler died with exit code -6: .*Assertion") as caught:
         _asked("")
     assert caught.value.verdict == "crash"
     assert "verdict" in _asked("module { this is no IR")

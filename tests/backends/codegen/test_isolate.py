@@ -11,7 +11,7 @@ from kerneltest.core.failures import Failure
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    made = Worker("tests.stubborn")
+    made = Worker("tests.stubborn", "the child")
     yield made
     made.close()
 
@@ -28,7 +28,10 @@ def test_what_a_child_says_comes_with_its_answer(worker: Worker) -> None:
 
 @pytest.mark.parametrize(
     ("do", "verdict", "words"),
-    [("die", "crash", "died with exit code 7: about to die"), ("hang", "hang", "no answer within 2 s and was ended")],
+    [
+        ("die", "crash", "the child died with exit code 7: about to die"),
+        ("hang", "hang", "the child gave no answer within 2 s and was ended"),
+    ],
 )
 def test_the_end_of_a_child_is_one_lost_answer(worker: Worker, do: str, verdict: str, words: str) -> None:
     before = worker.ask({"do": "answer"}, 20)["pid"]
@@ -39,7 +42,7 @@ def test_the_end_of_a_child_is_one_lost_answer(worker: Worker, do: str, verdict:
 
 
 def test_threads_are_served_side_by_side_and_children_are_reused() -> None:
-    workers = Workers("tests.stubborn")
+    workers = Workers("tests.stubborn", "the child")
     try:
         with ThreadPoolExecutor(2) as pool:
             pids = {answer["pid"] for answer in pool.map(lambda _: workers.ask({"do": "answer"}, 20), range(12))}
