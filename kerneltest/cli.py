@@ -157,18 +157,18 @@ def _lowering(chosen: argparse.Namespace) -> int:
         for source in [*chosen.maps, *chosen.jax] or [""]:
             try:
                 if isinstance(source, Path):
-                    found = read(source)
+                    measured = read(source)
                 else:
                     print(
                         f"measuring the JAX {source or 'of this environment'}: minutes, for all primitives", flush=True
                     )
                     python = chosen.python or PYTHON
-                    found = measure(**asked, compiled=chosen.compile, jax=source, python=python)
-                print(f"{title(found)}: {counted(found)}", flush=True)
-                maps.append(found)
+                    measured = measure(**asked, compiled=chosen.compile, jax=source, python=python)
+                print(f"{title(measured)}: {counted(measured)}", flush=True)
+                maps.append(measured)
             except MapError as error:
                 problems.append(error)  # the other versions are still measured and written
-        stopped = bool(maps) and _show(chosen, sorted(maps, key=lambda found: found.version), old)
+        stopped = bool(maps) and _show(chosen, sorted(maps, key=lambda each: each.version), old)
     except (MapError, OSError) as error:
         problems.append(error)
     for problem in problems:
