@@ -118,7 +118,7 @@ def timed(page_file: Path) -> dict[str, float]:
         page.goto(page_file.as_uri())
         page.wait_for_selector("html[data-ready]", timeout=60_000)
         page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        found = {"open": time.perf_counter() - started}
+        seconds = {"open": time.perf_counter() - started}
         for name, hash_ in (
             ("filter the matrix", "#/matrix?verdict=race&dtype=float32"),
             ("filter by text", "#/matrix?text=pairing_3"),
@@ -133,9 +133,9 @@ def timed(page_file: Path) -> dict[str, float]:
                 })""",
                 hash_,
             )
-            found[name] = milliseconds / 1000
+            seconds[name] = milliseconds / 1000
         browser.close()
-    return found
+    return seconds
 
 
 def main() -> int:

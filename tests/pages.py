@@ -29,6 +29,6 @@ class Page(HTMLParser):
 
     @property
     def data(self) -> dict[str, Any]:
-        (found,) = re.findall(r'<script type="application/octet-stream" id="data">([^<]*)</script>', self.source)
-        decoded: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(found)))
+        (packed,) = re.findall(r'<script type="application/octet-stream" id="data">([^<]*)</script>', self.source)
+        decoded: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(packed)))
         return decoded

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 _EVERY = 0.2  # seconds between two looks at what goes on
-_SURE_AFTER = 1.0  # seconds before a rate is told
+_SURE_AFTER = 1.0  # seconds before a rate is shown
 
 
 @dataclass(slots=True)

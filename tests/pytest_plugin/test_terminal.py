@@ -60,9 +60,9 @@ def _watch(folder: Path, *arguments: str, suite: str = RIGHT, **environment: str
         if not data:
             break
         stream.feed(data)
-        found = [line.rstrip() for line in screen.display if LIVE.match(line)]
-        assert len(found) <= 1, found
-        live += [line for line in found if live[-1:] != [line]]
+        lines = [line.rstrip() for line in screen.display if LIVE.match(line)]
+        assert len(lines) <= 1, lines
+        live += [line for line in lines if live[-1:] != [line]]
     os.close(ours)
     process.wait()
     gone = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in screen.history.top]
@@ -185,7 +185,7 @@ def test_the_command_that_is_shown_reproduces_the_finding(tmp_path: Path) -> Non
     # simulate:sm_80 is not among `all`, and pytest is started below the folder that node ids are relative to.
     shown = _plain(tmp_path / "below", "..", "--kt-backends", "simulate:sm_80", "--kt-depth", "quick")
     commands = re.findall(r"reproduce: pytest -p kerneltest (.+) \"(.+)\"", shown)
-    options, item = next(found for found in commands if "structural" in found[1])
+    options, item = next(each for each in commands if "structural" in each[1])
     assert item.startswith("../test_suite.py::doubled[simulate:sm_80-")
     again = _plain(tmp_path / "below", *options.split(), item)
     assert "1 failed" in again

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from kerneltest.core.verdicts import Verdict
 from kerneltest.records.runs import read_all
+from kerneltest.records.schema import ANY
 from kerneltest.report.html.build import write_html
 from kerneltest.report.merge import merge
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
@@ -26,9 +28,9 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-g
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM)
-        yield found
-        found.close()
+        launched = started.chromium.launch(executable_path=CHROMIUM)
+        yield launched
+        launched.close()
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +93,10 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, fi
     wrong = page.locator(".grid td.special").last
     right = page.locator(".grid tbody td:not(.special):not(.wrong)").first
     wrong.hover()
-    told = _readout(page)
-    assert told["got"] == "nan (wrong)"
-    assert told["expected"] == "0"
-    assert told["bound"].startswith("± ")
+    shown = _readout(page)
+    assert shown["got"] == "nan (wrong)"
+    assert shown["expected"] == "0"
+    assert shown["bound"].startswith("± ")
     right.hover()
     assert "wrong" not in _readout(page)["got"]
     assert _readout(page)["element"].startswith("[")
@@ -190,12 +192,16 @@ def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int)
         views.append(f"#/pairing/examples%2Ftest_broken.py%3A%3A{name}")
         _turn(page, views[-1])
         views.append(page.locator("#view-pairing .wide a").first.get_attribute("href"))
-    found = {}
+    violations = {}
     for view in views:
         _turn(page, view)
         for violation in page.evaluate("axe.run().then((result) => result.violations)"):
-            found[violation["id"]] = (view, violation["help"], [node["html"][:200] for node in violation["nodes"][:3]])
-    assert found == {}
+            violations[violation["id"]] = (
+                view,
+                violation["help"],
+                [node["html"][:200] for node in violation["nodes"][:3]],
+            )
+    assert violations == {}
 
 
 def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) -> None:
@@ -217,6 +223,24 @@ def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) 
     assert page.evaluate("document.querySelectorAll('img, iframe, script:not(#data), object').length") == elements
     links = page.evaluate("[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
     assert all(link.startswith(("#", "artifacts/")) for link in links)
+
+
+def test_an_absent_backend_is_a_field_of_the_matrix_and_no_choice_of_the_filters(page: Any, tmp_path: Path) -> None:
+    absent = made_record(
+        backend="cuda", dtype=ANY, group=ANY, family=ANY, signature="*", case="", compared=0,
+        verdict=Verdict.UNAVAILABLE, message="no device",
+    )  # fmt: skip
+    run = made_run(tmp_path / "run", made_record(), absent, unavailable={"cuda": "no device"})
+    _open(page, write_html(tmp_path / "report.html", read_all([run])).as_uri())
+    assert page.locator("select[name=dtype] option").all_inner_texts() == ["all", "float32"]
+    assert page.locator("select[name=family] option").all_inner_texts() == ["all", "normal"]
+    page.get_by_role("button", name="Dtypes of p").click()
+    assert page.locator("tr.dtype:visible th").all_inner_texts() == ["float32"]
+    page.get_by_role("link", name="p on cuda: 1 unavailable").click()
+    page.wait_for_selector("#view-pairing h2")
+    families = page.get_by_role("region", name="Families").locator("tbody th").all_inner_texts()
+    page.locator("#filters button").click()
+    assert (families, page.locator("#view-pairing tbody th:text-is('*')").count()) == ([], 0)
 
 
 def test_only_rows_in_sight_are_drawn(page: Any, findings: Path, report: str) -> None:

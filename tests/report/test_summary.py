@@ -47,8 +47,8 @@ def test_badge_and_exit_code_follow_the_reconciled_counts(
     run = write_run(tmp_path / "run", *records, **plan)  # type: ignore[arg-type]
     svg, shields = tmp_path / "badge.svg", tmp_path / "badge.json"
     assert main(["summary", str(run), "--badge", str(svg), "--badge", str(shields)]) == code
-    found = json.loads(shields.read_text())
-    assert found == {"schemaVersion": 1, "label": "kernel conformance", "message": words, "color": colour}
+    badge = json.loads(shields.read_text())
+    assert badge == {"schemaVersion": 1, "label": "kernel conformance", "message": words, "color": colour}
     image = ElementTree.fromstring(svg.read_text())
     assert image.attrib["aria-label"] == f"kernel conformance: {words}"
 
@@ -139,7 +139,7 @@ def test_more_findings_than_a_page_holds_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "words"),
     [
         (["none"], "none: no such folder"),
         (["run", "run"], "a second run by the name of run"),
@@ -152,12 +152,12 @@ def test_more_findings_than_a_page_holds_are_counted(tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_named(
     tmp_path: Path,
     arguments: list[str],
-    told: str,
+    words: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "run", PASS)
     (tmp_path / "empty").mkdir()
-    assert main(["summary", *arguments]) == (2 if told else 0)
-    assert told in capsys.readouterr().err
+    assert main(["summary", *arguments]) == (2 if words else 0)
+    assert words in capsys.readouterr().err

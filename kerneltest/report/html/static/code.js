@@ -10,21 +10,20 @@ function drawSource(source, { here = 0, around = 0 } = {}) {
     for (let i = from; i < to; i++) {
       const marked = first + i === here;
       items.push(el("li", { "data-line": String(first + i), class: marked ? "here" : null, "aria-current": marked ? "true" : null },
-        lines[i].map(([kind, text]) => (kind ? el("span", { class: kind }, text) : text))));
+        lines[i].map(([token, text]) => (token ? el("span", { class: token }, text) : text))));
     }
   });
   return el("div", { class: "source", tabindex: "0", role: "region", "aria-label": `Source in ${source.file}` }, el("ol", {}, items));
 }
 
-// The line of a pairing's sources that a message names as FILE:LINE, the last such if there are several.
+// The line of a pairing's sources that a message names as FILE:LINE, the first such if there are several.
 function lineNamed(pairing, message) {
-  let found = null;
   for (const [, file, line] of message.matchAll(/([^\s()"',]+\.py):(\d+)/g)) {
     for (const source of [pairing.kernel, pairing.oracle]) {
       if (source && source.file === file && source.parts.some(([first, lines]) => +line >= first && +line < first + lines.length)) {
-        found = found || { source, line: +line, text: `${file}:${line}` };
+        return { source, line: +line, text: `${file}:${line}` };
       }
     }
   }
-  return found;
+  return null;
 }

@@ -25,7 +25,7 @@ const widened = (filters) => ({ ...filters, backend: "", dtype: "" });
 
 // The rows that filters leave, in order.
 function select(data, filters, { pairing = -1, findings = false } = {}) {
-  const rows = data.rows, found = [];
+  const rows = data.rows, selected = [];
   const allowed = (words, wanted, all = () => false) => words.map((word) => !wanted || word === wanted || all(word, wanted));
   const tier = (word, wanted) => wanted.endsWith(":*") && word.tier === wanted.slice(0, -2);
   const verdict = data.verdicts.map((each, i) =>
@@ -41,9 +41,9 @@ function select(data, filters, { pairing = -1, findings = false } = {}) {
     if (pairing >= 0 && rows.pairing[row] !== pairing) continue;
     if (!verdict[rows.verdict[row]] || !backend[rows.backend[row]] || !dtype[rows.dtype[row]] || !family[rows.family[row]]) continue;
     if (text && !hits.some(([column, hit]) => hit[column[row]])) continue;
-    found.push(row);
+    selected.push(row);
   }
-  return found;
+  return selected;
 }
 
 // The form shows the address's filters, and a change of the form is a new address.
@@ -80,11 +80,11 @@ function showFilters(form, filters) {
 }
 
 function group(items, key) {
-  const found = new Map();
+  const groups = new Map();
   for (const item of items) {
     const name = key(item);
-    if (!found.has(name)) found.set(name, []);
-    found.get(name).push(item);
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(item);
   }
-  return found;
+  return groups;
 }

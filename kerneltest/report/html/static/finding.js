@@ -29,7 +29,7 @@ function drawFinding(data, name, filters) {
   ];
 }
 
-// The diagnosis is told apart from the message that ends with it.
+// The message without the diagnosis that it ends with, which stands by itself.
 const firstOf = (message, finding) => message.split("\n").filter((line) => line !== finding.diagnosis).join("\n");
 
 function factsOf(data, finding, verdict, family) {
@@ -75,7 +75,7 @@ function reproduction(data, finding) {
 }
 
 function neighbours(data, row, filters) {
-  const found = select(data, filters, { findings: true }).filter((each) => data.detail.has(each));
-  const at = found.indexOf(row), of = (i) => (at >= 0 && found[i] !== undefined ? data.detail.get(found[i]) : null);
+  const details = select(data, filters, { findings: true }).filter((each) => data.detail.has(each));
+  const at = details.indexOf(row), of = (i) => (at >= 0 && details[i] !== undefined ? data.detail.get(details[i]) : null);
   return [of(at + 1), of(at - 1)];
 }

@@ -1,4 +1,4 @@
-// One pairing: what it declares, what was found, how much of each bound was used, what compilers say, sources.
+// One pairing: what it declares, its findings, how much of each bound was used, what compilers say, sources.
 
 function drawPairing(data, name, filters) {
   const number = data.pairingNumber.get(name);
@@ -41,19 +41,19 @@ function backendTag(data, name, backend, all, filters) {
 
 // Findings that differ only in signature, dtype and argument are one line.
 function findingsOf(data, name, selected, filters, narrowed) {
-  const rows = data.rows, found = selected.filter((row) => data.isFinding[rows.verdict[row]]);
-  const kinds = [...group(found, (row) => [rows.verdict[row], rows.backend[row], rows.family[row]].join()).values()];
+  const rows = data.rows, findings = selected.filter((row) => data.isFinding[rows.verdict[row]]);
+  const kinds = [...group(findings, (row) => [rows.verdict[row], rows.backend[row], rows.family[row]].join()).values()];
   kinds.sort((a, b) => rows.verdict[b[0]] - rows.verdict[a[0]]);
-  const title = el("h2", {}, found.length ? `${plural(found.length, "finding")}` : "No finding", narrowed ? el("span", { class: "dim" }, " among what the filters leave") : null);
-  if (!found.length) return title;
-  const line = (kind) => {
-    const row = kind.find((each) => data.detail.has(each)) ?? kind[0], detail = data.detail.get(row);
+  const title = el("h2", {}, findings.length ? `${plural(findings.length, "finding")}` : "No finding", narrowed ? el("span", { class: "dim" }, " among what the filters leave") : null);
+  if (!findings.length) return title;
+  const line = (alike) => {
+    const row = alike.find((each) => data.detail.has(each)) ?? alike[0], detail = data.detail.get(row);
     const verdict = data.verdicts[rows.verdict[row]], message = data.message(row);
-    const dtypes = [...new Set(kind.map((each) => data.dtypes[rows.dtype[each]]))];
+    const dtypes = [...new Set(alike.map((each) => data.dtypes[rows.dtype[each]]))];
     return el("tr", {},
       el("td", { class: `k-${verdict.kind} line` }, tagText(verdict, detail && findingAddress(data, detail, filters))),
       el("td", { class: "line" }, data.backends[rows.backend[row]].id), el("td", { class: "line" }, data.families[rows.family[row]].id),
-      el("td", { class: "line" }, dtypes.join(", ")), el("td", { class: "number" }, whole(kind.length)),
+      el("td", { class: "line" }, dtypes.join(", ")), el("td", { class: "number" }, whole(alike.length)),
       el("td", { class: "cut", title: message }, message.split("\n")[0]));
   };
   const heads = ["verdict", "backend", "family", "dtypes", "cases", "the first"], most = 12;
@@ -65,7 +65,7 @@ function findingsOf(data, name, selected, filters, narrowed) {
     more.remove();
   });
   return [title, box, el("p", {}, rest.length ? [more, " "] : null,
-    el("a", { href: address("findings", "", { ...filters, text: name }) }, `List all ${whole(found.length)}`))];
+    el("a", { href: address("findings", "", { ...filters, text: name }) }, `List all ${whole(findings.length)}`))];
 }
 
 const tagText = (verdict, href) => el(href ? "a" : "span", { href, class: `k-${verdict.kind} ink` }, el("span", { class: "glyph" }, verdict.letter), " ", verdict.name);

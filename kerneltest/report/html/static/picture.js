@@ -31,8 +31,8 @@ function drawPicture(picture) {
       line.push(cell);
     }
     const at = indexOf(picture, start), row = flat ? at.at(-1) : at.length > 1 ? at.at(-2) : "";
-    const told = flat || start === 0 || row % (picture.blocks[0] || 8) === 0;
-    lines.push(el("tr", {}, el("th", { scope: "row" }, told ? String(row) : el("span", { class: "hidden" }, String(row))), line));
+    const numbered = flat || start === 0 || row % (picture.blocks[0] || 8) === 0;
+    lines.push(el("tr", {}, el("th", { scope: "row" }, numbered ? String(row) : el("span", { class: "hidden" }, String(row))), line));
   }
   const first = picture.origin.at(-1) || 0;
   const every = block || 8, mark = (j) => (flat ? (j % 8 ? "" : `+${j}`) : (first + j) % every && (j || every - first % every < 4) ? "" : String(first + j));

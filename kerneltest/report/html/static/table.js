@@ -77,13 +77,13 @@ function bindMatrix(data, table) {
 function paint(data, link, counts) {
   const worst = Math.max(...counts.keys());
   const verdict = data.verdicts[worst];
-  let found = 0, all = 0;
+  let findings = 0, all = 0;
   for (const [each, n] of counts) {
     all += n;
-    if (data.isFinding[each]) found += n;
+    if (data.isFinding[each]) findings += n;
   }
   link.querySelector(".glyph").textContent = verdict.letter;
-  link.querySelector(".count").textContent = verdict.kind === "unavailable" ? "" : whole(found || all);
+  link.querySelector(".count").textContent = verdict.kind === "unavailable" ? "" : whole(findings || all);
   return verdict.kind;
 }
 
