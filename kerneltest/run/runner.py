@@ -64,5 +64,8 @@ def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> Outcom
     record = item.record(failure.verdict, str(failure), case=case)
     if not failure.verdict.is_finding:
         return Outcome(record)
-    evidence = Evidence(stderr=failure.stderr)
-    return Outcome(replace(record, evidence=evidence), item.group.arguments(item, case, cache))
+    try:
+        arguments = item.group.arguments(item, case, cache)
+    except Failure:  # that there are none is the finding
+        arguments = None
+    return Outcome(replace(record, evidence=Evidence(stderr=failure.stderr)), arguments)
