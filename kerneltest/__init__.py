@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from kerneltest.jaxprs.trace import Traced as Traced
     from kerneltest.plan.drawn import DrawnCase as DrawnCase
     from kerneltest.plan.families import Slot as Slot
-    from kerneltest.plan.families import family as family
+    from kerneltest.plan.standard_families import family as family
     from kerneltest.run.addresses import check_addresses as check_addresses
+    from kerneltest.run.asked import Asked as Asked
+    from kerneltest.run.asked import Share as Share
+    from kerneltest.run.asked import Variation as Variation
+    from kerneltest.run.asked import Wanted as Wanted
+    from kerneltest.run.invariants import invariant as invariant
     from kerneltest.run.strategies import cases as cases
-    from kerneltest.run.variations import Asked as Asked
-    from kerneltest.run.variations import Share as Share
-    from kerneltest.run.variations import Variation as Variation
-    from kerneltest.run.variations import Wanted as Wanted
-    from kerneltest.run.variations import invariant as invariant
 
 __version__ = "0.1.0"
 
@@ -79,10 +79,12 @@ _HOMES = {
     "kerneltest.declare.xfail": "xfail",
     "kerneltest.jaxprs.trace": "Traced",
     "kerneltest.plan.drawn": "DrawnCase",
-    "kerneltest.plan.families": "Slot family",
+    "kerneltest.plan.families": "Slot",
+    "kerneltest.plan.standard_families": "family",
     "kerneltest.run.addresses": "check_addresses",
+    "kerneltest.run.asked": "Asked Share Variation Wanted",
+    "kerneltest.run.invariants": "invariant",
     "kerneltest.run.strategies": "cases",
-    "kerneltest.run.variations": "Asked Share Variation Wanted invariant",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -1,4 +1,4 @@
-"""Named ways of filling a signature with values: the registry that users extend (`standard_families.py` fills it).
+"""Named ways of filling a signature with values: the registry that users extend (`standard_families` fills it).
 
 A family is given a `Slot`, what there is to know of one array argument, and returns its values. Families with a
 target (`each=True`) disturb one argument at a time; the others then hold ordinary values.
@@ -12,6 +12,9 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.core.failures import Failure
+from kerneltest.core.places import where_raised
+from kerneltest.core.verdicts import Verdict
 
 GROUPS = ("structural", "numeric", "special", "masks")
 
@@ -20,14 +23,14 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One array argument of one signature.
+    """One array argument of one signature, which a family fills.
 
     Attributes:
       role: `data`, `mask`, `index` or `length`.
-      shape: its lengths, outermost first.
-      dtype: its dtype.
-      blocks: the kernel's block length for each axis, or None.
-      domain: least and greatest value, or None.
+      shape: its lengths in elements, outermost first.
+      dtype: of its values.
+      blocks: the kernel's block length for each axis, in elements, or None.
+      domain: least and greatest value of data; None for every value the dtype has.
       order: its position among the array arguments.
       end: for an index or a length, the length of the dim it points into.
       exact_limit: integers up to it may be multiplied in pairs and summed without any rounding.
@@ -44,15 +47,17 @@ class Slot:
 
     @property
     def is_float_data(self) -> bool:
+        """Whether it holds data of a floating dtype."""
         return self.role == "data" and is_float(self.dtype)
 
     @property
     def size(self) -> int:
+        """How many elements it has."""
         return int(np.prod(self.shape))
 
     @property
     def block(self) -> int:
-        """The block length of the last axis, or all of it."""
+        """The block length of the last axis, or all of its length; 1 without axes."""
         return (self.blocks[-1] or self.shape[-1]) if self.shape else 1
 
     def cast(self, values: Array) -> Array:
@@ -104,10 +109,24 @@ class Family:
         return (self.make.__doc__ or self.name).strip()
 
     def fill(self, slot: Slot, rng: Rng, hit: bool) -> Array:
-        """Values for a slot; ordinary ones where the family is not about it."""
-        if hit and self.applies(slot):
-            return self.make(slot, rng)
-        return _ordinary(slot, rng, whole=self.structural)
+        """Values for a slot; ordinary ones where the family is not about it.
+
+        Raises:
+          Failure: the family raised, or made values of another shape or dtype.
+        """
+        if not (hit and self.applies(slot)):
+            return _ordinary(slot, rng, whole=self.structural)
+        try:
+            values = np.asarray(self.make(slot, rng))
+        except Exception as error:
+            where = where_raised(error)
+            raise Failure(
+                Verdict.ORACLE_ERROR, f"family {self.name} raised {type(error).__name__}: {error}{where}"
+            ) from error
+        if (values.shape, values.dtype) != (slot.shape, slot.dtype):
+            made, asked = [f"{each.dtype}{list(each.shape)}" for each in (values, slot)]
+            raise Failure(Verdict.ORACLE_ERROR, f"family {self.name} made {made} and was asked for {asked}")
+        return values
 
 
 FAMILIES: dict[str, Family] = {}
@@ -119,29 +138,34 @@ def without_values(name: str, group: str) -> Family:
 
 
 def is_data(slot: Slot) -> bool:
+    """Data of any dtype."""
     return slot.role == "data"
 
 
-def is_float_data(slot: Slot) -> bool:
+def is_unbounded(slot: Slot) -> bool:
+    """Floats that may be infinite at one end at least, so that NaN may be among them."""
     return slot.is_float_data and slot.size > 0 and (slot.domain is None or not np.isfinite(slot.domain).all())
 
 
+def is_unbounded_array(slot: Slot) -> bool:
+    """Floats along some axis, of which any may be -inf."""
+    return is_unbounded(slot) and bool(slot.shape) and (slot.domain is None or slot.domain[0] == -np.inf)
+
+
 def is_integer_data(slot: Slot) -> bool:
+    """Integers of any size."""
     return slot.role == "data" and is_integer(slot.dtype) and slot.domain is None
 
 
 def is_mask(slot: Slot) -> bool:
+    """Masks with axes."""
     return slot.role == "mask" and bool(slot.shape)
-
-
-def has_axes(slot: Slot) -> bool:
-    return is_float_data(slot) and bool(slot.shape) and (slot.domain is None or slot.domain[0] == -np.inf)
 
 
 def family(
     *, group: str, applies: Condition = is_data, each: bool = False, without_arrays: bool = False, name: str = ""
 ) -> Callable[[Fill], Fill]:
-    """Registers a function `(slot, rng) -> values` as a family; a `conftest.py` is the place, so that every suite has it.
+    """Registers a function `(slot, rng) -> values` as a family; in a `conftest.py`, to try every suite with it.
 
         @kt.family(group="numeric", applies=lambda slot: slot.is_float_data)
         def far_above_zero(slot, rng):
@@ -193,7 +217,7 @@ def _with_ends(values: Array, low: int, high: int, slot: Slot) -> Array:
     return flat.reshape(slot.shape).astype(slot.dtype)
 
 
-@family(group="structural", without_arrays=False)
+@family(group="structural")
 def small_integers(slot: Slot, rng: Rng) -> Array:
     """Random integers small enough for every product and sum to be exact."""
     limit = min(slot.exact_limit, 100)

@@ -1,4 +1,7 @@
-"""The invariants that every pairing is held to: `vmap`, no `jit`, poison, grid order, batches, gradients."""
+"""The invariants that every pairing is held to: `vmap`, no `jit`, poison, grid order, batches, gradients.
+
+`kt.invariant` is taken from here, so that a user's invariants come after them, wherever they are registered.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +22,8 @@ from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
-from kerneltest.run.variations import Asked, Outputs, Share, Variation, invariant
+from kerneltest.run.asked import Asked, Outputs, Share, Variation
+from kerneltest.run.variations import invariant as invariant
 
 
 def _has_arrays(pairing: Pairing, signature: Signature) -> bool:

@@ -1,143 +1,30 @@
-"""Other ways to call a kernel, whose results are known: the registry of invariants that users extend.
+"""The invariants: other ways to call a kernel, whose results are known. A registry that users extend.
 
-An invariant is a generator. From what it is asked about, a case and its plain call, it makes `Variation`s: a function
-traced anew, what goes into it, and what each share of its outputs should be.
+An invariant is a generator. It is asked about a case and its plain call, and yields variations (`run.asked`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.core.dtypes import Array, widen
-from kerneltest.core.tiers import Tier
-from kerneltest.declare.bounds import Precision
+from kerneltest.core.failures import Failure
+from kerneltest.core.places import where_raised
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import Traced
-from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.cases import Case
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import Family
 from kerneltest.plan.families import normal as normal_values
 from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.run.asked import Asked, Outputs, Share, Variation, Wanted
 from kerneltest.run.cache import Cache
 from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims
 from kerneltest.run.item import Group, Item, Outcome
 
-Outputs = tuple[Array, ...]
-
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # every variation is a compilation
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a share of outputs should be.
-
-    Attributes:
-      values: float64, int64 or bool, an array for each output.
-      bounds: how far each element may be off.
-      bitwise: whether not a bit may differ, the sign of a zero included.
-    """
-
-    values: Outputs
-    bounds: Outputs
-    bitwise: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A part of a variation's outputs, and what it should be.
-
-    Attributes:
-      label: the call that it stands for, in words.
-      wanted: what it should be, from the share itself and what its backend does to numbers; `Asked.by_oracle` and
-        `Asked.as_plain_call` make these.
-      take: the share, from all outputs.
-      gradient_of: the leaf that each output is a gradient with respect to.
-    """
-
-    label: str
-    wanted: Callable[[Outputs, Precision], Wanted]
-    take: Callable[[Outputs], Outputs] = lambda outputs: outputs
-    gradient_of: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Variation:
-    """Another call of a kernel.
-
-    Attributes:
-      traced: the function.
-      leaves: its inputs.
-      shares: the parts of its outputs.
-    """
-
-    traced: Traced
-    leaves: tuple[Array, ...]
-    shares: tuple[Share, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What an invariant is asked about.
-
-    Attributes:
-      pairing, case, backend: to vary.
-      traced: the plain call, traced.
-      arguments: the case's array arguments, by path.
-      expectation: the oracle's answer for them.
-      cache: what the cases of the pairing share.
-      seed: of the run.
-    """
-
-    pairing: Pairing
-    case: AnyCase
-    backend: Backend
-    traced: Traced
-    arguments: Mapping[str, Array]
-    expectation: Expectation
-    cache: Cache
-    seed: int
-
-    @property
-    def leaves(self) -> Outputs:
-        """The array arguments, in the pairing's order."""
-        return tuple(self.arguments[path] for path in self.pairing.leaves)
-
-    def once(self, name: str, make: Callable[[], Traced]) -> Traced:
-        """What `make` traces for this signature: compiled once, whatever the values."""
-        key = (self.case.signature, name)
-        if key not in self.cache.varied:
-            self.cache.varied[key] = make()
-        return self.cache.varied[key]
-
-    def at(self, signature: Signature) -> Traced:
-        """The kernel traced for another signature."""
-        return self.cache.traced(self.pairing, signature)
-
-    def by_oracle(self, expectation: Expectation | None = None) -> Callable[[Outputs, Precision], Wanted]:
-        """What the oracle says: by default of the case, within its bound."""
-        chosen = expectation or self.expectation
-        return lambda share, precision: Wanted(chosen.values, chosen.all_bounds(share, precision))
-
-    def as_plain_call(
-        self, part: Callable[[Outputs], Outputs] = lambda outputs: outputs
-    ) -> Callable[[Outputs, Precision], Wanted]:
-        """What the plain call gives, or a part of it: bit for bit on a device, and by the oracle's bound elsewhere.
-
-        Code for a CPU sums in an order that depends on the whole shape, whatever the kernel says.
-        """
-
-        def wanted(share: Outputs, precision: Precision) -> Wanted:
-            if self.backend.tier is not Tier.DEVICE:
-                bounds = self.expectation.all_bounds(self.traced.outputs, precision)
-                return Wanted(part(self.expectation.values), part(bounds))
-            values = tuple(map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves))))
-            return Wanted(values, tuple(np.zeros(value.shape) for value in values), bitwise=True)
-
-        return wanted
-
 
 Vary = Callable[[Asked], Iterator[Variation]]
 Condition = Callable[[Pairing, Signature], bool]
@@ -170,17 +57,21 @@ INVARIANTS: dict[str, Invariant] = {}
 def invariant(
     *, applies: Condition = lambda pairing, signature: True, rewrites: bool = False
 ) -> Callable[[Vary], Vary]:
-    """Registers a generator `(asked) -> variations` as an invariant under its own name.
+    """Registers a generator `(asked) -> variations` as an invariant; in a `conftest.py`, to hold every suite to it.
 
-        @kt.invariant(applies=lambda pairing, signature: pairing.name == "normalise")
+        @kt.invariant(applies=lambda pairing, signature: pairing.name == "normalised")
         def scaled(asked):
             \"\"\"Twice the input gives the same result.\"\"\"
             leaves = tuple(2 * leaf for leaf in asked.leaves)
-            yield kt.Variation(asked.traced, leaves, (kt.Share("twice the input", asked.by_oracle()),))
+            yield kt.Variation(asked.traced, leaves, (kt.Share("with twice the input", asked.by_oracle()),))
+
+    Its name is the family under which its cases are recorded, and its docstring is shown in reports. What it raises
+    ends its case as an `oracle_error`; it may raise a `Failure` with another verdict.
 
     Args:
-      applies: whether a signature of a pairing can be varied so.
-      rewrites: whether it traces something else than calls of the kernel, such as a rewritten jaxpr.
+      applies: whether a signature of a pairing can be varied so; by default every one.
+      rewrites: whether it traces something other than calls of the kernel, such as a rewritten jaxpr, so that only
+        backends which run the traced function as it is are asked.
 
     Raises:
       ValueError: another module has registered the name.
@@ -217,17 +108,20 @@ class Varied(Group):
         expectation, _ = cache.expected(item.pairing, case, traced)
         arguments = cache.arguments(item.pairing, case)
         asked = Asked(item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
-        made = tuple(INVARIANTS[case.family.name].vary(asked))
-        return judge_claims(item, case, arguments, _claims(asked, made))
+        return judge_claims(item, case, arguments, _claims(INVARIANTS[case.family.name], asked))
 
 
-def _claims(asked: Asked, made: tuple[Variation, ...]) -> Iterator[Claim]:
-    for variation in made:
+def _claims(invariant: Invariant, asked: Asked) -> Iterator[Claim]:
+    with _naming(invariant):
+        variations = tuple(invariant.vary(asked))
+    for variation in variations:
         executable = asked.cache.executable(asked.backend, variation.traced)
         outputs = executable.run(variation.leaves)
         for share in variation.shares:
-            taken = share.take(outputs)
-            wanted = share.wanted(taken, executable.precision)
+            with _naming(invariant):
+                taken = share.take(outputs)
+                wanted = share.wanted(taken, executable.precision)
+                _check_shapes(share, taken, wanted)
             yield Claim(
                 taken,
                 wanted.values,
@@ -237,3 +131,26 @@ def _claims(asked: Asked, made: tuple[Variation, ...]) -> Iterator[Claim]:
                 share.label,
                 share.gradient_of,
             )
+
+
+@contextmanager
+def _naming(invariant: Invariant) -> Iterator[None]:
+    """Makes what an invariant raises a failure of its case that names it."""
+    try:
+        yield
+    except Failure:
+        raise
+    except Exception as error:
+        where = where_raised(error)
+        raise Failure(
+            Verdict.ORACLE_ERROR, f"invariant {invariant.family.name} raised {type(error).__name__}: {error}{where}"
+        ) from error
+
+
+def _check_shapes(share: Share, taken: Outputs, wanted: Wanted) -> None:
+    shapes = [[np.shape(each) for each in arrays] for arrays in (taken, wanted.values, wanted.bounds)]
+    if shapes[0] != shapes[1] or shapes[0] != shapes[2]:
+        raise ValueError(
+            f"the share {share.label!r} has outputs of shapes {shapes[0]}, wanted values of {shapes[1]} and bounds of "
+            f"{shapes[2]}"
+        )

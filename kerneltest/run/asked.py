@@ -1,0 +1,151 @@
+"""What an invariant is asked about, and what it answers: other calls, and what their outputs should be."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kerneltest.backends.base import Backend
+from kerneltest.core.dtypes import Array, widen
+from kerneltest.core.tiers import Tier
+from kerneltest.declare.bounds import Precision
+from kerneltest.declare.pairing import Pairing
+from kerneltest.jaxprs.trace import Traced
+from kerneltest.oracle.expectation import Expectation
+from kerneltest.plan.drawn import AnyCase
+from kerneltest.plan.signatures import Signature
+from kerneltest.run.cache import Cache
+
+Outputs = tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a share of outputs should be.
+
+    Attributes:
+      values: float64, int64 or bool, an array for each output, in its shape.
+      bounds: how far each element may be off, in the same shapes: 0 for the value rounded to the output's dtype, inf
+        where nothing is asked.
+      bitwise: whether not a bit may differ, the sign of a zero included.
+    """
+
+    values: Outputs
+    bounds: Outputs
+    bitwise: bool = False
+
+
+Expect = Callable[[Outputs, Precision], Wanted]
+Take = Callable[[Outputs], Outputs]
+
+
+def _all(outputs: Outputs) -> Outputs:
+    return outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the outputs of a variation, and what it should be.
+
+    Attributes:
+      label: the call in words, as messages show it: `first in a batch of two under jax.vmap`.
+      wanted: what the part should be: `Asked.by_oracle()`, `Asked.as_plain_call()`, or a function of the part itself
+        and of what its backend does to numbers.
+      take: makes the part of all outputs, and undoes what was done to the inputs; by default all of them as they are.
+      gradient_of: for outputs that are gradients, the path of the leaf that each is one by.
+    """
+
+    label: str
+    wanted: Expect
+    take: Take = _all
+    gradient_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variation:
+    """Another call of a kernel.
+
+    Attributes:
+      traced: what is called: `Asked.traced`, or what `Asked.at` and `Asked.once` trace.
+      leaves: its inputs, in the shapes and dtypes that it was traced for.
+      shares: the parts of its outputs, each with what it should be.
+    """
+
+    traced: Traced
+    leaves: tuple[Array, ...]
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an invariant is asked about: a case, and its plain call on a backend.
+
+    Attributes:
+      pairing, case, backend: what is varied. `case.signature` holds the lengths, dtypes and static arguments.
+      traced: the plain call, traced.
+      arguments: the case's array arguments, by path.
+      expectation: the oracle's answer for them.
+      cache: what the cases of the pairing share.
+      seed: of the run.
+    """
+
+    pairing: Pairing
+    case: AnyCase
+    backend: Backend
+    traced: Traced
+    arguments: Mapping[str, Array]
+    expectation: Expectation
+    cache: Cache
+    seed: int
+
+    @property
+    def leaves(self) -> Outputs:
+        """The array arguments as the plain call gets them: in the pairing's order, in the kernel's dtypes."""
+        return tuple(self.arguments[path] for path in self.pairing.leaves)
+
+    def once(self, name: str, make: Callable[[], Traced]) -> Traced:
+        """Another function, traced and compiled once for each signature, whatever the values.
+
+        Args:
+          name: tells it from others that invariants trace for the same signature.
+          make: traces it.
+        """
+        key = (self.case.signature, name)
+        if key not in self.cache.varied:
+            self.cache.varied[key] = make()
+        return self.cache.varied[key]
+
+    def at(self, signature: Signature) -> Traced:
+        """The kernel traced for another signature, such as `dataclasses.replace(asked.case.signature, statics=...)`.
+
+        Raises:
+          Failure: the kernel cannot be traced for it.
+        """
+        return self.cache.traced(self.pairing, signature)
+
+    def by_oracle(self, expectation: Expectation | None = None) -> Expect:
+        """What the oracle says, within its bound.
+
+        Args:
+          expectation: what it says of other arguments; by default of the case's.
+        """
+        chosen = expectation or self.expectation
+        return lambda share, precision: Wanted(chosen.values, chosen.all_bounds(share, precision))
+
+    def as_plain_call(self, part: Take = _all) -> Expect:
+        """What the plain call gives: bit for bit on a device, and by the oracle's bound elsewhere.
+
+        Code for a CPU sums in an order that depends on the whole shape, whatever the kernel says.
+
+        Args:
+          part: the part of the plain call's outputs that the share is compared with; by default all of them.
+        """
+
+        def wanted(share: Outputs, precision: Precision) -> Wanted:
+            if self.backend.tier is not Tier.DEVICE:
+                bounds = self.expectation.all_bounds(self.traced.outputs, precision)
+                return Wanted(part(self.expectation.values), part(bounds))
+            values = tuple(map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves))))
+            return Wanted(values, tuple(np.zeros(value.shape) for value in values), bitwise=True)
+
+        return wanted
