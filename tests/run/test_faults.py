@@ -61,7 +61,7 @@ def test_a_family_that_raises_costs_its_cases(monkeypatch: pytest.MonkeyPatch) -
     finally:
         del FAMILIES["raises_on_sight"]
     (found,) = result.findings
-    assert (found.family, found.verdict) == ("raises_on_sight", "runtime_error")
+    assert (found.family, found.verdict) == ("raises_on_sight", "oracle_error")
     assert "raises_on_sight raised ZeroDivisionError: a family of ours" in found.message
     assert any(r.family == "one_inf" and r.verdict == "pass" for r in result.records)
 
