@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
+from inspect import isabstract
 from typing import TYPE_CHECKING, Any
 
 from kerneltest.core.targets import TARGETS
+from kerneltest.core.tiers import Tier
 
 if TYPE_CHECKING:
     from kerneltest.backends.base import Backend
@@ -66,20 +68,21 @@ REGISTRY = {entry.id: entry for entry in _ENTRIES}
 
 
 def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], type["Backend"]]:  # noqa: A002
-    """Registers a class of yours as a backend; in a `conftest.py`, so that `--kt-backends` knows it.
+    """Registers a class of yours as a backend; in the root folder's `conftest.py`, so that `--kt-backends` knows it.
 
         @kt.backend("my-simulator")
         class MySimulator(kt.Backend):
             tier = kt.Tier.SIMULATE
 
-            def prepare(self, traced): ...
+            def prepare(self, traced):
+                return MyExecutable(traced)  # has `precision` and `run(leaves)`
 
     Args:
       id: as users select it and records name it.
       in_all: whether `all`, the default of `--kt-backends`, stands for it too.
 
     Raises:
-      ValueError: the id is taken, or is not one word.
+      ValueError: the id is taken, or is not one word; or the class does not say its tier, or has no `prepare`.
     """
     if not id or set(id) & set(" ,*?[]"):
         raise ValueError(f"backend: the id {id!r} must be one word without commas and wildcards")
@@ -87,11 +90,15 @@ def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], typ
     def register(made: type["Backend"]) -> type["Backend"]:
         def make() -> "Backend":
             instance = made()
-            instance.id = id
+            object.__setattr__(instance, "id", id)  # which a frozen dataclass allows too
             return instance
 
         if id in REGISTRY and REGISTRY[id].home != made.__module__:
             raise ValueError(f"backend: the id {id!r} is taken by {REGISTRY[id].home}")
+        if not isinstance(getattr(made, "tier", None), Tier):
+            raise ValueError(f"backend: {made.__name__} must say its tier, as in `tier = kt.Tier.DEVICE`")
+        if isabstract(made):
+            raise ValueError(f"backend: {made.__name__} must define `prepare`")
         REGISTRY[id] = Entry(id, made.__module__, make, in_all)
         return made
 

@@ -1,0 +1,136 @@
+"""A user's class in a conftest.py is a backend like any other."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kerneltest as kt
+from kerneltest.backends import registry as registry_module
+from kerneltest.backends.base import Artifact
+from kerneltest.backends.registry import Entry, backend_ids, in_order, resolve
+from kerneltest.jaxprs.trace import Traced
+from kerneltest.records.io import read_plan, read_records
+
+ROOT = Path(__file__).parents[2]
+
+CONFTEST = """
+from dataclasses import dataclass
+
+import numpy as np
+import kerneltest as kt
+from kerneltest.declare.bounds import Precision
+
+@dataclass(frozen=True)
+class Doubling:
+    precision: Precision = Precision()
+
+    def run(self, leaves):
+        (x,) = leaves
+        if x.size == 5:
+            raise kt.Failure(kt.Verdict.HANG, "five is too many")
+        return (x + x,)
+
+@kt.backend("my-id")
+@dataclass(frozen=True)
+class Mine(kt.Backend):
+    tier = kt.Tier.DEVICE
+
+    def unsupported_reason(self, traced):
+        return "" if traced.dialects == {"triton"} else "only kernels for Triton"
+
+    def prepare(self, traced):
+        return Doubling()
+
+    def environment(self):
+        return {"driver": "seven"}
+"""
+SUITE = """
+import kerneltest as kt
+from kernels.vector_add import vector_add
+
+def double(x):
+    return vector_add(x, x)
+
+@kt.oracle_for(double, x=kt.array("n", "int8"), dims=dict(n=kt.dim(values=(3, 5))), tolerance=kt.tolerance.exact())
+def doubled(x):
+    return 2 * x
+"""
+
+
+def test_a_backend_of_a_conftest_is_selected_run_and_recorded(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
+    (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    options = ["-p", "no:cacheprovider", "--kt-depth", "quick", "--kt-report", "out", "--kt-backends", "my-id"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "kerneltest", *options],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 1, run.stdout
+    assert "test_suite.py::doubled[my-id-int8-structural]" in run.stdout
+    assert "five is too many" in run.stdout
+    plan, records = read_plan(tmp_path / "out"), list(read_records(tmp_path / "out"))
+    assert {(item.backend, item.tier) for item in plan.items} == {("my-id", kt.Tier.DEVICE)}
+    assert plan.environment["my-id: driver"] == "seven"
+    assert {(record.backend, record.tier) for record in records} == {("my-id", kt.Tier.DEVICE)}
+    assert {(record.dims["n"], record.verdict) for record in records} == {(3, "pass"), (5, "hang")}
+    assert all(record.compared for record in records if record.verdict == "pass")
+
+
+class _Mine(kt.Backend):
+    tier = kt.Tier.LOWER
+
+    def prepare(self, traced: Traced) -> Artifact:
+        return Artifact(len(traced.calls))
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, Entry]:
+    """What is registered ends with the test."""
+    entries = dict(registry_module.REGISTRY)
+    monkeypatch.setattr(registry_module, "REGISTRY", entries)
+    return entries
+
+
+def test_a_class_of_a_user_stands_among_the_others(registry: dict[str, Entry]) -> None:
+    assert kt.backend("mine")(_Mine) is _Mine
+    (made,) = resolve(["mi*"])
+    assert (type(made), made.id) == (_Mine, "mine")
+    assert in_order(["mine", "rocm", "interpret"]) == ["interpret", "rocm", "mine"]
+
+
+@pytest.mark.parametrize("in_all", [False, True])
+def test_all_stands_for_it_only_where_it_says_so(in_all: bool, registry: dict[str, Entry]) -> None:
+    kt.backend("mine", in_all=in_all)(_Mine)
+    assert ("mine" in backend_ids(["all"])) is in_all
+
+
+class _WithoutTier(kt.Backend):
+    def prepare(self, traced: Traced) -> Artifact:
+        return Artifact(0)
+
+
+class _WithoutPrepare(kt.Backend):
+    tier = kt.Tier.DEVICE
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "words"),
+    [
+        ("interpret", _Mine, "the id 'interpret' is taken by kerneltest.backends.interpret"),
+        ("two words", _Mine, "must be one word without commas and wildcards"),
+        ("lower:*", _Mine, "must be one word without commas and wildcards"),
+        ("mine", _WithoutTier, "_WithoutTier must say its tier, as in `tier = kt.Tier.DEVICE`"),
+        ("mine", _WithoutPrepare, "_WithoutPrepare must define `prepare`"),
+    ],
+)
+def test_what_cannot_be_a_backend_is_said_at_once(
+    name: str, made: type[kt.Backend], words: str, registry: dict[str, Entry]
+) -> None:
+    before = dict(registry)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        kt.backend(name)(made)
+    assert registry == before
