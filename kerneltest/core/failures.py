@@ -15,3 +15,11 @@ class Failure(Exception):  # noqa: N818 - it is a verdict on its way up
         super().__init__(message)
         self.verdict = verdict
         self.stderr = stderr
+
+
+def described(error: BaseException) -> str:
+    """The type and the text of an exception, also of one whose text cannot be had."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as other:
+        return f"{type(error).__name__} (its text raised {type(other).__name__})"

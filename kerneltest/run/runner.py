@@ -5,12 +5,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, described
+from kerneltest.core.places import where_raised
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.records.schema import Evidence
 from kerneltest.run.cache import Cache
-from kerneltest.run.item import Item, Outcome, with_verdict
+from kerneltest.run.item import Item, Outcome
 from kerneltest.run.xfails import outlived, quarantined, settle
 
 
@@ -52,10 +53,15 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             outcome = item.group.judge(item, case, cache)
         except Failure as failure:
             outcome = _failed(item, case, cache, failure)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # of a family, an oracle or a kernel: SystemExit and pytest's own included
+            raised = f"{case.family.name} raised {described(error)}{where_raised(error)}"
+            outcome = _failed(item, case, cache, Failure(Verdict.RUNTIME_ERROR, raised))
     record = outcome.record
     verdict, remark = settle(item.pairing.xfail, record.verdict, *place)
     if remark:
-        record = with_verdict(record, verdict, f"{record.message}\n{remark}".strip())
+        record = replace(record, verdict=verdict, message=f"{record.message}\n{remark}".strip())
     arguments = outcome.arguments if verdict.is_finding else None
     return replace(outcome, record=replace(record, seconds=time.perf_counter() - started), arguments=arguments)
 
@@ -64,8 +70,10 @@ def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> Outcom
     record = item.record(failure.verdict, str(failure), case=case)
     if not failure.verdict.is_finding:
         return Outcome(record)
+    record = replace(record, evidence=Evidence(stderr=failure.stderr))
     try:
-        arguments = item.group.arguments(item, case, cache)
-    except Failure:  # that there are none is the finding
-        arguments = None
-    return Outcome(replace(record, evidence=Evidence(stderr=failure.stderr)), arguments)
+        return Outcome(record, item.group.arguments(item, case, cache))
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # it is what the failure says
+        return Outcome(record)
