@@ -178,15 +178,13 @@ def test_a_tolerance_model_judges_and_is_named(records: list[Record]) -> None:
 
 
 def test_a_family_or_an_invariant_at_fault_costs_its_cases_and_is_named(records: list[Record]) -> None:
-    assert _found_by(records, "short") == {("careless", "oracle_error"), ("raising", "oracle_error")}
-    assert _found_by(records, "faulty") == {("dividing", "oracle_error"), ("half_a_share", "oracle_error")}
-    messages = {record.family: record.message for record in records if record.verdict == "oracle_error"}
-    assert messages["careless"] == "family careless made float64[1] and was asked for float32[1]"
-    assert messages["raising"].startswith("family raising raised IndexError: none left (conftest.py:")
-    assert messages["dividing"].startswith(
-        "invariant dividing raised ZeroDivisionError: division by zero (conftest.py:"
-    )
-    assert messages["half_a_share"].startswith("invariant half_a_share raised ValueError: the share 'half' has outputs")
+    assert _found_by(records, "short") == {("careless", "runtime_error"), ("raising", "runtime_error")}
+    assert _found_by(records, "faulty") == {("dividing", "runtime_error"), ("half_a_share", "runtime_error")}
+    messages = {record.family: record.message for record in records if record.verdict == "runtime_error"}
+    assert messages["careless"] == "careless raised ValueError: it made float64[1] and was asked for float32[1]"
+    assert messages["raising"].startswith("raising raised IndexError: none left (conftest.py:")
+    assert messages["dividing"].startswith("dividing raised ZeroDivisionError: division by zero (conftest.py:")
+    assert messages["half_a_share"].startswith("half_a_share raised ValueError: the share 'half' has outputs of shapes")
 
 
 def test_a_model_that_does_not_fit_fails_at_collection(tmp_path: Path) -> None:

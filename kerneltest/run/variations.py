@@ -4,15 +4,11 @@ An invariant is a generator. It is asked about a case and its plain call, and yi
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.core.failures import Failure
-from kerneltest.core.places import where_raised
-from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import Case
 from kerneltest.plan.drawn import AnyCase
@@ -66,7 +62,7 @@ def invariant(
             yield kt.Variation(asked.traced, leaves, (kt.Share("with twice the input", asked.by_oracle()),))
 
     Its name is the family under which its cases are recorded, and its docstring is shown in reports. What it raises
-    ends its case as an `oracle_error`; it may raise a `Failure` with another verdict.
+    ends its case as a `runtime_error`, or with the verdict of a `Failure`.
 
     Args:
       applies: whether a signature of a pairing can be varied so; by default every one.
@@ -112,16 +108,13 @@ class Varied(Group):
 
 
 def _claims(invariant: Invariant, asked: Asked) -> Iterator[Claim]:
-    with _naming(invariant):
-        variations = tuple(invariant.vary(asked))
-    for variation in variations:
+    for variation in tuple(invariant.vary(asked)):
         executable = asked.cache.executable(asked.backend, variation.traced)
         outputs = executable.run(variation.leaves)
         for share in variation.shares:
-            with _naming(invariant):
-                taken = share.take(outputs)
-                wanted = share.wanted(taken, executable.precision)
-                _check_shapes(share, taken, wanted)
+            taken = share.take(outputs)
+            wanted = share.wanted(taken, executable.precision)
+            _check_shapes(share, taken, wanted)
             yield Claim(
                 taken,
                 wanted.values,
@@ -131,20 +124,6 @@ def _claims(invariant: Invariant, asked: Asked) -> Iterator[Claim]:
                 share.label,
                 share.gradient_of,
             )
-
-
-@contextmanager
-def _naming(invariant: Invariant) -> Iterator[None]:
-    """Makes what an invariant raises a failure of its case that names it."""
-    try:
-        yield
-    except Failure:
-        raise
-    except Exception as error:
-        where = where_raised(error)
-        raise Failure(
-            Verdict.ORACLE_ERROR, f"invariant {invariant.family.name} raised {type(error).__name__}: {error}{where}"
-        ) from error
 
 
 def _check_shapes(share: Share, taken: Outputs, wanted: Wanted) -> None:
