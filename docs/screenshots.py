@@ -28,7 +28,7 @@ def main() -> None:
         page.mouse.move(0, 0)
         shown = page.locator(".legend").bounding_box()
         assert shown is not None
-        height = shown["y"] + shown["height"] + 16
+        height = shown["y"] + shown["height"] + 4
         page.screenshot(path=IMAGES / "matrix.png", clip={"x": 0, "y": 0, "width": 1160, "height": height})
 
         page.get_by_role("link", name="double on interpret").first.click()

@@ -12,19 +12,18 @@ def gaps(run: Run) -> list[str]:
     return [*run.reconciled.problems, *(f"no verdict: {' / '.join(cell)}" for cell in run.reconciled.missing)]
 
 
-def not_applicable(runs: Sequence[Run]) -> list[str]:
-    """Why backends are not for kernels: each reason once, with the backends, and how much it keeps from being run."""
+def not_applicable(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Each reason once why backends are not for kernels: the backends, and the reason with how much it leaves out."""
     cases: dict[str, dict[tuple[str, str], int]] = {}
     for run in runs:
         for each in run.plan.not_applicable:
             cases.setdefault(each.reason, {})[each.pairing, each.backend] = each.cases
     lines = []
-    for reason, by_place in cases.items():
+    for reason, by_place in sorted(cases.items(), key=lambda pair: -sum(pair[1].values())):
         backends = ", ".join(dict.fromkeys(backend for _, backend in by_place))
         pairings = len({pairing for pairing, _ in by_place})
-        lines.append(
-            f"{reason} ({backends}: {pairings} pairing{'s' * (pairings > 1)}, {sum(by_place.values()):,} cases)"
-        )
+        count = f"{pairings} pairing{'s' * (pairings > 1)}, {sum(by_place.values()):,} cases"
+        lines.append((backends, f"{reason} ({count})"))
     return lines
 
 

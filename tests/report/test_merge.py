@@ -62,7 +62,7 @@ def test_what_does_not_apply_is_an_empty_field_told_once_with_its_reason(tmp_pat
     page = _page(made_run(tmp_path / "run", *records, **NOT_FOR_IT))  # type: ignore[arg-type]
     assert "3 planned cells = 3 pass" in page.words
     assert _matrix(page)[0] == ["p", "✓ 1p on interpret: 1 pass", "not applicable"]
-    assert "its kernels are not for TPUs (interpret-tpu: 1 pairing, 7 cases)" in page.words
+    assert "interpret-tpu its kernels are not for TPUs (1 pairing, 7 cases)" in page.words
     assert page.words.count("its kernels are not for TPUs") == 1
     assert len(page.data["rows"]["verdict"]) == 3
     assert "✓ No finding" in page.words

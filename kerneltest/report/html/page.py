@@ -129,7 +129,8 @@ class Page:
         ]
 
     @property
-    def not_applicable(self) -> list[str]:
+    def not_applicable(self) -> list[tuple[str, str]]:
+        """Backends, and why they are not for how many kernels."""
         return not_applicable(self.merged.runs)
 
     @property

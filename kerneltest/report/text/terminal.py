@@ -8,6 +8,7 @@ from kerneltest.report.matrix import Matrix, by_tier
 from kerneltest.report.remarks import gaps, not_applicable, suspected_lowerings
 from kerneltest.report.text.tables import SIGNS_EXPLAINED, in_signs, in_words, terminal_table
 
+_MOST_REASONS = 4
 _MOST = 20  # gaps and cells of one kind; the page shows more
 
 
@@ -42,7 +43,10 @@ def remarks(run: Run) -> Iterator[tuple[str, str]]:
     """What is not in the matrix: lines and their colours."""
     plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
     yield from _coloured("", (f"{backend} unavailable: {reason}" for backend, reason in plan.unavailable.items()))
-    yield from _coloured("", (f"not applicable: {line}" for line in not_applicable([run])))
+    reasons = not_applicable([run])
+    yield from _coloured("", (f"not applicable on {backends}: {why}" for backends, why in reasons[:_MOST_REASONS]))
+    if len(reasons) > _MOST_REASONS:
+        yield f"not applicable for {len(reasons) - _MOST_REASONS} more reasons, which the plan and the report give", ""
     if "warning" in plan.environment:
         yield f"warning: {plan.environment['warning']}", "yellow"
     if wrong := gaps(run):

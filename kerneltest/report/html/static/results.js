@@ -3,7 +3,7 @@
 const ROW_HEIGHT = 28;
 
 function caseTable(data, { title = "" } = {}) {
-  const heads = [["verdict", "11.5rem"], ["pairing", "9rem"], ["backend", "9rem"], ["dtype", "5.5rem"], ["family", "14rem"], ["signature", "12rem"], ["bound used", "6.5rem"], ["message", "22rem"]];
+  const heads = [["verdict", "10.5rem"], ["pairing", "8rem"], ["backend", "9rem"], ["dtype", "5.5rem"], ["family", "11rem"], ["signature", "11rem"], ["bound used", "6rem"], ["message", "auto"]];
   const body = el("tbody");
   const table = el("table", {}, title ? el("caption", { class: "hidden" }, title) : null,
     el("thead", {}, el("tr", {}, heads.map(([name]) => el("th", { scope: "col" }, name)))), body);
