@@ -78,7 +78,7 @@ def oracle_for(
 
     def pair(oracle: Callable[..., Any]) -> Pairing:
         every = {**declared, **(arguments or {})}
-        made = Pairing(
+        pairing = Pairing(
             name=oracle.__name__,
             module=oracle.__module__,
             kernel=kernel,
@@ -94,8 +94,8 @@ def oracle_for(
             grad=grad,
             rejects=tuple(rejects),
         )
-        check_declaration(made, dims or {}, frozenset(options))
-        return made
+        check_declaration(pairing, dims or {}, frozenset(options))
+        return pairing
 
     return pair
 

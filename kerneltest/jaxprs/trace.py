@@ -16,7 +16,7 @@ from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import Jaxpr, jaxpr_as_fun
 from jax.sharding import AbstractDevice, AbstractMesh
 
-from kerneltest.core.dtypes import ShapeDtype, dtype, is_float
+from kerneltest.core.dtypes import ShapeDtype, dtype_named, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.places import where_raised
 from kerneltest.core.verdicts import Verdict
@@ -109,7 +109,7 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
       Failure: the kernel raised, or has no Pallas call; names the signature and the user's line.
     """
     kinds = dict(signature.dtypes)
-    inputs = tuple(ShapeDtype(signature.shape(leaf), dtype(kinds[path])) for path, leaf in pairing.leaves.items())
+    inputs = tuple(ShapeDtype(signature.shape(leaf), dtype_named(kinds[path])) for path, leaf in pairing.leaves.items())
 
     def flat(*leaves: Any) -> list[Any]:
         named = dict(zip(pairing.leaves, leaves, strict=True))

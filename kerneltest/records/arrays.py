@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, dtype
+from kerneltest.core.dtypes import Array, dtype_named
 
 
 def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def load_arguments(path: Path) -> dict[str, Array]:
     """The array arguments saved by `save_arguments`, by name."""
     with np.load(path, allow_pickle=False) as saved:
         pairs = [(key.split(":", 1), saved[key]) for key in saved.files]
-    return {name: value.view(dtype(kind)).reshape(value.shape) for (kind, name), value in pairs}
+    return {name: value.view(dtype_named(kind)).reshape(value.shape) for (kind, name), value in pairs}
 
 
 def _bits(value: Array) -> Array:

@@ -16,7 +16,7 @@ from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.signatures import Signature
 
-_Kept = TypeVar("_Kept", Traced, Expectation)
+_Answer = TypeVar("_Answer", Traced, Expectation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Cache:
                 self.traces[signature] = trace(pairing, signature)
             except Failure as failure:
                 self.traces[signature] = failure
-        return _answer(self.traces[signature])
+        return _or_raise(self.traces[signature])
 
     def prepare(self, backend: Backend, traced: Traced) -> "Future[Executable | Artifact]":
         """What a backend makes, or is making, of a traced kernel."""
@@ -83,9 +83,9 @@ class Cache:
         Raises:
           Failure: as `Backend.prepare` does, or `unavailable` where the backend is not for this signature.
         """
-        made = self.prepare(backend, traced).result()
-        assert not isinstance(made, Artifact)
-        return made
+        executable = self.prepare(backend, traced).result()
+        assert not isinstance(executable, Artifact)
+        return executable
 
     def is_first(self, backend: Backend, signature: Signature) -> bool:
         """Whether this is the first case of a signature on a backend, which is run twice."""
@@ -104,21 +104,21 @@ class Cache:
         if case.id not in self.expectations:
             arguments = case.fill(pairing)
             bitwise = case.family.structural and traced.exact
-            found: Expectation | Failure
+            expectation: Expectation | Failure
             try:
-                found = expect(pairing, case.signature, arguments, traced.outputs, bitwise=bitwise)
+                expectation = expect(pairing, case.signature, arguments, traced.outputs, bitwise=bitwise)
                 if case.family.name == "all_masked_array":
-                    check_all_masked(pairing, found)
+                    check_all_masked(pairing, expectation)
             except Failure as failure:
-                found = failure
-            self.expectations[case.id] = Expected(arguments, found, bitwise)
-        kept = self.expectations[case.id]
-        return _answer(kept.expectation), kept.bitwise
+                expectation = failure
+            self.expectations[case.id] = Expected(arguments, expectation, bitwise)
+        expected = self.expectations[case.id]
+        return _or_raise(expected.expectation), expected.bitwise
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
         """A case's array arguments by path."""
-        kept = self.expectations.get(case.id)
-        return kept.arguments if kept is not None else case.fill(pairing)
+        expected = self.expectations.get(case.id)
+        return expected.arguments if expected is not None else case.fill(pairing)
 
 
 def _prepare(backend: Backend, traced: Traced) -> Executable | Artifact:
@@ -128,10 +128,10 @@ def _prepare(backend: Backend, traced: Traced) -> Executable | Artifact:
     return backend.prepare(traced)
 
 
-def _answer(kept: _Kept | Failure) -> _Kept:
-    if isinstance(kept, Failure):
-        raise kept.with_traceback(None)
-    return kept
+def _or_raise(answer: _Answer | Failure) -> _Answer:
+    if isinstance(answer, Failure):
+        raise answer.with_traceback(None)
+    return answer
 
 
 def _compilers() -> int:

@@ -154,7 +154,7 @@ def plan_of(plans: Sequence[PairingPlan], items: Sequence[Item], node_ids: Seque
         environment={
             **environment(),
             **({"warning": "; ".join(warnings)} if warnings else {}),
-            **{f"{name}: {key}": value for name, found in facts.items() for key, value in found.items()},
+            **{f"{name}: {key}": value for name, each in facts.items() for key, value in each.items()},
         },
         unavailable={name: reason for name, reason in reasons.items() if reason},
         not_applicable=tuple(each for plan in plans for each in plan.not_applicable if each.pairing in pairings),
