@@ -25,7 +25,7 @@ import numpy as np
 
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import Array, dtype, is_float
+from kerneltest.core.dtypes import Array, dtype_named, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.tiers import Tier
 from kerneltest.declare.pairing import Pairing
@@ -156,7 +156,7 @@ def _from_json(line: Mapping[str, Any]) -> Taken:
     signature = Signature(dims, dtypes, statics, line["signature"]["dtype"])
     name = line["pairing"]
     case = Case(name, name.partition(".")[2], signature, FAMILIES[line["family"]], line["target"], SEED)
-    sampled = tuple(np.frombuffer(base64.b64decode(text), dtype(name)) for name, text in line["sampled"])
+    sampled = tuple(np.frombuffer(base64.b64decode(text), dtype_named(name)) for name, text in line["sampled"])
     return Taken(case, line["inputs"], line["bits"], sampled)
 
 

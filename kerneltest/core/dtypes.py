@@ -44,10 +44,9 @@ class FloatFormat:
 
     def ulp(self, x: Array) -> Array:
         """The spacing of the format's numbers at `|x|`, float64; not below that of subnormal numbers."""
-        size = np.where(np.isfinite(x), np.abs(x), 0.0)
-        _, exponent = np.frexp(np.maximum(size, self.smallest_normal))
-        exponent = exponent - 1
-        return np.asarray(np.ldexp(1.0, exponent - (self.precision - 1)))
+        magnitude = np.where(np.isfinite(x), np.abs(x), 0.0)
+        _, exponent = np.frexp(np.maximum(magnitude, self.smallest_normal))
+        return np.asarray(np.ldexp(1.0, exponent - self.precision))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,50 +66,52 @@ class DtypeError(ValueError):
 
 
 @functools.cache
-def dtype(name: str) -> np.dtype[Any]:
+def dtype_named(name: str) -> np.dtype[Any]:
     """The NumPy dtype called `name`, those of ml_dtypes (`bfloat16`, `float8_e4m3fn`) included.
 
     Raises:
       DtypeError: no such dtype, or one whose values an oracle cannot hold in float64 or int64.
     """
     try:
-        found = np.dtype(getattr(ml_dtypes, name, name))
+        dtype = np.dtype(getattr(ml_dtypes, name, name))
     except TypeError as error:
         raise DtypeError(f"{name!r} is not a dtype that NumPy or ml_dtypes knows") from error
-    if not (is_float(found) or is_integer(found) or found == np.bool_):
+    if not (is_float(dtype) or is_integer(dtype) or dtype == np.bool_):
         raise DtypeError(f"an oracle takes real numbers and booleans, not {name}")
-    if found == np.uint64:
+    if dtype == np.uint64:
         raise DtypeError("an oracle computes integers in int64, which cannot hold every uint64")
-    return found
+    return dtype
 
 
-def is_float(kind: np.dtype[Any]) -> bool:
-    return bool(kind.kind == "f") or kind.name in _CUSTOM_FLOATS
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether it is a floating dtype, those of ml_dtypes included."""
+    return bool(dtype.kind == "f") or dtype.name in _CUSTOM_FLOATS
 
 
-def is_integer(kind: np.dtype[Any]) -> bool:
-    return bool(kind.kind in "iu") or kind.name in ("int2", "uint2", "int4", "uint4")
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Whether it is an integer dtype, signed or not, those of ml_dtypes included."""
+    return bool(dtype.kind in "iu") or dtype.name in ("int2", "uint2", "int4", "uint4")
 
 
 _CUSTOM_FLOATS = frozenset(name for name in dir(ml_dtypes) if name.startswith(("bfloat", "float")))
 
 
 @functools.cache
-def float_format(kind: np.dtype[Any]) -> FloatFormat:
+def float_format(dtype: np.dtype[Any]) -> FloatFormat:
     """The format of a floating dtype."""
-    info = ml_dtypes.finfo(kind)
+    info = ml_dtypes.finfo(dtype)
     return FloatFormat(int(info.nmant) + 1, int(info.minexp), int(info.maxexp) - 1)
 
 
-def cast(values: Array, kind: np.dtype[Any]) -> Array:
-    """`values` (float64, int64 or bool) as `kind`: floats to nearest, ties to even; integers wrap around."""
+def cast(values: Array, dtype: np.dtype[Any]) -> Array:
+    """`values` (float64, int64 or bool) as `dtype`: floats to nearest, ties to even; integers wrap around."""
     values = np.asarray(values)
     with np.errstate(all="ignore"):
-        if kind.name in _CUSTOM_FLOATS and values.dtype == np.float64:
+        if dtype.name in _CUSTOM_FLOATS and values.dtype == np.float64:
             # ml_dtypes casts through float32, which would round twice.
-            ulp = float_format(kind).ulp(values)
+            ulp = float_format(dtype).ulp(values)
             values = np.where(np.isfinite(values), np.rint(values / ulp) * ulp, values)
-        return values.astype(kind)
+        return values.astype(dtype)
 
 
 def widen(values: Array) -> Array:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype, float_format
+from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_format
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import Dim
 
@@ -121,7 +121,7 @@ def saturated(magnitudes: Array) -> Array:
 def format_of(name: str, measured: Measured) -> FloatFormat:
     """The format called `name`; `input` is the narrowest of the arguments'."""
     if name != "input":
-        return float_format(dtype(name))
+        return float_format(dtype_named(name))
     return max(measured.input_formats, key=lambda f: f.unit_roundoff, default=FLOAT32)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from kerneltest.core.dtypes import DtypeError, dtype, is_float
+from kerneltest.core.dtypes import DtypeError, dtype_named, is_float
 from kerneltest.declare.arguments import ArrayArgument, DimSize, Static, Tree
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
@@ -97,10 +97,10 @@ def _check_leaves(pairing: Pairing, wrong: Wrong) -> None:
             raise wrong(f"argument {path!r}", "name at least one dtype")
         for each in leaf.dtypes:
             try:
-                known = dtype(each)
+                dtype = dtype_named(each)
             except DtypeError as error:
                 raise wrong(f"argument {path!r}", f"{error}; remove it from the dtypes") from error
-            if known.itemsize == 8 and not _keeps_64_bits():
+            if dtype.itemsize == 8 and not _keeps_64_bits():
                 raise wrong(f"argument {path!r}", f"{each} would reach the kernel as 32 bits, since JAX's 64-bit "
                             "mode is off; set JAX_ENABLE_X64=1 or remove it from the dtypes")  # fmt: skip
         if leaf.domain and leaf.domain[0] > leaf.domain[1]:
@@ -132,7 +132,7 @@ def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
             hint = "; dims go into batch_dims" if name in pairing.dims else ""
             raise wrong("invariant_to", f"{name!r} is not a static argument; choose among "
                         f"{', '.join(map(repr, invariant))}{hint}")  # fmt: skip
-    floats = any(is_float(dtype(each)) for leaf in pairing.leaves.values() for each in leaf.dtypes)
+    floats = any(is_float(dtype_named(each)) for leaf in pairing.leaves.values() for each in leaf.dtypes)
     if pairing.grad and not floats:
         raise wrong("grad", "no argument holds floats, so there is nothing to differentiate by")
 

@@ -49,9 +49,9 @@ def dim(
     Raises:
       ValueError: a block or multiple below 1, or bounds that admit no length.
     """
-    made = Dim(block, multiple_of, minimum, maximum, tuple(values))
+    lengths = tuple(values)
     if (block is not None and block < 1) or multiple_of < 1:
         raise ValueError("dim: block and multiple_of count elements, so they are at least 1")
-    if minimum < 0 or (maximum is not None and maximum < minimum) or any(v < 0 for v in made.values):
+    if minimum < 0 or (maximum is not None and maximum < minimum) or any(v < 0 for v in lengths):
         raise ValueError(f"dim: no length lies between minimum={minimum} and maximum={maximum}")
-    return made
+    return Dim(block, multiple_of, minimum, maximum, lengths)

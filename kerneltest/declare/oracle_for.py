@@ -81,7 +81,7 @@ def oracle_for(
         if not hasattr(oracle, "__name__"):
             raise DeclarationError(f"kernel {kernel_name!r}, oracle: a {type(oracle).__name__} has no name; wrap it in "
                                    "a function")  # fmt: skip
-        made = Pairing(
+        pairing = Pairing(
             name=oracle.__name__,
             module=getattr(oracle, "__module__", None) or "",
             kernel=kernel,
@@ -97,9 +97,9 @@ def oracle_for(
             grad=grad,
             rejects=tuple(rejects),
         )
-        check_declaration(made, dims or {}, frozenset(options))
-        MADE.append(made)
-        return made
+        check_declaration(pairing, dims or {}, frozenset(options))
+        MADE.append(pairing)
+        return pairing
 
     return pair
 

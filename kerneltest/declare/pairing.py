@@ -56,8 +56,8 @@ class Pairing:
     leaves: Mapping[str, ArrayArgument] = field(init=False)
 
     def __post_init__(self) -> None:
-        found = {path: leaf for name, argument in self.arguments.items() for path, leaf in leaves(name, argument)}
-        object.__setattr__(self, "leaves", found)
+        by_path = {path: leaf for name, argument in self.arguments.items() for path, leaf in leaves(name, argument)}
+        object.__setattr__(self, "leaves", by_path)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.oracle(*args, **kwargs)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractDevice, AbstractMesh
 
-from kerneltest.core.dtypes import ShapeDtype, dtype
+from kerneltest.core.dtypes import ShapeDtype, dtype_named
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -76,7 +76,9 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
       Failure: the kernel raised; names the signature and the user's line.
     """
     dtypes = dict(signature.dtypes)
-    inputs = tuple(ShapeDtype(signature.shape(leaf), dtype(dtypes[path])) for path, leaf in pairing.leaves.items())
+    inputs = tuple(
+        ShapeDtype(signature.shape(leaf), dtype_named(dtypes[path])) for path, leaf in pairing.leaves.items()
+    )
 
     def flat(*leaves: Any) -> list[Any]:
         named = dict(zip(pairing.leaves, leaves, strict=True))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, cast, dtype, float_format, is_float, widen
+from kerneltest.core.dtypes import Array, cast, dtype_named, float_format, is_float, widen
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison
 from kerneltest.judge.locate import Axis
@@ -57,29 +57,29 @@ class Mismatch:
             oracle=True,
         )
         with np.errstate(all="ignore"):
-            found = self.pairing.call_oracle(values)
-        outputs = list(found) if isinstance(found, (tuple, list)) else [found]
+            result = self.pairing.call_oracle(values)
+        outputs = list(result) if isinstance(result, (tuple, list)) else [result]
         return np.asarray(outputs[self.output])
 
 
 def diagnose(mismatch: Mismatch) -> str:
     """What the mismatch looks like, or ""."""
-    return next((found for rule in _RULES if (found := rule(mismatch))), "")
+    return next((words for rule in _RULES if (words := rule(mismatch))), "")
 
 
-def fed(arguments: Mapping[str, Array]) -> str:
-    """The NaNs and infinities that a case holds, where they are few: `x[3, 5] is nan`."""
-    told: list[str] = []
+def special_inputs(arguments: Mapping[str, Array]) -> str:
+    """The NaNs and infinities among a case's inputs, one by one where they are few: `x[3, 5] is nan`."""
+    parts: list[str] = []
     for path, value in arguments.items():
         if not is_float(value.dtype):
             continue
         wide = value.astype(np.float64)
         places = np.argwhere(~np.isfinite(wide))
         if len(places) > 4:
-            told.append(f"{path} holds {len(places)} NaNs or infinities")
+            parts.append(f"{path} holds {len(places)} NaNs or infinities")
         else:
-            told += [f"{path}[{', '.join(map(str, place))}] is {wide[tuple(place)]}" for place in places.tolist()]
-    return "; ".join(told)
+            parts += [f"{path}[{', '.join(map(str, place))}] is {wide[tuple(place)]}" for place in places.tolist()]
+    return "; ".join(parts)
 
 
 def _nobody_wrote(mismatch: Mismatch) -> str:
@@ -87,11 +87,11 @@ def _nobody_wrote(mismatch: Mismatch) -> str:
     actual, wrong = mismatch.comparison.actual, mismatch.comparison.wrong
     if not mismatch.interpreted or not mismatch.finite:
         return ""
-    found = actual[wrong]
+    values = actual[wrong]
     if is_float(actual.dtype):
-        if np.isnan(found.astype(np.float64)).all() and np.isfinite(mismatch.comparison.expected[wrong]).all():
+        if np.isnan(values.astype(np.float64)).all() and np.isfinite(mismatch.comparison.expected[wrong]).all():
             return "NaN though no argument holds one: so interpret mode fills what nobody wrote, and padding"
-    elif actual.dtype.kind == "i" and bool((found == np.iinfo(actual.dtype).min).all()):
+    elif actual.dtype.kind == "i" and bool((values == np.iinfo(actual.dtype).min).all()):
         return "the least integer: so interpret mode fills what nobody wrote, and padding"
     return ""
 
@@ -153,11 +153,11 @@ def _narrow_accumulator(mismatch: Mismatch) -> str:
     got, wanted = np.abs(comparison.actual.astype(np.float64)), np.abs(comparison.expected)
     own = float_format(comparison.actual.dtype).precision
     for name in ("bfloat16", "float16", "float32"):
-        limit = 2.0 ** float_format(dtype(name)).precision
+        limit = 2.0 ** float_format(dtype_named(name)).precision
         wrong = comparison.wrong
         beyond = bool((wanted[wrong] > limit).all() and (got[wrong] < wanted[wrong]).all())
         if beyond and bool((np.abs(got[wrong] - limit) <= limit / 8).all()):
-            also = "" if own > float_format(dtype(name)).precision else ", which is the output's dtype"
+            also = "" if own > float_format(dtype_named(name)).precision else ", which is the output's dtype"
             return f"sums stop growing at about {limit:g}: they are accumulated in {name}{also}"
     return ""
 
@@ -187,7 +187,7 @@ def _constant_factor(mismatch: Mismatch) -> str:
 
 
 def _permuted_blocks(mismatch: Mismatch) -> str:
-    """Tiles that hold each other's content."""
+    """Blocks that hold each other's content."""
     comparison = mismatch.comparison
     rounded = cast(comparison.expected, comparison.actual.dtype)
     for place, axis in enumerate(mismatch.axes):

@@ -12,7 +12,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import trace
 from kerneltest.judge.compare import Comparison, describe
-from kerneltest.judge.diagnose import Mismatch, diagnose, fed
+from kerneltest.judge.diagnose import Mismatch, diagnose, special_inputs
 from kerneltest.judge.locate import Axis, axes_of, locate
 from kerneltest.judge.windows import input_windows, output_window
 from kerneltest.plan.signatures import Signature, signatures
@@ -51,7 +51,7 @@ def mismatch(
     diagnosis = ""
     if not gradient_of:
         diagnosis = diagnose(Mismatch(pairing, signature, arguments, output, comparison, axes, interpreted))
-    special = "" if structural else fed(arguments)
+    special = "" if structural else special_inputs(arguments)
     wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
     where = f"[{', '.join(map(str, place.index))}]"
     block = f", block {place.block}" if place.block else ""

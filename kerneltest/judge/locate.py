@@ -97,8 +97,8 @@ def _shifted_by_a_block(comparison: Comparison, axes: Sequence[Axis]) -> str:
             inside = (source[:, place] >= 0) & (source[:, place] < axis.length)
             if inside.sum() < max(2, len(where) // 2):
                 continue
-            found = comparison.actual[tuple(where[inside].T)] == rounded[tuple(source[inside].T)]
-            if found.all() and len(np.unique(rounded[tuple(source[inside].T)].astype(np.float64))) > 2:
+            same = comparison.actual[tuple(where[inside].T)] == rounded[tuple(source[inside].T)]
+            if same.all() and len(np.unique(rounded[tuple(source[inside].T)].astype(np.float64))) > 2:
                 return f"holds what belongs {abs(blocks)} block{'s' * (abs(blocks) > 1)} of {axis.name} " + (
                     "further on" if blocks > 0 else "further back"
                 )

@@ -41,7 +41,7 @@ def input_windows(pairing: Pairing, arguments: Mapping[str, Array], place: Mappi
       arguments: array arguments, by path.
       place: the element's index along each dim; other dims are shown from their first NaN or infinity, or from 0.
     """
-    found = []
+    windows = []
     for path, value in arguments.items():
         dims = pairing.leaves[path].shape
         special = np.argwhere(~np.isfinite(value.astype(np.float64))) if is_float(value.dtype) else np.empty((0, 0))
@@ -52,10 +52,10 @@ def input_windows(pairing: Pairing, arguments: Mapping[str, Array], place: Mappi
         )
         lengths, at = _part(value.shape, index, _MOST_INPUT)
         blocks = [(pairing.dims[name].block or 0) if isinstance(name, str) else 0 for name in dims]
-        found.append(
+        windows.append(
             Window(path, value.dtype.name, value.shape, _origin(at), lengths, _last_two(blocks, 0), _plain(value[at]))
         )
-    return tuple(found)
+    return tuple(windows)
 
 
 def _part(shape: tuple[int, ...], index: tuple[int, ...], most: int) -> tuple[tuple[int, int], tuple[int | slice, ...]]:

@@ -99,7 +99,8 @@ def expect(
     evaluate = evaluator(pairing, signature)
     wide = {path: widen(value) for path, value in leaves.items()}
     flat = {path: widen(flush_subnormals(value)) for path, value in leaves.items()}
-    has_subnormals = any(not np.array_equal(flat[p], wide[p], equal_nan=True) for p in wide if is_float(wide[p].dtype))
+    floats = [path for path, value in wide.items() if is_float(value.dtype)]
+    has_subnormals = any(not np.array_equal(flat[path], wide[path], equal_nan=True) for path in floats)
     try:
         values = evaluate(wide)
         again = evaluate(wide) if repeat else values
@@ -118,8 +119,8 @@ def expect(
         given = {path: value.copy() for path, value in leaves.items()}
         chosen = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
         with np.errstate(all="ignore"):
-            found = pairing.call_as_oracle(reference, chosen)
-        return tuple(np.asarray(value).astype(np.float64) for value in _flatten(found))
+            outputs = _flatten(pairing.call_as_oracle(reference, chosen))
+        return tuple(np.asarray(output).astype(np.float64) for output in outputs)
 
     dims, statics = dict(signature.dims), dict(signature.statics)
     measured = Measured(evaluate, wide, values, pairing.leaves, dims, formats, in_kernel_dtypes, statics)
@@ -181,14 +182,14 @@ def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[ShapeDty
         if value.shape != output.shape:
             raise Failure(Verdict.ORACLE_ERROR, f"{which} has shape {value.shape}, the kernel's has {output.shape}")
         wanted = "float" if is_float(output.dtype) else "integer" if is_integer(output.dtype) else "bool"
-        found = value.dtype
+        dtype = value.dtype
         fits = {
-            "float": is_float(found) or is_integer(found) or found == np.bool_,
-            "integer": is_integer(found) or found == np.bool_,
-            "bool": found == np.bool_,
+            "float": is_float(dtype) or is_integer(dtype) or dtype == np.bool_,
+            "integer": is_integer(dtype) or dtype == np.bool_,
+            "bool": dtype == np.bool_,
         }[wanted]
         if not fits:
             raise Failure(
                 Verdict.ORACLE_ERROR,
-                f"{which} has dtype {found}, the kernel's has {output.dtype}: return {wanted} values, as by .astype",
+                f"{which} has dtype {dtype}, the kernel's has {output.dtype}: return {wanted} values, as by .astype",
             )

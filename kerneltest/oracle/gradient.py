@@ -1,7 +1,7 @@
 """The gradient of an oracle, and how far a right kernel's may be from it."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,33 +42,32 @@ def gradients(evaluate: Evaluate, leaves: Mapping[str, Array], cotangents: Seque
       rng: of the choice of elements and of the perturbations.
     """
     wide = {path: widen(value) for path, value in leaves.items()}
-    values = [v for v in evaluate(wide) if is_float(v.dtype)]
+    outputs = [v for v in evaluate(wide) if is_float(v.dtype)]
     weights = [np.asarray(w, np.float64) for w in cotangents]
     u = max(float_format(v.dtype).unit_roundoff for v in (*leaves.values(), *cotangents) if is_float(v.dtype))
     sums = gamma(sum(w.size for w in weights) + 8, FLOAT32.unit_roundoff)
-    found, bounds = [], []
+    gradient, bounds = [], []
     for path, leaf in leaves.items():
         if not is_float(leaf.dtype):
             continue
         typical = float(np.mean(np.abs(wide[path]))) if leaf.size else 0.0
         value, mass, fixed = np.zeros(leaf.shape), np.zeros(leaf.shape), np.full(leaf.shape, np.inf)
         for at in _places(leaf.shape, rng):
-            slopes = _slopes(evaluate, wide, path, at)
-            moved = 0.0
-            value[at] = _pulled(weights, [s for s, _ in slopes])
+            slopes, errors = _slopes(evaluate, wide, path, at)
+            value[at] = _weighted_sum(weights, slopes)
             size = max(abs(float(wide[path][at])), typical) or 1.0
-            terms = [np.abs(s) + (s != 0) * np.abs(f) / size for (s, _), f in zip(slopes, values, strict=True)]
-            mass[at] = _pulled(map(np.abs, weights), terms)
+            terms = [np.abs(s) + (s != 0) * np.abs(f) / size for s, f in zip(slopes, outputs, strict=True)]
+            mass[at] = _weighted_sum(map(np.abs, weights), terms)
+            moved = 0.0
             for _ in range(_SAMPLES):
-                near = _slopes(evaluate, {p: _rounded(v, u, rng) for p, v in wide.items()}, path, at)
-                moved = max(
-                    moved, abs(_pulled([_rounded(w, u, rng) for w in weights], [s for s, _ in near]) - value[at])
-                )
-            uncertain = _pulled(map(np.abs, weights), [e for _, e in slopes])
+                near, _ = _slopes(evaluate, {p: _rounded(v, u, rng) for p, v in wide.items()}, path, at)
+                other = _weighted_sum([_rounded(w, u, rng) for w in weights], near)
+                moved = max(moved, abs(other - value[at]))
+            uncertain = _weighted_sum(map(np.abs, weights), errors)
             fixed[at] = _FACTOR * (moved + u * mass[at]) + sums * mass[at] + uncertain
-        found.append(value)
+        gradient.append(value)
         bounds.append(Bound(np.nan_to_num(fixed, nan=np.inf), mass, np.zeros(leaf.shape), _FACTOR))
-    return Expectation(tuple(found), None, tuple(bounds))
+    return Expectation(tuple(gradient), None, tuple(bounds))
 
 
 def _places(shape: tuple[int, ...], rng: Rng) -> Iterator[tuple[int, ...]]:
@@ -79,12 +78,13 @@ def _places(shape: tuple[int, ...], rng: Rng) -> Iterator[tuple[int, ...]]:
         yield tuple(int(i) for i in np.unravel_index(flat, shape))
 
 
-def _slopes(evaluate: Evaluate, wide: Mapping[str, Array], path: str, at: tuple[int, ...]) -> list[tuple[Array, Array]]:
-    """The derivative of each float output with respect to one element, and how far it may be off (inf at a kink)."""
+def _slopes(
+    evaluate: Evaluate, wide: Mapping[str, Array], path: str, at: tuple[int, ...]
+) -> tuple[list[Array], list[Array]]:
+    """The derivative of each float output with respect to one element, and how far each may be off (inf at a kink)."""
 
     def outputs(step: complex) -> list[Array]:
-        kind = np.complex128 if isinstance(step, complex) else np.float64
-        moved = wide[path].astype(kind)
+        moved = wide[path].astype(np.complex128 if isinstance(step, complex) else np.float64)
         moved[at] += step
         with np.errstate(all="ignore"):
             return [v for v in evaluate({**wide, path: moved}) if is_float(v.dtype) or np.iscomplexobj(v)]
@@ -93,7 +93,7 @@ def _slopes(evaluate: Evaluate, wide: Mapping[str, Array], path: str, at: tuple[
     low, middle, high = outputs(-h), outputs(0.0), outputs(h)
     low2, high2 = outputs(-2 * h), outputs(2 * h)
     stepped = _complex_slopes(outputs)
-    found = []
+    slopes, errors = [], []
     for i in range(len(middle)):
         with np.errstate(all="ignore"):
             near, far = (high[i] - low[i]) / (2 * h), (high2[i] - low2[i]) / (4 * h)
@@ -104,15 +104,15 @@ def _slopes(evaluate: Evaluate, wide: Mapping[str, Array], path: str, at: tuple[
             error = np.where(np.abs(after - before) > _KINK * size + noise, np.inf, np.abs(near - far) + noise)
             if stepped is not None:
                 confirmed = np.abs(stepped[i] - slope) <= _CONFIRMED * size + error
-                slope, error = (
-                    np.where(confirmed, stepped[i], slope),
-                    np.where(confirmed & np.isfinite(error), 0, error),
-                )
-        found.append((np.nan_to_num(slope), np.where(np.isfinite(slope), error, np.inf)))
-    return found
+                slope = np.where(confirmed, stepped[i], slope)
+                error = np.where(confirmed & np.isfinite(error), 0, error)
+        slopes.append(np.nan_to_num(slope))
+        errors.append(np.where(np.isfinite(slope), error, np.inf))
+    return slopes, errors
 
 
 def _complex_slopes(outputs: Any) -> list[Array] | None:
+    """The same by a complex step; None where the oracle does not take complex numbers."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # an oracle that drops the imaginary part
@@ -122,9 +122,10 @@ def _complex_slopes(outputs: Any) -> list[Array] | None:
 
 
 def _rounded(value: Array, u: float, rng: Rng) -> Array:
+    """`value` with each element moved by one rounding, up or down."""
     return value * (1 + u * rng.choice((-1.0, 1.0), value.shape)) if is_float(value.dtype) else value
 
 
-def _pulled(weights: Any, slopes: Sequence[Array]) -> float:
+def _weighted_sum(weights: Iterable[Array], values: Iterable[Array]) -> float:
     with np.errstate(all="ignore"):
-        return float(sum(np.sum(w * s) for w, s in zip(weights, slopes, strict=True)))
+        return float(sum(np.sum(w * v) for w, v in zip(weights, values, strict=True)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
-from kerneltest.core.dtypes import TF32, Array, dtype, float_format, is_float
+from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format, is_float
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.closed_forms import Dot
 from kerneltest.declare.pairing import Pairing
@@ -23,14 +23,14 @@ class Case:
 
     Attributes:
       pairing_id: of its pairing, as pytest names it; with it, no two cases of a run share an id.
-      pairing: the pairing's name, from which the random values follow.
+      pairing_name: the oracle's name, from which the random values follow.
       family: how the values are made.
       target: the argument the family is about, "" where it is about all.
       seed: of the run.
     """
 
     pairing_id: str
-    pairing: str
+    pairing_name: str
     signature: Signature
     family: Family
     target: str
@@ -44,10 +44,10 @@ class Case:
     @property
     def entropy(self) -> str:
         """What its random values follow from: the same wherever the pairing's file lies."""
-        return self._digest(self.pairing)
+        return self._digest(self.pairing_name)
 
-    def _digest(self, of: str) -> str:
-        text = f"{self.seed}|{of}|{self.signature}|{self.family.name}|{self.target}"
+    def _digest(self, pairing: str) -> str:
+        text = f"{self.seed}|{pairing}|{self.signature}|{self.family.name}|{self.target}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def fill(self, pairing: Pairing) -> dict[str, Array]:
@@ -85,15 +85,14 @@ def value_cases(
 
 
 def slot_of(pairing: Pairing, signature: Signature, path: str, leaf: ArrayArgument, order: int) -> Slot:
-    """What a family is told of one array argument, the `order`-th, in a signature."""
+    """What a family gets of one array argument, the `order`-th, in a signature."""
     shape = signature.shape(leaf)
-    kind = dtype(dict(signature.dtypes)[path])
     blocks = tuple(pairing.dims[axis].block if isinstance(axis, str) else None for axis in leaf.shape)
-    floats = [dtype(name) for name in dict(signature.dtypes).values() if is_float(dtype(name))]
+    floats = [dtype for name in dict(signature.dtypes).values() if is_float(dtype := dtype_named(name))]
     return Slot(
         role=leaf.role,
         shape=shape,
-        dtype=kind,
+        dtype=dtype_named(dict(signature.dtypes)[path]),
         blocks=blocks,
         domain=leaf.domain,
         order=order,

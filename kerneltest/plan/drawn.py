@@ -120,8 +120,8 @@ def pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]
       depth: `quick`, `standard` or `deep`, as of the plan.
       dtype: only signatures that it stands for; "" for all.
     """
-    kinds = [dtype] if dtype else list(dtypes_of(pairing, depth))
-    columns = [[s for s in signatures(pairing, depth) if s.dtype == kind] for kind in kinds]
+    names = [dtype] if dtype else list(dtypes_of(pairing, depth))
+    columns = [[s for s in signatures(pairing, depth) if s.dtype == name] for name in names]
     turns = [s for i in range(max(map(len, columns), default=0)) for c in columns for s in c[i : i + 1]]
     planned = turns[:PLANNED_SIGNATURES]
     new = [_elsewhere(pairing, signature, i) for i, signature in enumerate(planned[:NEW_SIGNATURES])]
@@ -159,15 +159,15 @@ def families_for(pairing: Pairing, path: str, signature_pool: Sequence[Signature
     """
     order = list(pairing.leaves).index(path)
     slots = [slot_of(pairing, signature, path, pairing.leaves[path], order) for signature in signature_pool]
-    found = [f.name for f in FAMILIES.values() if f.each == each and any(map(f.applies, slots))]
+    names = [f.name for f in FAMILIES.values() if f.each == each and any(map(f.applies, slots))]
     # An argument that no family is about, such as an index, is ordinary under every one.
-    return found if found or each else ["small_integers"]
+    return names if names or each else ["small_integers"]
 
 
-def float_range(leaf: ArrayArgument, kind: np.dtype[np.generic]) -> tuple[float, float]:
+def float_range(leaf: ArrayArgument, dtype: np.dtype[np.generic]) -> tuple[float, float]:
     """The ordinary numbers of an argument: its domain where it is finite, else so small that a product of two can
     be summed in the dtype without overflow, since how a sum overflows depends on its order."""
-    limit = min(1024.0, 2.0 ** (float_format(kind).max_exponent // 2 - 2))
+    limit = min(1024.0, 2.0 ** (float_format(dtype).max_exponent // 2 - 2))
     low, high = leaf.domain or (-np.inf, np.inf)
     return (
         low if np.isfinite(low) else min(-limit, high),
@@ -183,9 +183,11 @@ def non_finite(leaf: ArrayArgument) -> Iterator[float]:
     yield from (end for end in (high, low) if np.isinf(end))
 
 
-def is_float_data(leaf: ArrayArgument, kind: np.dtype[np.generic]) -> bool:
-    return leaf.role == "data" and is_float(kind)
+def is_float_data(leaf: ArrayArgument, dtype: np.dtype[np.generic]) -> bool:
+    """Whether an argument holds data of a floating dtype."""
+    return leaf.role == "data" and is_float(dtype)
 
 
-def is_integer_data(leaf: ArrayArgument, kind: np.dtype[np.generic]) -> bool:
-    return leaf.role == "data" and is_integer(kind)
+def is_integer_data(leaf: ArrayArgument, dtype: np.dtype[np.generic]) -> bool:
+    """Whether an argument holds data of an integer dtype."""
+    return leaf.role == "data" and is_integer(dtype)

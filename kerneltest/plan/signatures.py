@@ -27,11 +27,13 @@ class Signature:
     dtype: str
 
     def __str__(self) -> str:
+        """The dims, the dtype (each leaf's, where they differ) and the static arguments: `m=64,float32,mode=one`."""
         mixed = {name for _, name in self.dtypes if name != self.dtype} - {"bool", "int32"}
-        kinds = [f"{path}:{name}" for path, name in self.dtypes] if mixed else [self.dtype]
-        return ",".join([*(f"{k}={v}" for k, v in self.dims), *kinds, *(f"{k}={v}" for k, v in self.statics)])
+        dtypes = [f"{path}:{name}" for path, name in self.dtypes] if mixed else [self.dtype]
+        return ",".join([*(f"{k}={v}" for k, v in self.dims), *dtypes, *(f"{k}={v}" for k, v in self.statics)])
 
     def shape(self, leaf: ArrayArgument) -> tuple[int, ...]:
+        """The lengths of an array argument."""
         lengths = dict(self.dims)
         return tuple(axis if isinstance(axis, int) else lengths[axis] for axis in leaf.shape)
 
@@ -48,19 +50,19 @@ def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
         for name, argument in pairing.arguments.items()
         if isinstance(argument, Static)
     }
-    found = []
+    planned = []
     for row in covering(list(factors.values()), 3 if depth == "deep" else 2):
         chosen = dict(zip(factors, row, strict=True))
-        kinds = {group: chosen[f"dtype {i}"] for i, group in enumerate(groups)}
-        found.append(
+        dtypes = {group: chosen[f"dtype {i}"] for i, group in enumerate(groups)}
+        planned.append(
             Signature(
                 dims=tuple((name, chosen[f"dim {name}"]) for name in pairing.dims),
-                dtypes=tuple((path, kinds.get(leaf.dtypes, leaf.dtypes[0])) for path, leaf in pairing.leaves.items()),
+                dtypes=tuple((path, dtypes.get(leaf.dtypes, leaf.dtypes[0])) for path, leaf in pairing.leaves.items()),
                 statics=tuple((key[7:], value) for key, value in chosen.items() if key.startswith("static ")),
                 dtype=chosen["dtype 0"] if groups else "static",
             )
         )
-    return tuple(dict.fromkeys(found))  # balancing may make two rows alike
+    return tuple(dict.fromkeys(planned))  # balancing may make two rows alike
 
 
 def dtypes_of(pairing: Pairing, depth: str) -> tuple[str, ...]:

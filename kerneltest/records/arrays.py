@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, dtype
+from kerneltest.core.dtypes import Array, dtype_named
 
 
 def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[str, ...]:
@@ -29,7 +29,7 @@ def load_arguments(path: Path) -> dict[str, Array]:
     """The array arguments saved by `save_arguments`, by leaf."""
     with np.load(path, allow_pickle=False) as saved:
         arrays = [(key.split(":", 1), saved[key]) for key in saved.files]
-    return {leaf: bits.view(dtype(name)).reshape(bits.shape) for (name, leaf), bits in arrays}
+    return {leaf: bits.view(dtype_named(name)).reshape(bits.shape) for (name, leaf), bits in arrays}
 
 
 def _bits(value: Array) -> Array:

@@ -20,7 +20,7 @@ from kerneltest.plan.signatures import Signature
 # changes. The choice follows from the case alone, so it is the same in every process.
 REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN.name})
 
-_Kept = TypeVar("_Kept", Traced, Expectation)
+_Answer = TypeVar("_Answer", Traced, Expectation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Cache:
                 self.traces[signature] = trace(pairing, signature)
             except Failure as failure:
                 self.traces[signature] = failure
-        return _answer(self.traces[signature])
+        return _or_raise(self.traces[signature])
 
     def prepare(self, backend: Backend, traced: Traced) -> "Future[Executable | Artifact]":
         """What a backend makes, or is making, of a traced kernel."""
@@ -86,9 +86,9 @@ class Cache:
         Raises:
           Failure: as `Backend.prepare` does, or `unavailable` where the backend is not for this signature.
         """
-        made = self.prepare(backend, traced).result()
-        assert not isinstance(made, Artifact)
-        return made
+        executable = self.prepare(backend, traced).result()
+        assert not isinstance(executable, Artifact)
+        return executable
 
     def expected(self, pairing: Pairing, case: AnyCase, traced: Traced) -> tuple[Expectation, bool]:
         """What is expected of a case, and whether that holds bit for bit.
@@ -99,9 +99,9 @@ class Cache:
         if case.id not in self.expectations:
             arguments = case.fill(pairing)
             bitwise = case.family.structural and traced.exact
-            found: Expectation | Failure
+            expectation: Expectation | Failure
             try:
-                found = expect(
+                expectation = expect(
                     pairing,
                     case.signature,
                     arguments,
@@ -110,17 +110,17 @@ class Cache:
                     repeat=case.family.name in REPEATED,
                 )
                 if case.family.name == "all_masked_array":
-                    check_all_masked(pairing, found)
+                    check_all_masked(pairing, expectation)
             except Failure as failure:
-                found = failure
-            self.expectations[case.id] = Expected(arguments, found, bitwise)
-        kept = self.expectations[case.id]
-        return _answer(kept.expectation), kept.bitwise
+                expectation = failure
+            self.expectations[case.id] = Expected(arguments, expectation, bitwise)
+        expected = self.expectations[case.id]
+        return _or_raise(expected.expectation), expected.bitwise
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
         """A case's array arguments by path."""
-        kept = self.expectations.get(case.id)
-        return kept.arguments if kept is not None else case.fill(pairing)
+        expected = self.expectations.get(case.id)
+        return expected.arguments if expected is not None else case.fill(pairing)
 
 
 def _prepare(backend: Backend, traced: Traced) -> Executable | Artifact:
@@ -130,10 +130,10 @@ def _prepare(backend: Backend, traced: Traced) -> Executable | Artifact:
     return backend.prepare(traced)
 
 
-def _answer(kept: _Kept | Failure) -> _Kept:
-    if isinstance(kept, Failure):
-        raise kept.with_traceback(None)
-    return kept
+def _or_raise(answer: _Answer | Failure) -> _Answer:
+    if isinstance(answer, Failure):
+        raise answer.with_traceback(None)
+    return answer
 
 
 def _compilers() -> int:

@@ -52,7 +52,7 @@ def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], clai
         record = replace(_counted(record, comparisons), tolerance=claim.tolerance)
         for number, comparison in enumerate(comparisons):
             if comparison.verdict.is_finding:
-                found = mismatch(
+                finding = mismatch(
                     record,
                     item.pairing,
                     case.signature,
@@ -64,8 +64,8 @@ def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], clai
                     structural=case.family.structural,
                     gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
                 )
-                message = f"{claim.label}: {found.message}" if claim.label else found.message
-                return Outcome(replace(found, message=message), arguments)
+                message = f"{claim.label}: {finding.message}" if claim.label else finding.message
+                return Outcome(replace(finding, message=message), arguments)
     return Outcome(record)
 
 

@@ -39,8 +39,8 @@ def draws(pairing: Pairing, pairing_id: str, dtype: str, depth: str, seed: int, 
         return len(distinct) == count and case.id == next(reversed(distinct))
 
     _find(pairing, pairing_id, dtype, depth, seed, count, keep)
-    found = itertools.islice(itertools.cycle(distinct.values()), count)  # again from the first, if there are too few
-    return tuple(replace(case, number=number) for number, case in enumerate(found))
+    cases = itertools.islice(itertools.cycle(distinct.values()), count)  # again from the first, if there are too few
+    return tuple(replace(case, number=number) for number, case in enumerate(cases))
 
 
 class Drawn(Group):
@@ -67,16 +67,16 @@ class Drawn(Group):
         """
         self.prepare(item, planned, cache)
         verdicts: dict[str, Verdict] = {}
-        told: set[Verdict] = set()
+        shrunk: set[Verdict] = set()
         for case in planned:
             assert isinstance(case, DrawnCase)
             outcome = judged(case)
             verdict = outcome.record.verdict
             verdicts[_content(case)] = verdict
-            if verdict in told:
+            if verdict in shrunk:
                 outcome = replace(outcome, arguments=None)
             elif verdict.is_finding:
-                told.add(verdict)
+                shrunk.add(verdict)
                 outcome = judged(_shrunk(item, case, verdict, verdicts, cache, judged))
             yield outcome
 
@@ -137,7 +137,7 @@ def _find(
     plain: Any = mock.patch.object(HypothesisProvider, "_maybe_draw_constant", return_value=None, create=True)
     with plain:
         try:
-            found: DrawnCase = package.find(
+            smallest: DrawnCase = package.find(
                 from_pool(pairing, pairing_id, pool(pairing, depth, dtype)),
                 wanted,
                 settings=settings,
@@ -145,4 +145,4 @@ def _find(
             )
         except package.errors.NoSuchExample:
             return None
-    return found
+    return smallest

@@ -100,7 +100,7 @@ class Group(ABC):
         return dict(Counter(case.family.name for case in self.cases(item)))
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> Mapping[str, Array] | None:
-        """The inputs that a finding is told with; None where there are none."""
+        """The inputs that a finding is shown with; None where there are none."""
         return cache.arguments(item.pairing, case)
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:

@@ -175,7 +175,7 @@ def plan_of(
         environment={
             **environment(),
             **({"warning": "; ".join(warnings)} if warnings else {}),
-            **{f"{name}: {key}": str(value) for name, found in facts.items() for key, value in found.items()},
+            **{f"{name}: {key}": str(value) for name, each in facts.items() for key, value in each.items()},
         },
         unavailable={name: reason for name, reason in reasons.items() if reason},
         not_applicable=tuple(

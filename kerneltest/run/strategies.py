@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
+import numpy as np
 
-from kerneltest.core.dtypes import dtype, float_format
+from kerneltest.core.dtypes import dtype_named, float_format
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.depths import DEPTHS
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _MOST_CHANGES = 6  # elements of an argument that are drawn one by one; the others are a family's
 _FAR = 2**16
+
+Dtypes = tuple[tuple[str, str], ...]  # of a signature: the dtype of each leaf, by path
 
 # What makes a case hard, and the argument in which it is sure to occur.
 Trouble = tuple[str, str]
@@ -84,43 +87,43 @@ def cases(pairing: Pairing, depth: str = "standard") -> "SearchStrategy[DrawnCas
 def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]) -> "SearchStrategy[DrawnCase]":
     """Cases with one of these signatures (at least one), simplest first."""
     st = hypothesis().strategies
-    dtypes = list(dict.fromkeys(signature.dtypes for signature in signatures))
-    fitting = {kinds: [signature for signature in signatures if signature.dtypes == kinds] for kinds in dtypes}
+    choices = list(dict.fromkeys(signature.dtypes for signature in signatures))
+    fitting = {dtypes: [s for s in signatures if s.dtypes == dtypes] for dtypes in choices}
 
     @functools.cache
-    def troubles(kinds: tuple[tuple[str, str], ...]) -> list[Trouble]:
-        found = [_NO_TROUBLE]
+    def troubles(dtypes: Dtypes) -> list[Trouble]:
+        possible = [_NO_TROUBLE]
         for path, leaf in pairing.leaves.items():
-            if is_float_data(leaf, dtype(dict(kinds)[path])):
-                found += [(_NON_FINITE, path), (_SUBNORMAL, path)]
-            if families_for(pairing, path, fitting[kinds], each=True):
-                found.append((_FAMILY, path))
-        return found
+            if is_float_data(leaf, dtype_named(dict(dtypes)[path])):
+                possible += [(_NON_FINITE, path), (_SUBNORMAL, path)]
+            if families_for(pairing, path, fitting[dtypes], each=True):
+                possible.append((_FAMILY, path))
+        return possible
 
     @functools.cache  # to make a strategy takes longer than to draw from it
-    def recipe(path: str, kinds: tuple[tuple[str, str], ...], trouble: Trouble) -> "SearchStrategy[Recipe]":
-        return _recipe(pairing, path, kinds, fitting[kinds], trouble)
+    def recipe(path: str, dtypes: Dtypes, trouble: Trouble) -> "SearchStrategy[Recipe]":
+        return _recipe(pairing, path, dtypes, fitting[dtypes], trouble)
 
     @st.composite  # type: ignore[untyped-decorator]
     def draw_case(draw: Callable[[Any], Any]) -> DrawnCase:
-        kinds = draw(st.sampled_from(dtypes))
-        trouble = draw(st.sampled_from(troubles(kinds)))
-        recipes = {path: draw(recipe(path, kinds, trouble)) for path in pairing.leaves}
-        return drawn_case(pairing, pairing_id, draw(st.sampled_from(fitting[kinds])), recipes)
+        dtypes = draw(st.sampled_from(choices))
+        trouble = draw(st.sampled_from(troubles(dtypes)))
+        recipes = {path: draw(recipe(path, dtypes, trouble)) for path in pairing.leaves}
+        return drawn_case(pairing, pairing_id, draw(st.sampled_from(fitting[dtypes])), recipes)
 
     drawn: SearchStrategy[DrawnCase] = draw_case()
     return drawn
 
 
 def _recipe(
-    pairing: Pairing, path: str, kinds: tuple[tuple[str, str], ...], signatures: Sequence[Signature], trouble: Trouble
+    pairing: Pairing, path: str, dtypes: Dtypes, signatures: Sequence[Signature], trouble: Trouble
 ) -> "SearchStrategy[Recipe]":
     st = hypothesis().strategies
     names = ["", *families_for(pairing, path, signatures, each=False)]
     disturbed = trouble == (_FAMILY, path)
     if disturbed:
         names = families_for(pairing, path, signatures, each=True)
-    values = _values(pairing.leaves[path], dict(kinds)[path], trouble[0])
+    values = _values(pairing.leaves[path], dtype_named(dict(dtypes)[path]), trouble[0])
     positions = st.sampled_from([0, -1]) | st.integers(0, _FAR)
     changes = st.lists(
         st.tuples(positions, values), min_size=int(path == trouble[1]) - disturbed, max_size=_MOST_CHANGES
@@ -137,18 +140,18 @@ def _recipe(
     return recipe
 
 
-def _values(leaf: ArrayArgument, kind_name: str, trouble: str) -> Any:
+def _values(leaf: ArrayArgument, dtype: np.dtype[Any], trouble: str) -> Any:
     """Single elements: the ends of every range are likely, and what makes the trouble comes alone."""
-    st, kind = hypothesis().strategies, dtype(kind_name)
+    st = hypothesis().strategies
     if leaf.role in ("index", "length"):
         return st.sampled_from([0, -1]) | st.integers(0, _FAR)
-    if is_integer_data(leaf, kind):
-        info = ml_dtypes.iinfo(kind)
+    if is_integer_data(leaf, dtype):
+        info = ml_dtypes.iinfo(dtype)
         ends = [int(end) for end in leaf.domain or (info.min, info.max)]
         return st.integers(*ends) | st.sampled_from(ends)
-    if not is_float_data(leaf, kind):
+    if not is_float_data(leaf, dtype):
         return st.booleans()
-    low, high = float_range(leaf, kind)
+    low, high = float_range(leaf, dtype)
     whole = st.integers(max(-9, math.ceil(low)), min(9, math.floor(high))) if high - low > 1 else st.nothing()
     ordinary = whole | st.floats(low, high).map(lambda x: 0.0 if abs(x) < TINY else x)
     if low <= 0 <= high:
@@ -156,6 +159,6 @@ def _values(leaf: ArrayArgument, kind_name: str, trouble: str) -> Any:
     if trouble == _NON_FINITE and (specials := list(non_finite(leaf))):
         return st.sampled_from(specials)
     if trouble == _SUBNORMAL and low <= 0 <= high:
-        tiny = float_format(kind).smallest_subnormal
+        tiny = float_format(dtype).smallest_subnormal
         return st.sampled_from([tiny, -tiny]) | st.floats(max(low, -TINY), min(high, TINY))
     return ordinary

@@ -4,12 +4,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kerneltest.core.dtypes import TF32, cast, dtype, float_format
+from kerneltest.core.dtypes import TF32, cast, dtype_named, float_format
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float8_e5m2"])
 def test_float_formats_agree_with_the_dtypes_themselves(name: str) -> None:
-    fmt, native = float_format(dtype(name)), dtype(name)
+    fmt, native = float_format(dtype_named(name)), dtype_named(name)
     one = np.array(1.0, native)
     following = np.array(1 + 2.0 ** (1 - fmt.precision), native)
     assert float(following) > float(one)
@@ -25,8 +25,8 @@ def test_float_formats_agree_with_the_dtypes_themselves(name: str) -> None:
 def test_a_cast_rounds_once() -> None:
     # Just above the midpoint of two bfloat16 numbers, by less than float32 can tell.
     above = 1 + 2.0**-8 + 2.0**-40
-    assert float(cast(np.array(above), dtype("bfloat16"))) == 1 + 2.0**-7
-    assert float(cast(np.array(1 + 2.0**-8), dtype("bfloat16"))) == 1.0
+    assert float(cast(np.array(above), dtype_named("bfloat16"))) == 1 + 2.0**-7
+    assert float(cast(np.array(1 + 2.0**-8), dtype_named("bfloat16"))) == 1.0
 
 
 def test_tf32_has_the_range_of_float32_and_ten_stored_bits() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.judge.compare import compare
-from kerneltest.judge.diagnose import Mismatch, diagnose, fed
+from kerneltest.judge.diagnose import Mismatch, diagnose, special_inputs
 from kerneltest.judge.locate import Axis
 from kerneltest.plan.signatures import signatures
 
@@ -37,7 +37,7 @@ A = (np.arange(M * N).reshape(M, N) + 1).astype(np.float32)
 MASK = RNG.random((M, N)) < 0.5
 
 
-def _told(name: str, arguments: dict[str, Any], actual: np.ndarray, *, interpreted: bool = True) -> str:
+def _diagnosed(name: str, arguments: dict[str, Any], actual: np.ndarray, *, interpreted: bool = True) -> str:
     pairing = _PAIRINGS[name]
     expected = np.asarray(pairing(**{k: v.astype(np.float64) if v.dtype != bool else v for k, v in arguments.items()}))
     comparison = compare(actual, expected, np.zeros(expected.shape), signed_zeros=False)
@@ -87,15 +87,15 @@ COPY = dict(x=A, mask=np.ones((M, N), bool))
 def test_a_mistake_is_named_or_nothing_is_claimed(
     name: str, arguments: dict[str, Any], actual: np.ndarray, words: str
 ) -> None:
-    found = _told(name, arguments, actual)
+    found = _diagnosed(name, arguments, actual)
     assert found.startswith(words)
     assert bool(found) is bool(words)
 
 
-def test_what_nobody_wrote_is_told_on_interpret_mode_alone() -> None:
+def test_what_nobody_wrote_is_named_on_interpret_mode_alone() -> None:
     holes = _with(X @ Y, (slice(None), slice(12, 16)), np.nan)
-    assert _told("dot", DOTS, holes)
-    assert _told("dot", DOTS, holes, interpreted=False) == ""
+    assert _diagnosed("dot", DOTS, holes)
+    assert _diagnosed("dot", DOTS, holes, interpreted=False) == ""
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_what_nobody_wrote_is_told_on_interpret_mode_alone() -> None:
         (X, ""),
     ],
 )
-def test_what_a_case_was_fed_is_told(x: np.ndarray, words: str) -> None:
-    assert fed({"x": x, "mask": MASK}) == words
+def test_the_special_values_among_the_inputs_are_named(x: np.ndarray, words: str) -> None:
+    assert special_inputs({"x": x, "mask": MASK}) == words
 
 
 def test_a_finding_carries_its_diagnosis() -> None:
@@ -116,6 +116,6 @@ def test_a_finding_carries_its_diagnosis() -> None:
 
     broken = next(b for b in BROKEN if b.name == "the last step of k is skipped")
     findings = kt.check(broken.broken(), depth="quick").findings
-    told = [f.record.evidence.diagnosis for f in findings if f.record.evidence is not None]
-    assert any(words.startswith("the sum lacks the last block of k") for words in told)
+    diagnoses = [f.record.evidence.diagnosis for f in findings if f.record.evidence is not None]
+    assert any(words.startswith("the sum lacks the last block of k") for words in diagnoses)
     assert any("\nthe sum lacks the last block of k" in finding.message for finding in findings)

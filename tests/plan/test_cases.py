@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.core.dtypes import dtype
+from kerneltest.core.dtypes import dtype_named
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import dtypes_of
@@ -63,7 +63,7 @@ def test_special_families_are_planned_for_each_argument() -> None:
 
 
 def test_a_user_can_add_a_family() -> None:
-    @kt.family(group="numeric", applies=lambda slot: slot.dtype == dtype("float32"))
+    @kt.family(group="numeric", applies=lambda slot: slot.dtype == dtype_named("float32"))
     def all_sevens(slot, rng):  # type: ignore[no-untyped-def]
         """Sevens."""
         return np.full(slot.shape, 7, slot.dtype)

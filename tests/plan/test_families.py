@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
-from kerneltest.core.dtypes import dtype, float_format
+from kerneltest.core.dtypes import dtype_named, float_format
 from kerneltest.plan.families import FAMILIES, Slot
 
-BASE = Slot("data", (5, 21), dtype("float32"), (None, 8), None, 0, 0, 100)
+BASE = Slot("data", (5, 21), dtype_named("float32"), (None, 8), None, 0, 0, 100)
 
 
 def _fill(name: str, slot: Slot = BASE, seed: int = 0) -> np.ndarray:
@@ -74,17 +74,17 @@ def test_float_values(name: str) -> None:
 
 @pytest.mark.parametrize("name", MASK_CHECKS)
 def test_masks(name: str) -> None:
-    assert MASK_CHECKS[name](_fill(name, replace(BASE, role="mask", dtype=dtype("bool"))))
+    assert MASK_CHECKS[name](_fill(name, replace(BASE, role="mask", dtype=dtype_named("bool"))))
 
 
 @pytest.mark.parametrize("name", INTEGER_CHECKS)
 def test_integer_values(name: str) -> None:
-    assert INTEGER_CHECKS[name](_fill(name, replace(BASE, dtype=dtype("int8"))))
+    assert INTEGER_CHECKS[name](_fill(name, replace(BASE, dtype=dtype_named("int8"))))
 
 
 @pytest.mark.parametrize("role", ["index", "length"])
 def test_indices_and_lengths(role: str) -> None:
-    slot = replace(BASE, role=role, dtype=dtype("int32"), end=21 if role == "index" else 20)
+    slot = replace(BASE, role=role, dtype=dtype_named("int32"), end=21 if role == "index" else 20)
     assert INDEX_CHECKS["ends"](_fill("ends", slot))
 
 
@@ -94,8 +94,8 @@ def test_every_family_is_checked_here() -> None:
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])
 def test_subnormals_are_the_dtype_s_own(kind: str) -> None:
-    values = np.abs(_fill("subnormals", replace(BASE, dtype=dtype(kind))).astype(np.float64))
-    fmt = float_format(dtype(kind))
+    values = np.abs(_fill("subnormals", replace(BASE, dtype=dtype_named(kind))).astype(np.float64))
+    fmt = float_format(dtype_named(kind))
     assert ((values >= fmt.smallest_subnormal) & (values < fmt.smallest_normal)).all()
 
 
@@ -120,7 +120,7 @@ def test_every_applicable_family_fills_every_shape(shape: tuple[int, ...]) -> No
         ("index", "int32"),
         ("length", "int32"),
     ):
-        each = replace(slot, role=role, dtype=dtype(kind), end=4)
+        each = replace(slot, role=role, dtype=dtype_named(kind), end=4)
         for family in FAMILIES.values():
             values = family.fill(each, np.random.default_rng(0), True)
             assert values.shape == shape
