@@ -1,14 +1,13 @@
 """Cases that are drawn rather than planned: a recipe of values, laid over a signature out of a small pool."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, float_format, is_float, is_integer
-from kerneltest.declare.arguments import ArrayArgument
+from kerneltest.core.dtypes import Array
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import Case, slot_of
@@ -19,7 +18,6 @@ FUZZ = "fuzz"  # the group of drawn cases
 DRAWN = without_values("drawn", FUZZ)
 
 PLANNED_SIGNATURES, NEW_SIGNATURES = 12, 4  # a signature costs a compilation, values cost next to nothing
-TINY = 2.0**-20  # numbers nearer to zero than this come with the subnormal ones, not among the ordinary
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,47 +145,3 @@ def _length(axis: Dim, number: int, rng: np.random.Generator) -> int:
     wanted = max(block * int(rng.integers(1, number + 2)) + int(rng.integers(-3, 4)), axis.minimum, 1)
     rounded = -(-wanted // axis.multiple_of) * axis.multiple_of
     return rounded if axis.maximum is None else min(rounded, axis.maximum // axis.multiple_of * axis.multiple_of)
-
-
-def families_for(pairing: Pairing, path: str, signature_pool: Sequence[Signature], *, each: bool) -> list[str]:
-    """Names of the families, plain ones first, that fill an argument in at least one signature.
-
-    Args:
-      pairing, path: the argument.
-      signature_pool: the signatures in question.
-      each: those that disturb one argument at a time, or those that do not.
-    """
-    order = list(pairing.leaves).index(path)
-    slots = [slot_of(pairing, signature, path, pairing.leaves[path], order) for signature in signature_pool]
-    names = [f.name for f in FAMILIES.values() if f.each == each and any(map(f.applies, slots))]
-    # An argument that no family is about, such as an index, is ordinary under every one.
-    return names if names or each else ["small_integers"]
-
-
-def float_range(leaf: ArrayArgument, dtype: np.dtype[np.generic]) -> tuple[float, float]:
-    """The ordinary numbers of an argument: its domain where it is finite, else so small that a product of two can
-    be summed in the dtype without overflow, since how a sum overflows depends on its order."""
-    limit = min(1024.0, 2.0 ** (float_format(dtype).max_exponent // 2 - 2))
-    low, high = leaf.domain or (-np.inf, np.inf)
-    return (
-        low if np.isfinite(low) else min(-limit, high),
-        high if np.isfinite(high) else max(limit, low),
-    )
-
-
-def non_finite(leaf: ArrayArgument) -> Iterator[float]:
-    """NaN and the infinities, as far as the argument's domain admits them."""
-    low, high = leaf.domain or (-np.inf, np.inf)
-    if not (np.isfinite(low) and np.isfinite(high)):
-        yield np.nan
-    yield from (end for end in (high, low) if np.isinf(end))
-
-
-def is_float_data(leaf: ArrayArgument, dtype: np.dtype[np.generic]) -> bool:
-    """Whether an argument holds data of a floating dtype."""
-    return leaf.role == "data" and is_float(dtype)
-
-
-def is_integer_data(leaf: ArrayArgument, dtype: np.dtype[np.generic]) -> bool:
-    """Whether an argument holds data of an integer dtype."""
-    return leaf.role == "data" and is_integer(dtype)

@@ -2,28 +2,19 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
-from kerneltest.core.dtypes import dtype_named, float_format
+from kerneltest.core.dtypes import dtype_named, float_format, is_float, is_integer
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.cases import slot_of
 from kerneltest.plan.depths import DEPTHS
-from kerneltest.plan.drawn import (
-    TINY,
-    DrawnCase,
-    Recipe,
-    drawn_case,
-    families_for,
-    float_range,
-    is_float_data,
-    is_integer_data,
-    non_finite,
-    pool,
-)
+from kerneltest.plan.drawn import DrawnCase, Recipe, drawn_case, pool
+from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
 
 if TYPE_CHECKING:
@@ -31,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_CHANGES = 6  # elements of an argument that are drawn one by one; the others are a family's
 _FAR = 2**16
+_TINY = 2.0**-20  # numbers nearer to zero than this come with the subnormal ones, not among the ordinary
 
 Dtypes = tuple[tuple[str, str], ...]  # of a signature: the dtype of each leaf, by path
 
@@ -94,9 +86,9 @@ def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]
     def troubles(dtypes: Dtypes) -> list[Trouble]:
         possible = [_NO_TROUBLE]
         for path, leaf in pairing.leaves.items():
-            if is_float_data(leaf, dtype_named(dict(dtypes)[path])):
+            if _is_float_data(leaf, dtype_named(dict(dtypes)[path])):
                 possible += [(_NON_FINITE, path), (_SUBNORMAL, path)]
-            if families_for(pairing, path, fitting[dtypes], each=True):
+            if _families_for(pairing, path, fitting[dtypes], each=True):
                 possible.append((_FAMILY, path))
         return possible
 
@@ -119,10 +111,10 @@ def _recipe(
     pairing: Pairing, path: str, dtypes: Dtypes, signatures: Sequence[Signature], trouble: Trouble
 ) -> "SearchStrategy[Recipe]":
     st = hypothesis().strategies
-    names = ["", *families_for(pairing, path, signatures, each=False)]
+    names = ["", *_families_for(pairing, path, signatures, each=False)]
     disturbed = trouble == (_FAMILY, path)
     if disturbed:
-        names = families_for(pairing, path, signatures, each=True)
+        names = _families_for(pairing, path, signatures, each=True)
     values = _values(pairing.leaves[path], dtype_named(dict(dtypes)[path]), trouble[0])
     positions = st.sampled_from([0, -1]) | st.integers(0, _FAR)
     changes = st.lists(
@@ -145,20 +137,64 @@ def _values(leaf: ArrayArgument, dtype: np.dtype[Any], trouble: str) -> Any:
     st = hypothesis().strategies
     if leaf.role in ("index", "length"):
         return st.sampled_from([0, -1]) | st.integers(0, _FAR)
-    if is_integer_data(leaf, dtype):
+    if _is_integer_data(leaf, dtype):
         info = ml_dtypes.iinfo(dtype)
         ends = [int(end) for end in leaf.domain or (info.min, info.max)]
         return st.integers(*ends) | st.sampled_from(ends)
-    if not is_float_data(leaf, dtype):
+    if not _is_float_data(leaf, dtype):
         return st.booleans()
-    low, high = float_range(leaf, dtype)
+    low, high = _float_range(leaf, dtype)
     whole = st.integers(max(-9, math.ceil(low)), min(9, math.floor(high))) if high - low > 1 else st.nothing()
-    ordinary = whole | st.floats(low, high).map(lambda x: 0.0 if abs(x) < TINY else x)
+    ordinary = whole | st.floats(low, high).map(lambda x: 0.0 if abs(x) < _TINY else x)
     if low <= 0 <= high:
         ordinary |= st.just(-0.0)
-    if trouble == _NON_FINITE and (specials := list(non_finite(leaf))):
+    if trouble == _NON_FINITE and (specials := list(_non_finite(leaf))):
         return st.sampled_from(specials)
     if trouble == _SUBNORMAL and low <= 0 <= high:
         tiny = float_format(dtype).smallest_subnormal
-        return st.sampled_from([tiny, -tiny]) | st.floats(max(low, -TINY), min(high, TINY))
+        return st.sampled_from([tiny, -tiny]) | st.floats(max(low, -_TINY), min(high, _TINY))
     return ordinary
+
+
+def _families_for(pairing: Pairing, path: str, signature_pool: Sequence[Signature], *, each: bool) -> list[str]:
+    """Names of the families, plain ones first, that fill an argument in at least one signature.
+
+    Args:
+      pairing, path: the argument.
+      signature_pool: the signatures in question.
+      each: those that disturb one argument at a time, or those that do not.
+    """
+    order = list(pairing.leaves).index(path)
+    slots = [slot_of(pairing, signature, path, pairing.leaves[path], order) for signature in signature_pool]
+    names = [f.name for f in FAMILIES.values() if f.each == each and any(map(f.applies, slots))]
+    # An argument that no family is about, such as an index, is ordinary under every one.
+    return names if names or each else ["small_integers"]
+
+
+def _float_range(leaf: ArrayArgument, dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The ordinary numbers of an argument: its domain where it is finite, else so small that a product of two can
+    be summed in the dtype without overflow, since how a sum overflows depends on its order."""
+    limit = min(1024.0, 2.0 ** (float_format(dtype).max_exponent // 2 - 2))
+    low, high = leaf.domain or (-np.inf, np.inf)
+    return (
+        low if np.isfinite(low) else min(-limit, high),
+        high if np.isfinite(high) else max(limit, low),
+    )
+
+
+def _non_finite(leaf: ArrayArgument) -> Iterator[float]:
+    """NaN and the infinities, as far as the argument's domain admits them."""
+    low, high = leaf.domain or (-np.inf, np.inf)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        yield np.nan
+    yield from (end for end in (high, low) if np.isinf(end))
+
+
+def _is_float_data(leaf: ArrayArgument, dtype: np.dtype[Any]) -> bool:
+    """Whether an argument holds data of a floating dtype."""
+    return leaf.role == "data" and is_float(dtype)
+
+
+def _is_integer_data(leaf: ArrayArgument, dtype: np.dtype[Any]) -> bool:
+    """Whether an argument holds data of an integer dtype."""
+    return leaf.role == "data" and is_integer(dtype)
