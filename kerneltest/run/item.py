@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.backends.base import Backend
@@ -121,9 +121,3 @@ class Group(ABC):
         """An outcome for each case; `judged` is `judge` with declared xfails and failures taken in."""
         self.prepare(item, planned, cache)
         yield from map(judged, planned)
-
-
-def with_verdict(record: Record, verdict: Verdict, message: str) -> Record:
-    """A record with another verdict; evidence stands with findings alone."""
-    evidence = (record.evidence or Evidence()) if verdict.is_finding and record.case else None
-    return replace(record, verdict=verdict, message=message, evidence=evidence)
