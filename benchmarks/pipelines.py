@@ -1,8 +1,8 @@
 """Every option of the pipelines on a Hopper GPU, many times over: `python benchmarks/pipelines.py FOLDER`.
 
 Each signature of the pipelines' suites is compiled once and then run, in one process a pairing, on every family, round
-after round, with other inputs in each: a buffer that is used again too early shows as the data of the run before. In
-each round the first case of a signature is run twice and its bits compared. What must be refused is checked as well.
+after round, with other inputs in each: a buffer that is used again too early shows as the data of the run before. Some
+cases are run twice and their bits compared. What must be refused is checked as well.
 Where compute-sanitizer is on PATH, a sample of the signatures then runs under its synccheck and memcheck.
 
 Writes `pipelines.json` and `pipelines.md`. Exits with 0 if nothing is found, 1 if anything is, 2 if there is no GPU.
@@ -103,7 +103,6 @@ def repeated(name: str, backend_id: str, rounds: int) -> dict[str, Any]:
                 by_dtype.setdefault(item.dtype, []).append(item)
     for items in by_dtype.values():
         for item in items:
-            cache.repeated.clear()
             cache.expectations.clear()
             for outcome in run(item, cache):
                 record = outcome.record

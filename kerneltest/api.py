@@ -26,7 +26,7 @@ class Finding:
 
     Attributes:
       verdict, backend, family, signature, message: as recorded.
-      arguments: the failing inputs, by name.
+      arguments: the failing inputs as NumPy arrays, in the kernel's dtypes, by name (`x`, `params.w`).
       record: all that was recorded.
     """
 
@@ -41,12 +41,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What `check` found.
+    """What came of a `check`.
 
     Attributes:
       findings: in the plan's order.
       cases: how many were judged.
-      seconds: in all.
+      seconds: how long all of it took.
       unavailable: backends that this machine lacks, to the reason.
       not_applicable: backends that are not for the kernel, to the reason.
       records: one a case.
@@ -74,7 +74,10 @@ def check(
     case: str = "",
     orders: int = 0,
 ) -> Result:
-    """Runs a pairing without pytest.
+    """Runs a pairing without pytest, and writes nothing down.
+
+        result = kt.check(matmul_oracle, backends=["interpret", "simulate:gfx942"], depth="quick")
+        assert result.ok, result.findings[0].message
 
     Args:
       pairing: what to check.
@@ -84,6 +87,9 @@ def check(
       case: the id of the one case to run, as a finding shows it; by default all. Ids hold the path of the pairing's
         file, relative to the current folder.
       orders: on `simulate:*`, in how many random orders programs are also run one after another.
+
+    Returns:
+      Findings, with their inputs as NumPy arrays, counts, and a record of each case.
 
     Raises:
       ValueError: an unknown backend or depth (lists the known ones), or a case that is not in the plan.
@@ -95,7 +101,10 @@ def check(
     outcomes = [outcome for item in planned.items for outcome in run(item, cache, case)]
     cache.pool.shutdown()
     if case and not outcomes:
-        raise ValueError(f"{pairing.name} has no case {case} at depth {depth} with seed {seed}")
+        raise ValueError(
+            f"{pairing.name} has no case {case} at depth {depth} with seed {seed}; ids hold the path of the pairing's "
+            "file, as seen from the folder in which a run was started"
+        )
     records = tuple(outcome.record for outcome in outcomes)
     findings = tuple(
         Finding(r.verdict, r.backend, r.family, r.signature, r.message, outcome.arguments or {}, r)

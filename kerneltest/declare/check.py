@@ -40,7 +40,7 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
             raise wrong(f"dim {name!r}", f"no argument has it; the dims in use are {', '.join(pairing.dims) or 'none'}")
     _check_leaves(pairing, wrong)
     if pairing.all_masked not in ("", "zeros", "nan"):
-        raise wrong("all_masked", f"what everything masked yields is 'zeros' or 'nan', not {pairing.all_masked!r}")
+        raise wrong("all_masked", f"give 'zeros' or 'nan', not {pairing.all_masked!r}")
     _check_invariance(pairing, wrong)
     _check_rejects(pairing, wrong)
     problem = pairing.tolerance.misfit(pairing.leaves, pairing.dims)
@@ -123,7 +123,9 @@ def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
             known = ", ".join(map(repr, pairing.dims)) or "none"
             raise wrong("batch_dims", f"{name!r} is not a dim of the pairing; its dims are {known}")
         if not pairing.dims[name].admits(1):
-            raise wrong("batch_dims", f"a slice along {name!r} cannot be run alone, since the dim admits no length 1")
+            raise wrong(
+                "batch_dims", f"a slice along {name!r} cannot be run alone, since the dim does not admit length 1"
+            )
         if any(leaf.bounded_by == name for leaf in pairing.leaves.values()):
             raise wrong("batch_dims", f"an index or a length points into {name!r}, so no slice along it stands alone")
     invariant = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)), "grid"]
@@ -134,7 +136,7 @@ def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
                         f"{', '.join(map(repr, invariant))}{hint}")  # fmt: skip
     floats = any(is_float(dtype_named(each)) for leaf in pairing.leaves.values() for each in leaf.dtypes)
     if pairing.grad and not floats:
-        raise wrong("grad", "no argument holds floats, so there is nothing to differentiate by")
+        raise wrong("grad", "no argument holds floats, so there is nothing to differentiate")
 
 
 def _check_rejects(pairing: Pairing, wrong: Wrong) -> None:
@@ -142,7 +144,7 @@ def _check_rejects(pairing: Pairing, wrong: Wrong) -> None:
     for rejection in pairing.rejects:
         where = f"rejects {rejection.name!r}"
         if names.count(rejection.name) > 1:
-            raise wrong(where, "another one has this name")
+            raise wrong(where, "another rejection has this name")
         for name in rejection.dims:
             if name not in pairing.dims:
                 raise wrong(where, f"no argument has the dim {name!r}; there are {', '.join(pairing.dims) or 'none'}")

@@ -28,6 +28,11 @@ class Dim:
         below = self.maximum is None or length <= self.maximum
         return length % self.multiple_of == 0 and length >= self.minimum and below
 
+    def fit(self, length: int) -> int:
+        """A length near another one: a multiple of `multiple_of`, and within the bounds where any multiple is."""
+        rounded = -(-max(length, self.minimum) // self.multiple_of) * self.multiple_of
+        return rounded if self.maximum is None else min(rounded, self.maximum // self.multiple_of * self.multiple_of)
+
 
 def dim(
     *,

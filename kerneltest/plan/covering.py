@@ -17,12 +17,12 @@ def covering(factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
 
 
 def _balanced(rows: list[list[Any]], factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
-    """The same coverage, but cells that no tuple needs are spread evenly rather than left at one option."""
+    """The same coverage, but entries that no tuple needs are spread evenly rather than left at one option."""
 
     def tuples(row: list[Any], column: int, value: Any) -> list[tuple[tuple[int, Any], ...]]:
-        others = [cell for cell in enumerate(row) if cell[0] != column]
+        others = [entry for entry in enumerate(row) if entry[0] != column]
         rest = itertools.combinations(others, strength - 1)
-        return [tuple(sorted((*cells, (column, value)), key=lambda cell: cell[0])) for cells in rest]
+        return [tuple(sorted((*entries, (column, value)), key=lambda entry: entry[0])) for entries in rest]
 
     covered = Counter(t for row in rows for t in itertools.combinations(enumerate(row), strength))
     for row in rows:

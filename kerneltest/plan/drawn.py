@@ -138,10 +138,8 @@ def _elsewhere(pairing: Pairing, signature: Signature, number: int) -> Signature
     return replace(signature, dims=dims)
 
 
-def _length(axis: Dim, number: int, rng: np.random.Generator) -> int:
-    if axis.values:
-        return int(rng.choice(axis.values))
-    block = axis.block or 16
-    wanted = max(block * int(rng.integers(1, number + 2)) + int(rng.integers(-3, 4)), axis.minimum, 1)
-    rounded = -(-wanted // axis.multiple_of) * axis.multiple_of
-    return rounded if axis.maximum is None else min(rounded, axis.maximum // axis.multiple_of * axis.multiple_of)
+def _length(dim: Dim, number: int, rng: np.random.Generator) -> int:
+    if dim.values:
+        return int(rng.choice(dim.values))
+    block = dim.block or 16
+    return dim.fit(max(block * int(rng.integers(1, number + 2)) + int(rng.integers(-3, 4)), 1))

@@ -3,44 +3,32 @@
 from kerneltest.declare.dims import Dim
 
 
-def boundary_lengths(axis: Dim, depth: str = "standard") -> tuple[int, ...]:
+def boundary_lengths(dim: Dim, depth: str = "standard") -> tuple[int, ...]:
     """Lengths at which kernels break: 1, around one block, two blocks, odd lengths past them, and 0 where allowed.
 
-    All are rounded up to the dim's multiple and kept within its bounds; `values` replaces them.
+    They are in elements. All are rounded up to the dim's multiple and kept within its bounds; `values` replaces them.
 
     Raises:
       ValueError: the dim admits none of them.
     """
-    if axis.values:
-        return axis.values
-    block = axis.block or 16
+    if dim.values:
+        return dim.values
+    block = dim.block or 16
     past = 2 * block + max(block // 2, 1) - (1 if block % 4 == 0 else 0)
     wanted = {
         "quick": [block + 1, block, 1, past],
         "standard": [block + 1, 1, block - 1, block, 2 * block, past, 4 * block + 3],
         "deep": [
-            block + 1,
-            1,
-            block - 1,
-            block,
-            2 * block - 1,
-            2 * block,
-            2 * block + 1,
-            past,
-            2,
-            3 * block,
-            4 * block + 3,
+            block + 1, 1, block - 1, block, 2 * block - 1, 2 * block, 2 * block + 1, past, 2, 3 * block, 4 * block + 3
         ],
-    }[depth]
-    if axis.minimum == 0:
+    }[depth]  # fmt: skip
+    if dim.minimum == 0:
         wanted.append(0)
     lengths: list[int] = []
     for length in wanted:
-        rounded = -(-max(length, axis.minimum) // axis.multiple_of) * axis.multiple_of
-        if axis.maximum is not None and rounded > axis.maximum:
-            rounded = axis.maximum // axis.multiple_of * axis.multiple_of
-        if axis.admits(rounded) and rounded not in lengths:
-            lengths.append(rounded)
+        fitting = dim.fit(length)
+        if dim.admits(fitting) and fitting not in lengths:
+            lengths.append(fitting)
     if not lengths:
-        raise ValueError(f"no multiple of {axis.multiple_of} lies from {axis.minimum} to {axis.maximum}")
+        raise ValueError(f"no multiple of {dim.multiple_of} lies from {dim.minimum} to {dim.maximum}")
     return tuple(lengths)

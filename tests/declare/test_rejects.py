@@ -121,7 +121,7 @@ def test_what_only_the_backend_refuses_is_met_there() -> None:
 @pytest.mark.parametrize(
     ("rejections", "words"),
     [
-        ([NEGATIVE, NEGATIVE], "another one has this name"),
+        ([NEGATIVE, NEGATIVE], "another rejection has this name"),
         ([kt.rejects("a", dims={"q": 1}, raises=ValueError, match="x")], "no argument has the dim 'q'"),
         ([kt.rejects("a", q=1, raises=ValueError, match="x")], "'q' is neither an array nor a static argument"),
         ([kt.rejects("a", x=3, raises=ValueError, match="x")], "give kt.array"),
