@@ -92,10 +92,10 @@ def test_every_family_is_checked_here() -> None:
     assert set(FAMILIES) == {*CHECKS, *INTEGER_CHECKS, *INDEX_CHECKS, *MASK_CHECKS}
 
 
-@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])
-def test_subnormals_are_the_dtype_s_own(kind: str) -> None:
-    values = np.abs(_fill("subnormals", replace(BASE, dtype=dtype_named(kind))).astype(np.float64))
-    fmt = float_format(dtype_named(kind))
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+def test_subnormals_are_the_dtype_s_own(name: str) -> None:
+    values = np.abs(_fill("subnormals", replace(BASE, dtype=dtype_named(name))).astype(np.float64))
+    fmt = float_format(dtype_named(name))
     assert ((values >= fmt.smallest_subnormal) & (values < fmt.smallest_normal)).all()
 
 
@@ -113,14 +113,14 @@ def test_specials_are_not_fed_to_a_bounded_domain() -> None:
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0), (2, 1, 5)])
 def test_every_applicable_family_fills_every_shape(shape: tuple[int, ...]) -> None:
     slot = replace(BASE, shape=shape, blocks=tuple(None for _ in shape[1:]) + ((4,) if shape else ()))
-    for role, kind in (
+    for role, name in (
         ("data", "float32"),
         ("data", "int8"),
         ("mask", "bool"),
         ("index", "int32"),
         ("length", "int32"),
     ):
-        each = replace(slot, role=role, dtype=dtype_named(kind), end=4)
+        each = replace(slot, role=role, dtype=dtype_named(name), end=4)
         for family in FAMILIES.values():
             values = family.fill(each, np.random.default_rng(0), True)
             assert values.shape == shape
