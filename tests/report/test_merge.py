@@ -55,6 +55,7 @@ def test_an_absent_backend_is_one_line_and_one_field_a_pairing_without_dtypes(tm
     assert of_pairing == ["p", "✓ 1p on interpret: 1 pass", "– p on cuda: 1 unavailable"]
     assert of_dtype == ["float32", "✓ 1p, float32 on interpret: 1 pass", "not planned"]
     assert len(_matrix(page)) == 4
+    assert {page.data["pairings"][row]["id"] for row in page.data["rows"]["pairing"]} == {PAIRING, OTHER}
 
 
 def test_what_does_not_apply_is_an_empty_field_told_once_with_its_reason(tmp_path: Path) -> None:

@@ -107,11 +107,8 @@ class Page:
     @property
     def gaps(self) -> list[str]:
         """What is wrong with the bookkeeping of the runs shown."""
-        return [
-            f"{self._prefix(run)}{text}"
-            for run in map(self.merged.runs.__getitem__, sorted(self.merged.contributing))
-            for text in gaps(run)
-        ]
+        shown = [run for number, run in enumerate(self.merged.runs) if number in self.merged.contributing]
+        return [f"{self._prefix(run)}{text}" for run in shown for text in gaps(run)]
 
     @property
     def unavailable(self) -> list[tuple[str, str, str]]:
