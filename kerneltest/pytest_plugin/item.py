@@ -91,7 +91,7 @@ class KernelItem(pytest.Item):
             raise FindingsError(headline(found), "\n".join(told))
         if not unavailable or passed:
             return
-        if run.asked_by_name and self.item.backend.unavailable():
+        if self.item.backend.id in run.asked_by_name and self.item.backend.unavailable():
             told = [f"{self.item.backend.id} was asked for and is unavailable: {unavailable}"]
             raise FindingsError(told[0], told[0])
         pytest.skip(f"{self.item.backend.id} unavailable: {unavailable}")

@@ -52,8 +52,8 @@ class Run:
         if self.artifacts and not self.report:
             raise pytest.UsageError("--kt-artifacts needs --kt-report, the folder to keep them in")
         # A backend that was asked for by name and is absent fails; one among all is skipped with its reason.
-        self.asked_by_name = self.backend_ids != [ALL]
         try:
+            self.asked_by_name = frozenset(backend_ids([word for word in self.backend_ids if word != ALL]))
             if not backend_ids(self.backend_ids):
                 raise ValueError("name at least one backend, or 'all'")
         except ValueError as error:

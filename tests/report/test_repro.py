@@ -6,16 +6,15 @@ import re
 import subprocess
 import sys
 import types
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kerneltest.cli import main
 from kerneltest.records.arrays import load_arguments
-from kerneltest.records.io import SCHEMA, read_records
+from kerneltest.records.io import Writer, read_records
 from kerneltest.records.schema import Record
-from kerneltest.records.strict_json import dumps
 from kerneltest.report.reproduce import rejudge, standalone
 from kerneltest.report.reproduce.script import literal
 
@@ -172,7 +171,9 @@ def _changed(project: Path, folder: Path, record: Record) -> Path:
     """A report with one record that somebody has changed."""
     folder.mkdir()
     (folder / "plan.json").write_bytes((project / "out/plan.json").read_bytes())
-    (folder / "records-main.jsonl").write_text(dumps({"schema": SCHEMA, **asdict(record)}) + "\n", encoding="utf-8")
+    writer = Writer(folder, "main")
+    writer.write(record)
+    writer.close()
     (folder / "cases").mkdir()
     (folder / "cases/a-b.npz").write_bytes(b"nothing that numpy reads")
     return folder
