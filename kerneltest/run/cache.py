@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from kerneltest.backends.base import Artifact, Backend, Executable
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, described
+from kerneltest.core.places import where_raised
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import Traced, trace
@@ -97,7 +98,7 @@ class Cache:
           Failure: the oracle failed.
         """
         if case.id not in self.expectations:
-            arguments = case.fill(pairing)
+            arguments = _filled(pairing, case)
             bitwise = case.family.structural and traced.exact
             expectation: Expectation | Failure
             try:
@@ -120,7 +121,18 @@ class Cache:
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
         """A case's array arguments by path."""
         expected = self.expectations.get(case.id)
-        return expected.arguments if expected is not None else case.fill(pairing)
+        return expected.arguments if expected is not None else _filled(pairing, case)
+
+
+def _filled(pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
+    """A case's array arguments. What its family raises says nothing of the kernel."""
+    try:
+        return case.fill(pairing)
+    except (KeyboardInterrupt, GeneratorExit, Failure):
+        raise
+    except BaseException as error:
+        raised = f"family {case.family.name} raised {described(error)}{where_raised(error)}"
+        raise Failure(Verdict.ORACLE_ERROR, raised) from error
 
 
 def _prepare(backend: Backend, traced: Traced) -> Executable | Artifact:

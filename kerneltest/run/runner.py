@@ -55,7 +55,7 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             outcome = _failed(item, case, cache, failure)
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # of a family, an oracle or a kernel: SystemExit and pytest's own included
+        except BaseException as error:  # SystemExit and pytest's own included
             raised = f"{case.family.name} raised {described(error)}{where_raised(error)}"
             outcome = _failed(item, case, cache, Failure(Verdict.RUNTIME_ERROR, raised))
     record = outcome.record

@@ -98,7 +98,10 @@ def test_what_pytest_writes_meanwhile_is_whole(tmp_path: Path, arguments: tuple[
 
 
 def test_an_interrupt_takes_the_line_away(tmp_path: Path) -> None:
-    interrupted = RIGHT.replace("return 2 * x", "import os, signal; os.kill(os.getpid(), signal.SIGINT); return 2 * x")
+    # A shell's background job starts with SIGINT ignored, and so does what it starts.
+    heed = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+    interrupt = f"import os, signal; {heed}; os.kill(os.getpid(), signal.SIGINT); return 2 * x"
+    interrupted = RIGHT.replace("return 2 * x", interrupt)
     seen = _watch(tmp_path, "--kt-backends", "interpret", suite=interrupted)
     assert seen.live
     assert "! KeyboardInterrupt !" in seen.end
