@@ -1,5 +1,9 @@
 """The one exception by which a kernel, its oracle or a backend fails."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kerneltest.core.places import where_raised
 from kerneltest.core.verdicts import Verdict
 
 
@@ -23,3 +27,24 @@ def described(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception as other:
         return f"{type(error).__name__} (its text raised {type(other).__name__})"
+
+
+@contextmanager
+def raised_by(who: str, verdict: Verdict, *, located: bool = False) -> Iterator[None]:
+    """Turns what a user's code raises, SystemExit and pytest's own included, into a failure that names it.
+
+    Args:
+      who: raised it, as the message says.
+      verdict: of the failure.
+      located: whether the message ends with the line that raised.
+
+    Raises:
+      Failure: for every exception but an interruption, which passes, as a failure does.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, GeneratorExit, Failure):
+        raise
+    except BaseException as error:
+        place = where_raised(error) if located else ""
+        raise Failure(verdict, f"{who} raised {described(error)}{place}") from error

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
-from kerneltest.core.failures import Failure, described
+from kerneltest.core.failures import Failure, described, raised_by
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Bound, Evaluate, Measured, Precision
 from kerneltest.declare.closed_forms import Exact
@@ -101,14 +101,10 @@ def expect(
     flat = {path: widen(flush_subnormals(value)) for path, value in leaves.items()}
     floats = [path for path, value in wide.items() if is_float(value.dtype)]
     has_subnormals = any(not np.array_equal(flat[path], wide[path], equal_nan=True) for path in floats)
-    try:
+    with raised_by(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
         values = evaluate(wide)
         again = evaluate(wide) if repeat else values
         flushed = evaluate(flat) if has_subnormals else None
-    except (KeyboardInterrupt, GeneratorExit, Failure):
-        raise
-    except BaseException as error:
-        raise Failure(Verdict.ORACLE_ERROR, f"oracle {pairing.name} raised {described(error)}") from error
     _check_outputs(pairing.name, values, outputs)
     _check_repeatable(pairing.name, values, again)
     if bitwise or isinstance(pairing.tolerance, Exact):

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 from kerneltest.backends.base import Artifact, Backend, Executable
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure, described
-from kerneltest.core.places import where_raised
+from kerneltest.core.failures import Failure, raised_by
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import Traced, trace
@@ -126,13 +125,8 @@ class Cache:
 
 def _filled(pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
     """A case's array arguments. What its family raises says nothing of the kernel."""
-    try:
+    with raised_by(f"family {case.family.name}", Verdict.ORACLE_ERROR, located=True):
         return case.fill(pairing)
-    except (KeyboardInterrupt, GeneratorExit, Failure):
-        raise
-    except BaseException as error:
-        raised = f"family {case.family.name} raised {described(error)}{where_raised(error)}"
-        raise Failure(Verdict.ORACLE_ERROR, raised) from error
 
 
 def _prepare(backend: Backend, traced: Traced) -> Executable | Artifact:
