@@ -29,8 +29,7 @@ from kerneltest.core.dtypes import Array, dtype_named, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.tiers import Tier
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import Traced, trace
-from kerneltest.jaxprs.versions import environment
+from kerneltest.jaxprs.trace import Traced, environment, trace
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES, GROUPS
 from kerneltest.plan.signatures import Signature, dtypes_of

@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 from kerneltest.backends.base import Backend  # noqa: E402
 from kerneltest.backends.registry import resolve  # noqa: E402
 from kerneltest.declare.pairing import Pairing  # noqa: E402
-from kerneltest.jaxprs.versions import environment  # noqa: E402
+from kerneltest.jaxprs.trace import environment  # noqa: E402
 from kerneltest.run.cache import Cache  # noqa: E402
 from kerneltest.run.item import Item  # noqa: E402
 from kerneltest.run.planning import plan_pairing  # noqa: E402

@@ -10,8 +10,8 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.places import shown
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.depths import DEPTHS
 from kerneltest.plan.drawn import DrawnCase
+from kerneltest.plan.lengths import DEPTHS
 from kerneltest.records.schema import Record
 from kerneltest.run.cache import Cache
 from kerneltest.run.fuzz import Drawn

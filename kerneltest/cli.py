@@ -65,8 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(chosen: argparse.Namespace) -> int:
-    from kerneltest.lowering_map.files import read
-    from kerneltest.lowering_map.map import MapError
+    from kerneltest.lowering_map.map import MapError, read
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_all
     from kerneltest.report.html.build import render
@@ -86,9 +85,8 @@ def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_all
     from kerneltest.report.counts import count
-    from kerneltest.report.text.badge import write_badge
-    from kerneltest.report.text.escape import for_terminal
-    from kerneltest.report.text.markdown import markdown
+    from kerneltest.report.text.markdown import markdown, write_badge
+    from kerneltest.report.text.tables import for_terminal
     from kerneltest.report.text.terminal import lines
 
     try:
@@ -109,11 +107,10 @@ def _summary(chosen: argparse.Namespace) -> int:
 
 
 def _diff(chosen: argparse.Namespace) -> int:
-    from kerneltest.records.baseline import pinned_baseline
-    from kerneltest.records.diff import DiffError, compare
+    from kerneltest.records.diff import DiffError, compare, pinned_baseline
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_runs
-    from kerneltest.report.html.diff import html
+    from kerneltest.report.html.build import diff_page
     from kerneltest.report.text.diff import markdown, terminal
 
     try:
@@ -124,7 +121,7 @@ def _diff(chosen: argparse.Namespace) -> int:
         if chosen.markdown:
             chosen.markdown.write_text(markdown(comparison, old, new), encoding="utf-8")
         if chosen.html:
-            chosen.html.write_text(html(comparison, old, new), encoding="utf-8")
+            chosen.html.write_text(diff_page(comparison, old, new), encoding="utf-8")
     except (DiffError, RecordError, OSError) as error:
         print(f"kerneltest diff: {error}", file=sys.stderr)
         return 2
@@ -145,8 +142,7 @@ def _repro(chosen: argparse.Namespace) -> int:
 
 
 def _lowering(chosen: argparse.Namespace) -> int:
-    from kerneltest.lowering_map.files import read
-    from kerneltest.lowering_map.map import MapError
+    from kerneltest.lowering_map.map import MapError, read
     from kerneltest.lowering_map.measure import PYTHON, measure
     from kerneltest.lowering_map.table import count_line
 
@@ -188,9 +184,8 @@ def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "Lower
     """Writes and prints what was asked for; whether something stopped lowering since the old map."""
     from kerneltest.lowering_map import markdown
     from kerneltest.lowering_map.compare import compare, successive_changes
-    from kerneltest.lowering_map.files import save
-    from kerneltest.lowering_map.table import change_line
-    from kerneltest.lowering_map.terminal import print_table
+    from kerneltest.lowering_map.map import save
+    from kerneltest.lowering_map.table import change_line, print_table
 
     if chosen.json:
         save(chosen.json, maps)

@@ -12,7 +12,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
-from kerneltest.jaxprs.compat.source_lines import user_line
+from kerneltest.jaxprs.compat.names import user_line
 from kerneltest.jaxprs.runnable import eagerly, runnable
 from kerneltest.jaxprs.trace import Traced
 

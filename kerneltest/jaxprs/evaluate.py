@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.jaxprs.compat.closed import ClosedJaxpr
+from kerneltest.jaxprs.compat.names import ClosedJaxpr
 from kerneltest.jaxprs.trace import Traced
 from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested
 

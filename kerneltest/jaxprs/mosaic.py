@@ -12,13 +12,13 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from kerneltest.jaxprs.compat.closed import ClosedJaxpr
 from kerneltest.jaxprs.compat.mosaic_primitives import (
     ends_copy_group,
     is_copy_out,
     is_predicated_copy_out,
     is_wait_for_copies_out,
 )
+from kerneltest.jaxprs.compat.names import ClosedJaxpr
 from kerneltest.jaxprs.rewrite import within
 from kerneltest.jaxprs.trace import Call
 from kerneltest.jaxprs.walk import nested

@@ -11,8 +11,7 @@ import numpy as np
 from jax.extend.core import Jaxpr
 
 from kerneltest.core.dtypes import is_float
-from kerneltest.jaxprs.compat.closed import ClosedJaxpr
-from kerneltest.jaxprs.compat.dialects import dialect_of
+from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of
 from kerneltest.jaxprs.walk import ENTRIES, name_of
 
 # From an equation to those that take its place, or None where it stays and what is nested in it is looked into.

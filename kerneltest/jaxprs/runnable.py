@@ -1,9 +1,11 @@
-"""What was traced, as functions of arrays to run, lower or compile."""
+"""A traced kernel, or one Pallas call of it, as a function; and the arrays that a call reads and writes."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import jaxpr_as_fun
 
@@ -38,3 +40,48 @@ def _interpreted(primitive: str, params: Mapping[str, Any]) -> dict[str, Any]:
     if primitive in ENTRIES and "interpret" in chosen:
         chosen["interpret"] = True
     return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One array that a Pallas call reads or writes.
+
+    Attributes:
+      name: of the kernel's parameter.
+      shape, dtype: of the whole array, not of a block.
+      hint: what may explain an access past its end, or "".
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    hint: str
+
+
+def references(call: Call) -> tuple[list[Reference], list[Reference]]:
+    """The inputs and the outputs of a Pallas call, in its order."""
+    params = call.equation.params
+    names = list(getattr(getattr(params["jaxpr"], "debug_info", None), "arg_names", ()) or ())
+    blocks = list(params["grid_mapping"].block_mappings)
+    variables = [*call.equation.invars, *call.equation.outvars]
+    count = len(call.equation.invars)
+    arrays = []
+    for i, variable in enumerate(variables):
+        name = names[i] if i < len(names) and names[i] else f"input {i}" if i < count else f"output {i - count}"
+        shape = tuple(variable.aval.shape)
+        arrays.append(Reference(name, shape, np.dtype(variable.aval.dtype), _tail_hint(blocks, i, shape)))
+    return arrays[:count], arrays[count:]
+
+
+def _tail_hint(blocks: list[Any], number: int, shape: tuple[int, ...]) -> str:
+    """Before 0.12, JAX's Triton lowering reads and writes whole blocks, past the end of the array as well."""
+    if jax.__version_info__ >= (0, 12) or number >= len(blocks):
+        return ""
+    block = [getattr(length, "block_size", length) for length in blocks[number].block_shape]
+    cut = [length % size for length, size in zip(shape, block, strict=True) if isinstance(size, int)]
+    if not any(cut):
+        return ""
+    return (
+        f"JAX {jax.__version__} does not mask the tail of a block ({block} into {list(shape)}) on a GPU, as 0.12 does: "
+        "mask the load and the store"
+    )

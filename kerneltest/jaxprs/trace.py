@@ -1,9 +1,11 @@
 """Kernel to jaxpr, and what is read off there: its Pallas calls, and what its arithmetic does to numbers."""
 
 import functools
+import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
 import jax
@@ -14,11 +16,8 @@ from kerneltest.core.dtypes import ShapeDtype, dtype_named
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.arithmetic import has_reduced_dots, is_exact
-from kerneltest.jaxprs.compat.closed import ClosedJaxpr
-from kerneltest.jaxprs.compat.dialects import dialect_of
-from kerneltest.jaxprs.compat.source_lines import user_line
-from kerneltest.jaxprs.walk import ENTRIES, equations, name_of
+from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of, user_line
+from kerneltest.jaxprs.walk import ENTRIES, equations, has_reduced_dots, is_exact, name_of
 from kerneltest.plan.signatures import Signature
 
 
@@ -157,3 +156,30 @@ def _call(equation: Any) -> Call:
     debug = getattr(params.get("jaxpr"), "debug_info", None)
     name = params.get("name") or getattr(debug, "func_name", "")
     return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, equation)
+
+
+OLDEST, NEWEST = (0, 10, 2), (0, 12)
+
+
+def version_problem() -> str:
+    """Why this JAX is not one that kerneltest was tested with, or ""."""
+    version = jax.__version_info__[:3]
+    if version < OLDEST:
+        return f"JAX {jax.__version__} is older than {'.'.join(map(str, OLDEST))}, the oldest that kerneltest knows"
+    if version[:2] > NEWEST:
+        return f"JAX {jax.__version__} is newer than {'.'.join(map(str, NEWEST))}, the newest that was tested"
+    return ""
+
+
+@functools.cache
+def environment() -> dict[str, str]:
+    """Versions and devices, as JAX reports them."""
+    devices = sorted({f"{d.client.platform_version.splitlines()[0]}: {d.device_kind}" for d in jax.devices()})
+    return {
+        "jax": jax.__version__,
+        "jaxlib": metadata.version("jaxlib"),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "devices": "; ".join(devices),
+    }

@@ -1,11 +1,13 @@
-"""Equations of a jaxpr, those in nested jaxprs included."""
+"""What can be read off a jaxpr: its equations, at any depth, and whether its arithmetic is exact."""
 
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from jax.extend.core import Jaxpr
 
-from kerneltest.jaxprs.compat.closed import ClosedJaxpr
+from kerneltest.core.dtypes import is_float
+from kerneltest.jaxprs.compat.names import ClosedJaxpr
 
 # The primitives by which a function enters a Pallas kernel.
 ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
@@ -33,3 +35,48 @@ def equations(jaxpr: Any, *, looped: bool = False) -> Iterator[tuple[Any, bool]]
         for value in equation.params.values():
             for inner in nested(value):
                 yield from equations(inner, looped=looped or name_of(equation) in _LOOPS)
+
+
+_EXACT_ON_INTEGERS = frozenset(
+    """add sub neg mul dot_general max min abs sign floor ceil round clamp select_n reduce_sum reduce_max reduce_min
+    cumsum cummax cummin convert_element_type broadcast_in_dim reshape squeeze expand_dims transpose rev concatenate
+    slice dynamic_slice dynamic_update_slice gather scatter scatter_add pad copy copy_p iota stop_gradient
+    get swap addupdate masked_load masked_swap load store atomic_rmw full_like device_put optimization_barrier
+    jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vmap_call cond scan while run_scoped
+    run_state pallas_call core_map mpmd_map""".split()
+)
+_MULTIPLIES = frozenset({"mul", "dot_general"})
+
+
+def is_exact(jaxpr: Any) -> bool:
+    """Whether it is exact, in any order, on small integers: sums, moves and at most one multiplication of floats."""
+    multiplications = 0
+    for equation, looped in equations(jaxpr):
+        if not any(_holds_floats(v.aval) for v in equation.outvars):
+            continue
+        if name_of(equation) not in _EXACT_ON_INTEGERS:
+            return False
+        if name_of(equation) in _MULTIPLIES:
+            # A product in a loop may be multiplied again by the next turn; a dot only feeds a sum.
+            multiplications += 2 if looped and name_of(equation) == "mul" else 1
+    return multiplications <= 1
+
+
+def _holds_floats(aval: Any) -> bool:
+    dtype = getattr(aval, "dtype", None)
+    try:
+        return dtype is not None and is_float(np.dtype(dtype))
+    except TypeError:
+        return False  # a key, a semaphore or a barrier
+
+
+def has_reduced_dots(jaxpr: Any) -> bool:
+    """Whether a float32 matrix product in it leaves its precision to the backend."""
+    return any(_is_reduced_dot(equation) for equation, _ in equations(jaxpr))
+
+
+def _is_reduced_dot(equation: Any) -> bool:
+    if name_of(equation) != "dot_general" or equation.invars[0].aval.dtype != np.float32:
+        return False
+    asked = str(equation.params.get("precision"))
+    return not ("HIGHEST" in asked or asked.endswith("F32_F32_F32"))

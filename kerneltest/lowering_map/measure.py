@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerneltest.core.targets import TARGETS
-from kerneltest.lowering_map.files import loads
-from kerneltest.lowering_map.map import LoweringMap, MapError
+from kerneltest.lowering_map.map import LoweringMap, MapError, loads
 
 OLDEST = (0, 4, 35)
 PYTHON = "3.12"  # JAX 0.4.35 to 0.12 all have wheels for it

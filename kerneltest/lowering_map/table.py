@@ -3,6 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+
+from tabulate import tabulate
 
 from kerneltest.lowering_map.compare import Change
 from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome, Result
@@ -104,3 +107,13 @@ def _dtypes_by_outcome(results: Mapping[str, Result]) -> str:
     if len(present) == 1:
         return str(next(iter(present)))
     return ", ".join(f"{outcome} {short_dtypes(dtypes)}" for outcome, dtypes in present.items())
+
+
+def print_table(maps: Sequence[LoweringMap]) -> None:
+    """Prints the table of one or more maps, primitives by group."""
+    shown = tabulate_maps(maps)
+    rows: list[list[str]] = []
+    for group, members in groupby(shown.rows, key=lambda row: row[0]):
+        rows += [[], [group]] if rows else [[group]]
+        rows += [[f"  {name}", *(f"{e.letter} {e.text}".strip() for e in entries)] for _, name, entries in members]
+    print(tabulate(rows, ("primitive", *shown.columns), tablefmt="simple", disable_numparse=True))

@@ -1,6 +1,8 @@
-"""Boundary lengths: those at which kernels break."""
+"""Depths, and boundary lengths: those at which kernels break."""
 
 from kerneltest.declare.dims import Dim
+
+DEPTHS = ("quick", "standard", "deep")
 
 
 def boundary_lengths(dim: Dim, depth: str = "standard") -> tuple[int, ...]:

@@ -46,7 +46,7 @@ class KernelItem(pytest.Item):
         from dataclasses import replace
 
         from kerneltest.core.verdicts import Verdict, worst
-        from kerneltest.records.arrays import save_arguments, save_artifacts
+        from kerneltest.records.io import save_arguments, save_artifacts
         from kerneltest.report.commands import pytest_command
         from kerneltest.report.reproduce.script import save_script
         from kerneltest.report.text.failure import failure, headline

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerneltest.backends.registry import ALL, backend_ids
-from kerneltest.plan.depths import DEPTHS
+from kerneltest.plan.lengths import DEPTHS
 from kerneltest.pytest_plugin.folder import FolderError, RunFolder
 
 if TYPE_CHECKING:

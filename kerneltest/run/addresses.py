@@ -16,7 +16,7 @@ from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.references import references
+from kerneltest.jaxprs.runnable import references
 from kerneltest.jaxprs.trace import trace
 from kerneltest.plan.signatures import signatures
 

@@ -8,8 +8,7 @@ import kerneltest.run.invariants  # noqa: F401 - they register themselves
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import Traced, trace
-from kerneltest.jaxprs.versions import environment, version_problem
+from kerneltest.jaxprs.trace import Traced, environment, trace, version_problem
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import dtypes_of, signatures

@@ -12,9 +12,9 @@ from kerneltest.core.dtypes import dtype_named, float_format, is_float, is_integ
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import slot_of
-from kerneltest.plan.depths import DEPTHS
 from kerneltest.plan.drawn import DrawnCase, Recipe, drawn_case, pool
 from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.lengths import DEPTHS
 from kerneltest.plan.signatures import Signature
 
 if TYPE_CHECKING:

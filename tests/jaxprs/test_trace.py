@@ -19,8 +19,7 @@ from kernels.softmax import softmax_tiled
 from kernels.vector_add import vector_add
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
-from kerneltest.jaxprs.trace import Traced, trace
-from kerneltest.jaxprs.versions import version_problem
+from kerneltest.jaxprs.trace import Traced, trace, version_problem
 from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise, exponential
 

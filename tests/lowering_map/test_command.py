@@ -9,7 +9,7 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.core.targets import TARGETS
-from kerneltest.lowering_map.files import dumps, read
+from kerneltest.lowering_map.map import dumps, read
 from tests.lowering_map.sample_maps import MAP
 
 ROOT = Path(__file__).parents[2]

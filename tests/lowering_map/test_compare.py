@@ -7,8 +7,7 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.lowering_map.compare import compare
-from kerneltest.lowering_map.files import dumps
-from kerneltest.lowering_map.map import LoweringMap, MapError
+from kerneltest.lowering_map.map import LoweringMap, MapError, dumps
 from tests.lowering_map.sample_maps import EXP, MAP, SORT, with_exp
 
 ALL = (EXP.dtypes, EXP.targets)

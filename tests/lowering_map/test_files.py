@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kerneltest.lowering_map.files import dumps, loads
-from kerneltest.lowering_map.map import MapError
+from kerneltest.lowering_map.map import MapError, dumps, loads
 from tests.lowering_map.sample_maps import EXP, MAP
 
 

@@ -8,10 +8,8 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.lowering_map import markdown
-from kerneltest.lowering_map.files import dumps
-from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome, Result
-from kerneltest.lowering_map.table import tabulate_maps
-from kerneltest.lowering_map.terminal import print_table
+from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome, Result, dumps
+from kerneltest.lowering_map.table import print_table, tabulate_maps
 from kerneltest.records.io import write_plan
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Plan

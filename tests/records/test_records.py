@@ -12,8 +12,17 @@ import pytest
 
 from kerneltest.core.tiers import Tier
 from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.arrays import load_arguments, save_arguments
-from kerneltest.records.io import SCHEMA, RecordError, Writer, read_plan, read_records, write_plan
+from kerneltest.records.io import (
+    SCHEMA,
+    RecordError,
+    Writer,
+    dumps,
+    load_arguments,
+    read_plan,
+    read_records,
+    save_arguments,
+    write_plan,
+)
 from kerneltest.records.reconcile import Reconciled, reconcile
 from kerneltest.records.schema import (
     ANY,
@@ -27,7 +36,6 @@ from kerneltest.records.schema import (
     Source,
     Window,
 )
-from kerneltest.records.strict_json import dumps
 
 RECORD = Record(
     item="t.py::p[b-float32-special]",

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.records.arrays import load_arguments
-from kerneltest.records.io import Writer, read_records
+from kerneltest.records.io import Writer, load_arguments, read_records
 from kerneltest.records.schema import Record
 from kerneltest.report.reproduce import rejudge, standalone
 from kerneltest.report.reproduce.script import literal

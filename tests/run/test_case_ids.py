@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kerneltest.records.arrays import load_arguments
-from kerneltest.records.io import read_records
+from kerneltest.records.io import load_arguments, read_records
 from kerneltest.records.schema import Record
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.plan.drawn import FUZZ
-from kerneltest.records.arrays import load_arguments
-from kerneltest.records.io import read_plan, read_records
+from kerneltest.records.io import load_arguments, read_plan, read_records
 from kerneltest.run.cache import Cache
 from kerneltest.run.fuzz import draws
 from kerneltest.run.planning import plan_pairing

@@ -14,7 +14,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.compat.mlir import CustomCall, custom_calls, module_text
-from kerneltest.jaxprs.compat.source_lines import equations_being_lowered, line_of_nested
+from kerneltest.jaxprs.compat.names import equations_being_lowered, line_of_nested
 from kerneltest.jaxprs.runnable import callable_of, runnable
 from kerneltest.jaxprs.trace import Call, Traced
 

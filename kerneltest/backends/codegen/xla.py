@@ -14,7 +14,7 @@ from kerneltest.backends.codegen.tiers import unsupported_on
 from kerneltest.backends.jitted import failure
 from kerneltest.core.targets import Target
 from kerneltest.core.tiers import Tier
-from kerneltest.jaxprs.compat.compilation_cache import without_disk_cache
+from kerneltest.jaxprs.compat.names import without_disk_cache
 from kerneltest.jaxprs.runnable import runnable
 from kerneltest.jaxprs.trace import Traced
 

@@ -20,7 +20,7 @@ from kerneltest.core.tiers import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate
-from kerneltest.jaxprs.references import Reference, references
+from kerneltest.jaxprs.runnable import Reference, references
 from kerneltest.jaxprs.trace import Call, Traced
 
 

@@ -24,7 +24,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.compat.source_lines import line_of
+from kerneltest.jaxprs.compat.names import line_of
 
 # Before, copies to global memory, waits for them and `commit_smem` have no part in the order of things.
 DETECTS_ALL_RACES = jax.__version_info__ >= (0, 11)

@@ -7,11 +7,14 @@ from typing import Any
 from kerneltest.lowering_map.compare import successive_changes
 from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome
 from kerneltest.lowering_map.table import change_line, count_line, tabulate_maps
+from kerneltest.records.changes import MEANING, REGRESSIONS
+from kerneltest.records.diff import Comparison
 from kerneltest.records.runs import Run
 from kerneltest.report import templating
 from kerneltest.report.html.data import compressed, data
 from kerneltest.report.html.page import Page
 from kerneltest.report.merge import Merged, merge
+from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, title
 
 # In this order: each uses what is above it.
 _SCRIPTS = ("dom", "data", "filters", "table", "results", "plots", "picture", "code", "pairing", "finding", "main")
@@ -48,3 +51,19 @@ def _lowering(given: Sequence[LoweringMap]) -> dict[str, Any]:
             for old, new, changes in successive_changes(maps)
         ],
     }
+
+
+def diff_page(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:
+    """A page that stands alone and forbids what would come from elsewhere."""
+    return templating.render(
+        "diff.html",
+        comparison=comparison,
+        conclusion=conclusion(comparison),
+        rows=rows(comparison),
+        meaning=MEANING,
+        regressions=REGRESSIONS,
+        old=title(old),
+        new=title(new),
+        most=MOST_ROWS,
+        style=templating.static("diff.css"),
+    )

@@ -1,5 +1,6 @@
 """The details of findings, as the page's data holds them; of very many, those that differ most."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -9,10 +10,49 @@ from typing import Any
 from kerneltest.core.verdicts import Gap
 from kerneltest.records.attribution import attributions
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import Evidence, Record
+from kerneltest.records.schema import Evidence, Record, Window
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
-from kerneltest.report.html import picture
 from kerneltest.report.merge import Merged, Row
+
+
+def picture(evidence: Evidence) -> dict[str, Any] | None:
+    """The output around the worst element, for the page to draw on the block grid; None if it was not kept."""
+    window = evidence.window
+    if window is None:
+        return None
+    return {
+        **_window(window),
+        "expected": [number(value) for value in window.expected],
+        "bound": [number(float(f"{value:.3g}")) for value in window.bound],
+        "wrong": window.wrong,
+        "worst": list(evidence.index),
+        "output": evidence.output,
+    }
+
+
+def inputs(evidence: Evidence) -> list[dict[str, Any]]:
+    """The arguments around it."""
+    return [_window(window) for window in evidence.inputs]
+
+
+def number(value: float | int | bool | None) -> float | int | bool | str | None:
+    """A number as strict JSON holds it: words for NaN and infinities, nine digits of a float."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
+    return value
+
+
+def _window(window: Window) -> dict[str, Any]:
+    return {
+        "name": window.name,
+        "dtype": window.dtype,
+        "shape": list(window.shape),
+        "origin": list(window.origin),
+        "extent": list(window.extent),
+        "blocks": list(window.blocks),
+        "values": [number(value) for value in window.values],
+    }
+
 
 # Small pages open: what is over these limits stays in the records, and the page says so.
 MOST_FINDINGS = 2000
@@ -46,9 +86,9 @@ def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
             "commands": _commands(record, run),
             "python": python_lines(run.plan, record) or "",
         } | _evidence(record, evidence)
-        if drawn < MOST_DRAWN and (image := picture.picture(evidence)) is not None:
+        if drawn < MOST_DRAWN and (image := picture(evidence)) is not None:
             drawn += len(image["values"])
-            detail["picture"], detail["inputs"] = image, picture.inputs(evidence)
+            detail["picture"], detail["inputs"] = image, inputs(evidence)
         if scripts < MOST_SCRIPTS and (text := _script(run.folder, evidence)):
             scripts += 1
             detail["code"] = text
@@ -89,9 +129,9 @@ def _evidence(record: Record, evidence: Evidence) -> dict[str, Any]:
         detail["at"] = {
             "output": evidence.output,
             "index": list(evidence.index),
-            "actual": picture.number(evidence.actual),
-            "expected": picture.number(evidence.expected),
-            "bound": picture.number(float(evidence.bound)),
+            "actual": number(evidence.actual),
+            "expected": number(evidence.expected),
+            "bound": number(float(evidence.bound)),
             "wrong": record.wrong,
             "compared": record.compared,
             "blocks": list(evidence.wrong_blocks),

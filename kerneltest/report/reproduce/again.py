@@ -14,8 +14,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.drawn import DRAWN, DrawnCase, pool
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature, dtypes_of, signatures
-from kerneltest.records.arrays import load_arguments
-from kerneltest.records.io import RecordError, read_plan, read_records
+from kerneltest.records.io import RecordError, load_arguments, read_plan, read_records
 from kerneltest.records.schema import Plan, Record
 from kerneltest.run.cache import Cache
 from kerneltest.run.item import Item

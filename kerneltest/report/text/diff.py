@@ -7,8 +7,7 @@ from kerneltest.records.changes import MEANING, REGRESSIONS, Change
 from kerneltest.records.diff import Comparison
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import CellKey
-from kerneltest.report.text.escape import for_markdown, for_terminal
-from kerneltest.report.text.tables import markdown_table
+from kerneltest.report.text.tables import for_markdown, for_terminal, markdown_table
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
 MOST_ROWS = 200

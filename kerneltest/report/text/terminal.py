@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.runs import Run
+from kerneltest.report.counts import gaps, not_applicable, suspected_lowerings
 from kerneltest.report.matrix import Matrix, by_tier
-from kerneltest.report.remarks import gaps, not_applicable, suspected_lowerings
 from kerneltest.report.text.tables import SIGNS_EXPLAINED, in_signs, in_words, terminal_table
 
 _MOST_REASONS = 4

@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from kerneltest.backends.simulate.ir import Rule, Semantics, any_operand
-from kerneltest.backends.simulate.operations.reductions import tf32
+from kerneltest.backends.simulate.operations.movement import tf32
 from kerneltest.backends.simulate.operations.table import OPERATIONS
 from kerneltest.core.dtypes import cast, dtype_named, float_format, is_float
 from kerneltest.core.failures import Failure

@@ -7,16 +7,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Compute, Operation, Rule, Semantics, any_operand, given
-from kerneltest.backends.simulate.operations import (
-    access,
-    arithmetic,
-    casts,
-    control,
-    functions,
-    movement,
-    programs,
-    reductions,
-)
+from kerneltest.backends.simulate.operations import access, arithmetic, control, functions, movement
 
 
 def _elementwise(compute: Compute, undefined: Callable[..., Any] = any_operand) -> Semantics:
@@ -74,18 +65,18 @@ OPERATIONS: Mapping[str, Semantics] = {
     **{f"math.{name}": Semantics(functions.builtin, bare=True) for name in functions.NAMES},
     "tt.extern_elementwise": Semantics(functions.external),
     # Dtypes.
-    "arith.extf": _cast(casts.cast),
-    "arith.truncf": _cast(casts.cast),
-    "tt.fp_to_fp": _cast(casts.cast),
-    "arith.extsi": _cast(casts.extend_signed),
-    "arith.extui": _cast(casts.extend_unsigned),
-    "arith.trunci": _cast(casts.truncate),
-    "arith.sitofp": _cast(casts.signed_to_float),
-    "arith.uitofp": _cast(casts.unsigned_to_float),
-    "arith.fptosi": _cast(casts.float_to_signed),
-    "arith.fptoui": _cast(casts.float_to_unsigned),
-    "arith.bitcast": _cast(casts.bitcast),
-    "tt.bitcast": replace(_cast(casts.bitcast), execute=programs.bitcast),
+    "arith.extf": _cast(arithmetic.cast),
+    "arith.truncf": _cast(arithmetic.cast),
+    "tt.fp_to_fp": _cast(arithmetic.cast),
+    "arith.extsi": _cast(arithmetic.extend_signed),
+    "arith.extui": _cast(arithmetic.extend_unsigned),
+    "arith.trunci": _cast(arithmetic.truncate),
+    "arith.sitofp": _cast(arithmetic.signed_to_float),
+    "arith.uitofp": _cast(arithmetic.unsigned_to_float),
+    "arith.fptosi": _cast(arithmetic.float_to_signed),
+    "arith.fptoui": _cast(arithmetic.float_to_unsigned),
+    "arith.bitcast": _cast(arithmetic.bitcast),
+    "tt.bitcast": replace(_cast(arithmetic.bitcast), execute=control.bitcast),
     # Shapes and constants.
     "tt.splat": _movement(movement.splat, bare=True),
     "tt.broadcast": _movement(movement.broadcast, bare=True),
@@ -98,20 +89,20 @@ OPERATIONS: Mapping[str, Semantics] = {
     "arith.constant": _movement(movement.constant),
     "tt.make_range": _movement(movement.make_range),
     # Along an axis.
-    "tt.dot": Semantics(reductions.dot),
-    "tt.reduce": Semantics(reductions.reduce),
-    "tt.scan": Semantics(reductions.scan),
+    "tt.dot": Semantics(movement.dot),
+    "tt.reduce": Semantics(movement.reduce),
+    "tt.scan": Semantics(movement.scan),
     # Programs and their memory.
-    "tt.get_program_id": Semantics(execute=programs.program_id),
-    "tt.get_num_programs": Semantics(execute=programs.num_programs),
-    "tt.addptr": Semantics(execute=programs.advance, bare=True),
+    "tt.get_program_id": Semantics(execute=control.program_id),
+    "tt.get_num_programs": Semantics(execute=control.num_programs),
+    "tt.addptr": Semantics(execute=control.advance, bare=True),
     "tt.load": Semantics(execute=access.load),
     "tt.store": Semantics(execute=access.store, has_effect=True),
     "tt.atomic_rmw": Semantics(execute=access.atomic_rmw, has_effect=True),
     "tt.atomic_cas": Semantics(execute=access.atomic_cas, has_effect=True),
-    "tt.print": Semantics(execute=programs.nothing, has_effect=True),
-    "tt.assert": Semantics(execute=programs.nothing, has_effect=True),
-    "tt.debug_barrier": Semantics(execute=programs.nothing, has_effect=True),
+    "tt.print": Semantics(execute=control.nothing, has_effect=True),
+    "tt.assert": Semantics(execute=control.nothing, has_effect=True),
+    "tt.debug_barrier": Semantics(execute=control.nothing, has_effect=True),
     # Control flow.
     "scf.for": Semantics(execute=control.loop),
     "scf.if": Semantics(execute=control.branch),

@@ -1,12 +1,33 @@
-"""The user's line behind an exception or an equation, from tracebacks that JAX keeps."""
+"""Names and places inside JAX: the class of a closed jaxpr, Pallas' languages, the cache on disk, the user's lines."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import jax
-from jax._src import source_info_util
+from jax._src import config, source_info_util
+from jax.extend.core import ClosedJaxpr as ClosedJaxpr  # type: ignore[attr-defined, unused-ignore]
 
 from kerneltest.core.places import shown, where_raised
+
+_HOMES = {
+    "jax._src.pallas.triton.": "triton",
+    "jax._src.pallas.mosaic_gpu.": "mosaic_gpu",
+    "jax._src.pallas.mosaic.": "mosaic_tpu",
+}
+
+
+def dialect_of(parameter: Any) -> str:
+    """The language that one parameter of a Pallas call belongs to, `triton`, `mosaic_gpu` or `mosaic_tpu`, or ""."""
+    home = type(parameter).__module__
+    return next((dialect for prefix, dialect in _HOMES.items() if home.startswith(prefix)), "")
+
+
+def without_disk_cache() -> AbstractContextManager[Any]:
+    """Compiles without JAX's cache on disk, from which code for a device that is not there cannot be read back."""
+    off: AbstractContextManager[Any] = config.enable_compilation_cache(False)
+    return off
+
 
 _JAX = str(Path(jax.__file__).parent)
 

@@ -1,3 +1,0 @@
-"""How many lengths and combinations to try."""
-
-DEPTHS = ("quick", "standard", "deep")

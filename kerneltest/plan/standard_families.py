@@ -1,0 +1,290 @@
+"""The families that every pairing is tried with, group by group. Loading this registers them.
+
+`kt.family` is taken from here, so that a user's families come after them, wherever they are registered.
+"""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from kerneltest.core.dtypes import Array, float_format
+from kerneltest.plan.families import (
+    Rng,
+    Slot,
+    is_integer_data,
+    is_mask,
+    is_unbounded,
+    is_unbounded_array,
+    normal,
+    small_integers,
+)
+from kerneltest.plan.families import family as family
+
+
+def has_several(slot: Slot) -> bool:
+    return slot.role == "data" and slot.size > 1
+
+
+@family(group="structural", without_arrays=True)
+def position_coded(slot: Slot, rng: Rng) -> Array:
+    """Every element says where it came from, so that a shifted or swapped block shows."""
+    limit = max(_prime_below(min(slot.exact_limit, 251)), 2)
+    code = np.zeros(slot.shape, np.int64)
+    for axis, stride in zip(range(len(slot.shape)), (1, 7, 31, 53), strict=False):
+        where = np.arange(slot.shape[-1 - axis]) * stride
+        code = code + where.reshape((-1,) + (1,) * axis)
+    return slot.cast((code + 17 * slot.order) % limit - limit // 2)
+
+
+@family(group="structural")
+def ones(slot: Slot, rng: Rng) -> Array:
+    """All ones: a sum counts its terms, so a lost or doubled block shows as a count."""
+    return slot.cast(np.ones(slot.shape))
+
+
+@family(group="structural", applies=has_several)
+def one_hot_per_tile(slot: Slot, rng: Rng) -> Array:
+    """Zeros but for one element in each block of the last axis: a block that is lost or counted twice shows itself."""
+    values = np.zeros(slot.shape)
+    length = slot.shape[-1]
+    for number, start in enumerate(range(0, length, slot.block)):
+        at = start + int(rng.integers(min(slot.block, length - start)))
+        values[..., at] = 1 + number % max(min(slot.exact_limit, 50), 1)
+    return slot.cast(values)
+
+
+@family(group="structural", applies=has_several)
+def constant_rows(slot: Slot, rng: Rng) -> Array:
+    """Each row one number: what mixes rows shows, what mixes columns does not."""
+    limit = min(slot.exact_limit, 100)
+    return slot.cast(np.broadcast_to(rng.integers(-limit, limit + 1, (*slot.shape[:-1], 1)), slot.shape))
+
+
+@family(group="structural", applies=has_several)
+def sorted_rows(slot: Slot, rng: Rng) -> Array:
+    """Ascending rows: the greatest element is always in the last block."""
+    return slot.cast(np.sort(small_integers(slot, rng).astype(np.float64), axis=-1))
+
+
+@family(group="structural", applies=has_several)
+def ties(slot: Slot, rng: Rng) -> Array:
+    """Two values only, so that the greatest element occurs many times, in several blocks."""
+    return slot.cast(rng.choice((-1, 1), slot.shape))
+
+
+@family(group="structural", applies=lambda slot: slot.role in ("index", "length") and slot.size > 0)
+def ends(slot: Slot, rng: Rng) -> Array:
+    """Indices and lengths at both ends of what they may be, and beside them."""
+    top = slot.end if slot.role == "length" else max(slot.end - 1, 0)
+    return np.resize(np.clip([0, top, 1, top - 1], 0, top), slot.shape).astype(slot.dtype)
+
+
+def _prime_below(limit: int) -> int:
+    return next((p for p in range(limit, 1, -1) if all(p % d for d in range(2, int(p**0.5) + 1))), 1)
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
+def log_uniform(slot: Slot, rng: Rng) -> Array:
+    """Magnitudes from 2^-12 to 2^5, both signs."""
+    return slot.cast(np.exp2(rng.uniform(-12, 5, slot.shape)) * rng.choice((-1.0, 1.0), slot.shape))
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
+def wide_magnitudes(slot: Slot, rng: Rng) -> Array:
+    """Magnitudes from 2^-26 to 2^20, as far as the dtype goes: past both ends of what float16 holds exactly."""
+    most = min(20, float_format(slot.dtype).max_exponent - 1)
+    return slot.cast(np.exp2(rng.uniform(-26, most, slot.shape)) * rng.choice((-1.0, 1.0), slot.shape))
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
+def large_and_small(slot: Slot, rng: Rng) -> Array:
+    """One large value first in each row, small ones after it: a narrow accumulator loses these."""
+    values = rng.uniform(0.5, 1.0, slot.shape) * 2.0**-4
+    if slot.shape:
+        values[..., :1] = 2.0**6
+    return slot.cast(values)
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
+def small_and_large(slot: Slot, rng: Rng) -> Array:
+    """The same with the large value last: what a narrow accumulator loses depends on the order."""
+    return np.ascontiguousarray(large_and_small(slot, rng)[..., ::-1]) if slot.shape else large_and_small(slot, rng)
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data and slot.size > 1)
+def alternating(slot: Slot, rng: Rng) -> Array:
+    """Terms that cancel in pairs but for their last digits."""
+    pairs = rng.uniform(1.0, 2.0, slot.shape)
+    pairs[..., 1::2] = -pairs[..., : slot.shape[-1] // 2 * 2 : 2] * (1 + 2.0**-6)
+    return slot.cast(pairs)
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
+def far_below_zero(slot: Slot, rng: Rng) -> Array:
+    """Values around -200: their exponentials underflow unless the right maximum is subtracted."""
+    return slot.cast(rng.standard_normal(slot.shape) - 200)
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
+def below_sentinels(slot: Slot, rng: Rng) -> Array:
+    """Values around -2^15, below the -10000 that is taken for -inf by those who avoid it."""
+    return slot.cast(32 * rng.standard_normal(slot.shape) - 2.0**15)
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
+def far_above_zero(slot: Slot, rng: Rng) -> Array:
+    """Values around 200: their exponentials overflow unless a maximum is subtracted."""
+    return slot.cast(rng.standard_normal(slot.shape) + 200)
+
+
+def _at(values: Array, position: int, special: float) -> Array:
+    """`values` with `special` at a flat position."""
+    out = values.copy()
+    out.reshape(-1)[position] = special
+    return out
+
+
+@family(group="special", applies=is_unbounded, each=True)
+def one_inf(slot: Slot, rng: Rng) -> Array:
+    """A single +inf."""
+    return _at(normal(slot, rng), int(rng.integers(slot.size)), np.inf)
+
+
+@family(
+    group="special",
+    applies=lambda slot: is_unbounded_array(slot) or (is_unbounded(slot) and not slot.domain),
+    each=True,
+)
+def one_negative_inf(slot: Slot, rng: Rng) -> Array:
+    """A single -inf."""
+    return _at(normal(slot, rng), int(rng.integers(slot.size)), -np.inf)
+
+
+def _masked(slot: Slot, where: tuple[Any, ...], rng: Rng) -> Array:
+    if slot.role == "mask":
+        values = np.ones(slot.shape, bool)
+        values[where] = False
+        return values
+    values = normal(slot, rng)
+    values[where] = -np.inf
+    return values
+
+
+def _maskable(slot: Slot) -> bool:
+    return is_unbounded_array(slot) or (is_mask(slot) and slot.size > 0)
+
+
+@family(group="special", applies=_maskable, each=True)
+def all_masked_tile(slot: Slot, rng: Rng) -> Array:
+    """The first whole block of the last axis is masked (-inf, or False in a mask)."""
+    return _masked(slot, (..., slice(0, slot.block)), rng)
+
+
+@family(group="special", applies=lambda slot: _maskable(slot) and len(slot.shape) > 1, each=True)
+def all_masked_row(slot: Slot, rng: Rng) -> Array:
+    """One row is masked from end to end."""
+    return _masked(slot, (..., int(rng.integers(slot.shape[-2])), slice(None)), rng)
+
+
+@family(group="special", applies=_maskable, each=True)
+def all_masked_array(slot: Slot, rng: Rng) -> Array:
+    """Everything is masked."""
+    return _masked(slot, (...,), rng)
+
+
+@family(group="special", applies=is_unbounded, each=True)
+def nan_first(slot: Slot, rng: Rng) -> Array:
+    """A NaN in the first element."""
+    return _at(normal(slot, rng), 0, np.nan)
+
+
+@family(group="special", applies=is_unbounded, each=True)
+def nan_last(slot: Slot, rng: Rng) -> Array:
+    """A NaN in the last element."""
+    return _at(normal(slot, rng), -1, np.nan)
+
+
+def _has_tail(slot: Slot) -> bool:
+    return is_unbounded_array(slot) and slot.shape[-1] > slot.block and slot.shape[-1] % slot.block != 0
+
+
+@family(group="special", applies=_has_tail, each=True)
+def nan_tail(slot: Slot, rng: Rng) -> Array:
+    """A NaN in the first element past the last full block."""
+    values = normal(slot, rng)
+    values[..., slot.shape[-1] // slot.block * slot.block] = np.nan
+    return values
+
+
+@family(group="special", applies=lambda slot: is_unbounded_array(slot) and slot.shape[-1] > 1, each=True)
+def nan_and_inf_in_one_tile(slot: Slot, rng: Rng) -> Array:
+    """A NaN and an infinity side by side."""
+    values = _at(normal(slot, rng), 0, np.nan)
+    return _at(values, 1, np.inf)
+
+
+@family(group="special", applies=is_unbounded, each=True)
+def signed_zeros(slot: Slot, rng: Rng) -> Array:
+    """Zeros of both signs."""
+    return slot.cast(rng.choice((-0.0, 0.0), slot.shape))
+
+
+@family(group="special", applies=is_unbounded)
+def signed_zeros_everywhere(slot: Slot, rng: Rng) -> Array:
+    """Zeros of both signs in all arguments at once, since -0 + 0 is 0 and -0 + y is y."""
+    return signed_zeros(slot, rng)
+
+
+@family(group="special", applies=lambda slot: is_unbounded(slot) and slot.domain is None, each=True)
+def subnormals(slot: Slot, rng: Rng) -> Array:
+    """Numbers between the smallest subnormal and the smallest normal one, both signs."""
+    fmt = float_format(slot.dtype)
+    steps = rng.integers(1, 2 ** (fmt.precision - 1), slot.shape)
+    return slot.cast(steps * fmt.smallest_subnormal * rng.choice((-1.0, 1.0), slot.shape))
+
+
+@family(group="special", applies=lambda slot: is_unbounded(slot) and slot.domain is None, each=True)
+def largest_finite(slot: Slot, rng: Rng) -> Array:
+    """One element is the dtype's largest finite number."""
+    return _at(normal(slot, rng), int(rng.integers(slot.size)), float(ml_dtypes.finfo(slot.dtype).max))
+
+
+@family(group="special", applies=is_integer_data)
+def extreme_integers(slot: Slot, rng: Rng) -> Array:
+    """The least and the greatest integer and their neighbours: sums wrap around."""
+    info = ml_dtypes.iinfo(slot.dtype)
+    edges = np.array([info.min, int(info.min) + 1, 0, 1, int(info.max) - 1, info.max], np.int64)
+    return rng.choice(edges, slot.shape).astype(slot.dtype)
+
+
+@family(group="masks", applies=is_mask)
+def no_mask(slot: Slot, rng: Rng) -> Array:
+    """Everything is visible."""
+    return np.ones(slot.shape, bool)
+
+
+@family(group="masks", applies=is_mask)
+def causal(slot: Slot, rng: Rng) -> Array:
+    """Row i sees columns up to i."""
+    return np.tril(np.ones(slot.shape, bool)) if len(slot.shape) > 1 else np.ones(slot.shape, bool)
+
+
+@family(group="masks", applies=is_mask)
+def ragged(slot: Slot, rng: Rng) -> Array:
+    """Each row sees a prefix of random length."""
+    ends = rng.integers(0, slot.shape[-1] + 1, (*slot.shape[:-1], 1))
+    return np.asarray(np.arange(slot.shape[-1]) < ends)
+
+
+@family(group="masks", applies=is_mask)
+def whole_tiles(slot: Slot, rng: Rng) -> Array:
+    """Tiles of the last axis are visible or masked as a whole."""
+    blocks = -(-slot.shape[-1] // slot.block)
+    return np.repeat(rng.random((*slot.shape[:-1], blocks)) < 0.5, slot.block, axis=-1)[..., : slot.shape[-1]]
+
+
+@family(group="masks", applies=is_mask)
+def random_mask(slot: Slot, rng: Rng) -> Array:
+    """Each element is visible with probability one half."""
+    return rng.random(slot.shape) < 0.5
