@@ -1,11 +1,22 @@
-"""The probes by group. A new primitive is one line in its group's module."""
+"""The probes by group. A new primitive is one line in its group."""
 
-from . import casts, control, dots, elementwise, indexing, memory, pallas, random, reductions, shapes
+from . import references, values
 from .base import Probe
 
-_GROUPS = (elementwise, reductions, dots, indexing, casts, shapes, control, memory, pallas, random)
+_GROUPS = (
+    values.elementwise_probes,
+    values.reductions_probes,
+    values.dots_probes,
+    references.indexing_probes,
+    values.casts_probes,
+    values.shapes_probes,
+    values.control_probes,
+    references.memory_probes,
+    references.pallas_probes,
+    values.random_probes,
+)
 
 
 def probes() -> tuple[Probe, ...]:
     """All probes, in the order of the map."""
-    return tuple(probe for group in _GROUPS for probe in group.probes())
+    return tuple(probe for group in _GROUPS for probe in group())
