@@ -17,7 +17,7 @@ from kerneltest.report.merge import Merged, merge
 from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, title
 
 # In this order: each uses what is above it.
-_SCRIPTS = ("dom", "data", "filters", "table", "results", "plots", "picture", "code", "pairing", "finding", "main")
+_SCRIPTS = ("data", "filters", "results", "picture", "pairing", "finding", "main")
 
 
 def write_html(path: Path, runs: Sequence[Run]) -> Path:

@@ -1,3 +1,53 @@
+// Elements from plain values. Text becomes text nodes only; nothing from the data is ever parsed as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function put(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "on") for (const [event, f] of Object.entries(value)) node.addEventListener(event, f);
+    else if (value !== undefined && value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== ""));
+  return node;
+}
+const el = (tag, attributes = {}, ...children) => put(document.createElement(tag), attributes, children);
+const svg = (tag, attributes = {}, ...children) => put(document.createElementNS(SVG, tag), attributes, children);
+const byId = (id) => document.getElementById(id);
+const whole = (n) => n.toLocaleString("en-US");
+const plural = (n, word) => `${whole(n)} ${word}${n === 1 ? "" : "s"}`;
+
+function number(value) {
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return Object.is(value, -0) ? "-0" : String(value);
+  return String(Number(value.toPrecision(7)));
+}
+
+function pairs(entries) {
+  return el("dl", { class: "pairs" }, entries.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+function tag(verdict, href, ...more) {
+  const inside = [el("span", { class: "glyph" }, verdict.letter), " ", verdict.name, ...more];
+  return el(href ? "a" : "span", { class: `tag k-${verdict.kind}`, href, title: verdict.meaning }, inside);
+}
+
+// Text with a button that copies it; where a browser forbids that, the text is selected instead.
+function copyable(text, what) {
+  const pre = el("pre", { tabindex: "0", role: "region", "aria-label": what }, text);
+  const button = el("button", { type: "button", "aria-label": `Copy ${what}` }, "Copy");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(pre);
+      button.textContent = "Ctrl+C";
+    }
+    setTimeout(() => (button.textContent = "Copy"), 2000);
+  });
+  return el("div", { class: "block" }, button, pre);
+}
+
 // The page's data: unpacked once, and indexed as the views need it.
 
 async function unpack(text) {

@@ -1,3 +1,101 @@
+// The matrix: the table that the page holds without scripts, with counts of what the filters leave.
+
+function bindMatrix(data, table) {
+  const lines = [...table.querySelectorAll("tr[data-pairing]")].map((line) => ({
+    line,
+    pairing: data.pairingNumber.get(line.dataset.pairing),
+    dtype: line.dataset.dtype ? data.dtypes.indexOf(line.dataset.dtype) : -1,
+    cells: [...line.cells].slice(1).map((cell) => ({ cell, link: cell.querySelector("a"), tail: tailOf(cell) })),
+  }));
+  const heads = [...table.tHead.rows[1].cells].slice(1);
+  const backendNumber = new Map(data.backends.map((each, i) => [each.id, i]));
+  const columns = heads.map((head) => backendNumber.get(head.dataset.backend));
+  const opened = new Set();
+  for (const { line, pairing, dtype } of lines) {
+    if (dtype >= 0) continue;
+    const button = el("button", { type: "button", "aria-expanded": "false", "aria-label": `Dtypes of ${data.short[pairing]}` });
+    button.addEventListener("click", () => {
+      if (!opened.delete(pairing)) opened.add(pairing);
+      button.setAttribute("aria-expanded", String(opened.has(pairing)));
+      fold();
+    });
+    line.cells[0].prepend(button);
+    line.cells[0].title = line.dataset.pairing;
+  }
+  let counts = new Map();
+  const fold = () => {
+    for (const { line, pairing, dtype } of lines) {
+      const any = columns.some((backend) => counts.has(keyOf(pairing, backend, dtype)));
+      line.hidden = !any || (dtype >= 0 && !opened.has(pairing));
+    }
+    for (const head of table.querySelectorAll("tr.file")) {
+      head.hidden = [...head.parentNode.rows].slice(1).every((line) => line.hidden);
+    }
+  };
+  const width = data.backends.length, dtypes = data.dtypes.length + 1;
+  const keyOf = (pairing, backend, dtype) => (pairing * width + backend) * dtypes + dtype + 1;
+  return (filters, selected) => {
+    counts = new Map();
+    const rows = data.rows;
+    const bump = (key, verdict) => {
+      let mine = counts.get(key);
+      if (!mine) counts.set(key, (mine = new Map()));
+      mine.set(verdict, (mine.get(verdict) || 0) + 1);
+    };
+    for (const row of selected) {
+      bump(keyOf(rows.pairing[row], rows.backend[row], -1), rows.verdict[row]);
+      bump(keyOf(rows.pairing[row], rows.backend[row], rows.dtype[row]), rows.verdict[row]);
+    }
+    const shown = columns.map((backend) => selected.length === 0 || lines.some(({ pairing }) => counts.has(keyOf(pairing, backend, -1))));
+    for (const { line, pairing, dtype, cells } of lines) {
+      cells.forEach(({ cell, link, tail }, i) => {
+        cell.hidden = !shown[i];
+        const mine = counts.get(keyOf(pairing, columns[i], dtype));
+        cell.className = mine ? `k-${paint(data, link, mine)}` : "";
+        if (!link) return;
+        link.hidden = !mine;
+        const chosen = { ...filters, backend: data.backends[columns[i]].id };
+        if (dtype >= 0) chosen.dtype = data.dtypes[dtype];
+        link.setAttribute("href", address("pairing", line.dataset.pairing, chosen));
+        const name = data.short[pairing] + (dtype >= 0 ? `, ${data.dtypes[dtype]}` : "");
+        const words = mine ? wordsOf(data, mine) : "nothing left by the filters";
+        link.querySelector(".hidden").textContent = `${name} on ${chosen.backend}: ${words}${tail}`;
+        link.title = `${name} on ${chosen.backend}\n${words}${tail}`;
+      });
+    }
+    heads.forEach((head, i) => (head.hidden = !shown[i]));
+    for (const head of table.tHead.rows[0].querySelectorAll("th")) {
+      const span = columns.filter((backend, i) => shown[i] && data.backends[backend].tier === head.dataset.tier).length;
+      head.hidden = span === 0;
+      if (span) head.colSpan = span;
+    }
+    fold();
+  };
+}
+
+// The verdict table is in order of severity, so the worst has the greatest number.
+function paint(data, link, counts) {
+  const worst = Math.max(...counts.keys());
+  const verdict = data.verdicts[worst];
+  let findings = 0, all = 0;
+  for (const [each, n] of counts) {
+    all += n;
+    if (data.isFinding[each]) findings += n;
+  }
+  link.querySelector(".glyph").textContent = verdict.letter;
+  link.querySelector(".count").textContent = verdict.kind === "unavailable" ? "" : whole(findings || all);
+  return verdict.kind;
+}
+
+function wordsOf(data, counts) {
+  return [...counts].sort((a, b) => b[0] - a[0]).map(([each, n]) => `${whole(n)} ${data.verdicts[each].name}`).join(", ");
+}
+
+function tailOf(cell) {
+  const title = cell.querySelector("svg title");
+  return title ? `; ${title.textContent}` : "";
+}
+
 // A list of results of any length: only the rows in sight are elements.
 
 const ROW_HEIGHT = 28;

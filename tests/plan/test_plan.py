@@ -1,5 +1,6 @@
-"""Cases: the same ones everywhere, exact where they are structural, each argument disturbed in its turn."""
+"""Lengths, signatures and cases: what is planned."""
 
+import itertools
 import subprocess
 import sys
 
@@ -8,11 +9,55 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.dtypes import dtype_named
+from kerneltest.declare.dims import Dim
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES
-from kerneltest.plan.signatures import dtypes_of
+from kerneltest.plan.lengths import boundary_lengths
+from kerneltest.plan.signatures import dtypes_of, signatures
 from suites.test_matmul import tiled
 from suites.test_vector_add import whole
+
+
+@pytest.mark.parametrize(
+    ("dim", "lengths"),
+    [
+        (kt.dim(block=64), {1, 63, 64, 65, 128, 159, 259}),
+        (kt.dim(block=64, minimum=0), {0, 1, 63, 64, 65, 128, 159, 259}),
+        (kt.dim(block=64, minimum=2, maximum=100), {2, 63, 64, 65, 100}),
+        (kt.dim(block=32, multiple_of=16), {16, 32, 48, 64, 80, 144}),
+        (kt.dim(block=1), {1, 2, 3, 7}),
+        (kt.dim(values=(7, 3)), {3, 7}),
+    ],
+)
+def test_lengths_lie_around_the_block_and_within_the_bounds(dim: Dim, lengths: set[int]) -> None:
+    assert set(boundary_lengths(dim)) == lengths
+
+
+def test_past_the_second_block_there_is_an_odd_length() -> None:
+    for block in (2, 3, 16, 31, 64, 128):
+        assert any(n > 2 * block and n % 2 for n in boundary_lengths(kt.dim(block=block)))
+
+
+def test_a_dim_that_admits_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no multiple of 64 lies from 1 to 10"):
+        boundary_lengths(kt.dim(multiple_of=64, maximum=10))
+
+
+@pytest.mark.parametrize("depth", ["quick", "standard"])
+def test_every_pair_of_values_occurs(depth: str) -> None:
+    rows = [
+        {**{f"dim {k}": v for k, v in s.dims}, **dict(s.statics), "dtype": s.dtype} for s in signatures(tiled, depth)
+    ]
+    values = {key: {row[key] for row in rows} for key in rows[0]}
+    for a, b in itertools.combinations(values, 2):
+        assert {(row[a], row[b]) for row in rows} == set(itertools.product(values[a], values[b])), (a, b)
+
+
+def test_signatures_are_few_and_dtypes_have_a_fair_share() -> None:
+    found = signatures(tiled, "standard")
+    assert len(found) <= 64
+    shares = [sum(s.dtype == name for s in found) for name in dtypes_of(tiled, "standard")]
+    assert min(shares) * 2 >= len(found) / len(shares)
 
 
 def planned(pairing: kt.Pairing, dtype_name: str, group: str, *, depth: str = "quick", seed: int = 0) -> list[Case]:
@@ -26,7 +71,7 @@ def everything_of_whole() -> str:
 
 
 def test_cases_are_the_same_in_another_process() -> None:
-    code = "from tests.plan.test_cases import everything_of_whole as text; print(text())"
+    code = "from tests.plan.test_plan import everything_of_whole as text; print(text())"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert other.strip() == everything_of_whole()
 
