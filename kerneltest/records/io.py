@@ -1,63 +1,19 @@
 """Plans and records on disk: strict JSON lines with a versioned schema, in shards."""
 
 import gzip
-import json
-import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError
-from pydantic_core import CoreSchema, core_schema
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.records.schema import Plan, Record
-
-
-def dumps(value: Any) -> str:
-    """Strict JSON on one line: a NaN or an infinity becomes `{"float": "nan"}`, never a bare word, never null."""
-    return json.dumps(_encoded(value), allow_nan=False, separators=(",", ":"), ensure_ascii=True)
-
-
-class ReadsSpecialFloats:
-    """Annotates a type with floats in it: what `dumps` writes for a NaN or an infinity is read as one."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.union_schema(
-            [handler(source), core_schema.no_info_plain_validator_function(_special_float)],
-            mode="left_to_right",
-            custom_error_type="number",
-            custom_error_message="Input should be a finite number, "
-            '{"float": "nan"}, {"float": "inf"} or {"float": "-inf"}',
-        )
-
-
-def _special_float(value: Any) -> float:
-    if isinstance(value, dict) and value.keys() == {"float"} and value["float"] in ("nan", "inf", "-inf"):
-        return float(value["float"])
-    raise ValueError("not a special float")
-
-
-def _encoded(value: Any) -> Any:
-    if isinstance(value, str):  # half of a surrogate pair, as in a path that is no UTF-8, is not JSON for every reader
-        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, (bool, int)) or value is None:
-        return value
-    if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else {"float": repr(float(value))}
-    if isinstance(value, (np.integer, np.bool_)):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {_encoded(str(key)): _encoded(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_encoded(item) for item in value]
-    if is_dataclass(value):
-        return {name: _encoded(getattr(value, name)) for name in value.__dataclass_fields__}
-    raise TypeError(f"{type(value).__name__} has no place in a record")
+from kerneltest.records.strict_json import dumps
 
 
 def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[str, ...]:

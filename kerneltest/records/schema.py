@@ -8,7 +8,7 @@ from pydantic import NonNegativeInt
 
 from kerneltest.core.tiers import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import ReadsSpecialFloats
+from kerneltest.records.strict_json import ReadsSpecialFloats
 
 ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
 

@@ -1,16 +1,14 @@
-"""Tracing: what is read off a jaxpr, and running any kernel interpreted without its cooperation."""
+"""Tracing, and that JAX's insides are touched in one place alone."""
 
 import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
-
 import kerneltest as kt
 from kernels.iota import iota_scalar_memory
 from kernels.matmul import matmul
@@ -22,7 +20,8 @@ from kerneltest.core.failures import Failure
 from kerneltest.jaxprs.trace import Traced, trace, version_problem
 from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise, exponential
-
+import re
+import kerneltest
 
 def _traced(kernel: Callable[..., Any], **arguments: Any) -> Traced:
     pairing = kt.oracle_for(kernel, **arguments)(lambda **_: None)
@@ -161,3 +160,17 @@ def test_out_of_bounds_reads_are_interpreted_as_nan_not_as_a_neighbour() -> None
     (output,) = interpret.prepare(traced).run([np.arange(17, dtype=np.float32)])
     assert output[0] == 16
     assert np.isnan(output[1:]).all()
+
+
+PACKAGE = Path(kerneltest.__file__).parent
+COMPAT = PACKAGE / "jaxprs" / "compat"
+# Runs on its own, beside any version of JAX and without kerneltest.
+PROBE = "lowering_map/probe"
+# Also in names of modules and of loggers, where ruff's ban of imports does not look.
+INSIDES = re.compile(r"jax\._src|jaxlib\.(?:mlir|triton)")
+
+
+def test_the_insides_of_jax_are_mentioned_in_compat_alone() -> None:
+    mentioning = {path for path in PACKAGE.rglob("*.py") if INSIDES.search(path.read_text(encoding="utf-8"))}
+    outside = [str(path.relative_to(PACKAGE)) for path in mentioning if COMPAT not in path.parents]
+    assert [path for path in outside if not path.startswith(PROBE)] == []

@@ -1,12 +1,16 @@
-"""Where wrong elements lie, in blocks and in words."""
+"""Where wrong elements lie, and the parts of arrays that show them."""
 
 from collections.abc import Callable
-
 import numpy as np
 import pytest
-
 from kerneltest.judge.compare import compare
 from kerneltest.judge.locate import Axis, Location, axes_of, locate
+from typing import Any
+import kerneltest as kt
+from kerneltest.judge.compare import Comparison, compare
+from kerneltest.judge.locate import Axis
+from kerneltest.judge.windows import input_windows, output_window
+from tests.sample import double
 
 AXES = (Axis("m", 20, 8), Axis("n", 21, 8))
 EXPECTED = np.arange(20 * 21, dtype=np.float64).reshape(20, 21)
@@ -82,3 +86,72 @@ def test_axes_are_known_by_their_lengths_over_signatures() -> None:
     dims = [{"m": 8, "n": 8}, {"m": 8, "n": 9}]
     assert axes_of(shapes, dims) == ("m", "n")
     assert axes_of(shapes[:1], dims[:1]) == ("", "")
+
+
+def _wrong_at(shape: tuple[int, ...], index: tuple[int, ...]) -> Comparison:
+    expected = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
+    actual = expected.astype(np.float32)
+    actual[index] += 0.5
+    return compare(actual, expected, np.full(shape, 0.25), signed_zeros=False)
+
+
+# shape, worst element, origin and extent of what is kept
+PARTS = [
+    ((), (), (), (1, 1)),
+    ((5,), (2,), (0,), (1, 5)),
+    ((5000,), (4999,), (3976,), (1, 1024)),
+    ((17, 20), (16, 0), (0, 0), (17, 20)),
+    ((100, 100), (0, 0), (0, 0), (32, 32)),
+    ((100, 100), (50, 99), (34, 68), (32, 32)),
+    ((300, 4), (299, 1), (44, 0), (256, 4)),
+    ((3, 600), (1, 300), (0, 130), (3, 341)),
+    ((4, 2, 100, 100), (3, 1, 60, 40), (3, 1, 44, 24), (32, 32)),
+]
+
+
+@pytest.mark.parametrize(("shape", "index", "origin", "extent"), PARTS)
+def test_the_part_holds_the_worst_element(
+    shape: tuple[int, ...], index: tuple[int, ...], origin: tuple[int, ...], extent: tuple[int, int]
+) -> None:
+    found = output_window(_wrong_at(shape, index), index, [Axis(f"a{i}", n, 16) for i, n in enumerate(shape)])
+    assert (found.origin, found.extent, found.shape) == (origin, extent, shape)
+    assert len(found.values) == len(found.expected) == len(found.bound) == len(found.wrong) == extent[0] * extent[1]
+    assert found.wrong.count("1") == 1
+    at = found.wrong.index("1")
+    assert found.values[at] - found.expected[at] == 0.5
+    row, column = divmod(at, extent[1])
+    place = (0, 0, *origin)
+    assert (place[-2] + row, place[-1] + column) == (0, 0, *index)[-2:]
+    assert found.blocks == ((16, 16) if len(shape) > 1 else (0, 16 * len(shape)))
+
+
+def test_special_values_and_integers_are_kept_as_they_are() -> None:
+    found = output_window(compare(np.array([np.nan, np.inf, -0.0], np.float32), np.zeros(3), np.zeros(3),
+                                  signed_zeros=False), (0,), [Axis("n", 3, None)])  # fmt: skip
+    assert repr(found.values) == "(nan, inf, -0.0)"
+    integers = compare(np.array([2**31 - 1], np.int32), np.zeros(1, np.int64), np.zeros(1), signed_zeros=False)
+    assert output_window(integers, (0,), [Axis("n", 1, None)]).values == (2**31 - 1,)
+
+
+def test_arguments_are_kept_where_they_meet_the_element() -> None:
+    def kernel(x: Any, y: Any, scale: Any) -> Any:  # type: ignore[no-untyped-def]
+        return double(x) + y
+
+    @kt.oracle_for(
+        kernel,
+        x=kt.array("m k", "float32"),
+        y=kt.array("k n", "float32"),
+        scale=kt.scalar("float32"),
+        dims=dict(m=kt.dim(block=8)),
+    )
+    def oracle(x: Any, y: Any, scale: Any) -> Any:  # type: ignore[no-untyped-def]
+        return x @ y
+
+    x, y = np.zeros((90, 90), np.float32), np.zeros((90, 90), np.float32)
+    y[70, 3] = np.nan
+    windows = input_windows(oracle, {"x": x, "y": y, "scale": np.float32(2).reshape(())}, {"m": 80, "n": 40})
+    left, right, scalar = windows
+    assert [each.name for each in windows] == ["x", "y", "scale"]
+    assert (left.origin, left.blocks) == ((75, 0), (8, 0))  # around row 80; k has no place in the output
+    assert right.origin == (65, 35)  # column 40, and the row that holds the NaN
+    assert (scalar.origin, scalar.extent, scalar.values) == ((), (1, 1), (2.0,))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kerneltest.records.io import RecordError, dumps, read_plan, read_records
+from kerneltest.records.io import RecordError, read_plan, read_records
+from kerneltest.records.strict_json import dumps
 from tests.records.test_records import FINDING, PLAN, SCHEMA
 
 MISSING = object()

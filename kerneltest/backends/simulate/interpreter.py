@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation, Region, Rule, any_operand, given
+from kerneltest.backends.simulate.launch import Launch
 from kerneltest.backends.simulate.memory import Access
-from kerneltest.backends.simulate.simulation import Launch
 from kerneltest.backends.simulate.tape import Pointer, Value
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
