@@ -27,7 +27,7 @@ from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, dtype_named, is_float
 from kerneltest.core.failures import Failure
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Tier
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import Traced, environment, trace
 from kerneltest.plan.cases import Case, value_cases

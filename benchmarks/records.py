@@ -16,11 +16,11 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import RECORD_LINE, SCHEMA
-from kerneltest.records.strict_json import dumps
 from kerneltest.records.schema import Evidence, Record, Window
+from kerneltest.records.strict_json import dumps
 
 BY_HAND = "3b139269d7bf399a99d5ebb258de92a833c6465e"  # the last commit with the decoder by hand
 PICTURES = 50  # one finding in so many has the output and an argument around its worst element

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kerneltest.backends.codegen.hints import add_lowering_hint as add_lowering_hint
     from kerneltest.backends.registry import backend as backend
     from kerneltest.core.failures import Failure as Failure
-    from kerneltest.core.tiers import Tier as Tier
+    from kerneltest.core.targets import Tier as Tier
     from kerneltest.core.verdicts import Verdict as Verdict
     from kerneltest.declare import tolerance as tolerance
     from kerneltest.declare.arguments import DEFAULT_FLOATS as DEFAULT_FLOATS
@@ -64,7 +64,7 @@ _HOMES = {
     "kerneltest.backends.codegen.hints": "add_lowering_hint",
     "kerneltest.backends.registry": "backend",
     "kerneltest.core.failures": "Failure",
-    "kerneltest.core.tiers": "Tier",
+    "kerneltest.core.targets": "Tier",
     "kerneltest.core.verdicts": "Verdict",
     "kerneltest.declare": "tolerance",
     "kerneltest.declare.arguments": (

@@ -182,10 +182,9 @@ def _lowering(chosen: argparse.Namespace) -> int:
 
 def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "LoweringMap | None") -> bool:
     """Writes and prints what was asked for; whether something stopped lowering since the old map."""
-    from kerneltest.lowering_map import markdown
     from kerneltest.lowering_map.compare import compare, successive_changes
     from kerneltest.lowering_map.map import save
-    from kerneltest.lowering_map.table import change_line, print_table
+    from kerneltest.lowering_map.table import change_line, markdown, print_table
 
     if chosen.json:
         save(chosen.json, maps)
@@ -197,5 +196,5 @@ def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "Lower
         for change in changes:
             print(f"  {'- stopped' if change.stopped else '+ started'} {change_line(change, after.targets)}")
     if chosen.markdown:
-        chosen.markdown.write_text(markdown.page(maps), encoding="utf-8")
+        chosen.markdown.write_text(markdown(maps), encoding="utf-8")
     return old is not None and any(change.stopped for change in steps[0][2])

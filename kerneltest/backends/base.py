@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from kerneltest.core.dtypes import Array
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Tier
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.trace import Traced
 

@@ -6,7 +6,7 @@ import jax
 
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Tier
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.trace import Traced
 

@@ -12,7 +12,7 @@ from kerneltest.backends.base import Backend
 from kerneltest.backends.jitted import failure
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU, TPU, Interpreter, run

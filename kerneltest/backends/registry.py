@@ -7,8 +7,7 @@ from importlib import import_module
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any
 
-from kerneltest.core.targets import TARGETS
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import TARGETS, Tier
 
 if TYPE_CHECKING:
     from kerneltest.backends.base import Backend

@@ -1,4 +1,4 @@
-"""Plans and records on disk: strict JSON lines with a versioned schema, in shards."""
+"""A run on disk: plan and records as strict JSON lines with a versioned schema, in shards; arguments; artifacts."""
 
 import gzip
 import os

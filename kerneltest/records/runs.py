@@ -1,12 +1,101 @@
 """The folders of finished runs, read, checked and reconciled: what summaries and comparisons are made from."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
 from kerneltest.records.io import RecordError, read_plan, read_records
-from kerneltest.records.reconcile import Reconciled, reconcile
-from kerneltest.records.schema import Plan, Record
+from kerneltest.records.schema import CellKey, Plan, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How one planned cell (pairing, backend, dtype, family) ended.
+
+    Attributes:
+      item: the pytest item it belongs to.
+      verdict: the worst of its records; `Gap.MISSING` where some planned case has no record, `Gap.NOTHING_COMPARED`
+        where every case passed but no element was ever compared.
+      verdicts: cases by verdict.
+      planned, compared: cases planned, elements compared.
+      used: the largest fraction of a bound that was used up, or None.
+    """
+
+    item: str
+    verdict: Ending
+    verdicts: Mapping[Verdict, int]
+    planned: int
+    compared: int
+    used: float | None
+
+    @property
+    def green(self) -> bool:
+        return not self.verdict.is_finding
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """A run's cells and what is wrong with its bookkeeping.
+
+    Attributes:
+      cells: a status for each planned cell.
+      problems: records that nothing planned, duplicates, a run in which nothing was compared.
+    """
+
+    cells: Mapping[CellKey, Status]
+    problems: tuple[str, ...]
+
+    @property
+    def missing(self) -> list[CellKey]:
+        """Cells of which some planned case has no record."""
+        return [cell for cell, status in self.cells.items() if status.verdict is Gap.MISSING]
+
+    @property
+    def complete(self) -> bool:
+        return not self.problems and not self.missing
+
+    @property
+    def green(self) -> bool:
+        return self.complete and all(status.green for status in self.cells.values())
+
+
+def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
+    """Every planned cell with its one status."""
+    by_cell: dict[CellKey, list[Record]] = {}
+    seen: set[tuple[CellKey, str]] = set()
+    problems: list[str] = [*plan.problems]
+    for record in records:
+        if (record.cell, record.case) in seen:
+            problems.append(f"recorded twice: {' / '.join(record.cell)} case {record.case or 'all'}")
+            continue
+        seen.add((record.cell, record.case))
+        by_cell.setdefault(record.cell, []).append(record)
+    cells: dict[CellKey, Status] = {}
+    for item in plan.items:
+        for cell, planned in item.cells.items():
+            cells[cell] = _status(item.item, planned, by_cell.pop(cell, []))
+    problems += [f"recorded but never planned: {' / '.join(cell)}" for cell in by_cell]
+    if (cells or plan.not_applicable) and not any(status.compared for status in cells.values()):
+        problems.append("nothing was compared in the whole run")
+    return Reconciled(cells, tuple(problems))
+
+
+def _status(item: str, planned: int, records: list[Record]) -> Status:
+    verdict: Ending
+    verdicts = Counter(record.verdict for record in records)
+    unserved = any(not record.case and record.verdict in (Verdict.UNAVAILABLE, Verdict.CRASH) for record in records)
+    compared = sum(record.compared for record in records)
+    if not unserved and sum(1 for record in records if record.case) < planned:
+        verdict = Gap.MISSING
+    else:
+        verdict = worst(verdicts)
+        if verdict is Verdict.PASS and not compared:
+            verdict = Gap.NOTHING_COMPARED
+    used = max((record.used for record in records if record.used is not None), default=None)
+    ordered = dict(sorted(verdicts.items(), key=lambda pair: pair[0].severity))
+    return Status(item, verdict, ordered, planned, compared, used)
 
 
 @dataclass(frozen=True, slots=True)

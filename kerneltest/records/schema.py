@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import NonNegativeInt
 
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.strict_json import ReadsSpecialFloats
 

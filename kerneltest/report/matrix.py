@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kerneltest.backends.registry import in_order
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, worst
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import ANY

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.reconcile import Status
-from kerneltest.records.runs import Run
+from kerneltest.records.runs import Run, Status
 from kerneltest.records.schema import ANY, CellKey, PlannedItem, Record
 
 _ItemKey = tuple[str, str, str, str]  # pairing, backend, dtype, group

@@ -7,7 +7,7 @@ import numpy as np
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.dtypes import Array, widen
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Tier
 from kerneltest.declare.bounds import Precision
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import Traced

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from kerneltest.core.dtypes import Array
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.judge.evidence import mismatch

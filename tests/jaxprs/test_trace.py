@@ -1,14 +1,18 @@
 """Tracing, and that JAX's insides are touched in one place alone."""
 
 import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+
+import kerneltest
 import kerneltest as kt
 from kernels.iota import iota_scalar_memory
 from kernels.matmul import matmul
@@ -20,8 +24,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.jaxprs.trace import Traced, trace, version_problem
 from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise, exponential
-import re
-import kerneltest
+
 
 def _traced(kernel: Callable[..., Any], **arguments: Any) -> Traced:
     pairing = kt.oracle_for(kernel, **arguments)(lambda **_: None)

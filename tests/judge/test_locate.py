@@ -1,15 +1,15 @@
 """Where wrong elements lie, and the parts of arrays that show them."""
 
 from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
-from kerneltest.judge.compare import compare
-from kerneltest.judge.locate import Axis, Location, axes_of, locate
-from typing import Any
+
 import kerneltest as kt
 from kerneltest.judge.compare import Comparison, compare
-from kerneltest.judge.locate import Axis
-from kerneltest.judge.windows import input_windows, output_window
+from kerneltest.judge.evidence import input_windows, output_window
+from kerneltest.judge.locate import Axis, Location, axes_of, locate
 from tests.sample import double
 
 AXES = (Axis("m", 20, 8), Axis("n", 21, 8))

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.lowering_map import markdown
 from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome, Result, dumps
-from kerneltest.lowering_map.table import print_table, tabulate_maps
+from kerneltest.lowering_map.table import markdown, print_table, tabulate_maps
 from kerneltest.records.io import write_plan
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Plan
@@ -66,14 +65,14 @@ def test_the_report_command_reads_maps(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_in_markdown_a_message_stays_in_its_cell() -> None:
-    page = markdown.page([HOSTILE_MAP])
+    page = markdown([HOSTILE_MAP])
     assert not re.search(r"(?<!\\)<(script|img)", page)
     (line,) = [line for line in page.split("## Errors")[1].splitlines() if line.startswith("| ") and "alert" in line]
     assert len(re.findall(r"(?<!\\)\|", line)) == 5
 
 
 def test_the_markdown_page_has_the_changes_the_table_and_the_errors() -> None:
-    page = markdown.page([MAP, replace(with_exp("error"), jax="1.2.4")])
+    page = markdown([MAP, replace(with_exp("error"), jax="1.2.4")])
     assert "| 1.2.4 | 1.2.3 | 3.12.1 | not used | 0 | 4 | 2 | sm_90 gfx942 |" in page
     assert "## What started lowering from JAX 1.2.3 to JAX 1.2.4\n\nNothing.\n" in page
     assert "| `exp` | f32 f16 | all | lowers | error | why |" in page

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.io import (
     SCHEMA,
@@ -23,7 +23,7 @@ from kerneltest.records.io import (
     save_arguments,
     write_plan,
 )
-from kerneltest.records.reconcile import Reconciled, reconcile
+from kerneltest.records.runs import Reconciled, reconcile
 from kerneltest.records.schema import (
     ANY,
     CellKey,

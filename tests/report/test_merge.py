@@ -1,23 +1,22 @@
 """Runs laid over each other, and the commands that show a finding again."""
 
+import os
 import re
+import subprocess
+from dataclasses import replace
 from pathlib import Path
+
 import pytest
+
+from kerneltest.cli import main
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.runs import read_all
-from kerneltest.records.schema import ANY, NotApplicable, Record
+from kerneltest.records.runs import read_all, read_runs
+from kerneltest.records.schema import ANY, NotApplicable, Plan, Record
+from kerneltest.report.commands import pytest_command, python_lines, repro_command
 from kerneltest.report.html.build import render
 from kerneltest.report.merge import merge
 from tests.made_runs import PAIRING, WRONG, made_record, made_run
 from tests.pages import Page
-import os
-import subprocess
-from dataclasses import replace
-from kerneltest.cli import main
-from kerneltest.records.runs import read_runs
-from kerneltest.records.schema import Plan
-from kerneltest.report.commands import pytest_command, python_lines, repro_command
-from tests.made_runs import PAIRING, WRONG, made_run
 
 NO_DEVICE = {"unavailable": {"cuda": "no device"}}
 NOT_FOR_IT = {"not_applicable": (NotApplicable(PAIRING, "interpret-tpu", "its kernels are not for TPUs", 7),)}

@@ -18,10 +18,11 @@ from kerneltest.report.merge import merge
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 
 ROOT = Path(__file__).parents[2]
-AXE = (ROOT / "tests/vendor/axe-core/axe.min.js").read_text(encoding="utf-8")
 CHROMIUM = shutil.which("chromium")
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install 'kerneltest[browser]'")
+NEEDED = "needs Playwright and axe: pip install 'kerneltest[browser]'"
+playwright = pytest.importorskip("playwright.sync_api", reason=NEEDED)
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=NEEDED)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
 
 
@@ -186,7 +187,6 @@ def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int)
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 800})
     _open(page, report)
-    page.evaluate(AXE)
     views = ["#/matrix", "#/matrix?verdict=mismatch", "#/findings", "#/results", "#/runs"]
     for name in ("softmax", "matmul"):  # a finding with a picture, one with a source line
         views.append(f"#/pairing/examples%2Ftest_broken.py%3A%3A{name}")
@@ -195,7 +195,7 @@ def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int)
     violations = {}
     for view in views:
         _turn(page, view)
-        for violation in page.evaluate("axe.run().then((result) => result.violations)"):
+        for violation in axe.Axe().run(page).response["violations"]:
             violations[violation["id"]] = (
                 view,
                 violation["help"],

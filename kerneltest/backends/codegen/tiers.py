@@ -9,8 +9,7 @@ from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.compile import compile_kernel, triton_version
 from kerneltest.backends.codegen.lower import Kernel, lower
 from kerneltest.core.failures import Failure
-from kerneltest.core.targets import Target
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Target, Tier
 from kerneltest.jaxprs.trace import Traced
 
 

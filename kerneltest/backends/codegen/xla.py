@@ -12,8 +12,7 @@ from jax.experimental import topologies
 from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.tiers import unsupported_on
 from kerneltest.backends.jitted import failure
-from kerneltest.core.targets import Target
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Target, Tier
 from kerneltest.jaxprs.compat.names import without_disk_cache
 from kerneltest.jaxprs.runnable import runnable
 from kerneltest.jaxprs.trace import Traced

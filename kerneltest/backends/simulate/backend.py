@@ -15,8 +15,7 @@ from kerneltest.backends.simulate.parse import parse
 from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.core.dtypes import TF32, Array
 from kerneltest.core.failures import Failure
-from kerneltest.core.targets import Target
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Target, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from kerneltest.backends.interpret import OPTIONS
-from kerneltest.core.tiers import Tier
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree
 from kerneltest.declare.pairing import Pairing

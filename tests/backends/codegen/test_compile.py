@@ -17,7 +17,7 @@ from kernels.softmax import softmax_fused
 from kernels.vector_add import vector_add
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.codegen import compile as compiler
-from kerneltest.backends.codegen.isolate import Workers
+from kerneltest.backends.codegen.compile import Workers
 from kerneltest.backends.codegen.lower import lower
 from kerneltest.backends.codegen.triton_compiler import CompileError, _check_shared
 from kerneltest.backends.registry import resolve

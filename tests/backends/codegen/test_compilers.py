@@ -11,7 +11,7 @@ import kerneltest as kt
 from kernels.matmul import matmul_2x2
 from kernels.pipeline_copy import pipeline_copy
 from kernels.vector_add import vector_add
-from kerneltest.backends.codegen.isolate import Worker, Workers
+from kerneltest.backends.codegen.compile import Worker, Workers
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
 
