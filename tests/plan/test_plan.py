@@ -14,8 +14,7 @@ from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.lengths import boundary_lengths
 from kerneltest.plan.signatures import dtypes_of, signatures
-from suites.test_matmul import tiled
-from suites.test_vector_add import whole
+from suites import test_matmul, test_vector_add
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,8 @@ def test_a_dim_that_admits_nothing_is_an_error() -> None:
 @pytest.mark.parametrize("depth", ["quick", "standard"])
 def test_every_pair_of_values_occurs(depth: str) -> None:
     rows = [
-        {**{f"dim {k}": v for k, v in s.dims}, **dict(s.statics), "dtype": s.dtype} for s in signatures(tiled, depth)
+        {**{f"dim {k}": v for k, v in s.dims}, **dict(s.statics), "dtype": s.dtype}
+        for s in signatures(test_matmul.tiled, depth)
     ]
     values = {key: {row[key] for row in rows} for key in rows[0]}
     for a, b in itertools.combinations(values, 2):
@@ -54,9 +54,9 @@ def test_every_pair_of_values_occurs(depth: str) -> None:
 
 
 def test_signatures_are_few_and_dtypes_have_a_fair_share() -> None:
-    found = signatures(tiled, "standard")
+    found = signatures(test_matmul.tiled, "standard")
     assert len(found) <= 64
-    shares = [sum(s.dtype == name for s in found) for name in dtypes_of(tiled, "standard")]
+    shares = [sum(s.dtype == name for s in found) for name in dtypes_of(test_matmul.tiled, "standard")]
     assert min(shares) * 2 >= len(found) / len(shares)
 
 
@@ -66,8 +66,14 @@ def planned(pairing: kt.Pairing, dtype_name: str, group: str, *, depth: str = "q
 
 def everything_of_whole() -> str:
     """Ids, signatures and values of a pairing's cases, as text."""
-    cases = [case for name in dtypes_of(whole, "quick") for case in planned(whole, name, "structural", seed=7)]
-    return "".join(f"{c.id}{c.signature}{[v.tobytes().hex() for v in c.fill(whole).values()]}" for c in cases)
+    cases = [
+        case
+        for name in dtypes_of(test_vector_add.whole, "quick")
+        for case in planned(test_vector_add.whole, name, "structural", seed=7)
+    ]
+    return "".join(
+        f"{c.id}{c.signature}{[v.tobytes().hex() for v in c.fill(test_vector_add.whole).values()]}" for c in cases
+    )
 
 
 def test_cases_are_the_same_in_another_process() -> None:
@@ -78,23 +84,23 @@ def test_cases_are_the_same_in_another_process() -> None:
 
 def test_an_id_is_of_the_pairings_place_and_values_are_of_its_name() -> None:
     one, other = (
-        next(value_cases(whole, f"{file}::whole", "float32", "numeric", 0, "quick"))
+        next(value_cases(test_vector_add.whole, f"{file}::whole", "float32", "numeric", 0, "quick"))
         for file in ("test_a.py", "test_b.py")
     )
     assert one.id != other.id
-    assert np.array_equal(one.fill(whole)["x"], other.fill(whole)["x"])
+    assert np.array_equal(one.fill(test_vector_add.whole)["x"], other.fill(test_vector_add.whole)["x"])
 
 
 def test_another_seed_gives_other_values() -> None:
-    one, two = (planned(whole, "float32", "numeric", seed=seed)[0] for seed in (0, 1))
+    one, two = (planned(test_vector_add.whole, "float32", "numeric", seed=seed)[0] for seed in (0, 1))
     assert one.signature == two.signature
-    assert not np.array_equal(one.fill(whole)["x"], two.fill(whole)["x"])
+    assert not np.array_equal(one.fill(test_vector_add.whole)["x"], two.fill(test_vector_add.whole)["x"])
 
 
-@pytest.mark.parametrize("name", dtypes_of(tiled, "standard"))
+@pytest.mark.parametrize("name", dtypes_of(test_matmul.tiled, "standard"))
 def test_structural_values_are_exact_in_every_precision_in_play(name: str) -> None:
-    for case in planned(tiled, name, "structural", depth="standard"):
-        filled = {path: value.astype(np.float64) for path, value in case.fill(tiled).items()}
+    for case in planned(test_matmul.tiled, name, "structural", depth="standard"):
+        filled = {path: value.astype(np.float64) for path, value in case.fill(test_matmul.tiled).items()}
         for value in filled.values():
             assert np.array_equal(value, np.round(value))
             assert np.abs(value).max(initial=0) <= 2**8  # bfloat16's significand, so TF32's and float16's too
@@ -102,7 +108,7 @@ def test_structural_values_are_exact_in_every_precision_in_play(name: str) -> No
 
 
 def test_special_families_are_planned_for_each_argument() -> None:
-    special = planned(tiled, "float32", "special", depth="standard")
+    special = planned(test_matmul.tiled, "float32", "special", depth="standard")
     targets = {case.target for case in special if case.family.name == "one_inf"}
     assert targets == {"x", "y"}
 
@@ -114,10 +120,10 @@ def test_a_user_can_add_a_family() -> None:
         return np.full(slot.shape, 7, slot.dtype)
 
     try:
-        found = [c for c in planned(whole, "float32", "numeric") if c.family.name == "all_sevens"]
+        found = [c for c in planned(test_vector_add.whole, "float32", "numeric") if c.family.name == "all_sevens"]
         assert found
-        assert all((value == 7).all() for value in found[0].fill(whole).values())
+        assert all((value == 7).all() for value in found[0].fill(test_vector_add.whole).values())
         assert found[0].family.what == "Sevens."
-        assert not [c for c in planned(whole, "int32", "numeric") if c.family.name == "all_sevens"]
+        assert not [c for c in planned(test_vector_add.whole, "int32", "numeric") if c.family.name == "all_sevens"]
     finally:
         del FAMILIES["all_sevens"]
