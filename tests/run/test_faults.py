@@ -104,6 +104,15 @@ def test_an_oracle_that_draws_random_numbers_is_refused() -> None:
     assert "for the same inputs: it must compute the same each time" in result.findings[0].message
 
 
+def test_a_bound_that_zeros_would_meet_compares_nothing() -> None:
+    pairing = kt.oracle_for(
+        _double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(64,))),
+        tolerance=kt.tolerance.conditioned(factor=1e9),
+    )(lambda x: 2.5 * x)  # fmt: skip
+    compared = {r.family: r.compared for r in kt.check(pairing, depth="quick").records if r.verdict == "pass"}
+    assert compared["normal"] == compared["wide_magnitudes"] == 0
+
+
 def test_an_oracle_that_writes_to_its_arguments_is_refused() -> None:
     def oracle(x: np.ndarray) -> np.ndarray:
         x *= 2
