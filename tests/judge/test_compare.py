@@ -73,7 +73,8 @@ def test_nothing_counts_as_compared_where_zeros_would_pass(
 
 def test_what_is_off_by_more_than_a_bound_that_says_nothing_is_still_found() -> None:
     found = compare(np.array([9.0, NAN], np.float32), np.ones(2), np.full(2, 2.0), signed_zeros=False)
-    assert found.wrong.all() and not found.compared
+    assert found.wrong.all()
+    assert not found.compared
 
 
 def test_how_much_of_the_bound_was_used() -> None:
