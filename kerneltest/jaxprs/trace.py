@@ -2,8 +2,8 @@
 
 import functools
 import platform
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -66,6 +66,13 @@ class Traced:
     @property
     def dialects(self) -> frozenset[str]:
         return frozenset(call.dialect for call in self.calls)
+
+
+@contextmanager
+def without_debugging() -> Iterator[None]:
+    """Where JAX is entered: its debugging modes would blame a kernel for a NaN that is right, or not compile it."""
+    with jax.debug_nans(False), jax.debug_infs(False), jax.disable_jit(False):
+        yield
 
 
 def trace(pairing: Pairing, signature: Signature) -> Traced:

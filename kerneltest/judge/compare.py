@@ -52,9 +52,7 @@ class Comparison:
         return tuple(int(i) for i in np.unravel_index(int(np.argmax(rank)), rank.shape))
 
 
-def compare(
-    actual: Array, expected: Array, bound: Array, *, signed_zeros: bool, noise: float = 0.0
-) -> Comparison:
+def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool, noise: float = 0.0) -> Comparison:
     """Judges one output. Where zeros would pass in place of all its finite elements, none of these counts as compared.
 
     Args:

@@ -10,6 +10,7 @@ import pytest
 import kerneltest as kt
 from kernels.vector_add import vector_add
 from kerneltest.plan.families import FAMILIES
+from tests.sample import exponential
 
 
 class _NoTextError(Exception):
@@ -69,6 +70,19 @@ def test_a_family_that_raises_costs_its_cases(monkeypatch: pytest.MonkeyPatch) -
 def test_an_interruption_ends_the_run() -> None:
     with pytest.raises(KeyboardInterrupt):
         kt.check(_checked(lambda x: _raise(KeyboardInterrupt())), depth="quick")
+
+
+@pytest.mark.parametrize("mode", ["jax_debug_nans", "jax_debug_infs", "jax_disable_jit"])
+def test_jaxs_debugging_modes_accuse_no_right_kernel(mode: str) -> None:
+    """They raise at each NaN or infinity, which may be right, or refuse to compile."""
+    pairing = kt.oracle_for(exponential, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))(np.exp)
+    jax.config.update(mode, True)
+    try:
+        result = kt.check(pairing, depth="quick")
+    finally:
+        jax.config.update(mode, False)
+    assert {f.message for f in result.findings} == set()
+    assert any(r.compared for r in result.records)
 
 
 def test_a_sum_in_another_order_each_time_is_nondeterministic() -> None:
