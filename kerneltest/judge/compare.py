@@ -24,6 +24,7 @@ class Comparison:
       special: where they differ in class: NaN, an infinity and its sign, a signed zero.
       compared: how many elements had a bound that says something, or a special expectation.
       used: the largest error as a fraction of its bound, over elements whose bound is not zero; None without any.
+      vacuous: zeros would be within the bound of every finite element, though some should not be zero.
       ulps: finite floats by their distance from the rounded expectation, as `ulp_histogram` counts them.
     """
 
@@ -34,6 +35,7 @@ class Comparison:
     special: Array
     compared: int
     used: float | None
+    vacuous: bool = False
     ulps: tuple[int, ...] = ()
 
     @property
@@ -85,9 +87,9 @@ def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool,
     used = float(np.max(error[judged] / bound[judged])) if judged.any() else None
     counted = np.isfinite(rounded) & np.isfinite(got) & ~ignored
     distance = np.abs(got[counted] - rounded[counted]) / float_format(actual.dtype).ulp(rounded[counted])
-    says_nothing = finite if _zeros_would_pass(exact, bound, noise, actual.dtype) else ignored
-    compared = int(wrong.size - says_nothing.sum())
-    return Comparison(actual, exact, bound, wrong, special, compared, used, ulp_histogram(distance))
+    vacuous = _zeros_would_pass(exact, bound, noise, actual.dtype)
+    compared = int(wrong.size - (finite if vacuous else ignored).sum())
+    return Comparison(actual, exact, bound, wrong, special, compared, used, vacuous, ulp_histogram(distance))
 
 
 def _zeros_would_pass(exact: Array, bound: Array, noise: float, dtype: np.dtype[Any]) -> bool:

@@ -54,6 +54,7 @@ def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], clai
     """A pass that counts what was compared, or the finding of the first output that is wrong."""
     record = item.record(case=case, verdict=Verdict.PASS)
     noise = _ORACLE_NOISE * max(map(_typical, arguments.values()), default=0.0)
+    too_wide = ""
     for claim in claims:
         comparisons = claim.compare(noise)
         record = replace(_counted(record, comparisons), tolerance=claim.tolerance)
@@ -73,7 +74,9 @@ def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], clai
                 )
                 message = f"{claim.label}: {finding.message}" if claim.label else finding.message
                 return Outcome(replace(finding, message=message), arguments)
-    return Outcome(record)
+        if any(comparison.vacuous for comparison in comparisons):
+            too_wide = f"zeros would pass, so wide is the bound by {claim.tolerance}: choose a tighter error model"
+    return Outcome(record if record.compared else replace(record, message=too_wide))
 
 
 def _typical(values: Array) -> float:
