@@ -18,7 +18,7 @@ from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU, TPU, Interpreter, run
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate
 from kerneltest.jaxprs.mosaic import interpreted
-from kerneltest.jaxprs.trace import Traced, on_a_tpu
+from kerneltest.jaxprs.trace import Traced, device_problem, on_a_tpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,7 @@ class InterpretMosaic(Backend):
     costly = True
 
     def unavailable(self) -> str:
-        try:
-            jax.devices("cpu")
-        except RuntimeError as error:
-            return f"JAX has no CPU device here: {error}"
-        return ""
+        return device_problem("cpu")
 
     def unsupported_reason(self, traced: Traced) -> str:
         others = sorted(traced.dialects - {self.dialect})
