@@ -182,7 +182,7 @@ def device_problem(platform: str = "") -> str:
         jax.devices(platform or None)
     except Exception as error:  # an AssertionError without a word, where JAX_PLATFORMS names what is not there
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        platforms = jax.config.read("jax_platforms")
+        platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
         asked = f"; JAX_PLATFORMS is {platforms!r}" if platforms and "JAX_PLATFORMS" not in reason else ""
         return f"JAX finds no {f'{platform} device' if platform else 'device'} here: {reason}{asked}"
     return ""
