@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jax.tree_util import tree_leaves
 
 from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
 from kerneltest.core.failures import Failure, described, raised_by
@@ -69,7 +70,7 @@ def evaluator(pairing: Pairing, signature: Signature) -> Evaluate:
         given = {path: value.copy() for path, value in wide.items()}
         values = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
         with np.errstate(all="ignore"):
-            outputs = tuple(np.array(value) for value in _flatten(pairing.call_oracle(values)))
+            outputs = tuple(np.array(value) for value in tree_leaves(pairing.call_oracle(values)))
         for path, value in given.items():
             if value.tobytes() != wide[path].tobytes():
                 raise Failure(
@@ -115,7 +116,7 @@ def expect(
         given = {path: value.copy() for path, value in leaves.items()}
         chosen = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
         with np.errstate(all="ignore"):
-            outputs = _flatten(pairing.call_as_oracle(reference, chosen))
+            outputs = tree_leaves(pairing.call_as_oracle(reference, chosen))
         return tuple(np.asarray(output).astype(np.float64) for output in outputs)
 
     dims, statics = dict(signature.dims), dict(signature.statics)
@@ -157,17 +158,6 @@ def check_all_masked(pairing: Pairing, expectation: Expectation) -> None:
                 f"oracle {pairing.name} returns {np.asarray(value)[~fits].flat[0]} where everything is masked, and the "
                 f"pairing declares all_masked={pairing.all_masked!r}",
             )
-
-
-def _flatten(result: Any) -> list[Any]:
-    """Leaves of nested dicts (by sorted key), lists and tuples, in JAX's order; None has no leaves."""
-    if result is None:
-        return []
-    if isinstance(result, Mapping):
-        return [leaf for key in sorted(result) for leaf in _flatten(result[key])]
-    if isinstance(result, (list, tuple)):
-        return [leaf for branch in result for leaf in _flatten(branch)]
-    return [result]
 
 
 def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[ShapeDtype, ...]) -> None:
