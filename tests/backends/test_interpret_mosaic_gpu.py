@@ -1,5 +1,6 @@
 """Broken pipelines are found on the CPU, their right twins are not accused, and a failure harms no later case."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -41,6 +42,18 @@ def one_case(name: str, kernel: Kernel) -> Result:
 def test_the_right_twin_is_not_accused(name: str) -> None:
     make, _ = TWINS[name]
     result = one_case(name, make(False))
+    assert result.ok, result.findings
+
+
+@pytest.mark.parametrize("mode", ["jax_debug_nans", "jax_debug_infs", "jax_disable_jit"])
+def test_jaxs_debugging_modes_reach_no_callback(mode: str) -> None:
+    """The interpreter's callbacks run on other threads, which see the global value; its memory starts as NaN."""
+    jax.config.update(mode, True)
+    try:
+        result = one_case("", next(iter(TWINS.values()))[0](False))
+        assert getattr(jax.config, mode)
+    finally:
+        jax.config.update(mode, False)
     assert result.ok, result.findings
 
 
