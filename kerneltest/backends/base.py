@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
 from kerneltest.declare.bounds import Precision
-from kerneltest.jaxprs.trace import Traced
+from kerneltest.jaxprs.trace import Traced, device_problem
 
 
 class Executable(Protocol):
@@ -64,8 +64,8 @@ class Backend(ABC):
     runs_jaxpr: ClassVar[bool] = False
 
     def unavailable(self) -> str:
-        """Why this machine cannot serve it, or ""."""
-        return ""
+        """Why this machine cannot serve it, or "". By default it needs a JAX that starts, on whatever device."""
+        return device_problem()
 
     def unsupported_reason(self, traced: Traced) -> str:
         """Why it is not for this kernel, whatever its values, or ""."""

@@ -12,7 +12,7 @@ from kerneltest.backends.jitted import compile_for
 from kerneltest.core.dtypes import TF32
 from kerneltest.core.targets import Tier
 from kerneltest.declare.bounds import Precision
-from kerneltest.jaxprs.trace import Traced
+from kerneltest.jaxprs.trace import Traced, device_problem
 
 _DRIVER = {
     "cuda": ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
@@ -35,11 +35,7 @@ class Device(Backend):
     runs_jaxpr = True
 
     def unavailable(self) -> str:
-        try:
-            jax.devices(self.id)
-        except RuntimeError as error:
-            return f"JAX finds no {self.id} device here: {error}"
-        return ""
+        return device_problem(self.id)
 
     def unsupported_reason(self, traced: Traced) -> str:
         wrong = sorted(traced.dialects & self.foreign)

@@ -8,7 +8,7 @@ from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
 from kerneltest.core.targets import Tier
 from kerneltest.declare.bounds import Precision
-from kerneltest.jaxprs.trace import Traced
+from kerneltest.jaxprs.trace import Traced, device_problem
 
 # The interpreter's loops gain nothing from LLVM's optimiser, and its compilation is most of the time.
 OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -26,11 +26,7 @@ class Interpret(Backend):
     runs_jaxpr = True
 
     def unavailable(self) -> str:
-        try:
-            jax.devices("cpu")
-        except RuntimeError as error:
-            return f"JAX has no CPU device here: {error}"
-        return ""
+        return device_problem("cpu")
 
     def unsupported_reason(self, traced: Traced) -> str:
         if "mosaic_gpu" in traced.dialects:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, is_float, is_packed
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
@@ -36,6 +36,7 @@ class Jitted:
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         try:
+            leaves = [leaf.astype(_carrier(leaf.dtype), copy=False) for leaf in leaves]
             before = [leaf.tobytes() for leaf in leaves]  # a CPU's arrays may share their memory with ours
             placed = jax.device_put(list(leaves), self.device)
             with jax.default_device(self.device):
@@ -64,14 +65,29 @@ def compile_for(
       Failure: naming the exception and the user's line.
     """
     if traced.eager:
-        return Jitted(eagerly(traced.function, interpret=interpret), device, precision)
+        return Jitted(_carried(eagerly(traced.function, interpret=interpret), traced), device, precision)
     place = jax.sharding.SingleDeviceSharding(device)
-    arguments = [jax.ShapeDtypeStruct(i.shape, i.dtype, sharding=place) for i in traced.inputs]
+    arguments = [jax.ShapeDtypeStruct(i.shape, _carrier(i.dtype), sharding=place) for i in traced.inputs]
     try:
-        lowered = jax.jit(runnable(traced, interpret=interpret), out_shardings=place).lower(*arguments)
+        function = _carried(runnable(traced, interpret=interpret), traced)
+        lowered = jax.jit(function, out_shardings=place).lower(*arguments)
         return Jitted(lowered.compile(compiler_options=dict(options) if options else None), device, precision)
     except Exception as error:
         raise failure(error) from error
+
+
+def _carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What a leaf is placed as: JAX before 0.12 gives packed arrays another layout than it compiles for."""
+    if not is_packed(dtype):
+        return dtype
+    return np.dtype(np.float32 if is_float(dtype) else np.int8)
+
+
+def _carried(function: Callable[..., Any], traced: Traced) -> Callable[..., Any]:
+    """A function of the leaves as one of what carries them."""
+    if not any(is_packed(each.dtype) for each in traced.inputs):
+        return function
+    return lambda *leaves: function(*(x.astype(i.dtype) for x, i in zip(leaves, traced.inputs, strict=True)))
 
 
 def failure(error: Exception) -> Failure:

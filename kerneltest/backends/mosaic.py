@@ -16,9 +16,10 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU, TPU, Interpreter, run
+from kerneltest.jaxprs.compat.names import debugging_off_in_callbacks
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate
 from kerneltest.jaxprs.mosaic import interpreted
-from kerneltest.jaxprs.trace import Traced, on_a_tpu
+from kerneltest.jaxprs.trace import Traced, device_problem, on_a_tpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,7 @@ class InterpretMosaic(Backend):
     costly = True
 
     def unavailable(self) -> str:
-        try:
-            jax.devices("cpu")
-        except RuntimeError as error:
-            return f"JAX has no CPU device here: {error}"
-        return ""
+        return device_problem("cpu")
 
     def unsupported_reason(self, traced: Traced) -> str:
         others = sorted(traced.dialects - {self.dialect})
@@ -82,7 +79,7 @@ class Interpreted:
             return [PartialArray(each) for each in run(self.interpreter, self.compiled[id(equation)], arrays)]
 
         try:
-            with jax.default_device(jax.devices("cpu")[0]):
+            with jax.default_device(jax.devices("cpu")[0]), debugging_off_in_callbacks():
                 outputs = evaluate(self.traced, leaves, call)
         except Failure:
             raise

@@ -90,7 +90,8 @@ def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], typ
         def make() -> "Backend":
             instance = made()
             object.__setattr__(instance, "id", id)  # which a frozen dataclass allows too
-            return instance
+            guarded: Backend = import_module("kerneltest.backends.guarded").Guarded(instance, id)
+            return guarded
 
         if id in REGISTRY and REGISTRY[id].home != made.__module__:
             raise ValueError(f"backend: the id {id!r} is taken by {REGISTRY[id].home}")

@@ -80,6 +80,8 @@ def dtype_named(name: str) -> np.dtype[Any]:
         raise DtypeError(f"an oracle takes real numbers and booleans, not {name}")
     if dtype == np.uint64:
         raise DtypeError("an oracle computes integers in int64, which cannot hold every uint64")
+    if name.startswith("float6_"):
+        raise DtypeError(f"XLA cannot compile {name}, and ends the process when it is asked to")
     return dtype
 
 
@@ -91,6 +93,13 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 def is_integer(dtype: np.dtype[Any]) -> bool:
     """Whether it is an integer dtype, signed or not, those of ml_dtypes included."""
     return bool(dtype.kind in "iu") or dtype.name in ("int2", "uint2", "int4", "uint4")
+
+
+def is_packed(dtype: np.dtype[Any]) -> bool:
+    """Whether it has fewer than eight bits, so that XLA packs several into a byte."""
+    if dtype == np.bool_:
+        return False
+    return bool((ml_dtypes.finfo(dtype) if is_float(dtype) else ml_dtypes.iinfo(dtype)).bits < 8)
 
 
 _CUSTOM_FLOATS = frozenset(name for name in dir(ml_dtypes) if name.startswith(("bfloat", "float")))

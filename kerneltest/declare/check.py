@@ -1,21 +1,64 @@
 """Whether a declaration fits its kernel and its oracle."""
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+from ml_dtypes import iinfo
 
-from kerneltest.core.dtypes import DtypeError, dtype_named, is_float
+from kerneltest.core.dtypes import DtypeError, dtype_named, is_float, is_integer
+from kerneltest.core.failures import described
 from kerneltest.declare.arguments import ArrayArgument, DimSize, Static, Tree
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.rejects import Rejection
+from kerneltest.declare.xfail import Xfail
 
 Wrong = Callable[[str, str], "DeclarationError"]
 
 
 class DeclarationError(ValueError):
     """A pairing that does not fit its kernel or oracle; the message names the pairing, the argument and the fix."""
+
+
+def check_parts(
+    name: str, kernel: Callable[..., Any], arguments: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    """Checks that what a pairing will be made of is what it should be, each part by itself.
+
+    Args:
+      name: of the pairing to be made.
+      kernel: the callable under test.
+      arguments: declarations, by name.
+      options: the keywords of `oracle_for` that declare no argument.
+
+    Raises:
+      DeclarationError: names the pairing, the argument or option and the fix.
+    """
+    wrong = _wrong(name)
+    _check_kinds(kernel, arguments, wrong)
+    dims = options["dims"] or {}
+    if not isinstance(dims, Mapping):
+        raise wrong("dims", f"give them by name, as in dims=dict(n=kt.dim(block=64)), not {dims!r}")
+    for dim, declared in dims.items():
+        if not isinstance(declared, Dim):
+            length = f"values=({declared},)" if isinstance(declared, int) else "block=64"
+            raise wrong(f"dim {dim!r}", f"declare it with kt.dim, as in dims=dict({dim}=kt.dim({length})), not "
+                        f"{declared!r}")  # fmt: skip
+    tolerance = options["tolerance"]
+    if tolerance is not None and not (hasattr(tolerance, "bounds") and hasattr(tolerance, "misfit")):
+        raise wrong("tolerance", f"give an error model, as in kt.tolerance.conditioned(), not {tolerance!r}")
+    for option, kind, made_by in (("xfail", Xfail, "kt.xfail"), ("rejects", Rejection, "kt.rejects")):
+        given = options[option]
+        if not isinstance(given, (list, tuple)) or not all(isinstance(each, kind) for each in given):
+            raise wrong(option, f"give a list of {made_by}(...), not {given!r}")
+
+
+def _wrong(pairing: str) -> Wrong:
+    return lambda argument, what: DeclarationError(f"pairing {pairing!r}, {argument}: {what}")
 
 
 def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: frozenset[str]) -> None:
@@ -30,10 +73,7 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
       DeclarationError: names the pairing, the argument and the fix.
     """
 
-    def wrong(argument: str, what: str) -> DeclarationError:
-        return DeclarationError(f"pairing {pairing.name!r}, {argument}: {what}")
-
-    _check_kinds(pairing, wrong)
+    wrong = _wrong(pairing.name)
     _check_parameters(pairing, wrong, options)
     for name in declared:
         if name not in pairing.dims:
@@ -48,16 +88,38 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
         raise wrong("tolerance", problem)
 
 
-def _check_kinds(pairing: Pairing, wrong: Wrong) -> None:
-    parameters = inspect.signature(pairing.kernel).parameters
-    for name, argument in pairing.arguments.items():
-        if isinstance(argument, (ArrayArgument, DimSize, Static, Tree)):
+def _check_kinds(kernel: Callable[..., Any], arguments: Mapping[str, Any], wrong: Wrong) -> None:
+    parameters = inspect.signature(kernel).parameters
+    for name, argument in arguments.items():
+        if isinstance(argument, Tree):
+            _check_tree(name, argument, wrong)
+        elif isinstance(argument, ArrayArgument):
+            if argument.problem:
+                raise wrong(f"argument {name!r}", argument.problem)
+        elif isinstance(argument, DimSize):
+            if not (isinstance(argument.dim, str) and argument.dim.isidentifier()):
+                raise wrong(f"argument {name!r}", f"a dim is given by its name, as in 'n', not {argument.dim!r}")
+        elif isinstance(argument, Static):
             continue
-        if name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        elif name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             raise wrong(f"argument {name!r}", "declare it with kt.array, kt.scalar, kt.mask, kt.indices, kt.lengths, "
                         f"kt.dim_size, kt.static or kt.tree, not {type(argument).__name__}")  # fmt: skip
-        raise wrong(f"{name!r}", "this is neither an option of oracle_for nor a parameter of the kernel, which has "
-                    f"{', '.join(parameters)}")  # fmt: skip
+        else:
+            raise wrong(f"{name!r}", "this is neither an option of oracle_for nor a parameter of the kernel, which has "
+                        f"{', '.join(parameters)}")  # fmt: skip
+
+
+def _check_tree(name: str, tree: Tree, wrong: Wrong) -> None:
+    try:
+        found = list(tree.leaves(name))
+    except Exception as error:  # of JAX, or of a class of the user's
+        raise wrong(f"argument {name!r}", f"JAX does not take this for a pytree: {described(error)}") from error
+    for path, leaf in found:
+        if not isinstance(leaf, ArrayArgument):
+            raise wrong(f"argument {path!r}", f"a pytree's leaves are arrays, as in kt.array(\"n\"), not {leaf!r}; a "
+                        "class of yours must be one that JAX knows, by jax.tree_util.register_dataclass")  # fmt: skip
+        if leaf.problem:
+            raise wrong(f"argument {path!r}", leaf.problem)
 
 
 def _check_parameters(pairing: Pairing, wrong: Wrong, options: frozenset[str]) -> None:
@@ -95,16 +157,28 @@ def _check_leaves(pairing: Pairing, wrong: Wrong) -> None:
     for path, leaf in pairing.leaves.items():
         if not leaf.dtypes:
             raise wrong(f"argument {path!r}", "name at least one dtype")
+        known: dict[np.dtype[Any], str] = {}
         for each in leaf.dtypes:
             try:
                 dtype = dtype_named(each)
             except DtypeError as error:
                 raise wrong(f"argument {path!r}", f"{error}; remove it from the dtypes") from error
+            if dtype in known:
+                twice = each if known[dtype] == each else f"{dtype.name}, as {known[dtype]!r} and {each!r},"
+                raise wrong(f"argument {path!r}", f"its dtypes name {twice} twice; remove one")
+            known[dtype] = each
+            if leaf.role in ("index", "length") and not is_integer(dtype):
+                raise wrong(
+                    f"argument {path!r}", f"it counts, so its dtype is an integer such as 'int32', not {each!r}"
+                )
             if dtype.itemsize == 8 and not _keeps_64_bits():
                 raise wrong(f"argument {path!r}", f"{each} would reach the kernel as 32 bits, since JAX's 64-bit "
                             "mode is off; set JAX_ENABLE_X64=1 or remove it from the dtypes")  # fmt: skip
-        if leaf.domain and leaf.domain[0] > leaf.domain[1]:
-            raise wrong(f"argument {path!r}", f"its domain {leaf.domain} is empty")
+            if leaf.domain and is_integer(dtype):
+                least, most = int(iinfo(dtype).min), int(iinfo(dtype).max)
+                if any(math.isfinite(end) and not least <= end <= most for end in leaf.domain):
+                    raise wrong(f"argument {path!r}", f"its domain {leaf.domain} reaches past {each}, which goes from "
+                                f"{least} to {most}")  # fmt: skip
         if leaf.role == "mask" and not any(isinstance(a, str) and pairing.dims[a].block for a in leaf.shape):
             axes = " ".join(map(str, leaf.shape))
             raise wrong(f"mask {path!r}", f"none of its dims ({axes}) has a block, so there is no whole block to mask; "
@@ -149,6 +223,8 @@ def _check_rejects(pairing: Pairing, wrong: Wrong) -> None:
             if name not in pairing.dims:
                 raise wrong(where, f"no argument has the dim {name!r}; there are {', '.join(pairing.dims) or 'none'}")
         for name, value in rejection.arguments.items():
+            if isinstance(value, ArrayArgument) and value.problem:
+                raise wrong(f"{where}, argument {name!r}", value.problem)
             declared = pairing.arguments.get(name)
             if not isinstance(declared, (ArrayArgument, Static)):
                 raise wrong(where, f"{name!r} is neither an array nor a static argument of the pairing")

@@ -1,7 +1,9 @@
 """Dims: the symbolic axis lengths of a pairing."""
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,26 @@ def dim(
       values: the only lengths there are, in place of boundary lengths around the block.
 
     Raises:
-      ValueError: a block or multiple below 1, or bounds that admit no length.
+      ValueError: what is no whole number, a block or multiple below 1, or bounds that admit no length.
     """
-    lengths = tuple(values)
-    if (block is not None and block < 1) or multiple_of < 1:
-        raise ValueError("dim: block and multiple_of count elements, so they are at least 1")
-    if minimum < 0 or (maximum is not None and maximum < minimum) or any(v < 0 for v in lengths):
-        raise ValueError(f"dim: no length lies between minimum={minimum} and maximum={maximum}")
-    return Dim(block, multiple_of, minimum, maximum, lengths)
+    if block is not None:
+        block = _whole("block", block, least=1)
+    if maximum is not None:
+        maximum = _whole("maximum", maximum)
+    multiple_of, minimum = _whole("multiple_of", multiple_of, least=1), _whole("minimum", minimum)
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        raise ValueError(f"dim: values are several lengths, as in values=({values},), not {values!r}")
+    made = Dim(block, multiple_of, minimum, maximum, tuple(_whole("values", value) for value in values))
+    if not made.values and not made.admits(made.fit(minimum)):
+        raise ValueError(f"dim: no multiple of {multiple_of} lies from minimum={minimum} to maximum={maximum}")
+    return made
+
+
+def _whole(name: str, value: Any, least: int = 0) -> int:
+    try:
+        number = operator.index(value) if not isinstance(value, bool) else -1
+    except TypeError:
+        number = -1
+    if number < least:
+        raise ValueError(f"dim: {name} counts elements, so it is a whole number of at least {least}, not {value!r}")
+    return number

@@ -5,7 +5,7 @@ from typing import Any
 
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree, leaves
 from kerneltest.declare.bounds import Tolerance
-from kerneltest.declare.check import DeclarationError, check_declaration
+from kerneltest.declare.check import DeclarationError, check_declaration, check_parts
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import MADE, Pairing
 from kerneltest.declare.rejects import Rejection
@@ -65,6 +65,8 @@ def oracle_for(
         "rejects": rejects,
     }  # fmt: skip
     kernel_name = getattr(kernel, "__name__", type(kernel).__name__)
+    if not callable(kernel):
+        raise DeclarationError(f"oracle_for: the kernel is a function, not {kernel!r}")
     for name, value in options.items():
         if isinstance(value, (ArrayArgument, DimSize, Static, Tree)):
             raise DeclarationError(
@@ -80,7 +82,8 @@ def oracle_for(
         every = {**declared, **(arguments or {})}
         if not hasattr(oracle, "__name__"):
             raise DeclarationError(f"kernel {kernel_name!r}, oracle: a {type(oracle).__name__} has no name; wrap it in "
-                                   "a function")  # fmt: skip
+                                   "a function, as in def oracle(x): return ...")  # fmt: skip
+        check_parts(oracle.__name__, kernel, every, options)
         pairing = Pairing(
             name=oracle.__name__,
             module=getattr(oracle, "__module__", None) or "",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree, leaves, rebuild
+from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree, leaves
 from kerneltest.declare.bounds import Tolerance
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.rejects import Rejection
@@ -79,7 +79,7 @@ class Pairing:
                 case ArrayArgument():
                     assembled[name] = values[name]
                 case Tree():
-                    assembled[name] = rebuild(name, argument.branches, values)
+                    assembled[name] = argument.filled(name, values)
                 case DimSize():
                     assembled[name] = dims[argument.dim]
                 case Static():

@@ -90,12 +90,15 @@ def reversing() -> Rule:
             b.replace(index_map_jaxpr=_from_the_end(b.index_map_jaxpr, mapping.grid)) for b in mapping.block_mappings
         ]
 
+        # A body counts the axes of its own grid: those that vmap has added are not among them.
+        own = [length for axis, length in enumerate(mapping.grid) if axis not in mapping.vmapped_dims]
+
         def programs(inner: Any) -> Sequence[Any] | None:
             if name_of(inner) != "program_id":
                 return None
             (number,) = inner.outvars
             raw = _like(number)
-            return [inner.replace(outvars=[raw]), *_from_last(raw, mapping.grid[inner.params["axis"]], number)]
+            return [inner.replace(outvars=[raw]), *_from_last(raw, own[inner.params["axis"]], number)]
 
         changed = {
             "jaxpr": rewritten(params["jaxpr"], programs),

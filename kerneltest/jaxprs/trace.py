@@ -2,8 +2,8 @@
 
 import functools
 import platform
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -66,6 +66,13 @@ class Traced:
     @property
     def dialects(self) -> frozenset[str]:
         return frozenset(call.dialect for call in self.calls)
+
+
+@contextmanager
+def without_debugging() -> Iterator[None]:
+    """Where JAX is entered: its debugging modes would blame a kernel for a NaN that is right, or not compile it."""
+    with jax.debug_nans(False), jax.debug_infs(False), jax.disable_jit(False):
+        yield
 
 
 def trace(pairing: Pairing, signature: Signature) -> Traced:
@@ -158,28 +165,39 @@ def _call(equation: Any) -> Call:
     return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, equation)
 
 
-OLDEST, NEWEST = (0, 10, 2), (0, 12)
+NEWEST = (0, 12)
 
 
 def version_problem() -> str:
-    """Why this JAX is not one that kerneltest was tested with, or ""."""
-    version = jax.__version_info__[:3]
-    if version < OLDEST:
-        return f"JAX {jax.__version__} is older than {'.'.join(map(str, OLDEST))}, the oldest that kerneltest knows"
-    if version[:2] > NEWEST:
+    """Why this JAX is not one that kerneltest was tested with, or ""; an older one is refused by the room's door."""
+    if jax.__version_info__[:2] > NEWEST:
         return f"JAX {jax.__version__} is newer than {'.'.join(map(str, NEWEST))}, the newest that was tested"
+    return ""
+
+
+@functools.cache
+def device_problem(platform: str = "") -> str:
+    """Why JAX has no device of a platform here ("" for any), or "" where it has one."""
+    try:
+        jax.devices(platform or None)
+    except Exception as error:  # an AssertionError without a word, where JAX_PLATFORMS names what is not there
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
+        asked = f"; JAX_PLATFORMS is {platforms!r}" if platforms and "JAX_PLATFORMS" not in reason else ""
+        return f"JAX finds no {f'{platform} device' if platform else 'device'} here: {reason}{asked}"
     return ""
 
 
 @functools.cache
 def environment() -> dict[str, str]:
     """Versions and devices, as JAX reports them."""
-    devices = sorted({f"{d.client.platform_version.splitlines()[0]}: {d.device_kind}" for d in jax.devices()})
+    found = [] if device_problem() else jax.devices()
+    devices = sorted({f"{d.client.platform_version.splitlines()[0]}: {d.device_kind}" for d in found})
     return {
         "jax": jax.__version__,
         "jaxlib": metadata.version("jaxlib"),
         "numpy": np.__version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "devices": "; ".join(devices),
+        "devices": "; ".join(devices) or device_problem(),
     }

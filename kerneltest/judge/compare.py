@@ -9,6 +9,7 @@ from kerneltest.core.dtypes import Array, cast, float_format, is_float
 from kerneltest.core.verdicts import Verdict
 
 ULP_BUCKETS = 16
+_FLUSHED = 2.0**-100  # what float32's flushed subnormal numbers add up to stays far below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,9 @@ class Comparison:
       bound: the largest absolute error allowed.
       wrong: where the two disagree.
       special: where they differ in class: NaN, an infinity and its sign, a signed zero.
-      compared: how many elements had a finite bound or a special expectation.
+      compared: how many elements had a bound that says something, or a special expectation.
       used: the largest error as a fraction of its bound, over elements whose bound is not zero; None without any.
+      vacuous: zeros would be within the bound of every finite element, though some should not be zero.
       ulps: finite floats by their distance from the rounded expectation, as `ulp_histogram` counts them.
     """
 
@@ -33,6 +35,7 @@ class Comparison:
     special: Array
     compared: int
     used: float | None
+    vacuous: bool = False
     ulps: tuple[int, ...] = ()
 
     @property
@@ -51,14 +54,15 @@ class Comparison:
         return tuple(int(i) for i in np.unravel_index(int(np.argmax(rank)), rank.shape))
 
 
-def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool) -> Comparison:
-    """Judges one output.
+def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool, noise: float = 0.0) -> Comparison:
+    """Judges one output. Where zeros would pass in place of all its finite elements, none of these counts as compared.
 
     Args:
       actual: any shape, the kernel's dtype.
       expected: the same shape, float64, int64 or bool; it is rounded (integers: wrapped) to the kernel's dtype once.
       bound: the same shape, absolute; zero demands the rounded value itself, infinity asks nothing.
       signed_zeros: whether -0 and +0 differ.
+      noise: how much of an expected value may be the oracle's own rounding of a zero.
     """
     if not is_float(actual.dtype):
         wrong = np.asarray(actual != cast(expected, actual.dtype))
@@ -83,9 +87,16 @@ def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool)
     used = float(np.max(error[judged] / bound[judged])) if judged.any() else None
     counted = np.isfinite(rounded) & np.isfinite(got) & ~ignored
     distance = np.abs(got[counted] - rounded[counted]) / float_format(actual.dtype).ulp(rounded[counted])
-    return Comparison(
-        actual, exact, bound, wrong, special, int(wrong.size - ignored.sum()), used, ulp_histogram(distance)
-    )
+    vacuous = _zeros_would_pass(exact, bound, noise, actual.dtype)
+    compared = int(wrong.size - (finite if vacuous else ignored).sum())
+    return Comparison(actual, exact, bound, wrong, special, compared, used, vacuous, ulp_histogram(distance))
+
+
+def _zeros_would_pass(exact: Array, bound: Array, noise: float, dtype: np.dtype[Any]) -> bool:
+    """Whether zeros are within the bound of every finite element, though some should not be zero."""
+    size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
+    telling = size > max(noise, float_format(dtype).smallest_normal, _FLUSHED)
+    return bool(telling.any() and (bound >= size)[telling].all())
 
 
 def ulp_histogram(distance: Array) -> tuple[int, ...]:

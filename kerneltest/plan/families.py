@@ -17,6 +17,8 @@ GROUPS = ("structural", "numeric", "special", "masks")
 
 Rng = np.random.Generator
 
+_LARGEST_SCALE = 12  # as an exponent: a product with it stays finite in most formats
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -58,16 +60,24 @@ class Slot:
         return (self.blocks[-1] or self.shape[-1]) if self.shape else 1
 
     def cast(self, values: Array) -> Array:
-        """`values` moved into the domain, as the slot's dtype."""
+        """`values` moved into the domain, as the slot's dtype: integers wrap around, finite floats stay finite.
+
+        A scale (`float8_e8m0fnu`) has no sign and no zero, so that `values` are its exponents.
+        """
+        if self.dtype.name == "float8_e8m0fnu":
+            values = np.exp2(np.clip(np.rint(np.asarray(values, np.float64)), -_LARGEST_SCALE, _LARGEST_SCALE))
         if self.domain is not None:
             low, high = self.domain
             if np.isfinite(low) and np.isfinite(high):
                 values = np.where((values < low) | (values > high), low + np.abs(values) % (high - low or 1), values)
             values = np.clip(values, low, high)
-        elif is_integer(self.dtype):
+        elif is_integer(self.dtype) and self.dtype.itemsize < 8:
             info = ml_dtypes.iinfo(self.dtype)
             span = int(info.max) - int(info.min) + 1
             values = (np.asarray(values, np.int64) - int(info.min)) % span + int(info.min)
+        if is_float(self.dtype):
+            most = float(ml_dtypes.finfo(self.dtype).max)
+            values = np.where(np.isfinite(values), np.clip(values, -most, most), values)
         return np.asarray(values).astype(self.dtype)
 
 

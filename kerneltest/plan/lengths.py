@@ -9,9 +9,6 @@ def boundary_lengths(dim: Dim, depth: str = "standard") -> tuple[int, ...]:
     """Lengths at which kernels break: 1, around one block, two blocks, odd lengths past them, and 0 where allowed.
 
     They are in elements. All are rounded up to the dim's multiple and kept within its bounds; `values` replaces them.
-
-    Raises:
-      ValueError: the dim admits none of them.
     """
     if dim.values:
         return dim.values
@@ -31,6 +28,4 @@ def boundary_lengths(dim: Dim, depth: str = "standard") -> tuple[int, ...]:
         fitting = dim.fit(length)
         if dim.admits(fitting) and fitting not in lengths:
             lengths.append(fitting)
-    if not lengths:
-        raise ValueError(f"no multiple of {dim.multiple_of} lies from {dim.minimum} to {dim.maximum}")
     return tuple(lengths)

@@ -236,7 +236,11 @@ def signed_zeros_everywhere(slot: Slot, rng: Rng) -> Array:
     return signed_zeros(slot, rng)
 
 
-@family(group="special", applies=lambda slot: is_unbounded(slot) and slot.domain is None, each=True)
+@family(
+    group="special",
+    applies=lambda slot: is_unbounded(slot) and slot.domain is None and float_format(slot.dtype).precision > 1,
+    each=True,
+)
 def subnormals(slot: Slot, rng: Rng) -> Array:
     """Numbers between the smallest subnormal and the smallest normal one, both signs."""
     fmt = float_format(slot.dtype)

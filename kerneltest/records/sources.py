@@ -78,15 +78,7 @@ def _argument(argument: Argument) -> str:
         case Static():
             return f"one of {', '.join(name for name, _ in argument.options)}"
         case Tree():
-            return f"tree {_tree(argument.branches)}"
-
-
-def _tree(branches: Any) -> str:
-    if isinstance(branches, dict):
-        return "{" + ", ".join(f"{key}: {_tree(branch)}" for key, branch in branches.items()) + "}"
-    if isinstance(branches, (list, tuple)):
-        return "[" + ", ".join(map(_tree, branches)) + "]"
-    return _argument(branches)
+            return f"tree of {'; '.join(f'{path}: {_argument(leaf)}' for path, leaf in argument.leaves('_'))}"
 
 
 def _dim(each: Dim) -> str:

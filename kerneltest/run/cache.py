@@ -11,7 +11,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, raised_by
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import Traced, trace
+from kerneltest.jaxprs.trace import Traced, trace, without_debugging
 from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
 from kerneltest.plan.drawn import DRAWN, AnyCase
 from kerneltest.plan.signatures import Signature
@@ -129,6 +129,7 @@ def _filled(pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
         return case.fill(pairing)
 
 
+@without_debugging()  # in each thread of the pool
 def _prepare(backend: Backend, traced: Traced) -> Executable | Artifact:
     reason = backend.unsupported_reason(traced)
     if reason:

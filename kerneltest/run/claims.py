@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from kerneltest.core.dtypes import Array
+import numpy as np
+
+from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.judge.compare import Comparison, compare
@@ -14,6 +16,7 @@ from kerneltest.records.schema import Record
 from kerneltest.run.item import Item, Outcome
 
 BIT_FOR_BIT = "bit for bit"
+_ORACLE_NOISE = 2.0**-40  # of a typical input: 8,000 roundings of float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,22 @@ class Claim:
     label: str = ""
     gradient_of: tuple[str, ...] = ()
 
-    def compare(self) -> list[Comparison]:
-        """Output by output."""
+    def compare(self, noise: float) -> list[Comparison]:
+        """Output by output; `noise` is what the oracle's own rounding may leave of a zero."""
         triples = zip(self.outputs, self.values, self.bounds, strict=True)
-        return [compare(actual, value, bound, signed_zeros=self.signed_zeros) for actual, value, bound in triples]
+        return [
+            compare(actual, value, bound, signed_zeros=self.signed_zeros, noise=noise)
+            for actual, value, bound in triples
+        ]
 
 
 def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], claims: Iterable[Claim]) -> Outcome:
     """A pass that counts what was compared, or the finding of the first output that is wrong."""
     record = item.record(case=case, verdict=Verdict.PASS)
+    noise = _ORACLE_NOISE * max(map(_typical, arguments.values()), default=0.0)
+    too_wide = ""
     for claim in claims:
-        comparisons = claim.compare()
+        comparisons = claim.compare(noise)
         record = replace(_counted(record, comparisons), tolerance=claim.tolerance)
         for number, comparison in enumerate(comparisons):
             if comparison.verdict.is_finding:
@@ -66,7 +74,16 @@ def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], clai
                 )
                 message = f"{claim.label}: {finding.message}" if claim.label else finding.message
                 return Outcome(replace(finding, message=message), arguments)
-    return Outcome(record)
+        if any(comparison.vacuous for comparison in comparisons):
+            too_wide = f"zeros would pass, so wide is the bound by {claim.tolerance}: choose a tighter error model"
+    return Outcome(record if record.compared else replace(record, message=too_wide))
+
+
+def _typical(values: Array) -> float:
+    """The median magnitude of finite elements other than zero: one huge element does not make noise of the rest."""
+    wide = np.abs(np.asarray(widen(values), np.float64))
+    sizes = wide[np.isfinite(wide) & (wide > 0)]
+    return float(np.median(sizes)) if sizes.size else 0.0
 
 
 def _counted(record: Record, comparisons: Sequence[Comparison]) -> Record:

@@ -8,7 +8,7 @@ import kerneltest.run.invariants  # noqa: F401 - they register themselves
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import Traced, environment, trace, version_problem
+from kerneltest.jaxprs.trace import Traced, environment, trace, version_problem, without_debugging
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import dtypes_of, signatures
@@ -70,6 +70,7 @@ class PairingPlan:
     not_applicable: tuple[NotApplicable, ...]
 
 
+@without_debugging()
 def plan_pairing(
     pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int, fuzz: int = 0
 ) -> PairingPlan:

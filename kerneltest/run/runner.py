@@ -8,6 +8,7 @@ from dataclasses import replace
 from kerneltest.core.failures import Failure, described
 from kerneltest.core.places import where_raised
 from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.trace import without_debugging
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.records.schema import Evidence
 from kerneltest.run.cache import Cache
@@ -41,6 +42,7 @@ def run(item: Item, cache: Cache, only: str = "") -> Iterator[Outcome]:
             yield Outcome(item.record(Verdict.XPASS, reason, family=family))
 
 
+@without_debugging()
 def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     """Runs one case, planned or drawn, and judges it in the light of declared xfails."""
     started = time.perf_counter()

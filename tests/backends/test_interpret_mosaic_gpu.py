@@ -1,5 +1,6 @@
 """Broken pipelines are found on the CPU, their right twins are not accused, and a failure harms no later case."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -41,6 +42,20 @@ def one_case(name: str, kernel: Kernel) -> Result:
 def test_the_right_twin_is_not_accused(name: str) -> None:
     make, _ = TWINS[name]
     result = one_case(name, make(False))
+    assert result.ok, result.findings
+
+
+def test_jaxs_debugging_modes_reach_no_callback() -> None:
+    """The interpreter's callbacks run on other threads, which see the global value; its memory starts as NaN."""
+    from suites.test_pipeline_copy import copy
+
+    first = next(value_cases(copy, pairing_id(copy), "float32", "structural", 0, "quick"))
+    jax.config.update("jax_debug_nans", True)
+    try:
+        result = kt.check(copy, backends=[BACKEND], depth="quick", case=first.id)
+        assert jax.config.jax_debug_nans
+    finally:
+        jax.config.update("jax_debug_nans", False)
     assert result.ok, result.findings
 
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,10 @@ import kerneltest as kt
 from kerneltest.backends import registry as registry_module
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import Entry, backend_ids, in_order, resolve
+from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.trace import Traced
 from kerneltest.records.io import read_plan, read_records
+from tests.sample import double
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,6 +64,88 @@ def doubled(x):
 """
 
 
+def _raise() -> Any:
+    raise KeyError("no such device")
+
+
+class _Doubling:
+    precision = Precision()
+
+    def run(self, leaves: Any) -> Any:
+        return [leaves[0] + leaves[0]]
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "prepare raises": (dict(prepare=lambda self, traced: _raise()), "backend faulty raised KeyError: 'no such device'"),
+    "prepare gives nothing": (dict(prepare=lambda self, traced: None), "backend faulty raised AttributeError: 'None"),
+    "run raises": (dict(run=lambda self, leaves: _raise()), "backend faulty raised KeyError: 'no such device' ("),
+    "run exits": (dict(run=lambda self, leaves: sys.exit(3)), "backend faulty raised SystemExit: 3"),
+    "run gives nothing": (dict(run=lambda self, leaves: None), "backend faulty raised TypeError: 'NoneType'"),
+    "run gives another dtype": (
+        dict(run=lambda self, leaves: [leaves[0].astype("int16") * 2]),
+        "backend faulty gave int16[5], and the kernel's outputs are int8[5]",
+    ),
+    "run gives too many": (
+        dict(run=lambda self, leaves: leaves * 2),
+        "backend faulty gave int8[5], int8[5], and the kernel's outputs are int8[5]",
+    ),
+    "not supported raises": (
+        dict(unsupported_reason=lambda self, traced: _raise()),
+        "backend faulty raised KeyError: 'no such device' (",
+    ),
+}
+
+
+def _faulty(methods: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> kt.Result:
+    """The faulty method is called for the length 5 alone, where it is about a case."""
+
+    class Sometimes(_Doubling):
+        def run(self, leaves: Any) -> Any:
+            return methods["run"](self, leaves) if len(leaves[0]) == 5 else super().run(leaves)
+
+    class Faulty(kt.Backend):
+        tier = kt.Tier.DEVICE
+
+        def unavailable(self) -> str:
+            return methods.get("unavailable", lambda: "")()
+
+        def environment(self) -> dict[str, Any]:
+            return _raise()
+
+        def unsupported_reason(self, traced: Traced) -> str:
+            wrong = methods.get("unsupported_reason")
+            return wrong(self, traced) if wrong and traced.inputs[0].shape == (5,) else ""
+
+        def prepare(self, traced: Traced) -> Any:
+            if "prepare" in methods and traced.inputs[0].shape == (5,):
+                return methods["prepare"](self, traced)
+            return Sometimes() if "run" in methods else _Doubling()
+
+    monkeypatch.setattr(registry_module, "REGISTRY", dict(registry_module.REGISTRY))
+    kt.backend("faulty")(Faulty)
+    pairing = kt.oracle_for(
+        double, x=kt.array("n", "int8"), dims=dict(n=kt.dim(values=(5, 3))), tolerance=kt.tolerance.exact()
+    )(lambda x: 2 * x)
+    assert "no such device" in str(resolve(["faulty"])[0].environment())
+    return kt.check(pairing, backends=["faulty"], depth="quick")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda name: name.replace(" ", "-"))
+def test_a_fault_of_a_users_backend_costs_the_case_and_names_it(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    methods, message = FAULTS[fault]
+    result = _faulty(methods, monkeypatch)
+    of_five = [f for f in result.findings if f.signature == "n=5,int8" and f.family != "vmapped"]
+    assert of_five
+    assert all(f.verdict == "runtime_error" and f.message.startswith(message) for f in of_five), of_five[0].message
+    assert [r.verdict for r in result.records if r.signature == "n=3,int8" and r.verdict != "pass"] == []
+
+
+def test_a_users_backend_that_raises_when_it_is_asked_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = _faulty(dict(unavailable=_raise), monkeypatch)
+    assert result.unavailable == {"faulty": "backend faulty raised KeyError: 'no such device' when it was asked"}
+    assert not result.ok
+
+
 def test_a_backend_of_a_conftest_is_selected_run_and_recorded(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
@@ -98,7 +183,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, Entry]:
 def test_a_class_of_a_user_stands_among_the_others(registry: dict[str, Entry]) -> None:
     assert kt.backend("mine")(_Mine) is _Mine
     (made,) = resolve(["mi*"])
-    assert (type(made), made.id) == (_Mine, "mine")
+    assert (made.id, made.tier) == ("mine", _Mine.tier)
     assert in_order(["mine", "rocm", "interpret"]) == ["interpret", "rocm", "mine"]
 
 

@@ -1,10 +1,22 @@
-"""Formats of floats, and casts that round once."""
+"""Formats of floats, casts that round once, and a kernel of each dtype that there is."""
 
+import re
+
+import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 
+import kerneltest as kt
+from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import TF32, cast, dtype_named, float_format
+from kerneltest.plan.families import FAMILIES, Slot
+from kerneltest.records.schema import Record
+from kerneltest.run.cache import Cache
+from kerneltest.run.planning import plan_pairing
+from kerneltest.run.runner import run
+from tests.sample import double, elementwise
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float8_e5m2"])
@@ -32,3 +44,51 @@ def test_a_cast_rounds_once() -> None:
 def test_tf32_has_the_range_of_float32_and_ten_stored_bits() -> None:
     assert TF32.unit_roundoff == 2.0**-11
     assert TF32.overflow < float(np.finfo(np.float32).max)
+
+
+_NAMES = [name for name in dir(ml_dtypes) if re.fullmatch(r"(b?float|u?int)\d\w*", name)]
+NARROW = [name for name in _NAMES if not name.startswith(("float6_", "int1", "uint1"))]
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_a_kernel_of_every_narrow_dtype_is_planned_drawn_and_judged(name: str) -> None:
+    def tripled(x: jax.Array) -> jax.Array:
+        return elementwise(lambda v: v.astype(jnp.float32) * 3, x, dtype=jnp.float32)
+
+    def oracle(x: np.ndarray) -> np.ndarray:
+        return x * 3.0
+
+    declared = dict(x=kt.array("n", name), dims=dict(n=kt.dim(block=2, values=(3,))), tolerance=kt.tolerance.exact())
+    pairing = kt.oracle_for(tripled, **declared)(oracle)
+    records = _records(pairing, fuzz=5)
+    assert {(r.family, r.message) for r in records if r.verdict.is_finding} == set()
+    assert {"structural", "invariants", "fuzz"} <= {r.group for r in records if r.compared}
+    wrong = kt.oracle_for(tripled, **declared)(lambda x: x * 3.0 + 1)
+    assert all(record.verdict == "mismatch" for record in _records(wrong, "structural"))
+
+
+def _records(pairing: kt.Pairing, group: str = "", fuzz: int = 0) -> list[Record]:
+    """Of all groups, without most of the invariants: each is a compilation."""
+    items = plan_pairing(pairing, "oracle", resolve(["interpret"]), "quick", 0, fuzz).items
+    found: list[Record] = []
+    for item in items:
+        cache = Cache()
+        cases = [c for c in item.cases() if item.group.name != "invariants" or c.family.name == "plain_call"]
+        if group in ("", item.group.name):
+            found += [outcome.record for case in cases for outcome in run(item, cache, case.id)]
+    return found
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_families_fill_every_narrow_dtype_with_finite_numbers(name: str) -> None:
+    slot = Slot("data", (4, 9), dtype_named(name), (2, 4), None, 0, 0, 1)
+    families = [f for f in FAMILIES.values() if f.group in ("structural", "numeric") and f.applies(slot)]
+    filled = {f.name: f.fill(slot, np.random.default_rng(0), True).astype(np.float64) for f in families}
+    assert len(filled) > 4
+    assert [family for family, values in filled.items() if not np.isfinite(values).all()] == []
+
+
+@pytest.mark.parametrize("name", ["float6_e2m3fn", "float6_e3m2fn", "int1", "uint1", "complex64"])
+def test_a_dtype_that_cannot_be_tried_is_refused_where_it_is_declared(name: str) -> None:
+    with pytest.raises(kt.DeclarationError, match=rf"argument 'x': .*{name}.*; remove it from the dtypes"):
+        kt.oracle_for(double, x=kt.array("n", name))(lambda x: 2 * x)

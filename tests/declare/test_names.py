@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from tests.sample import elementwise
+from tests.sample import double, elementwise
 
 OPTIONS = [p.name for p in inspect.signature(kt.oracle_for).parameters.values() if p.kind is p.KEYWORD_ONLY]
 SMALL = {"n": kt.dim(values=[3])}
@@ -101,5 +101,5 @@ def test_a_rejection_takes_arguments_of_any_name() -> None:
 @pytest.mark.parametrize("shape", ["m,n", "2*n", "n.", "-1"])
 def test_a_shape_that_cannot_be_read_is_refused(shape: str) -> None:
     for declare in (kt.array, kt.mask):
-        with pytest.raises(ValueError, match="separate axes by spaces, as in 'm 3 n'"):
-            declare(shape)
+        with pytest.raises(kt.DeclarationError, match=r"argument .x.: .* separate axes by spaces, as in .m 3 n."):
+            kt.oracle_for(double, x=declare(shape))(np.abs)

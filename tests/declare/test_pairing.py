@@ -1,8 +1,10 @@
 """What can be declared, and how a declaration that does not fit is refused."""
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from tests.sample import double, elementwise
+from tests.sample import double, elementwise, exponential
 
 
 def _two(x: jax.Array, y: jax.Array, scale: int = 1) -> jax.Array:
@@ -117,6 +119,106 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
 }
 
 
+LOOSE: Any = kt  # what a user writes whom no type checker stops
+MISWRITTEN: dict[str, tuple[dict[str, Any], str]] = {
+    "a dtype as a class": (
+        dict(x=LOOSE.array("n", np.float32)),
+        "argument 'x': its dtypes are given by name, as in 'float32', not <class 'numpy.float32'>",
+    ),
+    "dtypes as classes": (
+        dict(x=LOOSE.array("n", (jnp.bfloat16, np.float32))),
+        "argument 'x': its dtypes are given by name, as in 'bfloat16', not ",
+    ),
+    "a shape as a tuple": (
+        dict(x=LOOSE.array(("m", 3))),
+        "argument 'x': its shape is one string, as in 'm 3', not ('m', 3)",
+    ),
+    "a shape with commas": (dict(x=kt.array("n,m")), "argument 'x': 'n,m' is neither a dim's name nor a length"),
+    "a negative length": (dict(x=kt.array("-1")), "argument 'x': '-1' is neither a dim's name nor a length"),
+    "a length in other digits": (dict(x=kt.array("²")), "argument 'x': '²' is neither a dim's name nor a length"),
+    "a domain of one": (
+        dict(x=LOOSE.array("n", domain=(1,))),
+        "argument 'x': its domain is the least and the greatest value, as in domain=(0, 1), not (1,)",
+    ),
+    "a domain with NaN": (dict(x=kt.array("n", domain=(0, np.nan))), "argument 'x': its domain is the least and the"),
+    "a domain past the dtype": (
+        dict(x=kt.array("n", "int8", domain=(0, 1000))),
+        "argument 'x': its domain (0, 1000) reaches past int8, which goes from -128 to 127",
+    ),
+    "a dtype twice": (
+        dict(x=kt.array("n", ("float32", "bfloat16", "float32"))),
+        "argument 'x': its dtypes name float32 twice; remove one",
+    ),
+    "a dtype twice by two names": (
+        dict(x=kt.array("n", ("float32", "f4"))),
+        "argument 'x': its dtypes name float32, as 'float32' and 'f4', twice; remove one",
+    ),
+    "indices that are floats": (
+        dict(x=kt.indices("n", into="n", dtype="float32")),
+        "argument 'x': it counts, so its dtype is an integer such as 'int32', not 'float32'",
+    ),
+    "indices into a number": (
+        dict(x=LOOSE.indices("n", into=3)),
+        "argument 'x': a dim is given by its name, as in 'n', not 3",
+    ),
+    "a size of two dims": (dict(x=kt.dim_size("m n")), "argument 'x': a dim is given by its name, as in 'n', not 'm"),
+    "a leaf that is a number": (
+        dict(x=kt.tree({"w": [3]})),
+        "argument 'x.w.0': a pytree's leaves are arrays, as in kt.array(\"n\"), not 3",
+    ),
+    "a bad leaf": (
+        dict(x=kt.tree({"w": kt.array("n,m")})),
+        "argument 'x.w': 'n,m' is neither a dim's name nor a length",
+    ),
+    "keys of two kinds": (
+        dict(x=kt.tree({"w": kt.array("n"), 3: kt.array("n")})),
+        "argument 'x': JAX does not take this for a pytree: ",
+    ),
+    "a dim as a number": (
+        dict(x=kt.array("n"), dims=dict(n=5)),
+        "dim 'n': declare it with kt.dim, as in dims=dict(n=kt.dim(values=(5,))), not 5",
+    ),
+    "dims as a list": (
+        dict(x=kt.array("n"), dims=["n"]),
+        "dims: give them by name, as in dims=dict(n=kt.dim(block=64)), not ['n']",
+    ),
+    "a tolerance as a number": (
+        dict(x=kt.array("n"), tolerance=1e-3),
+        "tolerance: give an error model, as in kt.tolerance.conditioned(), not 0.001",
+    ),
+    "an xfail as a verdict": (dict(x=kt.array("n"), xfail=["race"]), "xfail: give a list of kt.xfail(...), not ["),
+    "a rejection as a name": (dict(x=kt.array("n"), rejects=["odd"]), "rejects: give a list of kt.rejects(...), not ["),
+    "a bad array in a rejection": (
+        dict(x=kt.array("n"), rejects=[kt.rejects("odd", raises=ValueError, match="odd", x=kt.array("n,m"))]),
+        "rejects 'odd', argument 'x': 'n,m' is neither a dim's name nor a length",
+    ),
+}
+
+
+@pytest.mark.parametrize("written", MISWRITTEN, ids=lambda name: name.replace(" ", "-"))
+def test_what_is_written_wrongly_is_told_with_its_place_and_the_fix(written: str) -> None:
+    declaration, message = MISWRITTEN[written]
+    with pytest.raises(kt.DeclarationError) as caught:
+        kt.oracle_for(double, **declaration)(lambda x: 2 * x)
+    assert str(caught.value).startswith(f"pairing '<lambda>', {message}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "oracle", "message"),
+    [
+        (double, functools.partial(np.multiply, 2), "kernel 'double', oracle: a partial has no name; wrap it"),
+        (double, 3, "kernel 'double', oracle: a int has no name; wrap it in a function, as in def oracle(x): return"),
+        (3, np.abs, "oracle_for: the kernel is a function, not 3"),
+    ],
+    ids=["a-partial-as-oracle", "a-number-as-oracle", "a-number-as-kernel"],
+)
+def test_what_is_no_function_with_a_name_is_refused(kernel: Any, oracle: Any, message: str) -> None:
+    with pytest.raises(kt.DeclarationError) as caught:
+        kt.oracle_for(kernel, x=kt.array("n"))(oracle)
+    assert str(caught.value).startswith(message)
+
+
 @pytest.mark.parametrize("misfit", MISFITS, ids=lambda name: name.replace(" ", "-"))
 def test_a_misfit_names_the_pairing_the_argument_and_the_fix(misfit: str) -> None:
     declaration, oracle, words = MISFITS[misfit]
@@ -131,7 +233,13 @@ def test_a_misfit_names_the_pairing_the_argument_and_the_fix(misfit: str) -> Non
     ("make", "words"),
     [
         (lambda: kt.dim(block=0), "at least 1"),
-        (lambda: kt.dim(minimum=5, maximum=3), "no length lies between"),
+        (lambda: LOOSE.dim(block=2.5), "dim: block counts elements, so it is a whole number of at least 1, not 2.5"),
+        (lambda: LOOSE.dim(block=True), "whole number of at least 1, not True"),
+        (lambda: LOOSE.dim(values=(3, 4.5)), "dim: values counts elements, .* not 4.5"),
+        (lambda: LOOSE.dim(values=5), r"dim: values are several lengths, as in values=\(5,\), not 5"),
+        (lambda: kt.dim(minimum=5, maximum=3), "dim: no multiple of 1 lies from minimum=5 to maximum=3"),
+        (lambda: kt.dim(minimum=3, maximum=5, multiple_of=8), "dim: no multiple of 8 lies from minimum=3 to maximum=5"),
+        (lambda: kt.static(1, "1"), "static: two values read '1' in records; name them"),
         (lambda: kt.static(), "at least one"),
         (lambda: kt.static(1, named=2), "either values or name=value"),
         (lambda: kt.xfail("pass", reason="r", url="https://x"), "cannot be expected"),
@@ -177,6 +285,45 @@ def test_every_kind_of_argument_reaches_kernel_and_oracle_alike() -> None:
     result = kt.check(pairing, depth="quick")
     assert result.ok, result.findings[0].message
     assert {record.group for record in result.records} == {"structural", "numeric", "special", "masks", "invariants"}
+
+
+class _Named(NamedTuple):
+    w: Any
+    rest: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class _Registered:
+    b: Any
+    scale: int = field(metadata=dict(static=True))
+
+
+@pytest.mark.parametrize(
+    ("branches", "paths"),
+    [
+        (_Named(kt.array("n"), {"b": kt.array("n")}), {"p.w", "p.rest.b"}),
+        (_Registered(kt.array("n"), scale=3), {"p.b"}),
+        ({"x": {"y": [_Named(kt.array("n"), None), (kt.array("n"),)]}}, {"p.x.y.0.w", "p.x.y.1.0"}),
+        (OrderedDict(z=kt.array("n"), a=_Registered(kt.array("n"), 2)), {"p.z", "p.a.b"}),
+    ],
+    ids=["a-named-tuple", "a-dataclass", "nested", "an-ordered-dict"],
+)
+def test_a_pytree_arrives_as_what_it_is_and_so_do_its_results(branches: Any, paths: set[str]) -> None:
+    """The kernel and the oracle each see the type, and what is static in it."""
+
+    def same(tree: Any, compute: Callable[..., Any]) -> Any:
+        assert jax.tree_util.tree_structure(tree) == jax.tree_util.tree_structure(branches)
+        return jax.tree_util.tree_map(compute, tree)
+
+    pairing = kt.oracle_for(
+        lambda p: same(p, double), p=kt.tree(branches), dims=dict(n=kt.dim(values=(3,))), tolerance=kt.tolerance.exact()
+    )(lambda p: same(p, lambda leaf: 2 * leaf))
+    assert set(pairing.leaves) == paths
+    result = kt.check(pairing, depth="quick")
+    assert result.ok, result.findings[0].message
+    wrong = replace(pairing, kernel=lambda p: same(p, exponential))
+    assert {f.verdict for f in kt.check(wrong, depth="quick").findings} >= {"mismatch"}
 
 
 def test_a_partial_kernel_and_a_left_out_static_argument_are_declarable() -> None:

@@ -95,6 +95,11 @@ def accumulated(x: jax.Array) -> Any:
                     out=pl.BlockSpec((TILE,), lambda i: (0,)))  # fmt: skip
 
 
+def in_a_batch(x: jax.Array) -> Any:
+    """`vmap` adds an axis to the grid, which the programs do not count."""
+    return jax.vmap(numbered)(jnp.stack([x, x + 1, x + 2]))
+
+
 def last_wins(x: jax.Array) -> Any:
     """Every program writes the same block."""
 
@@ -112,7 +117,7 @@ RULES: dict[str, Rule] = {
     "nan before": before(Fill(nan=True)),
     "large before": before(Fill(nan=False)),
 }
-RIGHT = [double, in_place, numbered, looped, masked(0), masked(None)]
+RIGHT = [double, in_place, numbered, in_a_batch, looped, masked(0), masked(None)]
 WRONG = {
     "large padding": (large_counted, masked(None, 0.0)),
     "nan padding": (masked(None, 0.0),),

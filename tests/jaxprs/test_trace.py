@@ -1,7 +1,10 @@
 """Tracing, and that JAX's insides are touched in one place alone."""
 
 import functools
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,8 @@ from kerneltest.core.failures import Failure
 from kerneltest.jaxprs.trace import Traced, trace, version_problem
 from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise, exponential
+
+ROOT = Path(__file__).parents[2]
 
 
 def _traced(kernel: Callable[..., Any], **arguments: Any) -> Traced:
@@ -142,9 +147,44 @@ def test_the_installed_jax_is_one_that_was_tested() -> None:
     assert version_problem() == ""
 
 
-def test_an_older_jax_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "__version_info__", (0, 9, 2))
-    assert "older than 0.10.2" in version_problem()
+def test_an_older_jax_is_named_before_anything_is_missed_in_it(tmp_path: Path) -> None:
+    (tmp_path / "jax.py").write_text('__version__, __version_info__ = "0.6.0", (0, 6, 0)', encoding="utf-8")
+    told = _in_a_process("import kerneltest as kt; kt.check", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert "ImportError: JAX 0.6.0 is older than 0.10.2, the oldest that kerneltest knows: pip" in told.splitlines()[-1]
+
+
+UNAVAILABLE = """
+import kerneltest as kt
+from kernels.vector_add import vector_add
+from kerneltest.jaxprs.trace import environment
+
+pairing = kt.oracle_for(vector_add, x=kt.array("n"), y=kt.array("n"))(lambda x, y: x + y)
+result = kt.check(pairing, backends=["interpret", "interpret-tpu", "lower:sm_90", "simulate:gfx942"], depth="quick")
+assert not result.ok and not result.findings, result.findings
+assert result.unavailable.keys() == {"interpret", "lower:sm_90", "simulate:gfx942"}, result
+print(environment()["devices"], *result.unavailable.values(), sep=chr(10))
+"""
+
+
+@pytest.mark.parametrize(
+    ("platform", "why"),
+    [("cuda", "JAX_PLATFORMS is 'cuda'"), ("tpu", "initialize backend 'tpu'"), ("bogus", "initialize backend 'bogus'")],
+)
+def test_without_the_platform_that_was_asked_for_all_is_unavailable(platform: str, why: str) -> None:
+    lines = _in_a_process(UNAVAILABLE, JAX_PLATFORMS=platform).splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("JAX finds no ") and why in line for line in lines), lines
+
+
+def _in_a_process(code: str, **environment: str) -> str:
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return run.stdout or run.stderr
+
+
+def test_a_newer_jax_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "__version_info__", (0, 13, 0))
     assert "newer than 0.12" in version_problem()
 

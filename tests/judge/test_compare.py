@@ -49,6 +49,34 @@ def test_nothing_counts_as_compared_where_the_bound_is_infinite() -> None:
     assert found.compared == 2
 
 
+# expected, bound, noise, how many count
+VACUOUS = [
+    pytest.param([1.0, -3.0], [1.0, 4.0], 0.0, 0, id="a-kernel-of-zeros-would-pass"),
+    pytest.param([1.0, -3.0, 0.0], [1.0, 2.9, 0.0], 0.0, 3, id="one-element-tells"),
+    pytest.param([1.0, -3.0, INF], [1.0, 4.0, 0.0], 0.0, 1, id="an-infinity-is-compared-by-class"),
+    pytest.param([1.0, -3.0], [INF, 4.0], 0.0, 0, id="one-of-them-infinite"),
+    pytest.param([0.0, 0.0], [1e-3, 1e-3], 0.0, 2, id="zeros-are-what-is-expected"),
+    pytest.param([1e-16, 0.0], [1e-3, 1e-3], 1e-12, 2, id="zeros-but-for-the-oracles-rounding"),
+    pytest.param([1e-37, 0.0], [1e-36, 1e-36], 0.0, 2, id="lost-where-subnormals-are-flushed"),
+    pytest.param([1.0, 1e-9], [1e-7, 1e-7], 0.0, 2, id="cancellation-in-some"),
+]
+
+
+@pytest.mark.parametrize(("expected", "bound", "noise", "count"), VACUOUS)
+def test_nothing_counts_as_compared_where_zeros_would_pass(
+    expected: list[float], bound: list[float], noise: float, count: int
+) -> None:
+    right = np.array(expected, np.float32)
+    found = compare(right, np.array(expected), np.array(bound), signed_zeros=False, noise=noise)
+    assert (found.verdict, found.compared) == ("pass", count)
+
+
+def test_what_is_off_by_more_than_a_bound_that_says_nothing_is_still_found() -> None:
+    found = compare(np.array([9.0, NAN], np.float32), np.ones(2), np.full(2, 2.0), signed_zeros=False)
+    assert found.wrong.all()
+    assert not found.compared
+
+
 def test_how_much_of_the_bound_was_used() -> None:
     found = compare(np.array([1.5, 2.0], np.float32), np.array([1.0, 2.0]), np.array([1.0, 4.0]), signed_zeros=False)
     assert found.used == 0.5

@@ -31,6 +31,20 @@ def test_flushed_subnormals_are_allowed_where_the_backend_flushes_and_nowhere_el
     assert flushing[1] == 0
 
 
+def _with_special_values(x: np.ndarray) -> np.ndarray:
+    """Everything here makes NumPy warn."""
+    nothing = np.mean(x[:0]) + np.nanmax(x * np.nan) + np.var(x[:1], ddof=1)
+    return np.where(np.isnan(nothing), 2 * x, x / 0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_numpy_warns_of_in_an_oracle_is_no_error() -> None:
+    made = kt.oracle_for(double, x=kt.array("n"))(_with_special_values)
+    x = np.array([1.0, -2.0, 0.0], np.float32)
+    expectation = expect(made, signatures(made, "quick")[0], {"x": x}, (ShapeDtype(x.shape, x.dtype),), bitwise=False)
+    assert expectation.values[0].tolist() == [2.0, -4.0, 0.0]
+
+
 def test_half_an_ulp_of_the_output_is_added_for_its_rounding() -> None:
     expectation = Expectation((np.array([1.0]),), None, (Bound(np.array([2.0**-30])),))
     for name, half in ((np.float32, 2.0**-24), (np.float16, 2.0**-11)):

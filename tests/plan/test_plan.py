@@ -37,11 +37,6 @@ def test_past_the_second_block_there_is_an_odd_length() -> None:
         assert any(n > 2 * block and n % 2 for n in boundary_lengths(kt.dim(block=block)))
 
 
-def test_a_dim_that_admits_nothing_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no multiple of 64 lies from 1 to 10"):
-        boundary_lengths(kt.dim(multiple_of=64, maximum=10))
-
-
 @pytest.mark.parametrize("depth", ["quick", "standard"])
 def test_every_pair_of_values_occurs(depth: str) -> None:
     rows = [

@@ -8,13 +8,16 @@ import sys
 import types
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+import kerneltest as kt
 from kerneltest.cli import main
+from kerneltest.plan.signatures import signatures
 from kerneltest.records.io import Writer, load_arguments, read_records
 from kerneltest.records.schema import Record
-from kerneltest.report.reproduce import rejudge, standalone
+from kerneltest.report.reproduce import rejudge, script, standalone
 from kerneltest.report.reproduce.script import literal
 
 ROOT = Path(__file__).parents[2]
@@ -166,6 +169,44 @@ def test_the_command_judges_the_saved_inputs_on_any_backend(project: Path) -> No
         assert ("elements wrong" in again.stdout) == (backend == "interpret")
 
 
+class _Named(NamedTuple):
+    w: Any
+
+
+def test_a_pytree_of_a_class_of_ones_own_is_filled_by_its_pairing(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = sys.modules[__name__]
+    pairing = kt.oracle_for(lambda p: p, p=kt.tree({"a": _Named(kt.array("n"))}))(lambda p: p)
+    pairing = replace(pairing, module=__name__)
+    monkeypatch.setattr(here, "named_pairing", pairing, raising=False)
+    described, _ = script._call(pairing, signatures(pairing, "quick")[0], script._Imports(Path.cwd()))
+    assert described == [("tree", __name__, "named_pairing", "p")]
+    assert standalone.value(described[0], {"p.a.w": 3}) == {"a": _Named(3)}
+
+
+PLACES = ["the-root", "above-the-suite", "elsewhere", "in-another-project"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_suite_is_found_by_its_path_from_any_folder(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    """Its folder need not have a name that Python could import."""
+    suite = project / "gpu-tests/v2.0/test-mine.v1.py"
+    suite.parent.mkdir(parents=True, exist_ok=True)
+    suite.write_text(SUITE, encoding="utf-8")
+    record = replace(_finding(project, "named"), pairing="gpu-tests/v2.0/test-mine.v1.py::named")
+    folder = project / f"reports-{place}"
+    assert record.evidence is not None
+    _changed(project, folder, record)
+    (folder / record.evidence.file).write_bytes((project / "out" / record.evidence.file).read_bytes())
+    (tmp_path / "other").mkdir()
+    folders = [project, suite.parent, tmp_path, tmp_path / "other"]
+    monkeypatch.chdir(folders[PLACES.index(place)])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["repro", str(folder), record.case]) == 1, capsys.readouterr().err
+    assert "elements wrong" in capsys.readouterr().out
+
+
 def _changed(project: Path, folder: Path, record: Record) -> Path:
     """A report with one record that somebody has changed."""
     folder.mkdir()
@@ -181,10 +222,10 @@ def _changed(project: Path, folder: Path, record: Record) -> Path:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (dict(pairing="../outside.py::p"), "names no pairing below the current folder"),
-        (dict(pairing="/etc/outside.py::p"), "names no pairing below the current folder"),
+        (dict(pairing="../outside.py::p"), "names no pairing in a file below a folder of yours"),
+        (dict(pairing="/etc/outside.py::p"), "names no pairing in a file below a folder of yours"),
         (dict(pairing="test_mine.py::os.system"), "is no pairing|has no attribute"),
-        (dict(pairing="absent.py::p"), "no file absent.py here"),
+        (dict(pairing="absent.py::p"), "no file absent.py in .*: run this in the folder in which pytest ran"),
         (dict(signature="n=99,bfloat16"), "no signature 'n=99,bfloat16'"),
         (dict(file="../../secret.npz"), "is no file of saved inputs"),
         (dict(file="cases/a-b.npz"), "no readable inputs"),

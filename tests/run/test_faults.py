@@ -10,6 +10,7 @@ import pytest
 import kerneltest as kt
 from kernels.vector_add import vector_add
 from kerneltest.plan.families import FAMILIES
+from tests.sample import exponential
 
 
 class _NoTextError(Exception):
@@ -71,6 +72,19 @@ def test_an_interruption_ends_the_run() -> None:
         kt.check(_checked(lambda x: _raise(KeyboardInterrupt())), depth="quick")
 
 
+@pytest.mark.parametrize("mode", ["jax_debug_nans", "jax_debug_infs", "jax_disable_jit"])
+def test_jaxs_debugging_modes_accuse_no_right_kernel(mode: str) -> None:
+    """They raise at each NaN or infinity, which may be right, or refuse to compile."""
+    pairing = kt.oracle_for(exponential, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))(np.exp)
+    jax.config.update(mode, True)
+    try:
+        result = kt.check(pairing, depth="quick")
+    finally:
+        jax.config.update(mode, False)
+    assert {f.message for f in result.findings} == set()
+    assert any(r.compared for r in result.records)
+
+
 def test_a_sum_in_another_order_each_time_is_nondeterministic() -> None:
     """Integers hide it, whatever the order; only values that round show it."""
     rng = np.random.default_rng()
@@ -102,6 +116,16 @@ def test_an_oracle_that_draws_random_numbers_is_refused() -> None:
     result = kt.check(pairing, depth="quick")
     assert {f.verdict for f in result.findings if f.family == "normal"} == {"oracle_error"}
     assert "for the same inputs: it must compute the same each time" in result.findings[0].message
+
+
+def test_a_bound_that_zeros_would_meet_compares_nothing() -> None:
+    pairing = kt.oracle_for(
+        _double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(64,))),
+        tolerance=kt.tolerance.conditioned(factor=1e9),
+    )(lambda x: 2.5 * x)  # fmt: skip
+    found = {r.family: (r.compared, r.message) for r in kt.check(pairing, depth="quick").records if r.verdict == "pass"}
+    assert found["normal"][0] == found["wide_magnitudes"][0] == 0
+    assert found["normal"][1].startswith("zeros would pass, so wide is the bound by conditioned(factor=1e+09")
 
 
 def test_an_oracle_that_writes_to_its_arguments_is_refused() -> None:

@@ -49,7 +49,7 @@ class Compile(Backend):
     def unavailable(self) -> str:
         if importlib.util.find_spec("triton") is None:
             return "the triton package is not installed (pip install kerneltest[compile]); lower:* works without it"
-        return ""
+        return Backend.unavailable(self)
 
     def unsupported_reason(self, traced: Traced) -> str:
         if "mosaic_gpu" in traced.dialects:

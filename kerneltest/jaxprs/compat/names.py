@@ -1,6 +1,7 @@
 """Names and places inside JAX: the class of a closed jaxpr, Pallas' languages, the cache on disk, the user's lines."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,24 @@ def without_disk_cache() -> AbstractContextManager[Any]:
     """Compiles without JAX's cache on disk, from which code for a device that is not there cannot be read back."""
     off: AbstractContextManager[Any] = config.enable_compilation_cache(False)
     return off
+
+
+@contextmanager
+def debugging_off_in_callbacks() -> Iterator[None]:
+    """Switches JAX's debugging modes off for all threads: callbacks run on XLA's, which see no thread's own values."""
+    modes = {
+        "jax_debug_nans": config.debug_nans,
+        "jax_debug_infs": config.debug_infs,
+        "jax_disable_jit": config.disable_jit,
+    }
+    on = [name for name, mode in modes.items() if mode.get_global()]
+    for name in on:
+        jax.config.update(name, False)
+    try:
+        yield
+    finally:
+        for name in on:
+            jax.config.update(name, True)
 
 
 _JAX = str(Path(jax.__file__).parent)

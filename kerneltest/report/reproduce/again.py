@@ -1,14 +1,16 @@
 """Judges the saved inputs of a finding again: `kerneltest repro`."""
 
+import importlib.util
 import re
 import sys
-from importlib import import_module
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from zipfile import BadZipFile
 
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import described
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.drawn import DRAWN, DrawnCase, pool
@@ -30,7 +32,7 @@ class ReproductionError(ValueError):
 def again(folder: Path, case: str, backend: str = "") -> Record:
     """Judges a finding's saved inputs and returns the new record.
 
-    The suite is imported from the current folder, which is to be the one that pytest ran in.
+    The suite's file is looked for in the current folder, in those above it and in those above the report.
 
     Args:
       folder: of a run, as `--kt-report` wrote it.
@@ -85,10 +87,10 @@ def _backend(name: str, orders: int) -> Backend:
 
 
 def pairing_of(record: Record, report: Path) -> Pairing:
-    """The pairing that a record is about, imported from the suite below the current folder.
+    """The pairing that a record is about, imported from its suite, whose path is relative to where pytest ran.
 
-    Names in records come from outside, and so may the files beside them: what is imported must lie below the current
-    folder, and not in the report's.
+    Names in records come from outside, and so may the files beside them: what is imported must lie below the folder
+    that it is looked for in, and not in the report's.
 
     Args:
       record: that names the pairing.
@@ -98,29 +100,56 @@ def pairing_of(record: Record, report: Path) -> Pairing:
       ReproductionError: there is none under that name, or it is not to be imported.
     """
     file, *names = record.pairing.split("::")
-    path = PurePosixPath(file)
-    here, suite = Path.cwd().resolve(), (Path.cwd() / path).resolve()
-    inside = suite.is_relative_to(here) and not path.is_absolute()
-    if not (inside and path.suffix == ".py" and names and all(map(str.isidentifier, path.with_suffix("").parts))):
-        raise ReproductionError(f"{record.pairing!r} names no pairing below the current folder")
-    if not suite.is_file():
-        raise ReproductionError(f"no file {file} here: run this in the folder in which pytest ran")
-    if any(folder.samefile(report) for folder in suite.parents):
-        raise ReproductionError(f"{file} lies in {report}: nothing in a report's own folder is imported")
-    root = here / path.parent
-    while (root / "__init__.py").exists() and root != here:
-        root = root.parent  # as pytest does: a package is imported from the folder that holds it
-    sys.path[:0] = [str(root), str(here)]
-    module = ".".join((here / path).with_suffix("").relative_to(root).parts)
+    root = _root_of(file, report) if names else None
+    if root is None:
+        raise ReproductionError(f"{record.pairing!r} names no pairing in a file below a folder of yours")
     try:
-        pairing: object = import_module(module)
+        pairing: object = _imported(root, root / file)
         for name in names:
             pairing = getattr(pairing, name)
     except Exception as error:
-        raise ReproductionError(f"cannot import {record.pairing}: {type(error).__name__}: {error}") from error
+        raise ReproductionError(f"cannot import {record.pairing}: {described(error)}") from error
     if not isinstance(pairing, Pairing):
         raise ReproductionError(f"{record.pairing} is no pairing")
     return pairing
+
+
+def _root_of(file: str, report: Path) -> Path | None:
+    """The folder that pytest ran in, which holds a suite's file; None where that is no relative path of a module.
+
+    Raises:
+      ReproductionError: there is no such file, or it is not to be imported.
+    """
+    path = PurePosixPath(file)
+    if path.is_absolute() or ".." in path.parts or path.suffix != ".py":
+        return None
+    here, written = Path.cwd().resolve(), report.resolve()
+    root = next((each for each in (here, *here.parents, *written.parents) if (each / path).is_file()), None)
+    if root is None:
+        raise ReproductionError(
+            f"no file {file} in {here}, in a folder above it or in one above {written}: run this in the folder in "
+            "which pytest ran, with the suite where it was"
+        )
+    suite = (root / path).resolve()
+    if suite.is_relative_to(written):
+        raise ReproductionError(f"{file} lies in {report}: nothing in a report's own folder is imported")
+    return root if suite.is_relative_to(root) else None
+
+
+def _imported(root: Path, suite: Path) -> ModuleType:
+    """A suite's module, by its path, so that its folders may be called as they like; named as pytest names it."""
+    home = suite.parent
+    while (home / "__init__.py").exists() and home != root:
+        home = home.parent  # as pytest does: a package is imported from the folder that holds it
+    sys.path[:0] = [str(home), str(root)]
+    name = ".".join(suite.relative_to(home).with_suffix("").parts)
+    spec = importlib.util.spec_from_file_location(name, suite)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def signature_of(pairing: Pairing, plan: Plan, record: Record) -> Signature:

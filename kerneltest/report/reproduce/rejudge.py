@@ -1,4 +1,4 @@
-"""Judges a finding of kerneltest again; needs kerneltest, and its suite below the current folder.
+"""Judges a finding of kerneltest again; needs kerneltest, and the suite where it was, from this report's folder.
 
 Exits with 1 while it is found, with 0 once it is not.
 """

@@ -138,9 +138,17 @@ class _Imports:
         Raises:
           _NotImportableError: the suite has no name for the pairing.
         """
+        return ("option", *self.of_argument(pairing, argument), option)
+
+    def of_argument(self, pairing: Pairing, argument: str) -> tuple[str, ...]:
+        """The module, the name of a pairing in its suite and the name of its argument.
+
+        Raises:
+          _NotImportableError: the suite has no name for the pairing.
+        """
         module, name = self._suite(pairing)
         _, *named = self._named(module, name)
-        return ("option", *named, argument, option)
+        return (*named, argument)
 
     def _suite(self, pairing: Pairing) -> tuple[str, str]:
         self.uses_pairing = True
@@ -179,7 +187,9 @@ def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signat
         case DimSize():
             return "literal", dict(signature.dims)[argument.dim]
         case Tree():
-            return _tree(name, argument.branches)
+            if _is_plain(argument.branches):
+                return _tree(name, argument.branches)
+            return ("tree", *imports.of_argument(pairing, name))
         case Static():
             option = dict(signature.statics)[name]
             value = argument.value(option)
@@ -192,8 +202,15 @@ def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signat
             return "literal", value
 
 
+def _is_plain(branches: Any) -> bool:
+    """Whether a pytree is of nothing but dicts, lists and tuples."""
+    if type(branches) in (dict, list, tuple):
+        return all(map(_is_plain, branches.values() if type(branches) is dict else branches))
+    return isinstance(branches, ArrayArgument)
+
+
 def _tree(path: str, branches: Any) -> Description:
-    if isinstance(branches, Mapping):
+    if isinstance(branches, dict):
         return "dict", {key: _tree(f"{path}.{key}", branch) for key, branch in branches.items()}
     if isinstance(branches, (list, tuple)):
         inner = [_tree(f"{path}.{i}", branch) for i, branch in enumerate(branches)]

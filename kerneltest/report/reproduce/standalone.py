@@ -56,6 +56,8 @@ def value(description: tuple[Any, ...], arrays: Mapping[str, Any]) -> Any:
             return imported(module, name)
         case ("option", module, pairing, argument, option):
             return imported(module, pairing).arguments[argument].value(option)
+        case ("tree", module, pairing, argument):
+            return imported(module, pairing).arguments[argument].filled(argument, arrays)
         case ("dict", branches):
             return {key: value(branch, arrays) for key, branch in branches.items()}
         case ("list", branches):
