@@ -98,7 +98,7 @@ def test_the_script_shows_the_same_element_without_kerneltest_until_the_kernel_i
     record = _finding(project, "named")
     script = _script(project, record)
     assert record.evidence is not None
-    arguments = load_arguments(project / "out" / record.evidence.file)
+    arguments = load_arguments(project / "out", record.evidence.file)
     assert {path: value.dtype.name for path, value in arguments.items()} == {"pair.x": "bfloat16", "pair.y": "bfloat16"}
     again = _python(project.parent, "-c", ALONE, str(script))
     assert again.returncode == 1, again.stderr
@@ -186,7 +186,8 @@ def _changed(project: Path, folder: Path, record: Record) -> Path:
         (dict(pairing="test_mine.py::os.system"), "is no pairing|has no attribute"),
         (dict(pairing="absent.py::p"), "no file absent.py here"),
         (dict(signature="n=99,bfloat16"), "no signature 'n=99,bfloat16'"),
-        (dict(file="../../secret.npz"), "is no file of saved inputs"),
+        (dict(file="../../secret.npz"), "line 1: record.evidence.file: leads out of the run's folder"),
+        (dict(file="artifacts/a-b.npz"), "is no file of saved inputs"),
         (dict(file="cases/a-b.npz"), "no readable inputs"),
         (dict(file="cases/absent-b.npz"), "no readable inputs"),
     ],

@@ -1,14 +1,14 @@
 """Judges the saved inputs of a finding again: `kerneltest repro`."""
 
+import math
 import re
 import sys
 from importlib import import_module
 from pathlib import Path, PurePosixPath
-from zipfile import BadZipFile
 
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.drawn import DRAWN, DrawnCase, pool
@@ -145,12 +145,13 @@ def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signat
     assert record.evidence is not None
     if not re.fullmatch(r"cases/\w+-\w+\.npz", record.evidence.file, re.ASCII):
         raise ReproductionError(f"{record.evidence.file!r} is no file of saved inputs")
-    try:
-        arguments = load_arguments(folder / record.evidence.file)
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise ReproductionError(f"{record.evidence.file}: no readable inputs: {error}") from error
     dtypes = dict(signature.dtypes)
     wanted = {path: (dtypes[path], signature.shape(leaf)) for path, leaf in pairing.leaves.items()}
+    most = sum(dtype_named(dtype).itemsize * math.prod(shape) for dtype, shape in wanted.values())
+    try:
+        arguments = load_arguments(folder, record.evidence.file, most)
+    except RecordError as error:
+        raise ReproductionError(str(error)) from error
     if {path: (value.dtype.name, value.shape) for path, value in arguments.items()} != wanted:
         raise ReproductionError(f"{record.evidence.file}: the inputs do not fit the signature {signature}")
     return {path: arguments[path] for path in pairing.leaves}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.verdicts import Verdict
+from kerneltest.records.io import shortened
 from kerneltest.records.schema import Record
 from kerneltest.report.commands import repro_command
 from kerneltest.run.item import Item
@@ -53,7 +54,7 @@ def _finding(record: Record) -> Iterator[str]:
     yield f"  assert {record.verdict.assertion}" + (
         f": {record.tolerance}" if record.verdict is Verdict.MISMATCH else ""
     )
-    yield from (f"  {line}" for line in record.message.splitlines())
+    yield from (f"  {line}" for line in shortened(record.message).splitlines())
     if record.evidence is not None:
         for path, text in (record.evidence.arguments or {}).items():
             yield from (f"  {line}" for line in f"{path} = {text}".splitlines())
