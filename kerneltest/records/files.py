@@ -15,6 +15,16 @@ def leads_out(name: str) -> bool:
     return bool(path.drive or path.root or ".." in path.parts or "\0" in name)
 
 
+def encodable(text: str) -> str:
+    """A text in which "?" stands for half a surrogate pair, as the name of a folder that is no UTF-8 holds it."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file that a user named, whatever is in the text."""
+    path.write_text(encodable(text), encoding="utf-8")
+
+
 def opened(folder: Path, name: str, mode: Literal["rb", "wb", "ab"] = "rb") -> BinaryIO:
     """Opens a file of a run's folder; to be written, it and the folders above it are made where they are missing.
 

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from kerneltest.core.dtypes import Array, dtype_named
-from kerneltest.records.files import opened
+from kerneltest.records.files import encodable, opened
 from kerneltest.records.schema import Plan, Record
 from kerneltest.records.strict_json import dumps
 
@@ -37,7 +37,7 @@ def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[s
     paths = {f"artifacts/{case}/{name}": text for name, text in files.items()}
     for path, text in paths.items():
         with opened(folder, path, "wb") as file:
-            file.write(text.encode("utf-8", "replace"))
+            file.write(encodable(text).encode())
     return tuple(paths)
 
 
