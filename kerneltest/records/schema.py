@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
-from pydantic import AfterValidator, NonNegativeInt
+from pydantic import AfterValidator, Field
 
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
@@ -15,7 +15,7 @@ ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one 
 
 Float = Annotated[float, ReadsSpecialFloats()]
 Element = Annotated[float | int | bool, ReadsSpecialFloats()]  # of an array
-Count = NonNegativeInt
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 def _inside(path: str) -> str:

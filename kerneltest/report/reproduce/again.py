@@ -12,15 +12,18 @@ from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.drawn import DRAWN, DrawnCase, pool
-from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.families import FAMILIES, Family
+from kerneltest.plan.lengths import DEPTHS
 from kerneltest.plan.signatures import Signature, dtypes_of, signatures
 from kerneltest.records.io import RecordError, load_arguments, read_plan, read_records
 from kerneltest.records.schema import Plan, Record
 from kerneltest.run.cache import Cache
-from kerneltest.run.item import Item
+from kerneltest.run.item import Group, Item
 from kerneltest.run.planning import group_called
 from kerneltest.run.runner import judged
 from kerneltest.run.variations import INVARIANTS
+
+_MOST_ORDERS = 1000  # each runs the kernel once more
 
 
 class ReproductionError(ValueError):
@@ -53,14 +56,14 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
             + (", ".join(known[:8]) + ", ..." * (len(known) > 8) if known else "none at all")
         )
     record = next((each for each in findings if each.backend == backend), findings[0])
+    if plan.depth not in DEPTHS or plan.orders > _MOST_ORDERS:
+        raise ReproductionError(f"{folder} has a plan that no run wrote: depth {plan.depth!a}, {plan.orders} orders")
     chosen = _backend(backend or record.backend, plan.orders)
     pairing = pairing_of(record, folder)
     signature = signature_of(pairing, plan, record)
     arguments = _arguments(folder, record, pairing, signature)
-    group = group_called(record.group)
-    item = Item(record.item, pairing, record.pairing, chosen, record.dtype, group, plan.depth, plan.seed)
-    varied = INVARIANTS.get(record.family)
-    family = varied.family if varied else FAMILIES.get(record.family, DRAWN)
+    group, family = _group_and_family(record)
+    item = Item(record.item, pairing, record.pairing, chosen, signature.dtype, group, plan.depth, plan.seed)
     if not chosen.tier.gives_values:
         raise ReproductionError(f"{chosen.id} gives no values, which this finding is about")
     if reason := chosen.unavailable():
@@ -74,6 +77,15 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
     if new_record.verdict is Verdict.UNAVAILABLE:
         raise ReproductionError(f"{chosen.id} unavailable: {new_record.message}")
     return new_record
+
+
+def _group_and_family(record: Record) -> tuple[Group, Family]:
+    """Under what the case was recorded; only together do they say how it was judged."""
+    varied = INVARIANTS.get(record.family)
+    family = varied.family if varied else FAMILIES.get(record.family, DRAWN)
+    if family.group != record.group:
+        raise ReproductionError(f"{record.family!a} is no family of the group {record.group!a}")
+    return group_called(record.group), family
 
 
 def _backend(name: str, orders: int) -> Backend:
