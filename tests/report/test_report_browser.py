@@ -271,7 +271,7 @@ def test_history_is_a_line_in_the_cell_and_is_said(page: Any, tmp_path: Path) ->
         made_run(tmp_path / "tuesday", made_record(), started="2026-01-06"),
     ]
     _open(page, write_html(tmp_path / "report.html", read_all(runs)).as_uri())
-    words = "p on interpret: 1 pass; findings by run: monday 1 of 1, tuesday 0 of 1"
+    words = "p on interpret: 1 mismatch; findings by run: monday 1 of 1, tuesday 0 of 1"
     assert page.get_by_role("link", name=words).is_visible()
     assert page.locator("#matrix td .spark polyline").get_attribute("points") == "2.0,1.0 34.0,9.0"
 

@@ -103,7 +103,7 @@ def _used(used: float | None) -> float | int:
 
 
 def _pairing(name: str, merged: Merged, records: Sequence[Record]) -> dict[str, Any]:
-    """Declaration and sources as the newest run has them, and what compilers say of the kernels."""
+    """Declaration and sources as the last run has them, and what compilers say of the kernels."""
     pairing: dict[str, Any] = {}
     for run in reversed(merged.runs):
         declared = run.plan.pairings.get(name)
