@@ -331,6 +331,10 @@ def test_every_planned_cell_has_one_status(
     assert (reconciled.complete, reconciled.green) == (complete, green)
 
 
+def test_a_cell_planned_without_cases_and_recorded_without_any_is_missing() -> None:
+    assert reconcile(replace(PLAN, items=(replace(ITEM, families={"one_inf": 0}),)), ()).missing == [CELL]
+
+
 def test_a_cell_that_could_not_be_served_is_complete_but_a_run_of_only_these_is_not() -> None:
     reconciled = _reconciled(replace(RECORD, verdict=Verdict.UNAVAILABLE, case=""))
     assert reconciled.cells[CELL].green
