@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.records.io import Writer, load_arguments, read_records
+from kerneltest.records.io import Writer, load_arguments, read_plan, read_records, write_plan
 from kerneltest.records.schema import Record
 from kerneltest.report.reproduce import rejudge, standalone
 from kerneltest.report.reproduce.script import literal
@@ -183,6 +184,13 @@ def _changed(project: Path, folder: Path, record: Record) -> Path:
     [
         (dict(pairing="../outside.py::p"), "names no pairing below the current folder"),
         (dict(pairing="/etc/outside.py::p"), "names no pairing below the current folder"),
+        (dict(pairing="\0.py::p"), "names no pairing below the current folder"),
+        (dict(pairing="x" * 9000 + ".py::p"), "no file x+.py here"),
+        (dict(pairing="test_leaves.py::p"), "cannot import test_leaves.py::p: SystemExit: 0"),
+        (dict(pairing="test_skips.py::p"), "cannot import test_skips.py::p: Skipped: "),
+        (dict(group="numeric"), "is no family of the group 'numeric'"),
+        (dict(group="nobody's"), "is no family of the group"),
+        (dict(family="ones"), "'ones' is no family of the group 'special'"),
         (dict(pairing="test_mine.py::os.system"), "is no pairing|has no attribute"),
         (dict(pairing="absent.py::p"), "no file absent.py here"),
         (dict(signature="n=99,bfloat16"), "no signature 'n=99,bfloat16'"),
@@ -205,10 +213,27 @@ def test_what_comes_from_a_record_is_not_trusted(
     file = changes.pop("file", record.evidence.file)
     record = replace(record, **changes, evidence=replace(record.evidence, file=file))  # type: ignore[arg-type]
     folder = _changed(project, tmp_path / "out", record)
+    if "inputs" not in words:  # all else is in order
+        shutil.copytree(project / "out/cases", folder / "cases", dirs_exist_ok=True)
+    (project / "test_leaves.py").write_text("import sys; sys.exit(0)", encoding="utf-8")
+    (project / "test_skips.py").write_text("import pytest; pytest.importorskip('absent')", encoding="utf-8")
     monkeypatch.chdir(project)
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert main(["repro", str(folder), record.case]) == 2
-    assert re.search(words, capsys.readouterr().err)
+    error = capsys.readouterr().err
+    assert re.search(words, error)
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("changes", [dict(depth="bottomless"), dict(orders=10**12)])
+def test_a_plan_that_no_run_wrote_is_not_followed(
+    project: Path, tmp_path: Path, changes: dict[str, str | int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = _finding(project, "named")
+    folder = _changed(project, tmp_path / "out", record)
+    write_plan(folder, replace(read_plan(folder), **changes))  # type: ignore[arg-type]
+    assert main(["repro", str(folder), record.case]) == 2
+    assert "has a plan that no run wrote" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("named", ["out/evil.py", "link.py", "out/below/evil.py", "package/evil.py"])

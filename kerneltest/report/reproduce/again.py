@@ -1,6 +1,7 @@
 """Judges the saved inputs of a finding again: `kerneltest repro`."""
 
 import math
+import os
 import re
 import sys
 from importlib import import_module
@@ -9,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, dtype_named
+from kerneltest.core.failures import described
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.drawn import DRAWN, DrawnCase, pool
@@ -110,12 +112,11 @@ def pairing_of(record: Record, report: Path) -> Pairing:
       ReproductionError: there is none under that name, or it is not to be imported.
     """
     file, *names = record.pairing.split("::")
-    path = PurePosixPath(file)
-    here, suite = Path.cwd().resolve(), (Path.cwd() / path).resolve()
-    inside = suite.is_relative_to(here) and not path.is_absolute()
-    if not (inside and path.suffix == ".py" and names and all(map(str.isidentifier, path.with_suffix("").parts))):
-        raise ReproductionError(f"{record.pairing!r} names no pairing below the current folder")
-    if not suite.is_file():
+    path, here = PurePosixPath(file), Path.cwd().resolve()
+    named = path.suffix == ".py" and names and all(map(str.isidentifier, path.with_suffix("").parts))
+    if not named or not (suite := (here / path).resolve()).is_relative_to(here):
+        raise ReproductionError(f"{record.pairing!a} names no pairing below the current folder")
+    if not os.path.isfile(suite):  # noqa: PTH113 - a path's own raises where the name is too long
         raise ReproductionError(f"no file {file} here: run this in the folder in which pytest ran")
     if any(folder.samefile(report) for folder in suite.parents):
         raise ReproductionError(f"{file} lies in {report}: nothing in a report's own folder is imported")
@@ -128,8 +129,10 @@ def pairing_of(record: Record, report: Path) -> Pairing:
         pairing: object = import_module(module)
         for name in names:
             pairing = getattr(pairing, name)
-    except Exception as error:
-        raise ReproductionError(f"cannot import {record.pairing}: {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module that skips itself or exits raises no Exception
+        raise ReproductionError(f"cannot import {record.pairing}: {described(error)}") from error
     if not isinstance(pairing, Pairing):
         raise ReproductionError(f"{record.pairing} is no pairing")
     return pairing
