@@ -177,6 +177,31 @@ def test_a_plan_that_is_not_as_the_schema_says(tmp_path: Path, path: str, value:
     assert "\n" not in str(caught.value)
 
 
+COMMANDS = ["summary RUN", "report RUN -o PAGE", "diff RUN RUN", "diff GOOD RUN", "repro RUN c2"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("name", "path", "words"),
+    [
+        ("plan.json", "plan.seed", "no readable plan: plan.seed: Input should be a valid integer"),
+        ("records-main.jsonl", "record.evidence.index", "line 1: record.evidence.index: Input should be a valid array"),
+    ],
+)
+def test_every_command_says_which_field_it_is(
+    tmp_path: Path, command: str, name: str, path: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, good = write_run(tmp_path / "run", FINDING), write_run(tmp_path / "good", FINDING)
+    (run / name).write_text(_with(json.loads((run / name).read_text()), path, "odd") + "\n")
+    places = {"RUN": str(run), "GOOD": str(good), "PAGE": str(tmp_path / "page.html")}
+    assert main([places.get(word, word) for word in command.split()]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"kerneltest {command.split()[0]}: {run / name}")
+    assert words in shown.err
+    assert shown.err.count("\n") == 1
+
+
 MIB = 2**20
 LINE = _line(RECORD).encode() + b"\n"
 SHARD = "records-main.jsonl"

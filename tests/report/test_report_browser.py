@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,18 @@ def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) 
     assert page.evaluate("document.querySelectorAll('img, iframe, script:not(#data), object').length") == elements
     links = page.evaluate("[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
     assert all(link.startswith(("#", "artifacts/")) for link in links)
+
+
+@pytest.mark.parametrize("odd", ["\0", "\r", "\r\n", "\x1b\x7f\u2028\ufeff%00&#0;/?#", ""], ids=ascii)
+def test_no_character_in_a_name_stops_the_scripts(page: Any, tmp_path: Path, odd: str) -> None:
+    record = replace(
+        WRONG, pairing=f"{odd}t.py::{odd}p", backend=f"lower:{odd}", dtype=odd, family=odd, signature=odd, case=odd
+    )
+    _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", record)])).as_uri())
+    page.locator("#matrix td a:visible").first.click()
+    page.locator("#view-pairing .wide a").first.click()
+    page.wait_for_selector("#view-finding h2")
+    assert "1 of 4 elements wrong" in page.locator("#view-finding").inner_text()
 
 
 def test_an_absent_backend_is_a_field_of_the_matrix_and_no_choice_of_the_filters(page: Any, tmp_path: Path) -> None:

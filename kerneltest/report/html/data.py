@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -73,9 +74,9 @@ def data(merged: Merged, matrix: Matrix) -> dict[str, Any]:
             {"name": e, "letter": e.letter, "kind": e.kind, "meaning": e.meaning, "finding": e.is_finding}
             for e in endings
         ],
-        "pairings": [{"id": name, **_pairing(name, merged, by_pairing[name])} for name in pairings.words],
-        "backends": [{"id": column.title, "tier": column.tier} for column in matrix.columns],
-        "dtypes": dtypes.words,
+        "pairings": [{"id": _parsed(name), **_pairing(name, merged, by_pairing[name])} for name in pairings.words],
+        "backends": [{"id": _parsed(column.title), "tier": column.tier} for column in matrix.columns],
+        "dtypes": [_parsed(name) for name in dtypes.words],
         "families": [{"id": name, "group": groups[name]} for name in families.words],
         "signatures": signatures.words,
         "targets": targets.words,
@@ -93,6 +94,11 @@ def data(merged: Merged, matrix: Matrix) -> dict[str, Any]:
         "ulps": _ulps(rows),
         "facts": list(COMPILER_FACTS),
     }
+
+
+def _parsed(name: str) -> str:
+    """A name as a browser has it once it parsed the page's table, by which the scripts know it."""
+    return re.sub("\r\n?", "\n", name).replace("\0", "\ufffd")
 
 
 def _used(used: float | None) -> float | int:
