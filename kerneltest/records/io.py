@@ -22,6 +22,7 @@ from kerneltest.records.strict_json import dumps
 SCHEMA: Final = 6
 # Readers refuse what is larger; no run writes as much.
 _MOST_PLAN = 2**24  # bytes
+_MOST_COMMAS = 2**20  # of a plan: a value takes two bytes there, and 400 in an error
 _MOST_LINE = 2**21  # bytes of one record
 _MOST_RECORDS = 2**27  # bytes of a shard, once unpacked
 _MOST_TEXT = 20_000  # characters of a message
@@ -158,8 +159,9 @@ def read_plan(folder: Path) -> Plan:
     try:
         with opened(folder, path.name) as file:
             text = file.read(_MOST_PLAN + 1)
-        if len(text) > _MOST_PLAN:
-            raise RecordError(f"{path}: holds more than {_MOST_PLAN >> 20} MiB, which no plan of kerneltest does")
+        if len(text) > _MOST_PLAN or text.count(b",") > _MOST_COMMAS:
+            most = f"{_MOST_PLAN >> 20} MiB, or than {_MOST_COMMAS:,} values"
+            raise RecordError(f"{path}: holds more than {most}, which no plan of kerneltest does")
         return _PLAN_LINE.validate_json(text).plan
     except OSError as error:
         raise RecordError(f"{path}: no readable plan: {error}") from error
