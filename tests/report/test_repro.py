@@ -10,6 +10,8 @@ import types
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 from kerneltest.cli import main
@@ -113,6 +115,25 @@ def test_the_script_shows_the_same_element_without_kerneltest_until_the_kernel_i
     finally:
         (project / "mine/kernel.py").write_text(KERNEL, encoding="utf-8")
     assert str(project) not in script.read_text()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "platform", "words"),
+    [("absent.npz", "cpu", "FileNotFoundError"), ("damaged.npz", "cpu", "ValueError"),
+     ("good.npz", "rocm", "RuntimeError")],
+)  # fmt: skip
+def test_a_script_that_cannot_run_does_not_say_still_wrong(
+    tmp_path: Path, inputs: str, platform: str, words: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "damaged.npz").write_bytes(b"nothing that numpy reads")
+    np.savez(tmp_path / "good.npz", **{"float32:x": np.zeros(1, np.uint32)})  # type: ignore[arg-type]
+    constants = dict(HERE=tmp_path, INPUTS=inputs, PLATFORM=platform, X64=jax.config.read("jax_enable_x64"))
+    for name, value in constants.items():
+        monkeypatch.setattr(standalone, name, value)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert standalone.main() == 2
+    assert f"nothing was run: {words}: " in capsys.readouterr().err
 
 
 def test_a_kernel_without_a_name_is_taken_from_its_pairing(project: Path) -> None:
