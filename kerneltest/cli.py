@@ -1,6 +1,7 @@
 """The command line: `kerneltest report`, `summary`, `diff`, `repro` and `lowering`."""
 
 import argparse
+import functools
 import io
 import os
 import sys
@@ -14,6 +15,23 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 if it worked and what it shows is green, 1 if not green, 2 for unusable input."""
+    chosen = _parser().parse_args(arguments)
+    run = {"report": _report, "summary": _summary, "diff": _diff, "repro": _repro, "lowering": _lowering}[
+        chosen.command
+    ]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to stop
+    try:
+        code = run(chosen)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # who reads has seen enough, as `head` does; Python would complain of it at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+@functools.cache
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kerneltest", description="Conformance of Pallas kernels.")
     commands = parser.add_subparsers(dest="command", required=True)
     report = commands.add_parser("report", help="one HTML page from the folders of one or more runs")
@@ -60,19 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     lowering.add_argument("--json", type=Path, metavar="FILE", help="where to write the map; for several maps a folder")
     lowering.add_argument("--markdown", type=Path, metavar="FILE")
-    chosen = parser.parse_args(arguments)
-    run = {"report": _report, "summary": _summary, "diff": _diff, "repro": _repro, "lowering": _lowering}[
-        chosen.command
-    ]
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to stop
-    try:
-        code = run(chosen)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # who reads has seen enough, as `head` does; Python would complain of it at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    return parser
 
 
 def _refused(command: str, error: Exception) -> int:
