@@ -1,6 +1,9 @@
 """The command line: `kerneltest report`, `summary`, `diff`, `repro` and `lowering`."""
 
 import argparse
+import functools
+import io
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +15,23 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 if it worked and what it shows is green, 1 if not green, 2 for unusable input."""
+    chosen = _parser().parse_args(arguments)
+    run = {"report": _report, "summary": _summary, "diff": _diff, "repro": _repro, "lowering": _lowering}[
+        chosen.command
+    ]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to stop
+    try:
+        code = run(chosen)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # who reads has seen enough, as `head` does; Python would complain of it at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+@functools.cache
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kerneltest", description="Conformance of Pallas kernels.")
     commands = parser.add_subparsers(dest="command", required=True)
     report = commands.add_parser("report", help="one HTML page from the folders of one or more runs")
@@ -58,30 +78,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     lowering.add_argument("--json", type=Path, metavar="FILE", help="where to write the map; for several maps a folder")
     lowering.add_argument("--markdown", type=Path, metavar="FILE")
-    chosen = parser.parse_args(arguments)
-    return {"report": _report, "summary": _summary, "diff": _diff, "repro": _repro, "lowering": _lowering}[
-        chosen.command
-    ](chosen)
+    return parser
+
+
+def _refused(command: str, error: Exception) -> int:
+    """Says why a command cannot do its work."""
+    from kerneltest.report.text.tables import for_terminal
+
+    print("\n".join(map(for_terminal, f"kerneltest {command}: {error}".split("\n"))), file=sys.stderr)
+    return 2
 
 
 def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.lowering_map.map import MapError, read
+    from kerneltest.records.files import write_text
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_all
     from kerneltest.report.html.build import render
     from kerneltest.report.merge import merge
+    from kerneltest.report.text.tables import for_terminal
 
     try:
         merged = merge(read_all(chosen.runs))
-        chosen.output.write_text(render(merged, [read(path) for path in chosen.lowering]), encoding="utf-8")
+        write_text(chosen.output, render(merged, [read(path) for path in chosen.lowering]))
     except (RecordError, MapError, OSError) as error:
-        print(f"kerneltest report: {error}", file=sys.stderr)
-        return 2
-    print(chosen.output)
+        return _refused("report", error)
+    print(for_terminal(str(chosen.output)))
     return 0 if merged.green else 1
 
 
 def _summary(chosen: argparse.Namespace) -> int:
+    from kerneltest.records.files import write_text
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_all
     from kerneltest.report.counts import count
@@ -93,12 +120,11 @@ def _summary(chosen: argparse.Namespace) -> int:
         runs = read_all(chosen.runs)
         counts = count(runs, chosen.leg)
         if chosen.markdown:
-            chosen.markdown.write_text(markdown(runs, counts), encoding="utf-8")
+            write_text(chosen.markdown, markdown(runs, counts))
         for path in chosen.badge:
             write_badge(path, counts)
     except (RecordError, ValueError, OSError) as error:
-        print(f"kerneltest summary: {error}", file=sys.stderr)
-        return 2
+        return _refused("summary", error)
     for run in runs:
         for line, _ in [(run.name, ""), *lines(run)]:
             print(for_terminal(line))
@@ -108,6 +134,7 @@ def _summary(chosen: argparse.Namespace) -> int:
 
 def _diff(chosen: argparse.Namespace) -> int:
     from kerneltest.records.diff import DiffError, compare, pinned_baseline
+    from kerneltest.records.files import write_text
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_runs
     from kerneltest.report.html.build import diff_page
@@ -119,25 +146,25 @@ def _diff(chosen: argparse.Namespace) -> int:
         old, new = read_runs(chosen.old or pinned_baseline(Path.cwd())), read_runs(chosen.new)
         comparison = compare(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
         if chosen.markdown:
-            chosen.markdown.write_text(markdown(comparison, old, new), encoding="utf-8")
+            write_text(chosen.markdown, markdown(comparison, old, new))
         if chosen.html:
-            chosen.html.write_text(diff_page(comparison, old, new), encoding="utf-8")
+            write_text(chosen.html, diff_page(comparison, old, new))
     except (DiffError, RecordError, OSError) as error:
-        print(f"kerneltest diff: {error}", file=sys.stderr)
-        return 2
+        return _refused("diff", error)
     print(terminal(comparison, old, new))
     return int(comparison.regressed)
 
 
 def _repro(chosen: argparse.Namespace) -> int:
     from kerneltest.report.reproduce.again import ReproductionError, again
+    from kerneltest.report.text.tables import for_terminal
 
     try:
         record = again(chosen.folder, chosen.case, chosen.backend)
     except ReproductionError as error:
-        print(f"kerneltest repro: {error}", file=sys.stderr)
-        return 2
-    print(f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip())
+        return _refused("repro", error)
+    told = f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip()
+    print("\n".join(map(for_terminal, told.split("\n"))))
     return int(record.verdict.is_finding)
 
 
@@ -173,10 +200,12 @@ def _lowering(chosen: argparse.Namespace) -> int:
             except MapError as error:
                 problems.append(error)  # the other versions are still measured and written
         stopped = bool(maps) and _show(chosen, sorted(maps, key=lambda each: each.version), old)
+    except BrokenPipeError:
+        raise
     except (MapError, OSError) as error:
         problems.append(error)
     for problem in problems:
-        print(f"kerneltest lowering: {problem}", file=sys.stderr)
+        _refused("lowering", problem)
     return 2 if problems else int(stopped)
 
 
@@ -185,6 +214,7 @@ def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "Lower
     from kerneltest.lowering_map.compare import compare, successive_changes
     from kerneltest.lowering_map.map import save
     from kerneltest.lowering_map.table import change_line, markdown, print_table
+    from kerneltest.records.files import write_text
 
     if chosen.json:
         save(chosen.json, maps)
@@ -196,5 +226,5 @@ def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "Lower
         for change in changes:
             print(f"  {'- stopped' if change.stopped else '+ started'} {change_line(change, after.targets)}")
     if chosen.markdown:
-        chosen.markdown.write_text(markdown(maps), encoding="utf-8")
+        write_text(chosen.markdown, markdown(maps))
     return old is not None and any(change.stopped for change in steps[0][2])

@@ -18,6 +18,7 @@ REGRESSIONS = {
 }
 MEANING = {
     **REGRESSIONS,
+    "tolerance": "the pairing declares another one, from which other changes may follow",
     "milder finding": "a less severe finding than before",
     "error use": "within its bound, of which much more is used up than before",
     "compile facts": "the compiler reports other numbers",
@@ -42,7 +43,8 @@ class Change:
     Attributes:
       kind: a key of `MEANING`.
       run: the run it is in; "" if there is only one.
-      cell: pairing, backend, dtype, family; the last two are "*" for all of a pairing on a backend.
+      cell: pairing, backend, dtype, family; the last two are "*" for all of a pairing on a backend, all three for all
+        of a pairing.
       signature, target: of the case; "*" and "" for more than one case.
       before, after: verdicts, or what else changed, in words.
       message: of the new record, or of the old one if there is none.

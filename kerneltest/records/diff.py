@@ -82,6 +82,7 @@ def compare(
     unchanged = 0
     for name in dict.fromkeys([*before, *after]):
         older, newer = _Side(before.get(name)), _Side(after.get(name))
+        changes += _tolerance_changes(name, before.get(name), after.get(name))
         for pair in dict.fromkeys([*older.pairs, *newer.pairs]):
             changes += _pair_changes(name, pair, older, newer, factor)
             unchanged += sum(
@@ -146,6 +147,15 @@ def _pair_changes(run: str, pair: _Pair, old: _Side, new: _Side, factor: float) 
                 yield change
             elif change.kind != "new":  # the change of the whole stands for these
                 yield replace(change, before=before)
+
+
+def _tolerance_changes(name: str, old: Run | None, new: Run | None) -> Iterator[Change]:
+    """Where a pairing that both runs planned declares another tolerance."""
+    before, after = (run.plan.pairings if run else {} for run in (old, new))
+    for pairing in sorted(before.keys() & after.keys()):
+        was, now = (side[pairing].declaration.get("tolerance", "") for side in (before, after))
+        if was and now and was != now:
+            yield Change("tolerance", name, CellKey(pairing, ANY, ANY, ANY), "*", "", was, now)
 
 
 def _unlike(old: Run, new: Run) -> Iterator[str]:

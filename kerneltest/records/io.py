@@ -1,58 +1,100 @@
 """A run on disk: plan and records as strict JSON lines with a versioned schema, in shards; arguments; artifacts."""
 
 import gzip
+import math
 import os
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import IO, Any, Final, Literal
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from kerneltest.core.dtypes import Array, dtype_named
+from kerneltest.records.files import encodable, opened
 from kerneltest.records.schema import Plan, Record
 from kerneltest.records.strict_json import dumps
+
+SCHEMA: Final = 6
+# Readers refuse what is larger; no run writes as much.
+_MOST_PLAN = 2**24  # bytes
+_MOST_COMMAS = 2**20  # of a plan: a value takes two bytes there, and 400 in an error
+_MOST_LINE = 2**21  # bytes of one record
+_MOST_RECORDS = 2**27  # bytes of a shard, once unpacked
+_MOST_TEXT = 20_000  # characters of a message
+_MOST_PROBLEMS = 1000  # of one line or plan: a description of each takes a kilobyte
+
+
+class RecordError(ValueError):
+    """A record, a plan or a file beside them that cannot be read; names the file, the line and the field."""
 
 
 def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[str, ...]:
     """Saves the texts of an artifact under `artifacts/`; returns their paths within the folder."""
-    (folder / "artifacts" / case).mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / "artifacts" / case / name).write_text(text, encoding="utf-8")
-    return tuple(f"artifacts/{case}/{name}" for name in files)
+    paths = {f"artifacts/{case}/{name}": text for name, text in files.items()}
+    for path, text in paths.items():
+        with opened(folder, path, "wb") as file:
+            file.write(encodable(text).encode())
+    return tuple(paths)
 
 
 def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> str:
     """Saves a case's array arguments under `cases/`; returns the path within the folder."""
-    (folder / "cases").mkdir(exist_ok=True)
     # By dtype and leaf, as unsigned integers: NumPy's format knows no bfloat16.
     raw = {f"{value.dtype.name}:{leaf}": _bits(value) for leaf, value in arguments.items()}
-    np.savez_compressed(folder / "cases" / f"{case}.npz", **raw)  # type: ignore[arg-type]
-    return f"cases/{case}.npz"
+    path = f"cases/{case}.npz"
+    with opened(folder, path, "wb") as file:
+        np.savez_compressed(file, **raw)  # type: ignore[arg-type]
+    return path
 
 
-def load_arguments(path: Path) -> dict[str, Array]:
-    """The array arguments saved by `save_arguments`, by leaf."""
-    with np.load(path, allow_pickle=False) as saved:
-        arrays = [(key.split(":", 1), saved[key]) for key in saved.files]
-    return {leaf: bits.view(dtype_named(name)).reshape(bits.shape) for (name, leaf), bits in arrays}
+def load_arguments(folder: Path, name: str, most: int = 2**30) -> dict[str, Array]:
+    """The array arguments saved by `save_arguments`, by leaf.
+
+    Args:
+      folder: of the run.
+      name: what `save_arguments` returned.
+      most: bytes that the arrays may have together; no more than that is unpacked.
+
+    Raises:
+      RecordError: they cannot be read, or are larger.
+    """
+    arguments: dict[str, Array] = {}
+    try:
+        with opened(folder, name) as file, zipfile.ZipFile(file) as saved:
+            for entry in saved.infolist():
+                dtype, leaf = entry.filename.removesuffix(".npy").split(":", 1)
+                if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise ValueError(f"{leaf} is compressed in a way that NumPy does not use")
+                with saved.open(entry) as packed:
+                    bits = _array(packed, most - sum(value.nbytes for value in arguments.values()))
+                arguments[leaf] = bits.view(dtype_named(dtype)).reshape(bits.shape)
+    except Exception as error:  # of many kinds, in a damaged file
+        raise RecordError(f"{name}: no readable inputs: {error}") from error
+    return arguments
+
+
+def _array(file: IO[bytes], most: int) -> Array:
+    """An array of unsigned integers in NumPy's format; its size is checked before there is room for it."""
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("an array is in another version of NumPy's format")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.kind != "u" or not 0 <= size <= most:
+        raise ValueError(f"an array of {dtype} of shape {shape} is not what was saved")
+    return np.frombuffer(bytearray(file.read(size)), dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _bits(value: Array) -> Array:
     return value.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[value.dtype.itemsize])
 
 
-SCHEMA: Final = 6
-_MOST_BYTES = 2**30  # bytes of a shard, once unpacked
-
 # Nothing is converted to the type that is due; unknown fields, bare NaNs and infinities are errors.
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
-
-
-class RecordError(ValueError):
-    """A record or a plan that cannot be read; names the file, the line and the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +117,36 @@ RECORD_LINE, _PLAN_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine)
 
 
 class Writer:
-    """Appends records to one shard of a run's folder, each flushed as it comes."""
+    """Appends records to one shard of a run's folder, each flushed as it comes, with the ends of overlong messages."""
 
     def __init__(self, folder: Path, shard: str) -> None:
         self.folder = folder
-        self._file = (folder / f"records-{shard}.jsonl").open("a", encoding="utf-8")
+        self._file = opened(folder, f"records-{shard}.jsonl", "ab")
 
     def write(self, record: Record) -> None:
-        self._file.write(dumps(_RecordLine(SCHEMA, record)) + "\n")
+        evidence = record.evidence and replace(record.evidence, stderr=shortened(record.evidence.stderr))
+        record = replace(record, message=shortened(record.message), evidence=evidence)
+        self._file.write(dumps(_RecordLine(SCHEMA, record)).encode() + b"\n")
         self._file.flush()
 
     def close(self) -> None:
         self._file.close()
 
 
+def shortened(text: str) -> str:
+    """A text for a person; of one that is too long, the beginning and the end."""
+    if len(text) <= _MOST_TEXT:
+        return text
+    half = _MOST_TEXT // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half:,} characters left out ...\n{text[-half:]}"
+
+
 def write_plan(folder: Path, plan: Plan) -> None:
     """Writes `plan.json` in one step, so that a reader finds all of it or none."""
-    temporary = folder / f"plan-{os.getpid()}.tmp"
-    temporary.write_text(dumps(_PlanLine(SCHEMA, plan)) + "\n", encoding="utf-8")
-    temporary.replace(folder / "plan.json")
+    temporary = f"plan-{os.getpid()}.tmp"
+    with opened(folder, temporary, "wb") as file:
+        file.write(dumps(_PlanLine(SCHEMA, plan)).encode() + b"\n")
+    (folder / temporary).replace(folder / "plan.json")
 
 
 def read_plan(folder: Path) -> Plan:
@@ -104,7 +157,12 @@ def read_plan(folder: Path) -> Plan:
     """
     path = folder / "plan.json"
     try:
-        return _PLAN_LINE.validate_json(path.read_bytes()).plan
+        with opened(folder, path.name) as file:
+            text = file.read(_MOST_PLAN + 1)
+        if len(text) > _MOST_PLAN or text.count(b",") > _MOST_COMMAS:
+            most = f"{_MOST_PLAN >> 20} MiB, or than {_MOST_COMMAS:,} values"
+            raise RecordError(f"{path}: holds more than {most}, which no plan of kerneltest does")
+        return _PLAN_LINE.validate_json(text).plan
     except OSError as error:
         raise RecordError(f"{path}: no readable plan: {error}") from error
     except ValidationError as error:
@@ -125,35 +183,45 @@ def read_records(folder: Path) -> Iterator[Record]:
       RecordError: a shard cannot be read, or a line is corrupt or of another schema.
     """
     for shard in shards(folder):
-        *whole, rest = _bytes(shard).split(b"\n")
-        for number, line in enumerate([*whole, rest] if rest else whole, 1):
+        for number, line in enumerate(_lines(shard), 1):
             try:
-                yield RECORD_LINE.validate_json(line).record
+                yield RECORD_LINE.validate_json(line.removesuffix(b"\n")).record
             except ValidationError as error:
-                if number > len(whole) and _is_no_json(error):
+                if not line.endswith(b"\n") and _is_no_json(error):
                     break
                 raise RecordError(f"{shard}, line {number}: {_first_problem(error)}") from error
 
 
-def _bytes(shard: Path) -> bytes:
+def _lines(shard: Path) -> Iterator[bytes]:
+    """The lines of a shard with their ends, unpacked as they come."""
     try:
-        with (gzip.open if shard.suffix == ".gz" else open)(shard, "rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
+        with ExitStack() as stack:
+            file: IO[bytes] | gzip.GzipFile = stack.enter_context(opened(shard.parent, shard.name))
+            if shard.suffix == ".gz":
+                file = stack.enter_context(gzip.open(file, "rb"))
+            number = size = 0
+            while line := file.readline(_MOST_LINE + 1):
+                number, size = number + 1, size + len(line)
+                if len(line) > _MOST_LINE:
+                    raise RecordError(f"{shard}, line {number}: has more than {_MOST_LINE >> 20} MiB: no record has")
+                if size > _MOST_RECORDS:
+                    most = f"{_MOST_RECORDS >> 20} MiB"
+                    raise RecordError(f"{shard}: holds more than {most}, which no run of kerneltest writes")
+                yield line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise RecordError(f"{shard}: not a whole gzip file: {error}") from error
     except OSError as error:
         raise RecordError(f"{shard}: cannot be read: {error}") from error
-    if len(raw) > _MOST_BYTES:
-        raise RecordError(f"{shard}: holds more than {_MOST_BYTES >> 20} MiB, which no run of kerneltest writes")
-    return raw
 
 
 def _is_no_json(error: ValidationError) -> bool:
-    return error.errors()[0]["type"] == "json_invalid"
+    return error.error_count() == 1 and error.errors()[0]["type"] == "json_invalid"
 
 
 def _first_problem(error: ValidationError) -> str:
     """The field and what is wrong with it, on one line; another schema explains all else."""
+    if error.error_count() > _MOST_PROBLEMS:
+        return f"{error.error_count():,} fields are not as schema {SCHEMA} says"
     problems = error.errors(include_url=False)
     for problem in problems:
         if problem["loc"] == ("schema",):

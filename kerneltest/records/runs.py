@@ -87,7 +87,7 @@ def _status(item: str, planned: int, records: list[Record]) -> Status:
     verdicts = Counter(record.verdict for record in records)
     unserved = any(not record.case and record.verdict in (Verdict.UNAVAILABLE, Verdict.CRASH) for record in records)
     compared = sum(record.compared for record in records)
-    if not unserved and sum(1 for record in records if record.case) < planned:
+    if not records or (not unserved and sum(1 for record in records if record.case) < planned):
         verdict = Gap.MISSING
     else:
         verdict = worst(verdicts)

@@ -4,17 +4,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
-from pydantic import NonNegativeInt
+from pydantic import AfterValidator, Field
 
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
+from kerneltest.records.files import leads_out
 from kerneltest.records.strict_json import ReadsSpecialFloats
 
 ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
 
 Float = Annotated[float, ReadsSpecialFloats()]
 Element = Annotated[float | int | bool, ReadsSpecialFloats()]  # of an array
-Count = NonNegativeInt
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def _inside(path: str) -> str:
+    if leads_out(path):
+        raise ValueError("leads out of the run's folder")
+    return path
+
+
+FileName = Annotated[str, AfterValidator(_inside)]  # relative to the run's folder
 
 
 class CellKey(NamedTuple):
@@ -91,9 +101,9 @@ class Evidence:
     expected: Element | None = None
     bound: Float = 0.0
     arguments: Mapping[str, str] | None = None
-    file: str = ""
+    file: FileName = ""
     diagnosis: str = ""
-    script: str = ""
+    script: FileName = ""
     window: Window | None = None
     inputs: tuple[Window, ...] = ()
     stderr: str = ""
@@ -144,7 +154,7 @@ class Record:
     evidence: Evidence | None = None
     facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     advice: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
+    files: tuple[FileName, ...] = ()
     ulps: tuple[Count, ...] = ()
     dims: Mapping[str, Count] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)

@@ -10,6 +10,8 @@ import numpy as np
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from kerneltest.records.files import encodable
+
 
 def dumps(value: Any) -> str:
     """Strict JSON on one line: a NaN or an infinity becomes `{"float": "nan"}`, never a bare word, never null."""
@@ -36,8 +38,8 @@ def _special_float(value: Any) -> float:
 
 
 def _encoded(value: Any) -> Any:
-    if isinstance(value, str):  # half of a surrogate pair, as in a path that is no UTF-8, is not JSON for every reader
-        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, str):  # half of a surrogate pair is not JSON for every reader
+        return encodable(value)
     if isinstance(value, (bool, int)) or value is None:
         return value
     if isinstance(value, (float, np.floating)):

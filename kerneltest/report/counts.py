@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.attribution import lowering_bugs
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import Plan, Record
 from kerneltest.report.merge import superseded
 
 
@@ -85,6 +86,17 @@ def count(runs: Sequence[Run], legs: Sequence[str] = ()) -> Counts:
 def gaps(run: Run) -> list[str]:
     """What is wrong with the bookkeeping of a run: its problems, then the cells that lack a verdict."""
     return [*run.reconciled.problems, *(f"no verdict: {' / '.join(cell)}" for cell in run.reconciled.missing)]
+
+
+def future(plan: Plan) -> str:
+    """What to say of a run that began later than now; "" for others. A day is left to clocks that are set wrong."""
+    try:
+        started = datetime.fromisoformat(plan.started)
+        started = started if started.tzinfo else started.replace(tzinfo=UTC)
+        ahead = started > datetime.now(UTC) + timedelta(days=1)
+    except (ValueError, OverflowError):
+        return ""
+    return f"the clock of this run was wrong: it began on {started:%Y-%m-%d}, which is in the future" if ahead else ""
 
 
 def not_applicable(runs: Sequence[Run]) -> list[tuple[str, str]]:

@@ -1,4 +1,7 @@
-"""Runs read from their folders and laid over each other: for each item the newest run that could serve it."""
+"""Runs read from their folders and laid over each other: each cell from the run in which it ended worst.
+
+No clock and no order decides what is shown: a run could be dated such that it hides the findings of others.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,8 +10,6 @@ from dataclasses import dataclass, replace
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.runs import Run, Status
 from kerneltest.records.schema import ANY, CellKey, PlannedItem, Record
-
-_ItemKey = tuple[str, str, str, str]  # pairing, backend, dtype, group
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +41,38 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """Cells of a pairing on a backend that ended otherwise in one run than in another.
+
+    Attributes:
+      pairing, backend: theirs.
+      endings: by run, the one that is shown first.
+      cells: how many.
+    """
+
+    pairing: str
+    backend: str
+    endings: tuple[tuple[str, Ending], ...]
+    cells: int
+
+
+@dataclass(frozen=True, slots=True)
 class Merged:
     """What a report shows.
 
     Attributes:
-      runs: oldest first.
-      cells: the status of each planned cell, in the order of the newest plan.
+      runs: in the order in which they were given.
+      cells: the status of each planned cell, in the order of the last plan.
       rows: the records behind them.
-      history: by pairing and backend, over the runs that served them, oldest first.
-      contributing: numbers of the runs from which at least one cell is taken.
+      splits: where runs disagree.
+      history: by pairing and backend, over the runs that served them.
+      contributing: numbers of the runs that served at least one cell, or alone planned it.
     """
 
     runs: tuple[Run, ...]
     cells: Mapping[CellKey, Status]
     rows: tuple[Row, ...]
+    splits: tuple[Split, ...]
     history: Mapping[tuple[str, str], tuple[Past, ...]]
     contributing: frozenset[int]
 
@@ -68,26 +87,26 @@ class Merged:
 
 
 def merge(given: Sequence[Run]) -> Merged:
-    """Lays runs over each other. What an older run could serve and a newer could not is taken from the older.
+    """Lays runs over each other. A cell that several served is shown as the one in which it ended worst has it.
 
     A run without a name goes by its folder's.
     """
-    named = [replace(run, name=run.name or run.folder.resolve().name) for run in given]
-    runs = tuple(sorted(named, key=lambda run: run.plan.started))  # stable: runs without a time keep their order
-    owners = _owners(runs)
+    runs = tuple(replace(run, name=run.name or run.folder.resolve().name) for run in given)
+    serving = _serving(runs)
     cells: dict[CellKey, Status] = {}
     rows: list[Row] = []
     for number, run in reversed(list(enumerate(runs))):
         own: dict[CellKey, Status] = {}
         for item in run.plan.items:
-            if owners.get(_key(item)) == number:
-                for cell in item.cells:
+            for cell in item.cells:
+                if serving.get(cell, [None])[0] == number:
                     own[cell] = run.reconciled.cells[cell]
                     if own[cell].verdict is Gap.MISSING:
                         rows.append(Row(number, _stand_in(item, cell, own[cell]), Gap.MISSING))
         rows += [Row(number, record, _ending(record, own[record.cell])) for record in run.records if record.cell in own]
         cells |= own
-    return Merged(runs, cells, tuple(rows), _history(runs), frozenset(owners.values()))
+    contributing = frozenset(number for numbers in serving.values() for number in numbers)
+    return Merged(runs, cells, tuple(rows), _splits(runs, serving), _history(runs), contributing)
 
 
 def superseded(runs: Sequence[Run]) -> frozenset[tuple[int, str, str]]:
@@ -103,17 +122,30 @@ def superseded(runs: Sequence[Run]) -> frozenset[tuple[int, str, str]]:
     return frozenset(each for each in lacked if each[1:] in served)
 
 
-def _owners(runs: Sequence[Run]) -> dict[_ItemKey, int]:
-    """The run that each item is taken from: the newest that could serve it, else the newest that planned it."""
+def _serving(runs: Sequence[Run]) -> dict[CellKey, list[int]]:
+    """The runs that served each cell, the one in which it ended worst first, and of several the last given.
+
+    One that could not be served counts only where none served it.
+    """
     dropped = superseded(runs)
-    owners: dict[_ItemKey, int] = {}
+    serving: dict[CellKey, list[int]] = {}
     for number, run in enumerate(runs):
-        owners |= {_key(i): number for i in run.plan.items if (number, i.pairing, i.backend) not in dropped}
-    return owners
+        for cell in run.reconciled.cells:
+            if (number, cell.pairing, cell.backend) not in dropped:
+                serving.setdefault(cell, []).append(number)
+    for cell, numbers in serving.items():
+        ended = {number: runs[number].reconciled.cells[cell].verdict for number in numbers}
+        there = [number for number in numbers if ended[number] is not Verdict.UNAVAILABLE] or numbers
+        serving[cell] = sorted(there, key=lambda number: (ended[number].severity, number), reverse=True)
+    return serving
 
 
-def _key(item: PlannedItem) -> _ItemKey:
-    return item.pairing, item.backend, item.dtype, item.group
+def _splits(runs: Sequence[Run], serving: Mapping[CellKey, Sequence[int]]) -> tuple[Split, ...]:
+    counts: Counter[tuple[str, str, tuple[tuple[str, Ending], ...]]] = Counter()
+    for cell, numbers in serving.items():
+        endings = tuple((runs[number].name, runs[number].reconciled.cells[cell].verdict) for number in numbers)
+        counts[cell.pairing, cell.backend, endings] += len({ending for _, ending in endings}) > 1
+    return tuple(Split(*where, cells) for where, cells in counts.items() if cells)
 
 
 def _ending(record: Record, status: Status) -> Ending:

@@ -1,6 +1,8 @@
 """What changed between two runs: every kind of change, what is a regression, what is refused, and the three forms."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +13,12 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.records.changes import MEANING, REGRESSIONS
 from kerneltest.records.diff import DiffError, compare
 from kerneltest.records.runs import Run, read_runs
-from kerneltest.records.schema import NotApplicable, Record
+from kerneltest.records.schema import Declared, NotApplicable, Record, Source
 from tests.written import ABSENT, HOSTILE, PASS, case, write_run
 
 OTHER = case(family="ones", case="c2")  # what both runs have, so that neither is empty
+ROOT = Path(__file__).parents[2]
+SOURCE = Source("", ())
 FACTS = {"row": {"registers": 40, "spills": 0}}
 
 NOT_FOR = {"not_applicable": (NotApplicable(PASS.pairing, PASS.backend, "another dialect", 7),)}
@@ -102,7 +106,39 @@ def test_a_backend_that_was_not_served_is_one_change_of_the_pairing(
 
 
 def test_the_tables_above_have_every_kind() -> None:
-    assert {kind for _, _, kind, _ in CHANGES} | {c[0] for *_, words in WHOLE for c in words} == set(MEANING)
+    kinds = {kind for _, _, kind, _ in CHANGES} | {c[0] for *_, words in WHOLE for c in words}
+    assert kinds | {"tolerance"} == set(MEANING)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [({"tolerance": "exact"}, {"tolerance": "ulp(4)"}, True), ({"tolerance": "exact"},) * 2 + (False,),
+     ({}, {"tolerance": "exact"}, False)],
+)  # fmt: skip
+def test_a_tolerance_that_was_changed_is_told(
+    tmp_path: Path, before: dict[str, str], after: dict[str, str], told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = [
+        str(write_run(tmp_path / side, PASS, pairings={PASS.pairing: Declared(words, SOURCE, SOURCE)}))
+        for side, words in (("a", before), ("b", after))
+    ]
+    assert main(["diff", *sides]) == 0
+    shown = capsys.readouterr().out
+    assert (f"  {PASS.pairing} / * / * / *\n    whole pairing: exact -> ulp(4)\n" in shown) == told
+    assert ("no regression; 1 tolerance; 1 cases unchanged" in shown) == told
+
+
+@pytest.mark.parametrize("command", ["summary RUN", "diff RUN RUN"])
+def test_a_reader_that_leaves_early_gets_no_traceback(tmp_path: Path, command: str) -> None:
+    run = str(write_run(tmp_path / "run", PASS))
+    words = [run if word == "RUN" else word for word in command.split()]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-m", "kerneltest", *words], stdout=pipe, stderr=pipe, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
 
 
 SAME = [

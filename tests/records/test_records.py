@@ -1,7 +1,10 @@
 """Records on disk: strict JSON, exact arrays, and what happens to damaged files; reconciliation with the plan."""
 
 import gzip
+import io
 import json
+import tracemalloc
+import zipfile
 from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.io import (
@@ -21,6 +25,7 @@ from kerneltest.records.io import (
     read_plan,
     read_records,
     save_arguments,
+    shortened,
     write_plan,
 )
 from kerneltest.records.runs import Reconciled, reconcile
@@ -36,6 +41,7 @@ from kerneltest.records.schema import (
     Source,
     Window,
 )
+from tests.written import case, write_run
 
 RECORD = Record(
     item="t.py::p[b-float32-special]",
@@ -164,12 +170,76 @@ def test_half_a_surrogate_pair_is_written_such_that_it_can_be_read(tmp_path: Pat
 def test_arguments_come_back_bit_for_bit(tmp_path: Path, dtype: type) -> None:
     source = [[0, 1, np.nan, -0.0]] if np.dtype(dtype).kind not in "ib" else [[0, 1, 1, 0]]
     values = np.array(source, np.float32).astype(dtype)
-    path = tmp_path / save_arguments(tmp_path, "c1", {"x": values, "a.b": values[0, 0]})
-    back = load_arguments(path)
+    back = load_arguments(tmp_path, save_arguments(tmp_path, "c1", {"x": values, "a.b": values[0, 0]}))
     assert back["x"].dtype == values.dtype
     assert back["x"].shape == (1, 4)
     assert back["x"].tobytes() == values.tobytes()
     assert back["a.b"].shape == ()
+
+
+def _npz(folder: Path, key: str, content: bytes, kind: int = zipfile.ZIP_DEFLATED) -> str:
+    (folder / "cases").mkdir()
+    with zipfile.ZipFile(folder / "cases/c1-x.npz", "w", kind, compresslevel=1) as saved:
+        saved.writestr(key, content)
+    return "cases/c1-x.npz"
+
+
+def _array(values: Array, **header: object) -> bytes:
+    """In NumPy's format; the header may lie."""
+    file = io.BytesIO()
+    true = {"descr": values.dtype.str, "fortran_order": False, "shape": values.shape}
+    np.lib.format.write_array_header_1_0(file, {**true, **header})  # type: ignore[arg-type]
+    return file.getvalue() + values.tobytes()
+
+
+SOME = np.arange(4, dtype=np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("key", "content", "kind"),
+    [
+        ("float32:x.npy", _array(np.zeros(64 * 2**20, np.uint8)), zipfile.ZIP_DEFLATED),
+        ("float32:x.npy", _array(SOME, shape=(10**15,)), zipfile.ZIP_DEFLATED),
+        ("float32:x.npy", _array(SOME, shape=(-4,)), zipfile.ZIP_DEFLATED),
+        ("float32:x.npy", _array(SOME, shape=(5,)), zipfile.ZIP_DEFLATED),
+        ("float32:x.npy", _array(SOME, descr="|O"), zipfile.ZIP_DEFLATED),
+        ("float32:x.npy", _array(SOME), zipfile.ZIP_LZMA),
+        ("float33:x.npy", _array(SOME), zipfile.ZIP_DEFLATED),
+        ("x.npy", _array(SOME), zipfile.ZIP_DEFLATED),
+        ("float32:x.npy", b"\x93NUMPY", zipfile.ZIP_DEFLATED),
+        ("float32:x.npy", b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 9000, zipfile.ZIP_DEFLATED),
+    ],
+    ids=["zeros", "no_such_size", "negative", "cut_off", "objects", "lzma", "dtype", "name", "empty", "header"],
+)
+def test_saved_inputs_are_unpacked_no_further_than_they_may_be(
+    tmp_path: Path, key: str, content: bytes, kind: int
+) -> None:
+    name = _npz(tmp_path, key, content, kind)
+
+    def load() -> None:
+        with pytest.raises(RecordError, match="no readable inputs"):
+            load_arguments(tmp_path, name, most=SOME.nbytes)
+
+    tracemalloc.start()
+    load()
+    assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    tracemalloc.stop()
+
+
+def test_very_long_messages_are_cut_in_the_middle(tmp_path: Path) -> None:
+    long = f"begins {'x' * 2 * 2**20} ends"
+    findings = [case(verdict="runtime_error", case=f"c{n}", message=long, evidence=Evidence(stderr=long))
+                for n in range(20)]  # fmt: skip
+    run = write_run(tmp_path / "run", *findings)
+    assert (run / "records-main.jsonl").stat().st_size < 2**20
+    for record in read_records(run):
+        assert record.evidence is not None
+        for text in (record.message, record.evidence.stderr):
+            first, told, last = text.splitlines()
+            assert first.startswith("begins")
+            assert last.endswith("ends")
+            assert told == f"... {len(long) - 20_000:,} characters left out ..."
+    assert shortened("x" * 20_000) == "x" * 20_000
 
 
 def _shard(folder: Path, *lines: str, end: str = "\n") -> None:
@@ -259,6 +329,10 @@ def test_every_planned_cell_has_one_status(
     reconciled = _reconciled(*records)
     assert reconciled.cells[CELL].verdict == verdict
     assert (reconciled.complete, reconciled.green) == (complete, green)
+
+
+def test_a_cell_planned_without_cases_and_recorded_without_any_is_missing() -> None:
+    assert reconcile(replace(PLAN, items=(replace(ITEM, families={"one_inf": 0}),)), ()).missing == [CELL]
 
 
 def test_a_cell_that_could_not_be_served_is_complete_but_a_run_of_only_these_is_not() -> None:

@@ -1,15 +1,38 @@
-"""What is not as the schema says is an error that names the file, the line and the field, on one line."""
+"""What is not as a run writes it is an error on one line, with file, line and field; nothing hangs on it."""
 
+import gzip
 import json
+import os
+import socket
+import tracemalloc
+from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from kerneltest.records.io import RecordError, read_plan, read_records
+from kerneltest.cli import main
+from kerneltest.records.files import opened
+from kerneltest.records.io import (
+    RecordError,
+    Writer,
+    load_arguments,
+    read_plan,
+    read_records,
+    save_arguments,
+    save_artifacts,
+    write_plan,
+)
+from kerneltest.records.runs import read_runs
+from kerneltest.records.schema import Evidence
 from kerneltest.records.strict_json import dumps
-from tests.records.test_records import FINDING, PLAN, SCHEMA
+from kerneltest.report.html.build import write_html
+from kerneltest.report.html.findings import _script
+from tests.records.test_records import FINDING, PLAN, RECORD, SCHEMA, _line
+from tests.written import PASS, write_run
 
 MISSING = object()
 NUMBER = 'Input should be a finite number, {"float": "nan"}, {"float": "inf"} or {"float": "-inf"}'
@@ -152,3 +175,197 @@ def test_a_plan_that_is_not_as_the_schema_says(tmp_path: Path, path: str, value:
         read_plan(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}/plan.json: no readable plan: {words}")
     assert "\n" not in str(caught.value)
+
+
+COMMANDS = ["summary RUN", "report RUN -o PAGE", "diff RUN RUN", "diff GOOD RUN", "repro RUN c2"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("name", "path", "words"),
+    [
+        ("plan.json", "plan.seed", "no readable plan: plan.seed: Input should be a valid integer"),
+        ("records-main.jsonl", "record.evidence.index", "line 1: record.evidence.index: Input should be a valid array"),
+    ],
+)
+def test_every_command_says_which_field_it_is(
+    tmp_path: Path, command: str, name: str, path: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, good = write_run(tmp_path / "run", FINDING), write_run(tmp_path / "good", FINDING)
+    (run / name).write_text(_with(json.loads((run / name).read_text()), path, "odd") + "\n")
+    places = {"RUN": str(run), "GOOD": str(good), "PAGE": str(tmp_path / "page.html")}
+    assert main([places.get(word, word) for word in command.split()]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"kerneltest {command.split()[0]}: {run / name}")
+    assert words in shown.err
+    assert shown.err.count("\n") == 1
+
+
+MIB = 2**20
+LINE = _line(RECORD).encode() + b"\n"
+SHARD = "records-main.jsonl"
+PADDED = LINE.replace(b'"message":""', b'"message":"' + b"m" * (MIB // 2) + b'"')
+
+
+def _peak(work: Callable[[], object]) -> float:
+    """The most memory that Python had during some work, in MiB."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] / MIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("packed", "words"),
+    [
+        ([b"\n" * MIB] * 64, "line 1: Invalid JSON"),
+        ([b" " * MIB] * 64, "line 1: has more than 2 MiB"),
+        ([LINE, *[b"x" * MIB] * 64], "line 2: has more than 2 MiB"),
+        ([LINE[:-2], b" " * MIB, LINE[-2:]] * 160, "holds more than 128 MiB"),
+        ([b'{"a":' * 100_000 + b"\n"], "line 1: Invalid JSON: recursion limit exceeded"),
+        ([b"{" + b",".join(b'"%x":1' % n for n in range(10**5)) + b"}"], "line 1: 100,002 fields are not as schema"),
+        ([LINE[:-3] + b',"ulps":[' + b"-1," * 10**5 + b"1]}}"], "line 1: 100,000 fields are not as schema"),
+    ],
+    ids=["newlines", "one_line", "one_line_after_a_record", "records", "depth", "unknown_fields", "wrong_numbers"],
+)
+def test_a_small_shard_that_unpacks_to_very_much(
+    tmp_path: Path, packed: list[bytes], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", PASS)
+    (run / SHARD).unlink()
+    with gzip.open(run / f"{SHARD}.gz", "wb", compresslevel=1) as file:
+        file.writelines(packed)
+    assert _peak(lambda: main(["summary", str(run)])) < 100
+    error = capsys.readouterr().err
+    assert f"{SHARD}.gz" in error
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_hundred_thousand_records_of_a_shard_are_read(tmp_path: Path) -> None:
+    text = b"".join(LINE.replace(b'"c1"', b'"%d %s"' % (n, b"." * 100)) for n in range(100_000))
+    assert len(text) > 50e6
+    (tmp_path / SHARD).write_bytes(text)
+    assert sum(1 for _ in read_records(tmp_path)) == 100_000
+
+
+@pytest.mark.parametrize(("put", "times"), [(b"", 0), (b"\0", 10**9), (b"1,", 2**21)], ids=["good", "zeros", "values"])
+def test_a_plan_that_is_too_large(tmp_path: Path, put: bytes, times: int, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "run", PASS)
+    plan = (run / "plan.json").read_bytes()
+    with (run / "plan.json").open("wb") as file:
+        file.write(plan.replace(b'"problems":[', b'"problems":[' + put * min(times, 2**21)))
+        file.truncate(max(file.tell(), times))  # of zeros, which take no room on the disk
+    assert _peak(lambda: main(["summary", str(run)])) < 40
+    assert ("holds more than 16 MiB, or than 1,048,576 values" in capsys.readouterr().err) == bool(times)
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))  # such a path may have a hundred characters
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _link(path: Path) -> None:
+    kept = path.with_name(f"{path.name}.elsewhere")
+    path.parent.mkdir(exist_ok=True)
+    kept.touch()
+    path.symlink_to(kept)
+
+
+NO_FILES = pytest.mark.parametrize(
+    ("make", "words"),
+    [(_pipe, "no regular file"), (_socket, "no regular file"), (_device, "is a link"), (_link, "is a link")],
+)
+
+
+@NO_FILES
+@pytest.mark.parametrize("name", [SHARD, "plan.json", f"{SHARD}.gz"])
+def test_no_regular_file_in_place_of_records_or_plan(
+    tmp_path: Path, make: Callable[[Path], None], words: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", PASS)
+    (run / name).unlink(missing_ok=True)
+    make(run / name)
+    for command in (["summary", str(run)], ["diff", str(run), str(run)], ["repro", str(run), "c1"]):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert f"{run / name}: " in error
+        assert words in error
+        assert error.count("\n") == 1
+
+
+@NO_FILES
+@pytest.mark.parametrize("name", ["cases/c1-x.npz", "cases/reproduce_c1-x.py"])
+def test_no_regular_file_in_place_of_inputs_or_script(
+    tmp_path: Path, make: Callable[[Path], None], words: str, name: str
+) -> None:
+    (tmp_path / "cases").mkdir()
+    make(tmp_path / name)
+    with pytest.raises(RecordError, match=words):
+        load_arguments(tmp_path, name)
+    assert _script(tmp_path, Evidence(script=name)) == ""
+
+
+@pytest.mark.parametrize("field", ["file", "script", "files"])
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../x", "cases/../../x", "C:/x", r"\\host\x", r"cases\..\..\x", "cases/\0"], ids=ascii
+)
+def test_a_path_that_leads_out_of_the_folder(
+    tmp_path: Path, field: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = replace(PASS, files=(name,)) if field == "files" else replace(PASS, evidence=Evidence(**{field: name}))
+    run = write_run(tmp_path / "run", PASS, record)
+    for command in (["summary", str(run)], ["report", str(run), "-o", str(tmp_path / "x.html")]):
+        assert main(command) == 2
+        place = "files[0]" if field == "files" else f"evidence.{field}"
+        assert f"{SHARD}, line 2: record.{place}: leads out of the run's folder" in capsys.readouterr().err
+    with pytest.raises(OSError, match="leads out of the run's folder"):
+        opened(run, name)
+
+
+WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "arguments": ("cases", lambda folder: save_arguments(folder, "c1", {"x": np.zeros(1, np.float32)})),
+    "arguments_file": ("cases/c1.npz", lambda folder: save_arguments(folder, "c1", {"x": np.zeros(1, np.float32)})),
+    "artifacts": ("artifacts", lambda folder: save_artifacts(folder, "c1", {"x.ptx": "text"})),
+    "artifacts_of_a_case": ("artifacts/c1", lambda folder: save_artifacts(folder, "c1", {"x.ptx": "text"})),
+    "shard": (SHARD, lambda folder: Writer(folder, "main")),
+    "plan": (f"plan-{os.getpid()}.tmp", lambda folder: write_plan(folder, read_runs(folder)[0].plan)),
+    "page": ("report.html", lambda folder: write_html(folder / "report.html", read_runs(folder))),
+}
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+@pytest.mark.parametrize(("place", "write"), WRITERS.values(), ids=list(WRITERS))
+def test_nothing_is_written_through_a_link(
+    tmp_path: Path, place: str, write: Callable[[Path], object], dangling: bool
+) -> None:
+    folder, elsewhere = write_run(tmp_path / "run", PASS), tmp_path / "elsewhere"
+    write(folder)
+    if "." in place:
+        (folder / place).unlink(missing_ok=True)
+        elsewhere.write_text("mine")
+    else:
+        (folder / place).rename(tmp_path / "set aside")
+        elsewhere.mkdir()
+    (folder / place).symlink_to(tmp_path / "nowhere" if dangling else elsewhere)
+    with pytest.raises(OSError, match="is a link"):
+        write(folder)
+    assert not (tmp_path / "nowhere").exists()
+    assert (list(elsewhere.iterdir()) == []) if elsewhere.is_dir() else (elsewhere.read_text() == "mine")
+
+
+def test_a_run_folder_may_itself_be_a_link(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", PASS)
+    (tmp_path / "latest").symlink_to(run)
+    assert main(["summary", str(tmp_path / "latest")]) == 0

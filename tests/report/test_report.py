@@ -12,7 +12,7 @@ from benchmarks.report_scale import synthesize
 from kerneltest.cli import main
 from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import Evidence
+from kerneltest.records.schema import Evidence, Record
 from kerneltest.report.html.build import render, write_html
 from kerneltest.report.merge import merge
 from tests.made_runs import HOSTILE, PAIRING, WRONG, hostile, made_record, made_run
@@ -52,13 +52,13 @@ def test_a_finding_has_evidence_place_and_reproduction(tmp_path: Path) -> None:
     assert "from suites.test_t import p" in finding["python"]
 
 
-@pytest.mark.parametrize("name", ["../secret.py", "cases/../../secret.py", "/etc/hostname", "cases/reproduce_c1-x.txt"])
+@pytest.mark.parametrize("name", ["secret.py", "cases/secret.py", "plan.json", "cases/reproduce_c1-x.txt"])
 def test_no_other_file_than_a_script_of_the_run_gets_into_a_page(tmp_path: Path, name: str) -> None:
     assert WRONG.evidence is not None
     folder = made_run(tmp_path / "run", replace(WRONG, evidence=replace(WRONG.evidence, script=name)))
-    (tmp_path / "secret.py").write_text("secret")
     (folder / "cases").mkdir()
-    (folder / "cases/reproduce_c1-x.txt").write_text("secret")
+    for secret in ("secret.py", "cases/secret.py", "cases/reproduce_c1-x.txt"):
+        (folder / secret).write_text("secret")
     assert "code" not in _page(folder).data["findings"][0]
 
 
@@ -117,23 +117,49 @@ def test_runs_of_several_machines_make_one_matrix(tmp_path: Path) -> None:
     assert "cuda in here: no device (the matrix shows there)" in page.words
 
 
-@pytest.mark.parametrize("given", [("old", "new"), ("new", "old")])
-def test_the_newest_run_counts_and_older_ones_are_history(tmp_path: Path, given: tuple[str, str]) -> None:
-    made_run(tmp_path / "old", WRONG, started="2026-01-01T00:00:00+00:00")
-    made_run(tmp_path / "new", GREEN, started="2026-01-02T00:00:00+00:00")
-    page = _page(*(tmp_path / name for name in given))
-    assert "1 planned cells = 1 pass" in page.words
-    assert "✓ No finding" in page.words
-    assert "findings by run: old 1 of 1, new 0 of 1" in page.words
+RACE = replace(WRONG, verdict=Verdict.RACE)
+WORST_SHOWN = [
+    ((WRONG, {}), (GREEN, {}), "✗ 1 finding", "p on interpret: mismatch in a, pass in b"),
+    ((GREEN, {"planned": 2}), (GREEN, {}), "? INCOMPLETE", "p on interpret: missing in a, pass in b"),
+    ((WRONG, {}), (RACE, {}), "✗ 1 finding", "p on interpret: race in b, mismatch in a"),
+    ((made_record(verdict="xfail"), {}), (GREEN, {}), "✓ No finding", "p on interpret: xfail in a, pass in b"),
+    ((made_record(verdict="unavailable"), {}), (GREEN, {}), "✓ No finding", ""),
+    ((GREEN, {}), (GREEN, {}), "✓ No finding", ""),
+]  # fmt: skip
 
 
-def test_an_incomplete_run_that_is_superseded_does_not_make_the_page_incomplete(tmp_path: Path) -> None:
-    old = made_run(tmp_path / "old", GREEN, planned=2, started="2026-01-01")
-    new = made_run(tmp_path / "new", GREEN, started="2026-01-02")
-    page = _page(old, new)
-    assert "✓ No finding" in page.words
-    assert "INCOMPLETE (all of it superseded)" in page.words
-    assert "? INCOMPLETE" in _page(new, made_run(tmp_path / "newest", CUDA, planned=2, started="2026-01-03")).words
+@pytest.mark.parametrize("dated", ["2026-01-01T00:00:00+00:00", "2099-01-01T00:00:00+00:00", "9999-12-31", "", HOSTILE])
+@pytest.mark.parametrize("given", [("a", "b"), ("b", "a")], ids="".join)
+@pytest.mark.parametrize(("a", "b", "state", "split"), WORST_SHOWN)
+def test_no_clock_and_no_order_hides_what_a_run_found(
+    tmp_path: Path, a: tuple[Record, dict[str, int]], b: tuple[Record, dict[str, int]], state: str, split: str,
+    given: tuple[str, str], dated: str,
+) -> None:  # fmt: skip
+    made_run(tmp_path / "a", a[0], started="2026-01-02T00:00:00+00:00", **a[1])
+    made_run(tmp_path / "b", b[0], started=dated, **b[1])
+    folders = [tmp_path / name for name in given]
+    page = _page(*folders)
+    assert state in page.words
+    assert (f"{split} (1 cell; the page shows the first)" in page.words) == bool(split)
+    assert "1 planned cells" in page.words
+    code = main(["report", *map(str, folders), "-o", str(tmp_path / "page.html")])
+    assert code == (state[0] != "✓")
+
+
+def test_runs_are_history_in_the_order_in_which_they_are_given(tmp_path: Path) -> None:
+    made_run(tmp_path / "b", GREEN, started="2026-01-01T00:00:00+00:00")
+    made_run(tmp_path / "a", WRONG, started="2026-01-02T00:00:00+00:00")
+    assert "findings by run: b 0 of 1, a 1 of 1" in _page(tmp_path / "b", tmp_path / "a").words
+    assert "findings by run: a 1 of 1, b 0 of 1" in _page(tmp_path).words
+
+
+def test_a_run_from_the_future_is_remarked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "the clock of this run was wrong: it began on 2099-01-01, which is in the future"
+    run, text = made_run(tmp_path / "run", GREEN, started="2099-01-01T00:00:00+00:00"), tmp_path / "page.md"
+    assert words in _page(run).words
+    assert main(["summary", str(run), "--markdown", str(text)]) == 0
+    assert words in capsys.readouterr().out
+    assert words.replace(":", "\\:").replace("-", "\\-") in text.read_text()
 
 
 def test_the_command_merges_runs_and_says_if_they_are_green(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,18 @@ def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) 
     assert all(link.startswith(("#", "artifacts/")) for link in links)
 
 
+@pytest.mark.parametrize("odd", ["\0", "\r", "\r\n", "\x1b\x7f\u2028\ufeff%00&#0;/?#", ""], ids=ascii)
+def test_no_character_in_a_name_stops_the_scripts(page: Any, tmp_path: Path, odd: str) -> None:
+    record = replace(
+        WRONG, pairing=f"{odd}t.py::{odd}p", backend=f"lower:{odd}", dtype=odd, family=odd, signature=odd, case=odd
+    )
+    _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", record)])).as_uri())
+    page.locator("#matrix td a:visible").first.click()
+    page.locator("#view-pairing .wide a").first.click()
+    page.wait_for_selector("#view-finding h2")
+    assert "1 of 4 elements wrong" in page.locator("#view-finding").inner_text()
+
+
 def test_an_absent_backend_is_a_field_of_the_matrix_and_no_choice_of_the_filters(page: Any, tmp_path: Path) -> None:
     absent = made_record(
         backend="cuda", dtype=ANY, group=ANY, family=ANY, signature="*", case="", compared=0,
@@ -271,7 +284,7 @@ def test_history_is_a_line_in_the_cell_and_is_said(page: Any, tmp_path: Path) ->
         made_run(tmp_path / "tuesday", made_record(), started="2026-01-06"),
     ]
     _open(page, write_html(tmp_path / "report.html", read_all(runs)).as_uri())
-    words = "p on interpret: 1 pass; findings by run: monday 1 of 1, tuesday 0 of 1"
+    words = "p on interpret: 1 mismatch; findings by run: monday 1 of 1, tuesday 0 of 1"
     assert page.get_by_role("link", name=words).is_visible()
     assert page.locator("#matrix td .spark polyline").get_attribute("points") == "2.0,1.0 34.0,9.0"
 

@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -10,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
 import pytest
 
 import kerneltest as kt
 from kerneltest.cli import main
 from kerneltest.plan.signatures import signatures
-from kerneltest.records.io import Writer, load_arguments, read_records
+from kerneltest.records.io import Writer, load_arguments, read_plan, read_records, write_plan
 from kerneltest.records.schema import Record
 from kerneltest.report.reproduce import rejudge, script, standalone
 from kerneltest.report.reproduce.script import literal
@@ -101,7 +104,7 @@ def test_the_script_shows_the_same_element_without_kerneltest_until_the_kernel_i
     record = _finding(project, "named")
     script = _script(project, record)
     assert record.evidence is not None
-    arguments = load_arguments(project / "out" / record.evidence.file)
+    arguments = load_arguments(project / "out", record.evidence.file)
     assert {path: value.dtype.name for path, value in arguments.items()} == {"pair.x": "bfloat16", "pair.y": "bfloat16"}
     again = _python(project.parent, "-c", ALONE, str(script))
     assert again.returncode == 1, again.stderr
@@ -115,6 +118,25 @@ def test_the_script_shows_the_same_element_without_kerneltest_until_the_kernel_i
     finally:
         (project / "mine/kernel.py").write_text(KERNEL, encoding="utf-8")
     assert str(project) not in script.read_text()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "platform", "words"),
+    [("absent.npz", "cpu", "FileNotFoundError"), ("damaged.npz", "cpu", "ValueError"),
+     ("good.npz", "rocm", "RuntimeError")],
+)  # fmt: skip
+def test_a_script_that_cannot_run_does_not_say_still_wrong(
+    tmp_path: Path, inputs: str, platform: str, words: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "damaged.npz").write_bytes(b"nothing that numpy reads")
+    np.savez(tmp_path / "good.npz", **{"float32:x": np.zeros(1, np.uint32)})  # type: ignore[arg-type]
+    constants = dict(HERE=tmp_path, INPUTS=inputs, PLATFORM=platform, X64=jax.config.read("jax_enable_x64"))
+    for name, value in constants.items():
+        monkeypatch.setattr(standalone, name, value)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert standalone.main() == 2
+    assert f"nothing was run: {words}: " in capsys.readouterr().err
 
 
 def test_a_kernel_without_a_name_is_taken_from_its_pairing(project: Path) -> None:
@@ -183,11 +205,11 @@ def test_a_pytree_of_a_class_of_ones_own_is_filled_by_its_pairing(monkeypatch: p
     assert standalone.value(described[0], {"p.a.w": 3}) == {"a": _Named(3)}
 
 
-PLACES = ["the-root", "above-the-suite", "elsewhere", "in-another-project"]
+PLACES = ["the-root", "the-suites-folder", "above-the-project", "in-another-project"]
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_the_suite_is_found_by_its_path_from_any_folder(
+def test_the_suite_is_found_by_its_path_from_any_folder_of_its_project_and_from_no_other(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
 ) -> None:
     """Its folder need not have a name that Python could import."""
@@ -199,12 +221,17 @@ def test_the_suite_is_found_by_its_path_from_any_folder(
     assert record.evidence is not None
     _changed(project, folder, record)
     (folder / record.evidence.file).write_bytes((project / "out" / record.evidence.file).read_bytes())
+    (project / "pytest.ini").touch()
     (tmp_path / "other").mkdir()
+    (tmp_path / "other/pyproject.toml").touch()
     folders = [project, suite.parent, tmp_path, tmp_path / "other"]
     monkeypatch.chdir(folders[PLACES.index(place)])
     monkeypatch.setattr(sys, "path", [*sys.path])
-    assert main(["repro", str(folder), record.case]) == 1, capsys.readouterr().err
-    assert "elements wrong" in capsys.readouterr().out
+    inside = place in PLACES[:2]
+    assert main(["repro", str(folder), record.case]) == (1 if inside else 2)
+    said = capsys.readouterr()
+    assert ("elements wrong" in said.out) == inside
+    assert ("run this in the folder in which pytest ran" in said.err) != inside
 
 
 def _changed(project: Path, folder: Path, record: Record) -> Path:
@@ -222,12 +249,20 @@ def _changed(project: Path, folder: Path, record: Record) -> Path:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (dict(pairing="../outside.py::p"), "names no pairing in a file below a folder of yours"),
-        (dict(pairing="/etc/outside.py::p"), "names no pairing in a file below a folder of yours"),
+        (dict(pairing="../outside.py::p"), "names no pairing below the current project"),
+        (dict(pairing="/etc/outside.py::p"), "names no pairing below the current project"),
+        (dict(pairing="\0.py::p"), "names no pairing below the current project"),
+        (dict(pairing="x" * 9000 + ".py::p"), "no file x+.py in"),
+        (dict(pairing="test_leaves.py::p"), "cannot import test_leaves.py::p: SystemExit: 0"),
+        (dict(pairing="test_skips.py::p"), "cannot import test_skips.py::p: Skipped: "),
+        (dict(group="numeric"), "is no family of the group 'numeric'"),
+        (dict(group="nobody's"), "is no family of the group"),
+        (dict(family="ones"), "'ones' is no family of the group 'special'"),
         (dict(pairing="test_mine.py::os.system"), "is no pairing|has no attribute"),
         (dict(pairing="absent.py::p"), "no file absent.py in .*: run this in the folder in which pytest ran"),
         (dict(signature="n=99,bfloat16"), "no signature 'n=99,bfloat16'"),
-        (dict(file="../../secret.npz"), "is no file of saved inputs"),
+        (dict(file="../../secret.npz"), "line 1: record.evidence.file: leads out of the run's folder"),
+        (dict(file="artifacts/a-b.npz"), "is no file of saved inputs"),
         (dict(file="cases/a-b.npz"), "no readable inputs"),
         (dict(file="cases/absent-b.npz"), "no readable inputs"),
     ],
@@ -245,10 +280,27 @@ def test_what_comes_from_a_record_is_not_trusted(
     file = changes.pop("file", record.evidence.file)
     record = replace(record, **changes, evidence=replace(record.evidence, file=file))  # type: ignore[arg-type]
     folder = _changed(project, tmp_path / "out", record)
+    if "inputs" not in words:  # all else is in order
+        shutil.copytree(project / "out/cases", folder / "cases", dirs_exist_ok=True)
+    (project / "test_leaves.py").write_text("import sys; sys.exit(0)", encoding="utf-8")
+    (project / "test_skips.py").write_text("import pytest; pytest.importorskip('absent')", encoding="utf-8")
     monkeypatch.chdir(project)
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert main(["repro", str(folder), record.case]) == 2
-    assert re.search(words, capsys.readouterr().err)
+    error = capsys.readouterr().err
+    assert re.search(words, error)
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("changes", [dict(depth="bottomless"), dict(orders=10**12)])
+def test_a_plan_that_no_run_wrote_is_not_followed(
+    project: Path, tmp_path: Path, changes: dict[str, str | int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = _finding(project, "named")
+    folder = _changed(project, tmp_path / "out", record)
+    write_plan(folder, replace(read_plan(folder), **changes))  # type: ignore[arg-type]
+    assert main(["repro", str(folder), record.case]) == 2
+    assert "has a plan that no run wrote" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("named", ["out/evil.py", "link.py", "out/below/evil.py", "package/evil.py"])

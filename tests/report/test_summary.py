@@ -1,5 +1,6 @@
 """What some runs come to: the counts, the matrix, the Markdown page, the badges; a gap or an absence is never green."""
 
+import io
 import json
 import re
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 from kerneltest.cli import main
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.runs import read_runs
-from kerneltest.records.schema import ANY, NotApplicable, Record
+from kerneltest.records.schema import ANY, Evidence, NotApplicable, Record
 from kerneltest.report.counts import count
 from kerneltest.report.matrix import by_tier
+from kerneltest.report.text.failure import headline
 from kerneltest.report.text.tables import in_signs, in_words
 from kerneltest.report.text.terminal import lines
 from tests.written import HOSTILE, PAIRING, PASS, case, write_run
@@ -127,6 +129,31 @@ def test_what_comes_from_outside_is_text(tmp_path: Path, capsys: pytest.CaptureF
     assert "<" not in outside_of_code.replace("\\<", "")
     assert "`" not in outside_of_code.replace("\\`", "")
     ElementTree.fromstring(badge.read_text())
+
+
+HALF = "\udcff"  # of a surrogate pair: what Python makes of a byte in a name that is no UTF-8
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_half_a_surrogate_pair_ends_no_command(tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = dict(message=HALF, signature=HALF, evidence=Evidence(stderr=HALF, arguments={HALF: HALF}))
+    runs = tmp_path / f"runs{HALF}"
+    write_run(runs / f"a{HALF}", case(verdict="race", **words), xfail={HALF: (HALF,)}, environment={HALF: HALF})
+    write_run(runs / "b", PASS, unavailable={"cuda": HALF})
+    names = [f"{tmp_path}/{HALF}{suffix}" for suffix in (".md", ".svg", ".json", ".html")]
+    text, svg, shields, page = names
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr("sys.stdout", out)
+    badges = ["--badge", svg, "--badge", shields]
+    assert main(["summary", str(runs), "--leg", HALF, "--markdown", text, *badges]) == 1
+    assert main(["diff", str(runs), str(runs), "--markdown", text, "--html", page]) == 0
+    assert main(["report", str(runs), "-o", page]) == 1
+    for name in names:
+        Path(name).read_text(encoding="utf-8")
+    ElementTree.parse(svg)
+    assert "not run" in json.loads(Path(shields).read_text(encoding="utf-8"))["message"]
+    assert out.buffer.getvalue().decode(encoding).count("\n") > 10  # type: ignore[attr-defined]
+    headline([case(message=HALF)]).encode()  # which pytest writes, and xdist sends
 
 
 def test_more_findings_than_a_page_holds_are_counted(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_no_inputs_overwrite_others(project: Path, findings: dict[str, list[Reco
         low, _ = FILES[pairing.partition("::")[0]]
         for record in records:
             assert record.evidence is not None
-            values = load_arguments(project / "out" / record.evidence.file)["x"].astype(np.float64)
+            values = load_arguments(project / "out", record.evidence.file)["x"].astype(np.float64)
             assert ((values >= low) & (values <= low + 1)).all()
 
 

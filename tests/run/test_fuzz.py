@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_cases_in_any_process_and_a_failing_one_is_
     assert shown["one"].stdout.count("E   special_mismatch: drawn") == 1
     assert (told.verdict, told.signature, told.wrong) == ("special_mismatch", "n=17,float32", 1)
     assert told.evidence is not None
-    values = load_arguments(tmp_path / "one" / told.evidence.file)["x"]
+    values = load_arguments(tmp_path / "one", told.evidence.file)["x"]
     assert sorted(map(str, values)) == ["0.0"] * 16 + ["nan"]
     assert f"kerneltest repro one {told.case} --backend interpret" in shown["one"].stdout
     assert "--kt-fuzz 40" in shown["one"].stdout

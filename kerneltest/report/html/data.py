@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -73,9 +74,9 @@ def data(merged: Merged, matrix: Matrix) -> dict[str, Any]:
             {"name": e, "letter": e.letter, "kind": e.kind, "meaning": e.meaning, "finding": e.is_finding}
             for e in endings
         ],
-        "pairings": [{"id": name, **_pairing(name, merged, by_pairing[name])} for name in pairings.words],
-        "backends": [{"id": column.title, "tier": column.tier} for column in matrix.columns],
-        "dtypes": dtypes.words,
+        "pairings": [{"id": _parsed(name), **_pairing(name, merged, by_pairing[name])} for name in pairings.words],
+        "backends": [{"id": _parsed(column.title), "tier": column.tier} for column in matrix.columns],
+        "dtypes": [_parsed(name) for name in dtypes.words],
         "families": [{"id": name, "group": groups[name]} for name in families.words],
         "signatures": signatures.words,
         "targets": targets.words,
@@ -95,6 +96,11 @@ def data(merged: Merged, matrix: Matrix) -> dict[str, Any]:
     }
 
 
+def _parsed(name: str) -> str:
+    """A name as a browser has it once it parsed the page's table, by which the scripts know it."""
+    return re.sub("\r\n?", "\n", name).replace("\0", "\ufffd")
+
+
 def _used(used: float | None) -> float | int:
     """A fraction of a bound to two digits; -1 for none, 1e99 for an infinite one."""
     if used is None:
@@ -103,7 +109,7 @@ def _used(used: float | None) -> float | int:
 
 
 def _pairing(name: str, merged: Merged, records: Sequence[Record]) -> dict[str, Any]:
-    """Declaration and sources as the newest run has them, and what compilers say of the kernels."""
+    """Declaration and sources as the last run has them, and what compilers say of the kernels."""
     pairing: dict[str, Any] = {}
     for run in reversed(merged.runs):
         declared = run.plan.pairings.get(name)

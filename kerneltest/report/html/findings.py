@@ -9,6 +9,7 @@ from typing import Any
 
 from kerneltest.core.verdicts import Gap
 from kerneltest.records.attribution import attributions
+from kerneltest.records.files import opened
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Evidence, Record, Window
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
@@ -144,8 +145,8 @@ def _script(folder: Path, evidence: Evidence) -> str:
     if not _SCRIPT.fullmatch(evidence.script):
         return ""
     try:
-        path = folder / evidence.script
-        inside = path.resolve().is_relative_to(folder.resolve())
-        return path.read_text(encoding="utf-8") if inside and path.stat().st_size <= _MOST_SCRIPT else ""
+        with opened(folder, evidence.script) as file:
+            text = file.read(_MOST_SCRIPT + 1)
+        return text.decode("utf-8") if len(text) <= _MOST_SCRIPT else ""
     except (OSError, ValueError):
         return ""

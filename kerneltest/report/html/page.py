@@ -10,7 +10,7 @@ from functools import cached_property
 from kerneltest.core.verdicts import Ending
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Record
-from kerneltest.report.counts import gaps, not_applicable, suspected_lowerings
+from kerneltest.report.counts import future, gaps, not_applicable, suspected_lowerings
 from kerneltest.report.matrix import Matrix, by_backend, tallied
 from kerneltest.report.merge import Merged, Past
 
@@ -46,7 +46,7 @@ class RunLine:
     Attributes:
       run: as it was read.
       state: `INCOMPLETE`, `findings` or `no finding`.
-      shown: whether the matrix takes at least one cell from it.
+      shown: whether it served any backend, or alone planned it.
       sums: its planned cells by how they ended.
     """
 
@@ -134,6 +134,17 @@ class Page:
         return [f"{self._prefix(run)}{text}" for run in shown for text in gaps(run)]
 
     @property
+    def remarks(self) -> list[str]:
+        """Where runs disagree, and clocks that cannot be right."""
+        splits = [
+            f"{split.pairing} on {split.backend}: "
+            + ", ".join(f"{ending} in {run}" for run, ending in split.endings)
+            + f" ({split.cells:,} cell{'s' * (split.cells > 1)}; the page shows the first)"
+            for split in self.merged.splits
+        ]
+        return [*splits, *(f"{self._prefix(run)}{text}" for run in self.merged.runs if (text := future(run.plan)))]
+
+    @property
     def unavailable(self) -> list[tuple[str, str, str]]:
         """Backend, reason and, where the matrix shows another run's results for it, that run's name; for each run."""
         lacking = {(number, name) for number, run in enumerate(self.merged.runs) for name in run.plan.unavailable}
@@ -180,7 +191,7 @@ class Page:
 
     @property
     def runs(self) -> list[RunLine]:
-        """Oldest first."""
+        """In the order in which they were given."""
         lines = []
         for number, run in enumerate(self.merged.runs):
             done = run.reconciled

@@ -1,28 +1,33 @@
 """Judges the saved inputs of a finding again: `kerneltest repro`."""
 
 import importlib.util
+import math
+import os
 import re
 import sys
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from zipfile import BadZipFile
 
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.core.failures import described
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.drawn import DRAWN, DrawnCase, pool
-from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.families import FAMILIES, Family
+from kerneltest.plan.lengths import DEPTHS
 from kerneltest.plan.signatures import Signature, dtypes_of, signatures
 from kerneltest.records.io import RecordError, load_arguments, read_plan, read_records
 from kerneltest.records.schema import Plan, Record
 from kerneltest.run.cache import Cache
-from kerneltest.run.item import Item
+from kerneltest.run.item import Group, Item
 from kerneltest.run.planning import group_called
 from kerneltest.run.runner import judged
 from kerneltest.run.variations import INVARIANTS
+
+_MOST_ORDERS = 1000  # each runs the kernel once more
+_ROOT_HAS = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", ".git")
 
 
 class ReproductionError(ValueError):
@@ -32,7 +37,7 @@ class ReproductionError(ValueError):
 def again(folder: Path, case: str, backend: str = "") -> Record:
     """Judges a finding's saved inputs and returns the new record.
 
-    The suite's file is looked for in the current folder, in those above it and in those above the report.
+    The suite's file is looked for in the current folder and in those above it, up to the root of the project.
 
     Args:
       folder: of a run, as `--kt-report` wrote it.
@@ -55,14 +60,14 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
             + (", ".join(known[:8]) + ", ..." * (len(known) > 8) if known else "none at all")
         )
     record = next((each for each in findings if each.backend == backend), findings[0])
+    if plan.depth not in DEPTHS or plan.orders > _MOST_ORDERS:
+        raise ReproductionError(f"{folder} has a plan that no run wrote: depth {plan.depth!a}, {plan.orders} orders")
     chosen = _backend(backend or record.backend, plan.orders)
     pairing = pairing_of(record, folder)
     signature = signature_of(pairing, plan, record)
     arguments = _arguments(folder, record, pairing, signature)
-    group = group_called(record.group)
-    item = Item(record.item, pairing, record.pairing, chosen, record.dtype, group, plan.depth, plan.seed)
-    varied = INVARIANTS.get(record.family)
-    family = varied.family if varied else FAMILIES.get(record.family, DRAWN)
+    group, family = _group_and_family(record)
+    item = Item(record.item, pairing, record.pairing, chosen, signature.dtype, group, plan.depth, plan.seed)
     if not chosen.tier.gives_values:
         raise ReproductionError(f"{chosen.id} gives no values, which this finding is about")
     if reason := chosen.unavailable():
@@ -76,6 +81,15 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
     if new_record.verdict is Verdict.UNAVAILABLE:
         raise ReproductionError(f"{chosen.id} unavailable: {new_record.message}")
     return new_record
+
+
+def _group_and_family(record: Record) -> tuple[Group, Family]:
+    """Under what the case was recorded; only together do they say how it was judged."""
+    varied = INVARIANTS.get(record.family)
+    family = varied.family if varied else FAMILIES.get(record.family, DRAWN)
+    if family.group != record.group:
+        raise ReproductionError(f"{record.family!a} is no family of the group {record.group!a}")
+    return group_called(record.group), family
 
 
 def _backend(name: str, orders: int) -> Backend:
@@ -102,12 +116,14 @@ def pairing_of(record: Record, report: Path) -> Pairing:
     file, *names = record.pairing.split("::")
     root = _root_of(file, report) if names else None
     if root is None:
-        raise ReproductionError(f"{record.pairing!r} names no pairing in a file below a folder of yours")
+        raise ReproductionError(f"{record.pairing!a} names no pairing below the current project")
     try:
         pairing: object = _imported(root, root / file)
         for name in names:
             pairing = getattr(pairing, name)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module that skips itself or exits raises no Exception
         raise ReproductionError(f"cannot import {record.pairing}: {described(error)}") from error
     if not isinstance(pairing, Pairing):
         raise ReproductionError(f"{record.pairing} is no pairing")
@@ -121,19 +137,24 @@ def _root_of(file: str, report: Path) -> Path | None:
       ReproductionError: there is no such file, or it is not to be imported.
     """
     path = PurePosixPath(file)
-    if path.is_absolute() or ".." in path.parts or path.suffix != ".py":
+    if path.is_absolute() or ".." in path.parts or path.suffix != ".py" or "\0" in file:
         return None
     here, written = Path.cwd().resolve(), report.resolve()
-    root = next((each for each in (here, *here.parents, *written.parents) if (each / path).is_file()), None)
+    # A path's own `is_file` raises where the name is too long.
+    root = next((each for each in _project(here) if os.path.isfile(each / path)), None)  # noqa: PTH113
     if root is None:
-        raise ReproductionError(
-            f"no file {file} in {here}, in a folder above it or in one above {written}: run this in the folder in "
-            "which pytest ran, with the suite where it was"
-        )
+        raise ReproductionError(f"no file {file} in {here} or its project: run this in the folder in which pytest ran")
     suite = (root / path).resolve()
     if suite.is_relative_to(written):
         raise ReproductionError(f"{file} lies in {report}: nothing in a report's own folder is imported")
     return root if suite.is_relative_to(root) else None
+
+
+def _project(here: Path) -> list[Path]:
+    """A folder, and those above it up to the root of its project; nothing beyond, where anybody may write."""
+    folders = [here, *here.parents]
+    ends = [number for number, each in enumerate(folders) if any((each / name).exists() for name in _ROOT_HAS)]
+    return folders[: ends[0] + 1 if ends else 1]
 
 
 def _imported(root: Path, suite: Path) -> ModuleType:
@@ -174,12 +195,13 @@ def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signat
     assert record.evidence is not None
     if not re.fullmatch(r"cases/\w+-\w+\.npz", record.evidence.file, re.ASCII):
         raise ReproductionError(f"{record.evidence.file!r} is no file of saved inputs")
-    try:
-        arguments = load_arguments(folder / record.evidence.file)
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise ReproductionError(f"{record.evidence.file}: no readable inputs: {error}") from error
     dtypes = dict(signature.dtypes)
     wanted = {path: (dtypes[path], signature.shape(leaf)) for path, leaf in pairing.leaves.items()}
+    most = sum(dtype_named(dtype).itemsize * math.prod(shape) for dtype, shape in wanted.values())
+    try:
+        arguments = load_arguments(folder, record.evidence.file, most)
+    except RecordError as error:
+        raise ReproductionError(str(error)) from error
     if {path: (value.dtype.name, value.shape) for path, value in arguments.items()} != wanted:
         raise ReproductionError(f"{record.evidence.file}: the inputs do not fit the signature {signature}")
     return {path: arguments[path] for path in pairing.leaves}

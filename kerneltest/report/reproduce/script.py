@@ -21,6 +21,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
+from kerneltest.records.files import opened
 from kerneltest.records.schema import Record
 from kerneltest.report.reproduce.again import find_signature
 from kerneltest.run.item import Item
@@ -37,9 +38,10 @@ def save_script(folder: Path, record: Record, item: Item) -> Path:
     """Writes `cases/reproduce_CASE-BACKEND.py` beside a finding's saved inputs; returns its path."""
     assert record.evidence is not None
     inputs = Path(record.evidence.file)
-    path = folder / inputs.with_name(f"reproduce_{inputs.stem}.py")
-    path.write_text(_text(path, record, item), encoding="utf-8")
-    return path
+    path = inputs.with_name(f"reproduce_{inputs.stem}.py")
+    with opened(folder, path.as_posix(), "wb") as file:
+        file.write(_text(folder / path, record, item).encode())
+    return folder / path
 
 
 def _text(path: Path, record: Record, item: Item) -> str:

@@ -1,5 +1,5 @@
 """A finding of kerneltest on its own. Exits with 1 while the kernel still fails, with 0 once it does not,
-with 2 where something cannot be imported.
+with 2 where something cannot be imported or read, or the device is not there.
 """
 
 import sys
@@ -40,7 +40,7 @@ def imported(module: str, name: str) -> Any:
     """What a module calls so; ends the script where there is no such thing."""
     try:
         return attrgetter(name)(import_module(module))
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         print(f"cannot import {name} from {module}: {error}; this needs {NEEDS}", file=sys.stderr)
         sys.exit(2)
 
@@ -97,7 +97,7 @@ def within(param: Any) -> Any:
     return param
 
 
-def run(arrays: Mapping[str, Any]) -> list[Any]:
+def run(arrays: Mapping[str, Any], device: jax.Device) -> list[Any]:
     """The kernel's outputs."""
     kernel = value(KERNEL, {})
 
@@ -106,7 +106,6 @@ def run(arrays: Mapping[str, Any]) -> list[Any]:
         keywords = {name: value(each, arrays) for name, each in KEYWORDS.items()}
         return jax.tree_util.tree_leaves(kernel(*positional, **keywords))
 
-    device = jax.devices(PLATFORM)[0]
     leaves = jax.device_put(jax.tree_util.tree_leaves(arrays), device)
     with jax.default_device(device):
         function = jax.jit(jaxpr_as_fun(within(jax.make_jaxpr(call)(arrays))))
@@ -134,7 +133,12 @@ def main() -> int:
     jax.config.update("jax_enable_x64", X64)
     print(f"found: {FOUND}")
     try:
-        outputs = run(load())
+        arrays, device = load(), jax.devices(PLATFORM)[0]
+    except Exception as error:
+        print(f"nothing was run: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    try:
+        outputs = run(arrays, device)
     except Exception as error:
         print(f"now: the kernel raised {type(error).__name__}: {error}")
         return 1

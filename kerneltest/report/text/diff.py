@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kerneltest.records.changes import MEANING, REGRESSIONS, Change
 from kerneltest.records.diff import Comparison
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import CellKey
+from kerneltest.records.schema import ANY, CellKey
 from kerneltest.report.text.tables import for_markdown, for_terminal, markdown_table
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
@@ -115,7 +115,7 @@ def _markdown(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) ->
 
 def _count(row: Row) -> str:
     if row.first.signature == "*":
-        return "whole cell"
+        return "whole cell" if row.first.cell.backend != ANY else "whole pairing"
     return f"{len(row.changes)} case{'s' * (len(row.changes) > 1)}"
 
 

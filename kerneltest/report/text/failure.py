@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.verdicts import Verdict
+from kerneltest.records.files import encodable
+from kerneltest.records.io import shortened
 from kerneltest.records.schema import Record
 from kerneltest.report.commands import repro_command
 from kerneltest.run.item import Item
@@ -18,7 +20,7 @@ def headline(findings: Sequence[Record]) -> str:
     first = findings[0]
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     message, _, _ = first.message.partition("\n")
-    return f"{_title(first)}: {message}{more}"
+    return encodable(f"{_title(first)}: {message}{more}")
 
 
 def failure(item: Item, findings: Sequence[Record], root: Path, report: str, command: str) -> list[str]:
@@ -45,7 +47,7 @@ def failure(item: Item, findings: Sequence[Record], root: Path, report: str, com
             lines.append(repro_command(report, record.case, record.backend))
     if len(findings) > len(shown):
         lines += ["", f"... and {len(findings) - len(shown)} more"]
-    return [*lines, "", f"reproduce: {command}"]
+    return [encodable(line) for line in [*lines, "", f"reproduce: {command}"]]
 
 
 def _finding(record: Record) -> Iterator[str]:
@@ -53,7 +55,7 @@ def _finding(record: Record) -> Iterator[str]:
     yield f"  assert {record.verdict.assertion}" + (
         f": {record.tolerance}" if record.verdict is Verdict.MISMATCH else ""
     )
-    yield from (f"  {line}" for line in record.message.splitlines())
+    yield from (f"  {line}" for line in shortened(record.message).splitlines())
     if record.evidence is not None:
         for path, text in (record.evidence.arguments or {}).items():
             yield from (f"  {line}" for line in f"{path} = {text}".splitlines())

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kerneltest.core.verdicts import Verdict
+from kerneltest.records.files import write_text
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Record
 from kerneltest.report.commands import pytest_command
@@ -82,20 +83,20 @@ def write_badge(path: Path, counts: Counts) -> None:
     """
     if path.suffix == ".json":
         badge = {"schemaVersion": 1, "label": _LABEL, "message": message(counts), "color": colour(counts)}
-        path.write_text(json.dumps(badge) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(badge) + "\n")
     elif path.suffix == ".svg":
-        words = for_terminal(message(counts))
+        words = message(counts)
         left, right = (round(6.6 * len(text)) + 10 for text in (_LABEL, words))  # the letters are stretched to fit
         fill = _HEX[colour(counts)]
         svg = render("badge.svg", label=_LABEL, message=words, left=left, right=right, colour=fill)
-        path.write_text(svg + "\n", encoding="utf-8")
+        write_text(path, svg + "\n")
     else:
         raise ValueError(f"{path}: a badge is an .svg or a .json file")
 
 
 def message(counts: Counts) -> str:
     """What the runs come to, in a line."""
-    return str(counts) if counts.complete else f"incomplete, {counts}"
+    return for_terminal(str(counts) if counts.complete else f"incomplete, {counts}")
 
 
 def colour(counts: Counts) -> str:

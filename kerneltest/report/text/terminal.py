@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.runs import Run
-from kerneltest.report.counts import gaps, not_applicable, suspected_lowerings
+from kerneltest.report.counts import future, gaps, not_applicable, suspected_lowerings
 from kerneltest.report.matrix import Matrix, by_tier
 from kerneltest.report.text.tables import SIGNS_EXPLAINED, in_signs, in_words, terminal_table
 
@@ -49,6 +49,8 @@ def remarks(run: Run) -> Iterator[tuple[str, str]]:
         yield f"not applicable for {len(reasons) - _MOST_REASONS} more reasons, which the plan and the report give", ""
     if "warning" in plan.environment:
         yield f"warning: {plan.environment['warning']}", "yellow"
+    if clock := future(plan):
+        yield clock, "yellow"
     if wrong := gaps(run):
         yield f"INCOMPLETE: {len(missing)} of {len(cells)} planned cells have cases without a record", "red"
         yield from _coloured("red", (f"  {line}" for line in wrong[:_MOST]))
