@@ -11,7 +11,6 @@ import pytest
 from kerneltest.pytest_plugin.run import RUN, Run
 
 if TYPE_CHECKING:
-    from kerneltest.records.schema import Record
     from kerneltest.run.item import Item
 
 
@@ -46,17 +45,18 @@ class KernelItem(pytest.Item):
         from dataclasses import replace
 
         from kerneltest.core.verdicts import Verdict, worst
+        from kerneltest.pytest_plugin.deaths import before
         from kerneltest.records.io import save_arguments, save_artifacts
         from kerneltest.report.commands import pytest_command
         from kerneltest.report.reproduce.script import save_script
         from kerneltest.report.text.failure import failure, headline
         from kerneltest.run.runner import run as run_item
 
-        found: list[Record] = []
-        kinds: set[tuple[Verdict, str]] = set()
+        earlier, found = before(run.folder, self.item.name, run.shard)
+        kinds = {(record.verdict, record.family) for record in found}
         families: dict[str, None] = {}
         passed, unavailable = False, ""
-        for outcome in run_item(self.item, run.cache):
+        for outcome in run_item(self.item, run.cache, before=earlier):
             record = outcome.record
             if record.evidence is not None and outcome.arguments is not None and len(found) < _SAVED:
                 file = save_arguments(run.folder, f"{record.case}-{_slug(record.backend)}", outcome.arguments)

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from kerneltest.core.dtypes import Array, dtype_named
-from kerneltest.records.schema import Plan, Record
+from kerneltest.records.schema import End, Plan, Record
 from kerneltest.records.strict_json import dumps
 
 
@@ -44,7 +44,7 @@ def _bits(value: Array) -> Array:
     return value.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[value.dtype.itemsize])
 
 
-SCHEMA: Final = 6
+SCHEMA: Final = 7
 _MOST_BYTES = 2**30  # bytes of a shard, once unpacked
 
 # Nothing is converted to the type that is due; unknown fields, bare NaNs and infinities are errors.
@@ -57,7 +57,7 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _RecordLine:
-    schema: Literal[6]
+    schema: Literal[7]
     record: Record
 
     __pydantic_config__ = _STRICT
@@ -65,13 +65,21 @@ class _RecordLine:
 
 @dataclass(frozen=True, slots=True)
 class _PlanLine:
-    schema: Literal[6]
+    schema: Literal[7]
     plan: Plan
 
     __pydantic_config__ = _STRICT
 
 
-RECORD_LINE, _PLAN_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine)
+@dataclass(frozen=True, slots=True)
+class _EndLine:
+    schema: Literal[7]
+    end: End
+
+    __pydantic_config__ = _STRICT
+
+
+RECORD_LINE, _PLAN_LINE, _END_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine), TypeAdapter(_EndLine)
 
 
 class Writer:
@@ -90,10 +98,8 @@ class Writer:
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
-    """Writes `plan.json` in one step, so that a reader finds all of it or none."""
-    temporary = folder / f"plan-{os.getpid()}.tmp"
-    temporary.write_text(dumps(_PlanLine(SCHEMA, plan)) + "\n", encoding="utf-8")
-    temporary.replace(folder / "plan.json")
+    """Writes `plan.json`: what the run will do."""
+    _write_whole(folder / "plan.json", dumps(_PlanLine(SCHEMA, plan)))
 
 
 def read_plan(folder: Path) -> Plan:
@@ -109,6 +115,35 @@ def read_plan(folder: Path) -> Plan:
         raise RecordError(f"{path}: no readable plan: {error}") from error
     except ValidationError as error:
         raise RecordError(f"{path}: no readable plan: {_first_problem(error)}") from error
+
+
+def write_end(folder: Path, end: End) -> None:
+    """Writes `end.json`: all records of the run are written."""
+    _write_whole(folder / "end.json", dumps(_EndLine(SCHEMA, end)))
+
+
+def read_end(folder: Path) -> End | None:
+    """The end of a run; None where it has not ended.
+
+    Raises:
+      RecordError: it cannot be read.
+    """
+    path = folder / "end.json"
+    try:
+        return _END_LINE.validate_json(path.read_bytes()).end
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error}") from error
+    except ValidationError as error:
+        raise RecordError(f"{path}: {_first_problem(error)}") from error
+
+
+def _write_whole(path: Path, line: str) -> None:
+    """In one step, so that a reader finds all of it or none."""
+    temporary = path.with_name(f"{path.stem}-{os.getpid()}.tmp")
+    temporary.write_text(line + "\n", encoding="utf-8")
+    temporary.replace(path)
 
 
 def shards(folder: Path) -> list[Path]:
