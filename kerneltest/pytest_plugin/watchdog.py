@@ -13,7 +13,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.places import where_it_is
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.deaths import GAVE_UP
-from kerneltest.records.journal import Doing, Journal
+from kerneltest.records.journal import Doing, Journal, Phase
 
 _EVERY = 0.5  # seconds between two looks
 _GRACE = 10.0  # seconds for a case that was told to end
@@ -59,6 +59,7 @@ class Watchdog:
         self._main = threading.main_thread().ident or 0
 
     def start(self) -> None:
+        self._arm()
         self._thread.start()
 
     def stop(self) -> None:
@@ -75,14 +76,18 @@ class Watchdog:
                 faulthandler.cancel_dump_traceback_later()
                 self.journal.changed = time.monotonic()
                 continue
-            faulthandler.dump_traceback_later(self.seconds + 2 * _GRACE, exit=True, file=self._output)
+            self._arm()
             if doing is None or late < self.seconds:
                 continue
-            if told is not doing:
+            if told is not doing and doing.phase is not Phase.STARTING:  # where no case would catch it
                 told = doing
                 self._tell(doing)
             elif late > self.seconds + _GRACE:
                 self._end(doing)
+
+    def _arm(self) -> None:
+        """Sets the timer for a process in which this thread cannot run either."""
+        faulthandler.dump_traceback_later(self.seconds + 2 * _GRACE, exit=True, file=self._output)
 
     def _tell(self, doing: Doing) -> None:
         """Raises a hang into the thread that runs the case."""

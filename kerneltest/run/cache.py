@@ -77,7 +77,7 @@ class Cache:
           Failure: as `trace` does.
         """
         if signature not in self.traces:
-            self._turn_to(Phase.TRACING)
+            self.turn_to_phase(Phase.TRACING)
             try:
                 self.traces[signature] = trace(pairing, signature)
             except Failure as failure:
@@ -99,7 +99,7 @@ class Cache:
         """
         executable = self.ready(backend, traced)
         assert not isinstance(executable, Artifact)
-        self._turn_to(Phase.RUNNING)
+        self.turn_to_phase(Phase.RUNNING)
         return executable
 
     def ready(self, backend: Backend, traced: Traced) -> Executable | Artifact:
@@ -109,7 +109,7 @@ class Cache:
           Failure: as `executable` does.
         """
         future = self.prepare(backend, traced)
-        self._turn_to(Phase.COMPILING, mine=not future.done())
+        self.turn_to_phase(Phase.COMPILING, mine=not future.done())
         try:
             while not future.done():
                 wait([future], timeout=_INTERRUPTIBLE)
@@ -128,7 +128,7 @@ class Cache:
           Failure: the oracle failed.
         """
         if case.id not in self.expectations:
-            self._turn_to(Phase.EXPECTING)
+            self.turn_to_phase(Phase.EXPECTING)
             arguments = _filled(pairing, case)
             bitwise = case.family.structural and traced.exact
             expectation: Expectation | Failure
@@ -149,7 +149,8 @@ class Cache:
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise
 
-    def _turn_to(self, phase: Phase, *, mine: bool = False) -> None:
+    def turn_to_phase(self, phase: Phase, *, mine: bool = False) -> None:
+        """Notes the next step of a case; `mine` is whether it waits for a compilation itself."""
         self.journal.turn_to(phase, self.pool.under_way - mine)
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:

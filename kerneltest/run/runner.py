@@ -98,6 +98,7 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
     else:
         try:
+            cache.turn_to_phase(Phase.RUNNING)
             outcome = item.group.judge(item, case, cache)
         except Failure as failure:
             outcome = _failed(item, case, cache, failure)
