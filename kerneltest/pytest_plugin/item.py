@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kerneltest.core.failures import printable
 from kerneltest.pytest_plugin.run import RUN, Run
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ class FindingsError(Exception):
     """
 
     def __init__(self, headline: str, message: str) -> None:
-        super().__init__(message)
-        self.headline = headline
+        super().__init__(printable(message))
+        self.headline = printable(headline)
 
 
 class KernelItem(pytest.Item):
@@ -94,7 +95,7 @@ class KernelItem(pytest.Item):
         if self.item.backend.id in run.asked_by_name and self.item.backend.unavailable():
             told = [f"{self.item.backend.id} was asked for and is unavailable: {unavailable}"]
             raise FindingsError(told[0], told[0])
-        pytest.skip(f"{self.item.backend.id} unavailable: {unavailable}")
+        pytest.skip(printable(f"{self.item.backend.id} unavailable: {unavailable}"))
 
     def record_skip(self, reason: str) -> None:
         """A skip is a status: all of the item is unavailable, for the reason that was given."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+import warnings
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,7 +144,10 @@ class Run:
 
             cache = getattr(self.config, "cache", None)  # absent under -p no:cacheprovider
             if cache is not None:
-                cache_on_disk(cache.mkdir("kerneltest"))
+                try:
+                    cache_on_disk(cache.mkdir("kerneltest"))
+                except OSError as error:
+                    warnings.warn(f"kerneltest keeps no compiled code: {error}", pytest.PytestWarning, stacklevel=2)
             self._backends = resolve(self.backend_ids, self.orders)
         return self._backends
 

@@ -88,8 +88,9 @@ def _ended(run: "subprocess.Popen[str]", seconds: float) -> str:
     """What a run said, once it has ended by itself."""
     try:
         return run.communicate(timeout=seconds)[0]
-    finally:
-        run.kill()
+    except subprocess.TimeoutExpired:
+        run.send_signal(signal.SIGABRT)  # Python tells where it is
+        pytest.fail(f"the run did not end: {run.communicate(timeout=10)[0]}")
 
 
 def _verdicts(folder: Path) -> dict[str, Counter[tuple[Verdict, str]]]:
