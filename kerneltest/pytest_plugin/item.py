@@ -37,6 +37,7 @@ class KernelItem(pytest.Item):
 
     def runtest(self) -> None:
         run = self.config.stash[RUN]
+        run.watch()
         try:
             self._run(run)
         finally:

@@ -158,7 +158,6 @@ class Run:
             from kerneltest.run.cache import Cache
 
             self._cache = Cache(journal=Journal(self.folder, self.shard))
-            self._watch()
         return self._cache
 
     @property
@@ -166,8 +165,14 @@ class Run:
         """The name of this process among those of the run."""
         return "controller" if self.is_xdist_controller else os.environ.get("PYTEST_XDIST_WORKER", "main")
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """Has what ends this process leave word of it: in a file under xdist, else where a person sees it."""
+        if self._last_words is None:
+            self._listen()
+        if self._watchdog is not None:
+            self._watchdog.arm()
+
+    def _listen(self) -> None:
         from kerneltest.pytest_plugin.deaths import last_words
         from kerneltest.pytest_plugin.watchdog import Watchdog, tell_of_exit
 
@@ -176,9 +181,9 @@ class Run:
             faulthandler.enable(self._last_words)
         else:
             self._last_words = os.fdopen(os.dup(self._standard_error), "w", encoding="utf-8")
-            self._patched.setattr(os, "_exit", tell_of_exit(self._cache.journal, self._last_words))
+            self._patched.setattr(os, "_exit", tell_of_exit(self.cache.journal, self._last_words))
         if self.timeout:
-            self._watchdog = Watchdog(self._cache.journal, self.timeout, self._last_words, self._give_up)
+            self._watchdog = Watchdog(self.cache.journal, self.timeout, self._last_words, self._give_up)
             self._watchdog.start()
 
     def _give_up(self, doing: Doing, failure: Failure) -> None:

@@ -59,8 +59,11 @@ class Watchdog:
         self._main = threading.main_thread().ident or 0
 
     def start(self) -> None:
-        self._arm()
         self._thread.start()
+
+    def arm(self) -> None:
+        """Sets the timer for a process in which the thread cannot run either. pytest cancels it when a test fails."""
+        faulthandler.dump_traceback_later(self.seconds + 2 * _GRACE, exit=True, file=self._output)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -76,7 +79,7 @@ class Watchdog:
                 faulthandler.cancel_dump_traceback_later()
                 self.journal.changed = time.monotonic()
                 continue
-            self._arm()
+            self.arm()
             if doing is None or late < self.seconds:
                 continue
             if told is not doing and doing.phase is not Phase.STARTING:  # where no case would catch it
@@ -84,10 +87,6 @@ class Watchdog:
                 self._tell(doing)
             elif late > self.seconds + _GRACE:
                 self._end(doing)
-
-    def _arm(self) -> None:
-        """Sets the timer for a process in which this thread cannot run either."""
-        faulthandler.dump_traceback_later(self.seconds + 2 * _GRACE, exit=True, file=self._output)
 
     def _tell(self, doing: Doing) -> None:
         """Raises a hang into the thread that runs the case."""

@@ -112,7 +112,7 @@ def test_a_case_that_ends_its_process_costs_itself_alone(tmp_path: Path) -> None
     assert _verdicts(tmp_path / "out") == {
         "segfault": {(Verdict.CRASH, f"the process died {phase}: Segmentation fault"): 1},
         "killed": {(Verdict.CRASH, f"the process died {phase}: it exited, or was killed, without a word"): 1},
-        "stuck": {(Verdict.HANG, f"no answer within 8 s {phase} (test_suite.py:31)"): 1},
+        "stuck": {(Verdict.HANG, f"no answer within 8 s {phase} (test_suite.py:32)"): 1},
         "deaf": {(Verdict.HANG, f"no answer within 0:00:10 {phase}"): 1},
     }
     (read,) = read_runs(tmp_path / "out")
