@@ -162,7 +162,7 @@ def alarms(wanted: int) -> dict[str, Any]:
                 for expected in cache.expectations.values():
                     distinct.add(_digest(name, expected.arguments))
                 cache.expectations.clear()  # another seed has other cases; what was compiled is kept
-            cache.pool.shutdown()
+            cache.pool.close()
         print(f"{name}: {counts.total()} cases, {len(accused)} findings", file=sys.stderr, flush=True)
     rows = [{"cell": key, "cases": counts[key], "seconds": seconds[key]} for key in counts]
     return {"seeds": seeds, "distinct": len(distinct), "rows": rows, "findings": accused}
@@ -216,7 +216,7 @@ def _numeric(pairing: Pairing, factor: float) -> Iterator[Outcome]:
     for item in plan_pairing(scaled, pairing.name, resolve(checkers.BACKENDS), DEPTH, 0).items:
         if item.group.name == "numeric":
             yield from run(item, cache)
-    cache.pool.shutdown()
+    cache.pool.close()
 
 
 def facts() -> dict[str, str]:

@@ -112,7 +112,7 @@ def repeated(name: str, backend_id: str, rounds: int) -> dict[str, Any]:
                 if record.verdict.is_finding:
                     where = {"family": record.family, "signature": record.signature, "seed": item.seed}
                     findings.append({"verdict": record.verdict, **where, "message": record.message})
-    cache.pool.shutdown()
+    cache.pool.close()
     print(f"{name}: {dict(counts)}", flush=True)
     return {
         "signatures": len(signatures), "cases": counts.total(), "verdicts": dict(counts),
@@ -131,7 +131,7 @@ def sampled(backend: Backend, only: str) -> int:
                 if item.group.name == "structural" and str(case.signature) not in seen:
                     seen.add(str(case.signature))
                     found += sum(o.record.verdict.is_finding for o in run(item, cache, case.id))
-        cache.pool.shutdown()
+        cache.pool.close()
         print(f"{name}: {len(seen)} signatures", flush=True)
     return int(found > 0)
 

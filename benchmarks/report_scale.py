@@ -17,9 +17,9 @@ from pathlib import Path
 
 from kerneltest.backends.registry import ALL, resolve
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import Writer, write_plan
+from kerneltest.records.io import Writer, write_end, write_plan
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import Declared, Evidence, Plan, PlannedItem, Record, Source, Window
+from kerneltest.records.schema import Declared, End, Evidence, Plan, PlannedItem, Record, Source, Window
 from kerneltest.report.html.build import write_html
 
 PAIRINGS = tuple(f"suites/test_kernel_{i // 4}.py::pairing_{i}" for i in range(40))
@@ -104,6 +104,7 @@ def synthesize(folder: Path, cases: int) -> Path:
     )
     pairings = {record.pairing: declared for record, _ in items.values()}
     write_plan(folder, Plan(planned, 0, "standard", {"jax": "0"}, {}, {}, pairings=pairings))
+    write_end(folder, End("", cases))
     return folder
 
 

@@ -99,7 +99,7 @@ def check(
     cache, started = Cache(), time.perf_counter()
     planned = plan_pairing(pairing, pairing_id(pairing), resolve(backends, orders), depth, seed)
     outcomes = [outcome for item in planned.items for outcome in run(item, cache, case)]
-    cache.pool.shutdown()
+    cache.pool.close()
     if case and not outcomes:
         raise ValueError(
             f"{pairing.name} has no case {case} at depth {depth} with seed {seed}; ids hold the path of the pairing's "

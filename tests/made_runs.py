@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import Writer, write_plan
-from kerneltest.records.schema import Declared, Evidence, NotApplicable, Plan, PlannedItem, Record, Source, Window
+from kerneltest.records.io import Writer, write_end, write_plan
+from kerneltest.records.schema import Declared, End, Evidence, NotApplicable, Plan, PlannedItem, Record, Source, Window
 from tests.written import PAIRING, case
 
 # Were any of it parsed as markup, `pwned` would be set, or an element too many be there.
@@ -40,6 +40,7 @@ def made_run(folder: Path, *records: Record, planned: int = 1, **plan: object) -
     for record in records:
         writer.write(record)
     writer.close()
+    write_end(folder, End(str(plan.get("run", "")), len(records)))
     return folder
 
 

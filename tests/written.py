@@ -6,8 +6,8 @@ from typing import Any
 
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import Writer, write_plan
-from kerneltest.records.schema import ANY, Plan, PlannedItem, Record
+from kerneltest.records.io import Writer, write_end, write_plan
+from kerneltest.records.schema import ANY, End, Plan, PlannedItem, Record
 
 PAIRING = "suites/test_t.py::p"
 PASS = Record(
@@ -76,4 +76,5 @@ def write_run(folder: Path, *records: Record, planned: int | None = None, **plan
     for record in records:
         writer.write(record)
     writer.close()
+    write_end(folder, End(str(plan.get("run", "")), len(records)))
     return folder

@@ -16,9 +16,14 @@ class Failure(Exception):  # noqa: N818 - it is a verdict on its way up
     """
 
     def __init__(self, verdict: Verdict, message: str, stderr: str = "") -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.verdict = verdict
-        self.stderr = stderr
+        self.stderr = printable(stderr)
+
+
+def printable(text: str) -> str:
+    """Text that can be written as UTF-8: half of a surrogate pair, as a file's name may hold, is escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def described(error: BaseException) -> str:

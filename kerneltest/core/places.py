@@ -2,7 +2,9 @@
 
 import os
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 
 _OURS = str(Path(__file__).parent.parent)
 
@@ -14,6 +16,16 @@ def shown(file: str) -> str:
 
 def where_raised(error: BaseException, *libraries: str) -> str:
     """ " (FILE:LINE)" of the last frame outside kerneltest and some libraries (their folders), or ""."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((_OURS, *libraries))]
-    frames = [f for f in frames if not f.filename.startswith("<") and "/lib/python" not in f.filename]
-    return f" ({shown(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return _last(traceback.extract_tb(error.__traceback__), libraries)
+
+
+def where_it_is(frame: FrameType) -> str:
+    """ " (FILE:LINE)" of a thread's last frame outside kerneltest, or ""."""
+    return _last(traceback.extract_stack(frame), ())
+
+
+def _last(frames: Iterable[traceback.FrameSummary], libraries: tuple[str, ...]) -> str:
+    theirs = [
+        f for f in frames if not f.filename.startswith((_OURS, "<", *libraries)) and "/lib/python" not in f.filename
+    ]
+    return f" ({shown(theirs[-1].filename)}:{theirs[-1].lineno})" if theirs else ""

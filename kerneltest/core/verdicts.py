@@ -110,7 +110,7 @@ class Verdict(Ending):
         "the oracle returns what the kernel does, without an exception",
     )  # fmt: skip
     HANG = "hang", "H", Kind.BROKEN, "no answer within the time limit", "the kernel answers within the time limit"
-    CRASH = "crash", "K", Kind.BROKEN, "the process died", "the process outlives the kernel"
+    CRASH = "crash", "K", Kind.BROKEN, "the process died", "the process outlives the case"
 
 
 class Gap(Ending):

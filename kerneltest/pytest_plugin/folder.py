@@ -14,8 +14,9 @@ from filelock import FileLock, Timeout
 MARKER = ".kerneltest"  # a folder that has it is kerneltest's to empty
 _LOCK = ".kerneltest.lock"
 # All that a run writes there; nothing else is ever deleted.
-_WRITTEN = ("records-*.jsonl", "records-*.jsonl.gz", "report.html", "cases/*.npz", "cases/reproduce_*.py",
-            "artifacts/*/*.ttir", "artifacts/*/*.ptx", "artifacts/*/*.amdgcn", "artifacts/*/*.hlo.txt")  # fmt: skip
+_WRITTEN = ("records-*.jsonl", "records-*.jsonl.gz", "end.json", "running-*.txt", "died-*.txt", "report.html",
+            "cases/*.npz", "cases/reproduce_*.py", "artifacts/*/*.ttir", "artifacts/*/*.ptx", "artifacts/*/*.amdgcn",
+            "artifacts/*/*.hlo.txt")  # fmt: skip
 
 
 class FolderError(ValueError):

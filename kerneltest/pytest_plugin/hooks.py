@@ -12,6 +12,9 @@ from kerneltest.pytest_plugin.item import KernelItem, properties
 from kerneltest.pytest_plugin.progress import Live, watched
 from kerneltest.pytest_plugin.run import OPTIONS, RUN, Run
 
+_MOST_DEATHS = 8  # of an item, before the rest of its cases is left
+_MOST_RESTARTS = "200"  # of xdist's workers, whose own limit of four a worker one item may reach
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kerneltest", "conformance of Pallas kernels")
@@ -29,6 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         # JAX takes most of a GPU's memory when it starts, which leaves none for the workers beside this one.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    elif getattr(config.option, "maxworkerrestart", "") is None:
+        config.option.maxworkerrestart = _MOST_RESTARTS
     config.stash[RUN] = run = Run(config)
     if run.worker is None and not config.option.collectonly and (output := watched(config)) is not None:
         reporter = config.pluginmanager.getplugin("terminalreporter")
@@ -125,11 +130,34 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, p
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     run = sched.config.stash[RUN]
-    from kerneltest.pytest_plugin.session import record_crash
+    from kerneltest.pytest_plugin import deaths
+    from kerneltest.records.journal import Doing, left_running
 
-    for item in record_crash(run.folder, run.writer, crashitem):
+    item = deaths.planned(run.folder, crashitem)
+    if item is None:
+        return
+    shard = report.node.gateway.id
+    doing = next((each for each in left_running(run.folder) if each.shard == shard and each.item == crashitem), None)
+    doing = doing or Doing(crashitem, shard=shard)
+    failure = deaths.of(run.folder, doing)
+    run.deaths[crashitem] += 1
+    resumed = bool(doing.case) and run.deaths[crashitem] <= _MOST_DEATHS and _again(sched, crashitem)
+    if resumed:
+        report.outcome = "rerun"  # the process that goes on with the item tells it
+    else:
+        report.longrepr = f"{failure}\n{shard} was {doing}; the rest of the item is not run"
+        deaths.record(run.writer, item, doing, failure)
         known = properties(item.backend, item.dtype, item.group)
-        run.crashed[crashitem] = [*known, ("family", " ".join(item.families)), ("verdict", "crash")]
+        run.crashed[crashitem] = [*known, ("family", " ".join(item.families)), ("verdict", str(failure.verdict))]
+
+
+def _again(sched: Any, item: str) -> bool:
+    """Has xdist run an item again; False where its way of distributing them knows no such thing."""
+    try:
+        sched.mark_test_pending(item)
+    except NotImplementedError:
+        return False
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

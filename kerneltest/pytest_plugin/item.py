@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kerneltest.core.failures import printable
 from kerneltest.pytest_plugin.run import RUN, Run
 
 if TYPE_CHECKING:
-    from kerneltest.records.schema import Record
     from kerneltest.run.item import Item
 
 
@@ -37,6 +37,7 @@ class KernelItem(pytest.Item):
 
     def runtest(self) -> None:
         run = self.config.stash[RUN]
+        run.watch()
         try:
             self._run(run)
         finally:
@@ -46,17 +47,18 @@ class KernelItem(pytest.Item):
         from dataclasses import replace
 
         from kerneltest.core.verdicts import Verdict, worst
+        from kerneltest.pytest_plugin.deaths import before
         from kerneltest.records.io import save_arguments, save_artifacts
         from kerneltest.report.commands import pytest_command
         from kerneltest.report.reproduce.script import save_script
         from kerneltest.report.text.failure import failure, headline
         from kerneltest.run.runner import run as run_item
 
-        found: list[Record] = []
-        kinds: set[tuple[Verdict, str]] = set()
+        earlier, found = before(run.folder, self.item.name, run.shard)
+        kinds = {(record.verdict, record.family) for record in found}
         families: dict[str, None] = {}
         passed, unavailable = False, ""
-        for outcome in run_item(self.item, run.cache):
+        for outcome in run_item(self.item, run.cache, before=earlier):
             record = outcome.record
             if record.evidence is not None and outcome.arguments is not None and len(found) < _SAVED:
                 file = save_arguments(run.folder, f"{record.case}-{_slug(record.backend)}", outcome.arguments)
@@ -87,14 +89,14 @@ class KernelItem(pytest.Item):
             file, _, name = self.nodeid.partition("::")
             nodeid = f"{_relative(self.config.rootpath / file, self.config.invocation_params.dir)}::{name}"
             command = pytest_command(run, self.item.backend.id, nodeid)
-            told = failure(self.item, found, self.config.rootpath, run.report, command)
-            raise FindingsError(headline(found), "\n".join(told))
+            words = failure(self.item, found, self.config.rootpath, run.report, command)
+            raise FindingsError(headline(found), "\n".join(words))
         if not unavailable or passed:
             return
         if self.item.backend.id in run.asked_by_name and self.item.backend.unavailable():
-            told = [f"{self.item.backend.id} was asked for and is unavailable: {unavailable}"]
-            raise FindingsError(told[0], told[0])
-        pytest.skip(f"{self.item.backend.id} unavailable: {unavailable}")
+            words = printable(f"{self.item.backend.id} was asked for and is unavailable: {unavailable}")
+            raise FindingsError(words, words)
+        pytest.skip(printable(f"{self.item.backend.id} unavailable: {unavailable}"))
 
     def record_skip(self, reason: str) -> None:
         """A skip is a status: all of the item is unavailable, for the reason that was given."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
+import warnings
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +18,11 @@ from kerneltest.plan.lengths import DEPTHS
 from kerneltest.pytest_plugin.folder import FolderError, RunFolder
 
 if TYPE_CHECKING:
+    from kerneltest.core.failures import Failure
     from kerneltest.declare.pairing import Pairing
     from kerneltest.pytest_plugin.collect import Holder
     from kerneltest.pytest_plugin.session import Summary
+    from kerneltest.records.journal import Doing
 
 OPTIONS = {
     "kt_depth": ("standard", "how many lengths and combinations to try: quick, standard or deep"),
@@ -28,6 +33,7 @@ OPTIONS = {
     ),
     "kt_orders": ("0", "on simulate:*, also run programs one after another in so many random orders"),
     "kt_fuzz": ("0", "also draw so many cases for each pairing and dtype, with Hypothesis, and shrink what fails"),
+    "kt_timeout": ("600", "seconds that a case may spend in one step, such as its compilation; 0 for no limit"),
     "kt_report": ("", "folder for the plan, the records and report.html"),
 }
 
@@ -43,9 +49,11 @@ class Run:
         if self.depth not in DEPTHS:
             raise pytest.UsageError(f"--kt-depth: unknown depth {self.depth!r}; known are {', '.join(DEPTHS)}")
         self.seed, self.orders = self._number("kt_seed"), self._number("kt_orders")
-        self.fuzz = self._number("kt_fuzz")
+        self.fuzz, self.timeout = self._number("kt_fuzz"), self._number("kt_timeout")
         if self.fuzz < 0:
             raise pytest.UsageError(f"--kt-fuzz: {self.fuzz} is no number of cases")
+        if self.timeout < 0:
+            raise pytest.UsageError(f"--kt-timeout: {self.timeout} is no number of seconds")
         if self.fuzz and not find_spec("hypothesis"):
             raise pytest.UsageError("--kt-fuzz needs Hypothesis: pip install 'kerneltest[fuzz]'")
         self.artifacts = bool(config.getoption("kt_artifacts") or config.getini("kt_artifacts"))
@@ -68,9 +76,14 @@ class Run:
         self.holders: list[Holder] = []
         self._made_before = self._count_made()
         self.crashed: dict[str, list[tuple[str, object]]] = {}
+        self.deaths: Counter[str] = Counter()  # by item
         self._backends: Any = None
         self._writer: Any = None
         self._cache: Any = None
+        self._watchdog: Any = None
+        self._last_words: Any = None
+        self._patched = pytest.MonkeyPatch()
+        self._standard_error = os.dup(2)  # before pytest captures what is written there
 
     def _option(self, name: str) -> str:
         given = self.config.getoption(name)
@@ -131,25 +144,67 @@ class Run:
 
             cache = getattr(self.config, "cache", None)  # absent under -p no:cacheprovider
             if cache is not None:
-                cache_on_disk(cache.mkdir("kerneltest"))
+                try:
+                    cache_on_disk(cache.mkdir("kerneltest"))
+                except OSError as error:
+                    warnings.warn(f"kerneltest keeps no compiled code: {error}", pytest.PytestWarning, stacklevel=2)
             self._backends = resolve(self.backend_ids, self.orders)
         return self._backends
 
     @property
     def cache(self) -> Any:
         if self._cache is None:
+            from kerneltest.records.journal import Journal
             from kerneltest.run.cache import Cache
 
-            self._cache = Cache()
+            self._cache = Cache(journal=Journal(self.folder, self.shard))
         return self._cache
+
+    @property
+    def shard(self) -> str:
+        """The name of this process among those of the run."""
+        return "controller" if self.is_xdist_controller else os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+    def watch(self) -> None:
+        """Has what ends this process leave word of it: in a file under xdist, else where a person sees it."""
+        if self._last_words is None:
+            self._listen()
+        if self._watchdog is not None:
+            self._watchdog.arm()
+
+    def _listen(self) -> None:
+        from kerneltest.pytest_plugin.deaths import last_words
+        from kerneltest.pytest_plugin.watchdog import Watchdog, tell_of_exit
+
+        if self.worker is not None:
+            self._last_words = last_words(self.folder, self.shard).open("w", encoding="utf-8")
+            faulthandler.enable(self._last_words)
+        else:
+            self._last_words = os.fdopen(os.dup(self._standard_error), "w", encoding="utf-8")
+            self._patched.setattr(os, "_exit", tell_of_exit(self.cache.journal, self._last_words))
+        if self.timeout:
+            self._watchdog = Watchdog(self.cache.journal, self.timeout, self._last_words, self._give_up)
+            self._watchdog.start()
+
+    def _give_up(self, doing: Doing, failure: Failure) -> None:
+        """Keeps what there is, when this process is about to be ended. A worker's controller does that for it."""
+        if self.worker is not None:
+            return
+        from kerneltest.pytest_plugin import deaths, session
+
+        if item := deaths.planned(self.folder, doing.item):
+            deaths.record(self.writer, item, doing, failure)
+        summary = session.finish(self.folder, write_report=bool(self.report))
+        lines = [f"kerneltest ended this process: {failure}", f"It was {doing}.", *(line for line, _ in summary.lines)]
+        os.write(self._standard_error, ("\n" + "\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
+        self.home.release()
 
     @property
     def writer(self) -> Any:
         if self._writer is None:
             from kerneltest.records.io import Writer
 
-            shard = "controller" if self.is_xdist_controller else os.environ.get("PYTEST_XDIST_WORKER", "main")
-            self._writer = Writer(self.folder, shard)
+            self._writer = Writer(self.folder, self.shard)
         return self._writer
 
     def planned(self) -> dict[str, int]:
@@ -171,10 +226,20 @@ class Run:
         return self.judged, "running" if done == len(prepared) else f"compiling {done} of {len(prepared)} for"
 
     def close(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.stop()
         if self._writer is not None:
             self._writer.close()
         if self._cache is not None:
-            self._cache.pool.shutdown(cancel_futures=True)
+            self._cache.pool.close()
+            self._cache.journal.close()
+        self._patched.undo()
+        if self._last_words is not None:
+            if self.worker is not None:
+                faulthandler.disable()  # it would go on to write to the file
+                Path(self._last_words.name).unlink(missing_ok=True)
+            self._last_words.close()
+        os.close(self._standard_error)
         self.home.release()
 
 

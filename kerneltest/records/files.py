@@ -5,6 +5,8 @@ import stat
 from pathlib import Path, PureWindowsPath
 from typing import BinaryIO, Literal
 
+from kerneltest.core.failures import printable
+
 # Neither a link that was put there meanwhile is followed, nor a pipe waited for.
 _CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -15,14 +17,9 @@ def leads_out(name: str) -> bool:
     return bool(path.drive or path.root or ".." in path.parts or "\0" in name)
 
 
-def encodable(text: str) -> str:
-    """A text in which "?" stands for half a surrogate pair, as the name of a folder that is no UTF-8 holds it."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
 def write_text(path: Path, text: str) -> None:
     """Writes a text file that a user named, whatever is in the text."""
-    path.write_text(encodable(text), encoding="utf-8")
+    path.write_text(printable(text), encoding="utf-8")
 
 
 def opened(folder: Path, name: str, mode: Literal["rb", "wb", "ab"] = "rb") -> BinaryIO:

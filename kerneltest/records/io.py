@@ -15,11 +15,12 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from kerneltest.core.dtypes import Array, dtype_named
-from kerneltest.records.files import encodable, opened
-from kerneltest.records.schema import Plan, Record
+from kerneltest.core.failures import printable
+from kerneltest.records.files import opened
+from kerneltest.records.schema import End, Plan, Record
 from kerneltest.records.strict_json import dumps
 
-SCHEMA: Final = 6
+SCHEMA: Final = 7
 # Readers refuse what is larger; no run writes as much.
 _MOST_PLAN = 2**24  # bytes
 _MOST_COMMAS = 2**20  # of a plan: a value takes two bytes there, and 400 in an error
@@ -38,7 +39,7 @@ def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[s
     paths = {f"artifacts/{case}/{name}": text for name, text in files.items()}
     for path, text in paths.items():
         with opened(folder, path, "wb") as file:
-            file.write(encodable(text).encode())
+            file.write(printable(text).encode())
     return tuple(paths)
 
 
@@ -99,7 +100,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_bui
 
 @dataclass(frozen=True, slots=True)
 class _RecordLine:
-    schema: Literal[6]
+    schema: Literal[7]
     record: Record
 
     __pydantic_config__ = _STRICT
@@ -107,13 +108,21 @@ class _RecordLine:
 
 @dataclass(frozen=True, slots=True)
 class _PlanLine:
-    schema: Literal[6]
+    schema: Literal[7]
     plan: Plan
 
     __pydantic_config__ = _STRICT
 
 
-RECORD_LINE, _PLAN_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine)
+@dataclass(frozen=True, slots=True)
+class _EndLine:
+    schema: Literal[7]
+    end: End
+
+    __pydantic_config__ = _STRICT
+
+
+RECORD_LINE, _PLAN_LINE, _END_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine), TypeAdapter(_EndLine)
 
 
 class Writer:
@@ -142,11 +151,8 @@ def shortened(text: str) -> str:
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
-    """Writes `plan.json` in one step, so that a reader finds all of it or none."""
-    temporary = f"plan-{os.getpid()}.tmp"
-    with opened(folder, temporary, "wb") as file:
-        file.write(dumps(_PlanLine(SCHEMA, plan)).encode() + b"\n")
-    (folder / temporary).replace(folder / "plan.json")
+    """Writes `plan.json`: what the run will do."""
+    _write_whole(folder, "plan.json", dumps(_PlanLine(SCHEMA, plan)))
 
 
 def read_plan(folder: Path) -> Plan:
@@ -167,6 +173,37 @@ def read_plan(folder: Path) -> Plan:
         raise RecordError(f"{path}: no readable plan: {error}") from error
     except ValidationError as error:
         raise RecordError(f"{path}: no readable plan: {_first_problem(error)}") from error
+
+
+def write_end(folder: Path, end: End) -> None:
+    """Writes `end.json`: all records of the run are written."""
+    _write_whole(folder, "end.json", dumps(_EndLine(SCHEMA, end)))
+
+
+def read_end(folder: Path) -> End | None:
+    """The end of a run; None where it has not ended.
+
+    Raises:
+      RecordError: it cannot be read.
+    """
+    path = folder / "end.json"
+    try:
+        with opened(folder, path.name) as file:
+            return _END_LINE.validate_json(file.read(_MOST_LINE)).end
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error}") from error
+    except ValidationError as error:
+        raise RecordError(f"{path}: {_first_problem(error)}") from error
+
+
+def _write_whole(folder: Path, name: str, line: str) -> None:
+    """In one step, so that a reader finds all of it or none."""
+    temporary = f"{name}-{os.getpid()}.tmp"
+    with opened(folder, temporary, "wb") as file:
+        file.write(line.encode() + b"\n")
+    (folder / temporary).replace(folder / name)
 
 
 def shards(folder: Path) -> list[Path]:

@@ -1,13 +1,14 @@
 """The folders of finished runs, read, checked and reconciled: what summaries and comparisons are made from."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
-from kerneltest.records.io import RecordError, read_plan, read_records
-from kerneltest.records.schema import CellKey, Plan, Record
+from kerneltest.records.io import RecordError, read_end, read_plan, read_records, write_end
+from kerneltest.records.journal import left_running
+from kerneltest.records.schema import CellKey, End, Plan, PlannedItem, Record, digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +75,26 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
         by_cell.setdefault(record.cell, []).append(record)
     cells: dict[CellKey, Status] = {}
     for item in plan.items:
-        for cell, planned in item.cells.items():
-            cells[cell] = _status(item.item, planned, by_cell.pop(cell, []))
+        for cell in item.cells:
+            found = by_cell.pop(cell, [])
+            cells[cell] = _status(item, cell, found)
+            if (more := sum(1 for record in found if record.case) - item.families[cell.family]) > 0:
+                problems.append(f"{more} more case{'s' * (more > 1)} recorded than planned: {' / '.join(cell)}")
     problems += [f"recorded but never planned: {' / '.join(cell)}" for cell in by_cell]
     if (cells or plan.not_applicable) and not any(status.compared for status in cells.values()):
         problems.append("nothing was compared in the whole run")
     return Reconciled(cells, tuple(problems))
 
 
-def _status(item: str, planned: int, records: list[Record]) -> Status:
+def _status(item: PlannedItem, cell: CellKey, records: list[Record]) -> Status:
     verdict: Ending
+    planned, wanted = item.families[cell.family], item.digests.get(cell.family, "")
+    cases = [record.case for record in records if record.case]
     verdicts = Counter(record.verdict for record in records)
     unserved = any(not record.case and record.verdict in (Verdict.UNAVAILABLE, Verdict.CRASH) for record in records)
     compared = sum(record.compared for record in records)
-    if not records or (not unserved and sum(1 for record in records if record.case) < planned):
+    lacks = len(cases) < planned or (len(cases) == planned and wanted and digest(cases) != wanted)
+    if not records or (not unserved and lacks):
         verdict = Gap.MISSING
     else:
         verdict = worst(verdicts)
@@ -95,7 +102,7 @@ def _status(item: str, planned: int, records: list[Record]) -> Status:
             verdict = Gap.NOTHING_COMPARED
     used = max((record.used for record in records if record.used is not None), default=None)
     ordered = dict(sorted(verdicts.items(), key=lambda pair: pair[0].severity))
-    return Status(item, verdict, ordered, planned, compared, used)
+    return Status(item.item, verdict, ordered, planned, compared, used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +156,43 @@ def read_all(folders: Sequence[Path]) -> tuple[Run, ...]:
     return tuple(runs.values())
 
 
+def end_run(folder: Path) -> Run:
+    """Ends the run in a folder: from now on its records are all there are.
+
+    Raises:
+      RecordError: it cannot be read, and stays unfinished.
+      OSError: the end cannot be written.
+    """
+    run = _unfinished(folder, "")
+    write_end(folder, End(run.plan.run, len(run.records)))
+    return run
+
+
 def _read(folder: Path, name: str) -> Run:
+    run = _unfinished(folder, name)
+    problem = "; ".join(_problems_of_end(run))
+    if not problem:
+        return run
+    reconciled = replace(run.reconciled, problems=(problem, *run.reconciled.problems))
+    return replace(run, reconciled=reconciled)
+
+
+def _unfinished(folder: Path, name: str) -> Run:
     plan, records = read_plan(folder), tuple(read_records(folder))
     return Run(name, folder, plan, records, reconcile(plan, records))
+
+
+def _problems_of_end(run: Run) -> Iterator[str]:
+    end = read_end(run.folder)
+    if end is None:
+        yield "the run did not end"
+        yield from (f"{doing.shard} was {doing}" for doing in left_running(run.folder))
+    elif end.run != run.plan.run:
+        yield "plan.json and end.json are of two runs"
+    elif end.records != len(run.records):
+        yield f"{len(run.records)} records are there, and the run wrote {end.records}"
+    else:
+        died = {record.item for record in run.records if record.verdict in (Verdict.CRASH, Verdict.HANG)}
+        for doing in left_running(run.folder):
+            if doing.item not in died:
+                yield f"process {doing.shard} died, which no case did again when it was run alone: it was {doing}"

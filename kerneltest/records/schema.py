@@ -1,6 +1,7 @@
 """What a run writes down: its plan, a record for each case, and the evidence of a finding."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
@@ -173,6 +174,7 @@ class PlannedItem:
       item: its node id.
       pairing, backend, tier, dtype, group: its parts; dtype and group are "*" where this machine lacks the backend.
       families: cases by family.
+      digests: of the ids of these cases, as `digest` gives it, by family; none where ids follow from the run itself.
     """
 
     item: str
@@ -182,6 +184,7 @@ class PlannedItem:
     dtype: str
     group: str
     families: Mapping[str, Count]
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cells(self) -> Mapping[CellKey, int]:
@@ -203,6 +206,24 @@ class NotApplicable:
     backend: str
     reason: str
     cases: Count
+
+
+def digest(cases: Iterable[str]) -> str:
+    """Twelve hexadecimal digits that stand for a set of case ids, in any order."""
+    return hashlib.sha256(" ".join(sorted(cases)).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a run, written last: without it, the run counts as cut off.
+
+    Attributes:
+      run: the run's id, as in its plan.
+      records: how many it has written.
+    """
+
+    run: str
+    records: Count
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from kerneltest.records.files import encodable
+from kerneltest.core.failures import printable
 
 
 def dumps(value: Any) -> str:
@@ -39,7 +39,7 @@ def _special_float(value: Any) -> float:
 
 def _encoded(value: Any) -> Any:
     if isinstance(value, str):  # half of a surrogate pair is not JSON for every reader
-        return encodable(value)
+        return printable(value)
     if isinstance(value, (bool, int)) or value is None:
         return value
     if isinstance(value, (float, np.floating)):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -15,10 +15,14 @@ from kerneltest.jaxprs.trace import Traced, trace, without_debugging
 from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
 from kerneltest.plan.drawn import DRAWN, AnyCase
 from kerneltest.plan.signatures import Signature
+from kerneltest.records.journal import Journal, Phase
+from kerneltest.run.pool import Pool
 
 # Families whose cases are evaluated and run twice: in each group the one that shows best what an order of operations
 # changes. The choice follows from the case alone, so it is the same in every process.
 REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN.name})
+
+_INTERRUPTIBLE = 0.5  # seconds: Python raises nothing into a thread that waits for a lock
 
 _Answer = TypeVar("_Answer", Traced, Expectation)
 
@@ -44,6 +48,10 @@ class Cache:
 
     Compilation and the oracle are the cost, so nothing here is done twice while the same pairing and dtype are in
     hand; the next ones clear it.
+
+    Attributes:
+      journal: where this process notes what it does.
+      ahead: whether to compile ahead of the cases; else one after another, so that a death has one cause.
     """
 
     owner: tuple[int, str] | None = None
@@ -51,7 +59,9 @@ class Cache:
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, Expected] = field(default_factory=dict)
     varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
-    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_compilers()))
+    pool: Pool = field(default_factory=lambda: Pool(_compilers()))
+    journal: Journal = field(default_factory=Journal)
+    ahead: bool = True
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:
         """Clears what belongs to another pairing or dtype."""
@@ -67,6 +77,7 @@ class Cache:
           Failure: as `trace` does.
         """
         if signature not in self.traces:
+            self.turn_to_phase(Phase.TRACING)
             try:
                 self.traces[signature] = trace(pairing, signature)
             except Failure as failure:
@@ -86,9 +97,29 @@ class Cache:
         Raises:
           Failure: as `Backend.prepare` does, or `unavailable` where the backend is not for this signature.
         """
-        executable = self.prepare(backend, traced).result()
+        executable = self.ready(backend, traced)
         assert not isinstance(executable, Artifact)
+        self.turn_to_phase(Phase.RUNNING)
         return executable
+
+    def ready(self, backend: Backend, traced: Traced) -> Executable | Artifact:
+        """What a backend makes of a traced kernel, once it has.
+
+        Raises:
+          Failure: as `executable` does.
+        """
+        future = self.prepare(backend, traced)
+        self.turn_to_phase(Phase.COMPILING, mine=not future.done())
+        try:
+            while not future.done():
+                wait([future], timeout=_INTERRUPTIBLE)
+        except Failure as hang:  # raised into this thread
+            given_up: Future[Executable | Artifact] = Future()
+            given_up.set_exception(hang)
+            self.prepared[backend.id, traced] = given_up
+            self.pool.give_up()
+            raise
+        return future.result()
 
     def expected(self, pairing: Pairing, case: AnyCase, traced: Traced) -> tuple[Expectation, bool]:
         """What is expected of a case, and whether that holds bit for bit.
@@ -97,6 +128,7 @@ class Cache:
           Failure: the oracle failed.
         """
         if case.id not in self.expectations:
+            self.turn_to_phase(Phase.EXPECTING)
             arguments = _filled(pairing, case)
             bitwise = case.family.structural and traced.exact
             expectation: Expectation | Failure
@@ -116,6 +148,10 @@ class Cache:
             self.expectations[case.id] = Expected(arguments, expectation, bitwise)
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise
+
+    def turn_to_phase(self, phase: Phase, *, mine: bool = False) -> None:
+        """Notes the next step of a case; `mine` is whether it waits for a compilation itself."""
+        self.journal.turn_to(phase, self.pool.under_way - mine)
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
         """A case's array arguments by path."""

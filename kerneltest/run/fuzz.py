@@ -54,6 +54,10 @@ class Drawn(Group):
     def families(self, item: Item) -> Mapping[str, int]:
         return {DRAWN.name: item.fuzz}
 
+    def ids(self, item: Item) -> Mapping[str, Sequence[str]]:
+        """None: a failing case makes way for the smallest that fails too."""
+        return {}
+
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
 

@@ -99,6 +99,13 @@ class Group(ABC):
         """How many cases each family has."""
         return dict(Counter(case.family.name for case in self.cases(item)))
 
+    def ids(self, item: Item) -> Mapping[str, Sequence[str]]:
+        """The ids of each family's cases; none where they follow from the run itself."""
+        ids: dict[str, list[str]] = {}
+        for case in self.cases(item):
+            ids.setdefault(case.family.name, []).append(case.id)
+        return ids
+
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> Mapping[str, Array] | None:
         """The inputs that a finding is shown with; None where there are none."""
         return cache.arguments(item.pairing, case)

@@ -12,7 +12,7 @@ from kerneltest.jaxprs.trace import Traced, environment, trace, version_problem,
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import dtypes_of, signatures
-from kerneltest.records.schema import ANY, NotApplicable, Plan, PlannedItem
+from kerneltest.records.schema import ANY, NotApplicable, Plan, PlannedItem, digest
 from kerneltest.records.sources import describe
 from kerneltest.run.cache import Cache
 from kerneltest.run.fuzz import Drawn
@@ -40,6 +40,9 @@ class Absent(Group):
 
     def families(self, item: Item) -> Mapping[str, int]:
         return {ANY: self.count}
+
+    def ids(self, item: Item) -> Mapping[str, Sequence[str]]:
+        return {}
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         raise AssertionError("a backend that is absent has no cases")
@@ -166,10 +169,7 @@ def plan_of(
             f"an xfail of {name} ({xfail}) matches nothing planned" for xfail in unmatched(pairing.xfail, cells)
         ]
     return Plan(
-        items=tuple(
-            PlannedItem(name, i.pairing_id, i.backend.id, i.backend.tier, i.dtype, i.group.name, i.families())
-            for i, name in zip(items, node_ids, strict=True)
-        ),
+        items=tuple(_planned(item, name) for item, name in zip(items, node_ids, strict=True)),
         seed=seed,
         depth=depth,
         environment={
@@ -193,3 +193,9 @@ def plan_of(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         pairings={name: describe(pairing) for name, pairing in pairings.items()},
     )
+
+
+def _planned(item: Item, name: str) -> PlannedItem:
+    digests = {family: digest(ids) for family, ids in item.group.ids(item).items()}
+    parts = (item.pairing_id, item.backend.id, item.backend.tier, item.dtype, item.group.name)
+    return PlannedItem(name, *parts, item.families(), digests)

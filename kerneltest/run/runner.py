@@ -1,38 +1,86 @@
 """Runs the cases of one item, one after another, in the light of declared xfails."""
 
-import functools
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from kerneltest.core.failures import Failure, described
 from kerneltest.core.places import where_raised
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.trace import without_debugging
 from kerneltest.plan.drawn import AnyCase
+from kerneltest.records.journal import Doing, Phase
 from kerneltest.records.schema import Evidence
 from kerneltest.run.cache import Cache
 from kerneltest.run.item import Item, Outcome
 from kerneltest.run.xfails import outlived, quarantined, settle
 
 
-def run(item: Item, cache: Cache, only: str = "") -> Iterator[Outcome]:
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What other processes did of an item before they died.
+
+    Attributes:
+      recorded: ids of the cases that have a record.
+      deaths: what each process was doing, with the failure that is to be recorded for it.
+    """
+
+    recorded: Collection[str] = ()
+    deaths: Sequence[tuple[Doing, Failure]] = ()
+
+    def failure(self, case: AnyCase) -> Failure | None:
+        """How a case ended, if a process died of it: of its trace or its compilation, all of the signature do.
+
+        Whatever was compiled beside the case may have been the cause as well, which then is found without that.
+        """
+        for doing, failure in self.deaths:
+            shared = doing.phase in (Phase.TRACING, Phase.COMPILING) and doing.signature == str(case.signature)
+            if not doing.beside and (doing.case == case.id or shared):
+                return failure
+        return None
+
+
+def run(item: Item, cache: Cache, only: str = "", before: Before | None = None) -> Iterator[Outcome]:
     """Every case of an item, in the plan's order; one record a family where the backend is not there.
 
     Args:
       item: what to run.
       cache: what it shares with other items.
       only: the id of the one case to run.
+      before: what need not be run again, or must not.
     """
+    cache.ahead = before is None
+    try:
+        cache.journal.start(item.name)
+        yield from _run(item, cache, only, before or Before())
+    finally:
+        cache.journal.stop()
+
+
+def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcome]:
     reason = item.backend.unavailable()
     if reason:
         for family in item.families() if not only else ():
             yield Outcome(item.record(Verdict.UNAVAILABLE, reason, family=family))
         return
-    planned = [case for case in item.cases() if only in ("", case.id)]
     cache.turn_to(item.pairing, item.dtype)
+    planned: list[AnyCase] = []
+    for case in item.cases():
+        if only not in ("", case.id) or case.id in before.recorded:
+            continue
+        if failure := before.failure(case):
+            yield _failed(item, case, cache, failure)
+        else:
+            planned.append(case)
+    ids = {case.id for case in planned}
+
+    def judge(case: AnyCase) -> Outcome:
+        if case.id in ids:  # a drawn case that is made smaller stays what was planned
+            cache.journal.start(item.name, case.id, case.family.name, str(case.signature))
+        return judged(item, case, cache)
+
     ended: dict[str, list[tuple[str, Verdict]]] = {}
-    for outcome in item.group.outcomes(item, planned, cache, functools.partial(judged, item, cache=cache)):
+    for outcome in item.group.outcomes(item, planned, cache, judge):
         record = outcome.record
         ended.setdefault(record.family, []).append((record.signature, record.verdict))
         yield outcome
@@ -52,6 +100,7 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
     else:
         try:
+            cache.turn_to_phase(Phase.RUNNING)
             outcome = item.group.judge(item, case, cache)
         except Failure as failure:
             outcome = _failed(item, case, cache, failure)

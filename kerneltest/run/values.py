@@ -20,9 +20,10 @@ from kerneltest.run.xfails import quarantined
 
 def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
     """Starts the compilation of every signature, side by side."""
-    for case in planned:
+    for case in planned if cache.ahead else ():
         place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
         if not quarantined(item.pairing.xfail, *place):
+            cache.journal.start(item.name, case.id, case.family.name, str(case.signature))
             try:
                 cache.prepare(item.backend, cache.traced(item.pairing, case.signature))
             except Failure:
@@ -88,7 +89,7 @@ class Signatures(Group):
         prepare_ahead(item, planned, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        artifact = cache.prepare(item.backend, cache.traced(item.pairing, case.signature)).result()
+        artifact = cache.ready(item.backend, cache.traced(item.pairing, case.signature))
         assert isinstance(artifact, Artifact)
         record = item.record(
             Verdict.PASS, case=case, compared=artifact.kernels, facts=artifact.facts, advice=artifact.advice

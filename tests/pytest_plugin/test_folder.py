@@ -1,13 +1,18 @@
 """The folder of a run: only what kerneltest wrote is ever deleted, and only one run writes at a time."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.folder import MARKER, FolderError, RunFolder
 from kerneltest.records.io import read_plan
-from tests.pytest_plugin.test_plugin import RIGHT, _pytest
+from kerneltest.records.runs import read_runs
+from tests.pytest_plugin.test_plugin import RIGHT, ROOT, _pytest
 
 
 def _user_files(folder: Path) -> dict[str, str]:
@@ -103,3 +108,36 @@ def test_the_controller_waits_for_a_plan_that_takes_long(tmp_path: Path) -> None
     assert run.returncode == 0, run.stdout
     assert f"report: {tmp_path / 'out' / 'report.html'}" in run.stdout
     assert not (tmp_path / "out" / "records-old.jsonl").exists()
+
+
+@pytest.mark.parametrize(("workers", "end"), [("0", b"\xff"), ("2", b"")])  # xdist itself sends UTF-8 alone
+def test_nothing_is_lost_where_the_cache_cannot_be_written_text_is_no_utf8_and_the_locale_is_c(
+    tmp_path: Path, workers: str, end: bytes
+) -> None:
+    suite = RIGHT.replace(
+        "    return 2 * x", "    if x.size == 5: raise ValueError('half a pair: \\udcff')\n    return 2 * x"
+    )
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/p" + end))
+    place.mkdir()
+    (place / "test_suite.py").write_text(suite, encoding="utf-8")
+    (place / "cache").write_text("a file, where pytest keeps a folder")
+    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-n", workers, "-o", "cache_dir=cache"]
+    command += [
+        "-k",
+        "float32",
+        "--kt-backends",
+        "interpret",
+        "--kt-depth",
+        "quick",
+        "--kt-report",
+        os.fsdecode(b"out" + end),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    run = subprocess.run(command, cwd=place, env=environment, capture_output=True, check=False)
+    said = (run.stdout + run.stderr).decode("ascii", "replace")
+    assert run.returncode == 1, said
+    assert "kerneltest keeps no compiled code" in said
+    (read,) = read_runs(place / os.fsdecode(b"out" + end))
+    assert read.reconciled.complete
+    assert {record.verdict for record in read.records} == {Verdict.PASS, Verdict.ORACLE_ERROR}
+    assert "half a pair: \\udcff" in next(r.message for r in read.records if r.verdict is Verdict.ORACLE_ERROR)

@@ -76,8 +76,13 @@ class Worker:
         said = f": {' | '.join(last)}" if last else ""
         raise Failure(Verdict.CRASH, f"{self.name} died with exit code {code}{said}", errors)
 
+    def kill(self) -> None:
+        """Ends the child at once, whatever it does."""
+        if self._process is not None:
+            self._process.kill()
+
     def close(self) -> None:
-        """Ends the child."""
+        """Ends the child, once it has answered."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -91,6 +96,7 @@ class Workers:
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
         self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+        self._busy: set[Worker] = set()
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> Any:
         """As `Worker.ask`, by a worker that is idle or a new one."""
@@ -98,13 +104,17 @@ class Workers:
             worker = self._idle.get_nowait()
         except queue.Empty:
             worker = Worker(self.module, self.name)
+        self._busy.add(worker)
         try:
             return worker.ask(request, seconds)
         finally:
+            self._busy.discard(worker)
             self._idle.put(worker)
 
     def close(self) -> None:
-        """Ends the children."""
+        """Ends the children, those that are at work too."""
+        for worker in list(self._busy):
+            worker.kill()
         while not self._idle.empty():
             self._idle.get_nowait().close()
 

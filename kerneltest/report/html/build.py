@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kerneltest.core.failures import printable
 from kerneltest.lowering_map.compare import successive_changes
 from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome
 from kerneltest.lowering_map.table import change_line, count_line, tabulate_maps
 from kerneltest.records.changes import MEANING, REGRESSIONS
 from kerneltest.records.diff import Comparison
-from kerneltest.records.files import encodable, opened
+from kerneltest.records.files import opened
 from kerneltest.records.runs import Run
 from kerneltest.report import templating
 from kerneltest.report.html.data import compressed, data
@@ -24,7 +25,7 @@ _SCRIPTS = ("data", "filters", "results", "picture", "pairing", "finding", "main
 def write_html(path: Path, runs: Sequence[Run]) -> Path:
     """Writes the page for some runs; returns its path."""
     with opened(path.parent, path.name, "wb") as file:
-        file.write(encodable(render(merge(runs))).encode())
+        file.write(printable(render(merge(runs))).encode())
     return path
 
 

@@ -77,7 +77,7 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
         drawn = DrawnCase(record.pairing, signature, arguments, family=family, target=record.target)
         new_record = judged(item, drawn, cache).record
     finally:
-        cache.pool.shutdown()
+        cache.pool.close()
     if new_record.verdict is Verdict.UNAVAILABLE:
         raise ReproductionError(f"{chosen.id} unavailable: {new_record.message}")
     return new_record

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerneltest.core.failures import printable
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.files import encodable
 from kerneltest.records.io import shortened
 from kerneltest.records.schema import Record
 from kerneltest.report.commands import repro_command
@@ -20,7 +20,7 @@ def headline(findings: Sequence[Record]) -> str:
     first = findings[0]
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     message, _, _ = first.message.partition("\n")
-    return encodable(f"{_title(first)}: {message}{more}")
+    return printable(f"{_title(first)}: {message}{more}")
 
 
 def failure(item: Item, findings: Sequence[Record], root: Path, report: str, command: str) -> list[str]:
@@ -47,7 +47,7 @@ def failure(item: Item, findings: Sequence[Record], root: Path, report: str, com
             lines.append(repro_command(report, record.case, record.backend))
     if len(findings) > len(shown):
         lines += ["", f"... and {len(findings) - len(shown)} more"]
-    return [encodable(line) for line in [*lines, "", f"reproduce: {command}"]]
+    return [printable(line) for line in [*lines, "", f"reproduce: {command}"]]
 
 
 def _finding(record: Record) -> Iterator[str]:

@@ -1,0 +1,77 @@
+"""Processes that died while they ran an item: what of, what is left of it, and the record of the case they died of."""
+
+from pathlib import Path
+
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.records.io import Writer, read_plan, read_records
+from kerneltest.records.journal import Doing, left_running
+from kerneltest.records.schema import Evidence, PlannedItem, Record
+from kerneltest.run.runner import Before
+
+GAVE_UP = "kerneltest: gave up"  # how the text that a process leaves begins where the watchdog ended it
+_MOST_TEXT = 8000
+
+
+def last_words(folder: Path, shard: str) -> Path:
+    """The file for what Python and the watchdog write when they end a process."""
+    return folder / f"died-{shard}.txt"
+
+
+def of(folder: Path, doing: Doing) -> Failure:
+    """What a process died of, as the failure of the case that it was about."""
+    try:
+        text = last_words(folder, doing.shard).read_text(encoding="utf-8", errors="replace")[:_MOST_TEXT]
+    except OSError:
+        text = ""
+    first = text.partition("\n")[0]
+    if first.startswith(GAVE_UP):
+        return Failure(Verdict.HANG, first.removeprefix(GAVE_UP).strip(": "), text)
+    if first.startswith("Timeout ("):  # Python's own timer
+        return Failure(Verdict.HANG, f"no answer within {first[9:].strip(')!')} while {doing.phase}", text)
+    cause = first.removeprefix("Fatal Python error: ") or "it exited, or was killed, without a word"
+    return Failure(Verdict.CRASH, f"the process died while {doing.phase}: {cause}", text)
+
+
+def before(folder: Path, item: str, shard: str) -> tuple[Before | None, list[Record]]:
+    """What processes did of an item that died while they ran it, and the findings they recorded; None where none did.
+
+    Args:
+      folder: of the run.
+      item: its name.
+      shard: of this process, which is alive.
+    """
+    dead = [doing for doing in left_running(folder) if doing.item == item and doing.shard != shard]
+    if not dead:
+        return None, []
+    records = [record for record in read_records(folder) if record.item == item]
+    recorded = {record.case for record in records}
+    findings = [record for record in records if record.verdict.is_finding]
+    return Before(recorded, [(doing, of(folder, doing)) for doing in dead]), findings
+
+
+def planned(folder: Path, name: str) -> PlannedItem | None:
+    """The item of that name; None for a test that is not kerneltest's."""
+    return next((item for item in read_plan(folder).items if item.item == name), None)
+
+
+def record(writer: Writer, item: PlannedItem, doing: Doing, failure: Failure) -> None:
+    """Records how a process died: for the case that it was about, or for all cells of an item that had begun none."""
+    for family in [doing.family] if doing.case else item.families:
+        writer.write(
+            Record(
+                item=item.item,
+                pairing=item.pairing,
+                backend=item.backend,
+                tier=item.tier,
+                dtype=item.dtype,
+                group=item.group,
+                family=family,
+                signature=doing.signature or "*",
+                target="",
+                case=doing.case,
+                verdict=failure.verdict,
+                message=str(failure),
+                evidence=Evidence(stderr=failure.stderr) if doing.case else None,
+            )
+        )

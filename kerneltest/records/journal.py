@@ -1,0 +1,128 @@
+"""What a process is doing, in a file that outlives it: whom to blame when it dies, and who went on for too long."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from io import FileIO
+from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter
+
+from kerneltest.records.files import opened
+from kerneltest.records.strict_json import dumps
+
+_MOST_BYTES = 2**16
+_PHASE = 32  # bytes for the phase and what goes on beside it: these change often, and alone
+
+
+class Phase(StrEnum):
+    """A step of a case, as it ends the sentence that begins with "the process died while"."""
+
+    STARTING = "starting"
+    TRACING = "tracing the kernel"
+    COMPILING = "compiling the kernel"
+    EXPECTING = "evaluating the oracle"
+    RUNNING = "running the kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What a process is doing, or was when it died.
+
+    Attributes:
+      item: that it runs.
+      case, family, signature: of the case; "" before the first.
+      phase: the step of it.
+      beside: how many compilations of other cases went on in the same process.
+      process: its id.
+      shard: the name of the process among those of the run: `main`, `gw0`.
+    """
+
+    item: str
+    case: str = ""
+    family: str = ""
+    signature: str = ""
+    phase: Phase = Phase.STARTING
+    beside: int = 0
+    process: int = 0
+    shard: str = ""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    def __str__(self) -> str:
+        if not self.case:
+            return f"{self.item}, before its first case"
+        beside = f", with {self.beside} other compilations beside it," if self.beside else ""
+        return f"{self.phase} for case {self.case} ({self.family}, {self.signature}){beside} of {self.item}"
+
+
+_DOING = TypeAdapter(Doing)
+
+
+class Journal:
+    """What this process is doing now; kept in a file as well where a folder is given.
+
+    Attributes:
+      doing: what it is; None between items.
+      changed: when that last changed, in seconds of the monotonic clock.
+    """
+
+    def __init__(self, folder: Path | None = None, shard: str = "main") -> None:
+        self.folder, self.shard = folder, shard
+        self.doing: Doing | None = None
+        self.changed = time.monotonic()
+        self._file: FileIO | None = None
+
+    def start(self, item: str, case: str = "", family: str = "", signature: str = "") -> None:
+        """Begins an item, or a case of it."""
+        self.doing = Doing(item, case, family, signature, process=os.getpid(), shard=self.shard)
+        self._write(dumps(self.doing).encode() + b"\n", after_phase=True)
+        self.turn_to(Phase.STARTING)
+
+    def turn_to(self, phase: Phase, beside: int = 0) -> None:
+        """Goes on with the next step, while compilations of other cases go on beside it."""
+        self.changed = time.monotonic()
+        if self.doing is not None:
+            self.doing = replace(self.doing, phase=phase, beside=beside)
+            self._write(f"{beside} {phase}".ljust(_PHASE).encode() + b"\n", after_phase=False)
+
+    def stop(self) -> None:
+        """Ends the item."""
+        self.doing, self.changed = None, time.monotonic()
+        if self._file is not None:
+            self._file.truncate(0)
+
+    def close(self) -> None:
+        """Ends the process's journal: it did not die."""
+        if self._file is not None:
+            self._file.close()
+            Path(str(self._file.name)).unlink(missing_ok=True)
+            self._file = None
+
+    def _write(self, text: bytes, *, after_phase: bool) -> None:
+        if self.folder is None:
+            return
+        try:
+            if self._file is None:
+                self._file = FileIO(self.folder / f"running-{self.shard}.txt", "w")
+            self._file.seek(_PHASE + 1 if after_phase else 0)
+            self._file.write(text)
+            if after_phase:
+                self._file.truncate()
+        except OSError:  # a full disk is told by the records, which matter more
+            self.folder = None
+
+
+def left_running(folder: Path) -> Iterator[Doing]:
+    """What the processes of a run were doing when they died, by name; or are doing, where the run goes on."""
+    for path in sorted(folder.glob("running-*.txt")):
+        try:
+            with opened(folder, path.name) as file:
+                step, _, rest = file.read(_MOST_BYTES).decode("utf-8", "replace").partition("\n")
+            if rest:
+                beside, _, phase = step.partition(" ")
+                yield replace(_DOING.validate_json(rest), phase=Phase(phase.strip()), beside=int(beside))
+        except (OSError, ValueError):
+            continue  # it was cut off while it was written

@@ -1,0 +1,258 @@
+"""Cases that end their process, or never end: each costs itself, and the item goes on."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.pytest_plugin import deaths, watchdog
+from kerneltest.pytest_plugin.hooks import pytest_handlecrashitem
+from kerneltest.pytest_plugin.run import RUN
+from kerneltest.pytest_plugin.watchdog import Watchdog
+from kerneltest.records.io import Writer, read_records
+from kerneltest.records.journal import Doing, Journal, Phase
+from kerneltest.records.runs import end_run, read_runs
+from tests.written import PASS, case, write_run
+
+ROOT = Path(__file__).parents[2]
+SUITE = """
+import ctypes, os, signal, threading, time
+import kerneltest as kt
+from kernels.vector_add import vector_add
+from kerneltest.backends.interpret import Interpret
+from kerneltest.pytest_plugin import watchdog
+
+watchdog._GRACE = 1.0
+
+def double(x):
+    return vector_add(x, x)
+
+def forever():
+    while True:
+        time.sleep(0.01)
+
+def paired(fault):
+    def oracle(x):
+        if x.size and (x == 1).all():
+            fault()
+        return 2 * x
+    oracle.__name__ = oracle.__qualname__ = fault.__name__
+    return kt.oracle_for(double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))(oracle)
+
+def segfault():
+    ctypes.string_at(0)
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def stuck():
+    ctypes.CDLL(None).sleep(600)
+
+def deaf():
+    ctypes.PyDLL(None).sleep(600)
+
+def quiet():
+    os._exit(0)
+
+faults = segfault, killed, stuck, deaf, forever, quiet
+segfault, killed, stuck, deaf, forever, quiet = map(paired, faults)
+
+if os.environ.get("HUNG"):
+    Interpret.prepare = lambda self, traced: threading.Event().wait()
+"""
+
+
+def _start(folder: Path, *options: str, **environment: str) -> "subprocess.Popen[str]":
+    (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", "--kt-report", "out"]
+    command += ["--kt-backends", "interpret", "--kt-depth", "quick", *options]
+    known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    known.pop("PYTEST_XDIST_WORKER", None)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=folder, env=known, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+
+
+def _ended(run: "subprocess.Popen[str]", seconds: float) -> str:
+    """What a run said, once it has ended by itself."""
+    try:
+        return run.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        run.send_signal(signal.SIGABRT)  # Python tells where it is
+        pytest.fail(f"the run did not end: {run.communicate(timeout=10)[0]}")
+
+
+def _verdicts(folder: Path) -> dict[str, Counter[tuple[Verdict, str]]]:
+    """By pairing, its verdicts that are no pass, with their messages."""
+    verdicts: dict[str, Counter[tuple[Verdict, str]]] = {}
+    for record in read_records(folder):
+        bad = verdicts.setdefault(record.pairing.partition("::")[2], Counter())
+        if record.verdict is not Verdict.PASS:
+            assert (record.family, bool(record.case)) == ("ones", True)
+            bad[record.verdict, record.message] += 1
+    return verdicts
+
+
+def test_a_case_that_ends_its_process_costs_itself_alone(tmp_path: Path) -> None:
+    run = _start(tmp_path, "-n", "2", "--kt-timeout", "8", "-k", "structural and not forever and not quiet")
+    said = _ended(run, 300)
+    assert run.returncode == 1, said
+    phase = "while evaluating the oracle"
+    assert _verdicts(tmp_path / "out") == {
+        "segfault": {(Verdict.CRASH, f"the process died {phase}: Segmentation fault"): 1},
+        "killed": {(Verdict.CRASH, f"the process died {phase}: it exited, or was killed, without a word"): 1},
+        "stuck": {(Verdict.HANG, f"no answer within 8 s {phase} (test_suite.py:32)"): 1},
+        "deaf": {(Verdict.HANG, f"no answer within 0:00:10 {phase}"): 1},
+    }
+    (read,) = read_runs(tmp_path / "out")
+    assert read.reconciled.complete  # what was left of the items went on elsewhere
+    (crash,) = (record for record in read.records if record.verdict is Verdict.CRASH and "fault" in record.message)
+    assert crash.evidence is not None
+    assert "test_suite.py" in crash.evidence.stderr
+    assert crash.evidence.file  # the inputs
+    assert "4 failed" in said
+
+
+def test_without_workers_a_loop_costs_its_case_and_an_exit_is_told(tmp_path: Path) -> None:
+    run = _start(tmp_path, "--kt-timeout", "8", "-k", "structural and (forever or quiet)")
+    said = _ended(run, 120)
+    assert run.returncode == 1
+    assert "os._exit(0) ended the run: it was evaluating the oracle for case" in said
+    verdicts = _verdicts(tmp_path / "out")
+    ((verdict, words),) = verdicts["forever"]
+    assert verdict is Verdict.HANG
+    assert re.fullmatch(r"no answer within 8 s while evaluating the oracle \(test_suite\.py:1[56]\)", words)
+    (read,) = read_runs(tmp_path / "out")
+    assert read.reconciled.problems[0].startswith("the run did not end; main was evaluating the oracle for case")
+
+
+def test_one_interrupt_ends_a_run_whose_compilation_hangs(tmp_path: Path) -> None:
+    run = _start(tmp_path, "-k", "structural and segfault", HUNG="1")
+    while not list(tmp_path.glob("out/running-*.txt")):
+        assert run.poll() is None
+        time.sleep(0.1)
+    time.sleep(1)
+    run.send_signal(signal.SIGINT)
+    said = _ended(run, 30)
+    assert run.returncode == pytest.ExitCode.INTERRUPTED
+    assert "INCOMPLETE" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "words"),
+    [
+        ("Fatal Python error: Aborted\n\nThread", Verdict.CRASH, "the process died while tracing the kernel: Aborted"),
+        ("", Verdict.CRASH, "the process died while tracing the kernel: it exited, or was killed, without a word"),
+        ("kerneltest: gave up: no answer\n", Verdict.HANG, "no answer"),
+        ("Timeout (0:10:20)!\nThread", Verdict.HANG, "no answer within 0:10:20 while tracing the kernel"),
+    ],
+)
+def test_last_words_tell_a_crash_from_a_hang(tmp_path: Path, text: str, verdict: Verdict, words: str) -> None:
+    deaths.last_words(tmp_path, "gw0").write_text(text, encoding="utf-8")
+    failure = deaths.of(tmp_path, Doing("i", "c", phase=Phase.TRACING, shard="gw0"))
+    assert (failure.verdict, str(failure)) == (verdict, words)
+
+
+def _watched(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> tuple[Watchdog, list[Failure], threading.Event]:
+    """A watchdog of 0.2 s in a process that cannot be ended."""
+    given_up: list[Failure] = []
+    ended = threading.Event()
+
+    def end(status: int) -> None:
+        ended.set()
+
+    monkeypatch.setattr(watchdog, "_EVERY", 0.05)
+    monkeypatch.setattr(watchdog, "_GRACE", 0.3)
+    monkeypatch.setattr(watchdog, "_exit", end)
+    monkeypatch.setattr(watchdog.faulthandler, "dump_traceback", lambda file: None)
+    monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda *args, **more: None)
+    dog = Watchdog(journal, 0.2, StringIO(), lambda doing, failure: given_up.append(failure))
+    return dog, given_up, ended
+
+
+def _spin() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+def test_a_hang_is_raised_into_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal()
+    journal.start("i", "c", "f", "s")
+    journal.turn_to(Phase.RUNNING)
+    dog, given_up, _ = _watched(journal, monkeypatch)
+    dog.start()
+    with pytest.raises(Failure, match=r"no answer within 0\.2 s while running the kernel \(.*test_deaths\.py:\d+\)"):
+        _spin()
+    journal.stop()
+    dog.stop()
+    assert given_up == []
+
+
+def test_where_python_raises_nothing_the_process_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal()
+    journal.start("i", "c", "f", "s")  # before the first step, where nothing would catch it
+    dog, given_up, ended = _watched(journal, monkeypatch)
+    dog.start()
+    assert ended.wait(5)
+    dog.stop()
+    assert given_up[0].verdict is Verdict.HANG
+
+
+def test_a_debugger_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal()
+    journal.start("i", "c", "f", "s")
+    journal.turn_to(Phase.RUNNING)
+    dog, given_up, ended = _watched(journal, monkeypatch)
+    scope: dict[str, Any] = {"__name__": "pdb", "time": time, "ended": ended}
+    exec("def prompt():\n    return ended.wait(1)", scope)
+    dog.start()
+    assert not scope["prompt"]()
+    journal.stop()
+    dog.stop()
+    assert given_up == []
+
+
+@pytest.mark.parametrize("way", ["of which no more is run", "that xdist cannot run again"])
+def test_an_item_that_is_given_up_keeps_its_crash_and_is_incomplete(tmp_path: Path, way: str) -> None:
+    folder = write_run(tmp_path / "out", case(case="c1"), planned=3)
+    Journal(folder, "gw0").start(PASS.item, "c2", "normal", "n=1")
+    run = SimpleNamespace(folder=folder, writer=Writer(folder, "controller"), deaths=Counter(), crashed={})
+    again: list[str] = []
+
+    def mark_test_pending(item: str) -> None:
+        if way == "that xdist cannot run again":
+            raise NotImplementedError
+        again.append(item)
+
+    sched = SimpleNamespace(config=SimpleNamespace(stash={RUN: run}), mark_test_pending=mark_test_pending)
+    for number in range(1, 10):
+        report = SimpleNamespace(node=SimpleNamespace(gateway=SimpleNamespace(id="gw0")), outcome="failed", longrepr="")
+        pytest_handlecrashitem(PASS.item, report, sched)
+        if report.outcome == "failed":
+            break
+        assert len(again) == number
+    assert len(again) == (8 if way == "of which no more is run" else 0)
+    assert report.longrepr.endswith(f"for case c2 (normal, n=1) of {PASS.item}; the rest of the item is not run")
+    assert ("verdict", "crash") in run.crashed[PASS.item]
+    ended = end_run(folder)
+    assert [record.verdict for record in ended.records if record.case == "c2"] == [Verdict.CRASH]
+    assert len(ended.reconciled.missing) == 1
+
+
+def test_a_plain_test_that_dies_is_left_to_xdist(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "out", PASS)
+    sched = SimpleNamespace(config=SimpleNamespace(stash={RUN: SimpleNamespace(folder=folder)}))
+    report = SimpleNamespace(longrepr="as it was")
+    pytest_handlecrashitem("test_plain.py::test_it", report, sched)
+    assert report.longrepr == "as it was"

@@ -1,0 +1,128 @@
+"""What ends green, and what must not: cut runs, swapped cases, lost records, processes that died."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kerneltest import cli
+from kerneltest.records.io import RecordError, Writer, write_end
+from kerneltest.records.journal import Doing, Journal, Phase, left_running
+from kerneltest.records.runs import end_run, read_runs
+from kerneltest.records.schema import End, digest
+from tests.written import PASS, case, write_run
+
+ONE, TWO = case(case="c1"), case(case="c2")
+
+
+def _shard(folder: Path, change: Callable[[bytes], bytes]) -> None:
+    shard = folder / "records-main.jsonl"
+    shard.write_bytes(change(shard.read_bytes()))
+
+
+def _another(folder: Path) -> None:
+    writer = Writer(folder, "elsewhere")
+    writer.write(case(case="c3"))
+    writer.close()
+
+
+def _die(folder: Path) -> None:
+    (folder / "end.json").unlink()
+    Journal(folder).start(PASS.item, "c2", "normal", "n=1")
+
+
+def _die_and_go_on(folder: Path) -> None:
+    Journal(folder, "gw0").start(PASS.item, "c2", "normal", "n=1")
+
+
+FAULTS = {
+    "a run that never ended": (lambda folder: (folder / "end.json").unlink(), "the run did not end"),
+    "a process that died": (_die, "main was starting for case c2 (normal, n=1) of suites/test_t.py::p[i]"),
+    "a worker's death that no case repeats": (_die_and_go_on, "process gw0 died, which no case did again"),
+    "a last line that was cut off": (lambda folder: _shard(folder, lambda text: text[:-20]), "1 records are there"),
+    "a lost line": (lambda folder: _shard(folder, lambda text: text.split(b"\n", 1)[1]), "1 records are there"),
+    "a lost shard": (
+        lambda folder: (folder / "records-main.jsonl").unlink(),
+        "0 records are there, and the run wrote 2",
+    ),
+    "a shard from elsewhere": (_another, "3 records are there, and the run wrote 2"),
+    "the end of another run": (lambda folder: write_end(folder, End("other", 2)), "are of two runs"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_green_run_is_incomplete_after(fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_run(tmp_path / "run", ONE, TWO)
+    (run,) = read_runs(folder)
+    assert run.reconciled.green
+    harm, words = FAULTS[fault]
+    harm(folder)
+    (run,) = read_runs(folder)
+    assert not run.reconciled.complete
+    assert words in run.reconciled.problems[0]
+    assert cli.main(["summary", str(folder)]) == 1
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("recorded", "planned", "complete"),
+    [
+        (("c1", "c2"), ("c2", "c1"), True),
+        (("c1", "c2"), ("c1", "c9"), False),
+        (("c1", "c2", "c3"), ("c1", "c2"), False),
+        (("c1",), ("c1", "c2"), False),
+    ],
+)
+def test_cases_are_reconciled_by_id(
+    recorded: tuple[str, ...], planned: tuple[str, ...], complete: bool, tmp_path: Path
+) -> None:
+    folder = write_run(tmp_path / "run", *(case(case=name) for name in recorded), planned=len(planned))
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["plan"]["items"][0]["digests"] = {"normal": digest(planned)}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    (run,) = read_runs(folder)
+    assert run.reconciled.complete is complete
+
+
+def test_the_end_counts_what_is_there(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", ONE, TWO)
+    (folder / "end.json").unlink()
+    assert end_run(folder).reconciled.complete
+    (run,) = read_runs(folder)
+    assert run.reconciled.complete
+
+
+def test_a_damaged_end_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", ONE)
+    (folder / "end.json").write_text('{"schema": 7, "end": {"run": 3}}')
+    with pytest.raises(RecordError, match=r"end\.json: end\.run: Input should be a valid string"):
+        read_runs(folder)
+
+
+def test_a_journal_tells_what_a_process_was_doing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "gw1")
+    journal.start("t.py::p[i]", "c1", "normal", "n=1," + "long," * 50)
+    journal.start("t.py::p[i]", "c2", "ones", "n=2")
+    journal.turn_to(Phase.COMPILING, beside=3)
+    (doing,) = left_running(tmp_path)
+    assert doing == journal.doing
+    assert str(doing) == (
+        "compiling the kernel for case c2 (ones, n=2), with 3 other compilations beside it, of t.py::p[i]"
+    )
+    journal.stop()
+    assert list(left_running(tmp_path)) == []
+    journal.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", [b"", b"0 running the kernel", b"\xff\n{}", b"x y\n{}", b'0 dancing\n{"item":"i"}\n'])
+def test_a_journal_that_was_cut_off_tells_nothing(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "running-main.txt").write_bytes(text)
+    assert list(left_running(tmp_path)) == []
+
+
+def test_without_a_folder_a_journal_is_kept_in_memory() -> None:
+    journal = Journal()
+    journal.start("i", "c", "f", "s")
+    assert isinstance(journal.doing, Doing)
