@@ -89,8 +89,8 @@ class KernelItem(pytest.Item):
             file, _, name = self.nodeid.partition("::")
             nodeid = f"{_relative(self.config.rootpath / file, self.config.invocation_params.dir)}::{name}"
             command = pytest_command(run, self.item.backend.id, nodeid)
-            words = failure(self.item, found, self.config.rootpath, run.report, command)
-            raise FindingsError(headline(found), "\n".join(words))
+            lines = failure(self.item, found, self.config.rootpath, run.report, command)
+            raise FindingsError(headline(found), "\n".join(lines))
         if not unavailable or passed:
             return
         if self.item.backend.id in run.asked_by_name and self.item.backend.unavailable():
