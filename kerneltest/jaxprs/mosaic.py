@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from kerneltest.jaxprs.compat.mosaic_primitives import (
+from kerneltest.jaxprs.compat.mosaic_interpreters import (
     ends_copy_group,
     is_copy_out,
     is_predicated_copy_out,

@@ -1,4 +1,4 @@
-"""JAX's interpreters of Mosaic kernels: one run of them, races, deadlocks, and their global state put right."""
+"""Mosaic's interpreters, and the primitives of Mosaic GPU that copy from shared to global memory."""
 
 import contextlib
 import ctypes
@@ -16,6 +16,7 @@ import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 from jax._src.pallas.mosaic.interpret import thread_map
+from jax._src.pallas.mosaic_gpu import primitives
 from jax._src.pallas.mosaic_gpu.core import MemorySpace
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, shared_memory
 from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
@@ -259,3 +260,24 @@ def _number(barrier: Any) -> str:
         if allocation is barrier:
             return f"barrier {getattr(key, 'buffer_id', key)}"
     return "a barrier"
+
+
+def is_copy_out(equation: Any) -> bool:
+    """Whether it starts a copy from shared to global memory."""
+    return equation.primitive is primitives.copy_smem_to_gmem_p
+
+
+def is_predicated_copy_out(equation: Any) -> bool:
+    """Whether it starts such a copy where its last operand, the predicate, is true."""
+    return is_copy_out(equation) and bool(equation.params["has_user_predicate"])
+
+
+def is_wait_for_copies_out(equation: Any) -> bool:
+    """Whether it waits until at most its parameter `n` of the groups of such copies are under way."""
+    # In JAX 0.10.2 `n` is an operand, and the interpreter waits for nothing.
+    return equation.primitive is primitives.wait_smem_to_gmem_p and "n" in equation.params
+
+
+def ends_copy_group(equation: Any) -> bool:
+    """Whether the copies started before it make up a group."""
+    return equation.primitive is primitives.commit_group_p or bool(equation.params.get("commit_group"))
