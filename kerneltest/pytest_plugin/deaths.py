@@ -1,8 +1,10 @@
 """Processes that died while they ran an item: what of, what is left of it, and the record of the case they died of."""
 
+import re
 from pathlib import Path
 
 from kerneltest.core.failures import Failure
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer, read_plan, read_records
 from kerneltest.records.journal import Doing, left_running
@@ -11,6 +13,7 @@ from kerneltest.run.runner import Before
 
 GAVE_UP = "kerneltest: gave up"  # how the text that a process leaves begins where the watchdog ended it
 _MOST_TEXT = 8000
+_STICKY = re.compile("CUDA_ERROR_(?!OUT_OF_MEMORY)|hipError(?!OutOfMemory)")
 
 
 def last_words(folder: Path, shard: str) -> Path:
@@ -31,6 +34,11 @@ def of(folder: Path, doing: Doing) -> Failure:
         return Failure(Verdict.HANG, f"no answer within {first[9:].strip(')!')} while {doing.phase}", text)
     cause = first.removeprefix("Fatal Python error: ") or "it exited, or was killed, without a word"
     return Failure(Verdict.CRASH, f"the process died while {doing.phase}: {cause}", text)
+
+
+def device_is_lost(record: Record) -> bool:
+    """Whether a device gives nothing but errors to this process from now on."""
+    return record.tier is Tier.DEVICE and bool(_STICKY.search(record.message))
 
 
 def before(folder: Path, item: str, shard: str) -> tuple[Before | None, list[Record]]:
@@ -56,7 +64,12 @@ def planned(folder: Path, name: str) -> PlannedItem | None:
 
 
 def record(writer: Writer, item: PlannedItem, doing: Doing, failure: Failure) -> None:
-    """Records how a process died: for the case that it was about, or for all cells of an item that had begun none."""
+    """Records how a process died: for the case that it was about, or for all cells of an item that had begun none.
+
+    A case that has a record keeps it.
+    """
+    if doing.case and any((each.item, each.case) == (item.item, doing.case) for each in read_records(writer.folder)):
+        return
     for family in [doing.family] if doing.case else item.families:
         writer.write(
             Record(

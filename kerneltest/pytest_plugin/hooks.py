@@ -142,13 +142,13 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     failure = deaths.of(run.folder, doing)
     run.deaths[crashitem] += 1
     resumed = bool(doing.case) and run.deaths[crashitem] <= _MOST_DEATHS and _again(sched, crashitem)
+    known = properties(item.backend, item.dtype, item.group)
+    run.crashed[crashitem] = [*known, ("family", " ".join(item.families)), ("verdict", str(failure.verdict))]
     if resumed:
         report.outcome = "rerun"  # the process that goes on with the item tells it
     else:
         report.longrepr = f"{failure}\n{shard} was {doing}; the rest of the item is not run"
         deaths.record(run.writer, item, doing, failure)
-        known = properties(item.backend, item.dtype, item.group)
-        run.crashed[crashitem] = [*known, ("family", " ".join(item.families)), ("verdict", str(failure.verdict))]
 
 
 def _again(sched: Any, item: str) -> bool:

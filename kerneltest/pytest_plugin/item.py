@@ -47,7 +47,7 @@ class KernelItem(pytest.Item):
         from dataclasses import replace
 
         from kerneltest.core.verdicts import Verdict, worst
-        from kerneltest.pytest_plugin.deaths import before
+        from kerneltest.pytest_plugin.deaths import before, device_is_lost
         from kerneltest.records.io import save_arguments, save_artifacts
         from kerneltest.report.commands import pytest_command
         from kerneltest.report.reproduce.script import save_script
@@ -74,6 +74,8 @@ class KernelItem(pytest.Item):
                 name = f"{record.case}-{_slug(record.backend)}"
                 record = replace(record, files=save_artifacts(run.folder, name, files))
             run.writer.write(record)
+            if run.worker is not None and device_is_lost(record):
+                run.leave()
             run.judged += bool(record.case)
             families[record.family] = None
             if record.verdict is Verdict.UNAVAILABLE:

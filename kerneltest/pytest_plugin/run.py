@@ -186,6 +186,12 @@ class Run:
             self._watchdog = Watchdog(self.cache.journal, self.timeout, self._last_words, self._give_up)
             self._watchdog.start()
 
+    def leave(self) -> None:
+        """Ends this worker, whose device answers no more; xdist starts another, which goes on with the item."""
+        self._last_words.write("a device error that no later call survives\n")
+        self._last_words.flush()
+        os._exit(1)
+
     def _give_up(self, doing: Doing, failure: Failure) -> None:
         """Keeps what there is, when this process is about to be ended. A worker's controller does that for it."""
         if self.worker is not None:

@@ -200,7 +200,7 @@ def read_end(folder: Path) -> End | None:
 
 def _write_whole(folder: Path, name: str, line: str) -> None:
     """In one step, so that a reader finds all of it or none."""
-    temporary = f"{name}-{os.getpid()}.tmp"
+    temporary = f"{Path(name).stem}-{os.getpid()}.tmp"
     with opened(folder, temporary, "wb") as file:
         file.write(line.encode() + b"\n")
     (folder / temporary).replace(folder / name)

@@ -256,3 +256,18 @@ def test_a_plain_test_that_dies_is_left_to_xdist(tmp_path: Path) -> None:
     report = SimpleNamespace(longrepr="as it was")
     pytest_handlecrashitem("test_plain.py::test_it", report, sched)
     assert report.longrepr == "as it was"
+
+
+@pytest.mark.parametrize(
+    ("backend", "message", "lost"),
+    [
+        ("cuda", "INTERNAL: CUDA error: Failed: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access", True),
+        ("cuda", "RESOURCE_EXHAUSTED: CUDA_ERROR_OUT_OF_MEMORY: out of memory", False),
+        ("rocm", "hipErrorIllegalAddress", True),
+        ("cuda", "3 of 4 elements wrong", False),
+        ("interpret", "the kernel raised ValueError: CUDA_ERROR_ILLEGAL_ADDRESS", False),
+    ],
+)
+def test_only_some_errors_lose_the_device(backend: str, message: str, lost: bool) -> None:
+    record = case(backend=backend, verdict="runtime_error", message=message)
+    assert deaths.device_is_lost(record) is lost

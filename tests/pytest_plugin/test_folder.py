@@ -117,10 +117,8 @@ def test_nothing_is_lost_where_the_cache_cannot_be_written_text_is_no_utf8_and_t
     suite = RIGHT.replace(
         "    return 2 * x", "    if x.size == 5: raise ValueError('half a pair: \\udcff')\n    return 2 * x"
     )
-    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/p" + end))
-    place.mkdir()
-    (place / "test_suite.py").write_text(suite, encoding="utf-8")
-    (place / "cache").write_text("a file, where pytest keeps a folder")
+    (tmp_path / "test_suite.py").write_text(suite, encoding="utf-8")
+    (tmp_path / "cache").write_text("a file, where pytest keeps a folder")
     command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-n", workers, "-o", "cache_dir=cache"]
     command += [
         "-k",
@@ -133,11 +131,11 @@ def test_nothing_is_lost_where_the_cache_cannot_be_written_text_is_no_utf8_and_t
         os.fsdecode(b"out" + end),
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    run = subprocess.run(command, cwd=place, env=environment, capture_output=True, check=False)
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
     said = (run.stdout + run.stderr).decode("ascii", "replace")
     assert run.returncode == 1, said
     assert "kerneltest keeps no compiled code" in said
-    (read,) = read_runs(place / os.fsdecode(b"out" + end))
+    (read,) = read_runs(tmp_path / os.fsdecode(b"out" + end))
     assert read.reconciled.complete
     assert {record.verdict for record in read.records} == {Verdict.PASS, Verdict.ORACLE_ERROR}
     assert "half a pair: \\udcff" in next(r.message for r in read.records if r.verdict is Verdict.ORACLE_ERROR)

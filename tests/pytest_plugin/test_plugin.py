@@ -66,7 +66,7 @@ def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -
     assert "rocm unavailable: JAX finds no rocm device here" in run.stdout
     assert "2 skipped" in run.stdout
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {".kerneltest", ".kerneltest.lock", "plan.json", "records-main.jsonl", "report.html"}
+    assert written == {".kerneltest", ".kerneltest.lock", "plan.json", "records-main.jsonl", "end.json", "report.html"}
     plan = read_plan(tmp_path / "out")
     assert plan.unavailable.keys() == {"cuda", "rocm"}
     assert {(each.backend, each.cases > 0) for each in plan.not_applicable} == {
@@ -166,8 +166,8 @@ def test_a_killed_worker_costs_one_case_and_the_item_goes_on(tmp_path: Path) -> 
     run = _pytest(tmp_path, *options, suite=dies)
     assert run.returncode == 1
     properties = _properties(tmp_path / "junit.xml")
-    assert len(properties) == len(read_plan(tmp_path / "out").items) + 1  # and test_plain
-    died = dict(properties)["doubled[interpret-int8-structural]"]
+    assert len(properties) == len(read_plan(tmp_path / "out").items) + 3  # test_plain, and two processes that died
+    died = next(found for name, found in properties if name == "doubled[interpret-int8-structural]")
     assert {"backend": "interpret", "dtype": "int8", "group": "structural", "verdict": "crash"}.items() <= died.items()
     assert "small_integers" in died["family"].split()
     died_of = [(r.dtype, r.family) for r in read_records(tmp_path / "out") if r.verdict != "pass"]
