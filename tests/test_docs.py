@@ -269,6 +269,13 @@ def test_the_map_of_the_architecture_is_true() -> None:
     assert [file for file in files if not (ROOT / "kerneltest" / file).exists()] == []
 
 
+def test_each_promise_names_a_test() -> None:
+    promises = re.findall(r"^\| .+ \| `([\w/]+\.py)::(\w+)` \|$", PAGES["docs/reliability.md"], re.MULTILINE)
+    assert len(promises) > 30
+    lacking = [(f, name) for f, name in promises if f"\ndef {name}(" not in (ROOT / "tests" / f).read_text("utf-8")]
+    assert lacking == []
+
+
 def test_the_reference_has_every_public_name() -> None:
     assert [name for name in kt.__all__ if f"::: kerneltest.{name}\n" not in API] == []
 

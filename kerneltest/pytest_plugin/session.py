@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerneltest.records.io import RecordError
-from kerneltest.records.runs import end_run
+from kerneltest.records.runs import end_run, read_running
 from kerneltest.report.text.terminal import lines
 
 
@@ -32,16 +32,17 @@ def finish(folder: Path, *, write_report: bool, width: int | None = None) -> Sum
     A folder that cannot be read is an incomplete run, not an exception: what was printed before stays.
     """
     try:
-        run = end_run(folder)
-    except (RecordError, OSError) as error:
+        run = read_running(folder)
+    except RecordError as error:
         return Summary(False, ((f"INCOMPLETE: {error}", "red"),))
     told = list(lines(run, width))
-    if write_report:
-        from kerneltest.report.html.build import write_html
+    try:
+        end_run(run)
+        if write_report:
+            from kerneltest.report.html.build import write_html
 
-        try:
             told.append((f"report: {write_html(folder / 'report.html', [run])}", ""))
-        except OSError as error:
-            told.append((f"INCOMPLETE: the report could not be written: {error}", "red"))
-            return Summary(False, tuple(told))
+    except OSError as error:
+        told.append((f"INCOMPLETE: the run's end and its report could not be written: {error}", "red"))
+        return Summary(False, tuple(told))
     return Summary(run.reconciled.complete, tuple(told))

@@ -156,30 +156,32 @@ def read_all(folders: Sequence[Path]) -> tuple[Run, ...]:
     return tuple(runs.values())
 
 
-def end_run(folder: Path) -> Run:
-    """Ends the run in a folder: from now on its records are all there are.
+def read_running(folder: Path, name: str = "") -> Run:
+    """The run in a folder, as far as it is.
 
     Raises:
-      RecordError: it cannot be read, and stays unfinished.
-      OSError: the end cannot be written.
+      RecordError: it cannot be read.
     """
-    run = _unfinished(folder, "")
-    write_end(folder, End(run.plan.run, len(run.records)))
-    return run
+    plan, records = read_plan(folder), tuple(read_records(folder))
+    return Run(name, folder, plan, records, reconcile(plan, records))
+
+
+def end_run(run: Run) -> None:
+    """Ends a run: from now on its records are all there are.
+
+    Raises:
+      OSError: that cannot be written, and the run stays unfinished.
+    """
+    write_end(run.folder, End(run.plan.run, len(run.records)))
 
 
 def _read(folder: Path, name: str) -> Run:
-    run = _unfinished(folder, name)
+    run = read_running(folder, name)
     problem = "; ".join(_problems_of_end(run))
     if not problem:
         return run
     reconciled = replace(run.reconciled, problems=(problem, *run.reconciled.problems))
     return replace(run, reconciled=reconciled)
-
-
-def _unfinished(folder: Path, name: str) -> Run:
-    plan, records = read_plan(folder), tuple(read_records(folder))
-    return Run(name, folder, plan, records, reconcile(plan, records))
 
 
 def _problems_of_end(run: Run) -> Iterator[str]:

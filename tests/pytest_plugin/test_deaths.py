@@ -23,7 +23,7 @@ from kerneltest.pytest_plugin.run import RUN
 from kerneltest.pytest_plugin.watchdog import Watchdog
 from kerneltest.records.io import Writer, read_records
 from kerneltest.records.journal import Doing, Journal, Phase
-from kerneltest.records.runs import end_run, read_runs
+from kerneltest.records.runs import read_running, read_runs
 from tests.written import PASS, case, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -245,7 +245,7 @@ def test_an_item_that_is_given_up_keeps_its_crash_and_is_incomplete(tmp_path: Pa
     assert len(again) == (8 if way == "of which no more is run" else 0)
     assert report.longrepr.endswith(f"for case c2 (normal, n=1) of {PASS.item}; the rest of the item is not run")
     assert ("verdict", "crash") in run.crashed[PASS.item]
-    ended = end_run(folder)
+    ended = read_running(folder)
     assert [record.verdict for record in ended.records if record.case == "c2"] == [Verdict.CRASH]
     assert len(ended.reconciled.missing) == 1
 

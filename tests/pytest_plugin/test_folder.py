@@ -10,9 +10,11 @@ import pytest
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.folder import MARKER, FolderError, RunFolder
+from kerneltest.pytest_plugin.session import finish
 from kerneltest.records.io import read_plan
 from kerneltest.records.runs import read_runs
 from tests.pytest_plugin.test_plugin import RIGHT, ROOT, _pytest
+from tests.written import PASS, write_run
 
 
 def _user_files(folder: Path) -> dict[str, str]:
@@ -139,3 +141,14 @@ def test_nothing_is_lost_where_the_cache_cannot_be_written_text_is_no_utf8_and_t
     assert read.reconciled.complete
     assert {record.verdict for record in read.records} == {Verdict.PASS, Verdict.ORACLE_ERROR}
     assert "half a pair: \\udcff" in next(r.message for r in read.records if r.verdict is Verdict.ORACLE_ERROR)
+
+
+@pytest.mark.parametrize("occupied", ["report.html", "end.json"])
+def test_a_file_that_cannot_be_written_is_told_and_the_summary_stays(tmp_path: Path, occupied: str) -> None:
+    folder = write_run(tmp_path / "out", PASS)
+    (folder / "end.json").unlink()
+    (folder / occupied).mkdir()
+    summary = finish(folder, write_report=True)
+    assert not summary.complete
+    assert "1 pass" in " ".join(line for line, _ in summary.lines)
+    assert "could not be written" in summary.lines[-1][0]
