@@ -95,7 +95,9 @@ def _last_two(values: Sequence[int], missing: int) -> tuple[int, int]:
 
 def _plain(values: Array) -> tuple[Any, ...]:
     if is_float(values.dtype):
-        return tuple(float(f"{value:.7g}") for value in values.astype(np.float64).ravel().tolist())
+        with np.errstate(all="ignore"):  # a NaN is a value like others here
+            wide = values.astype(np.float64)
+        return tuple(float(f"{value:.7g}") for value in wide.ravel().tolist())
     return tuple(values.astype(bool if values.dtype == bool else np.int64).ravel().tolist())
 
 
