@@ -70,6 +70,7 @@ faults = segfault, killed, stuck, deaf, forever, quiet
 segfault, killed, stuck, deaf, forever, quiet = map(paired, faults)
 
 if os.environ.get("HUNG"):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     Interpret.prepare = lambda self, traced: threading.Event().wait()
 """
 
