@@ -6,7 +6,7 @@ from pathlib import Path
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import Writer, read_plan, read_records
+from kerneltest.records.io import RecordError, Writer, read_plan, read_records
 from kerneltest.records.journal import Doing, left_running
 from kerneltest.records.schema import Evidence, PlannedItem, Record
 from kerneltest.run.runner import Before
@@ -60,7 +60,10 @@ def before(folder: Path, item: str, shard: str) -> tuple[Before | None, list[Rec
 
 def planned(folder: Path, name: str) -> PlannedItem | None:
     """The item of that name; None for a test that is not kerneltest's."""
-    return next((item for item in read_plan(folder).items if item.item == name), None)
+    try:
+        return next((item for item in read_plan(folder).items if item.item == name), None)
+    except RecordError:  # a run without pairings has no plan
+        return None
 
 
 def record(writer: Writer, item: PlannedItem, doing: Doing, failure: Failure) -> None:

@@ -251,8 +251,9 @@ def test_an_item_that_is_given_up_keeps_its_crash_and_is_incomplete(tmp_path: Pa
     assert len(ended.reconciled.missing) == 1
 
 
-def test_a_plain_test_that_dies_is_left_to_xdist(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "out", PASS)
+@pytest.mark.parametrize("pairings", [True, False])
+def test_a_plain_test_that_dies_is_left_to_xdist(tmp_path: Path, pairings: bool) -> None:
+    folder = write_run(tmp_path / "out", PASS) if pairings else tmp_path
     sched = SimpleNamespace(config=SimpleNamespace(stash={RUN: SimpleNamespace(folder=folder)}))
     report = SimpleNamespace(longrepr="as it was")
     pytest_handlecrashitem("test_plain.py::test_it", report, sched)
