@@ -52,6 +52,8 @@ class RunFolder:
                 raise FolderError(
                     f"{path} holds files and no run of kerneltest's: name a new or an empty folder, or empty that one"
                 )
+            if links := [each.name for each in path.iterdir() if each.is_symlink()]:
+                raise FolderError(f"{path} holds a link, {links[0]}, and nothing is written through one: remove it")
             folder._lock = FileLock(path / _LOCK)
             folder._lock.acquire(timeout=0)
             owner = {

@@ -1,6 +1,10 @@
 """Formats of floats, casts that round once, and a kernel of each dtype that there is."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +21,8 @@ from kerneltest.run.cache import Cache
 from kerneltest.run.planning import plan_pairing
 from kerneltest.run.runner import run
 from tests.sample import double, elementwise
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float8_e5m2"])
@@ -92,3 +98,22 @@ def test_families_fill_every_narrow_dtype_with_finite_numbers(name: str) -> None
 def test_a_dtype_that_cannot_be_tried_is_refused_where_it_is_declared(name: str) -> None:
     with pytest.raises(kt.DeclarationError, match=rf"argument 'x': .*{name}.*; remove it from the dtypes"):
         kt.oracle_for(double, x=kt.array("n", name))(lambda x: 2 * x)
+
+
+def test_64_bit_integers_are_judged_where_jax_has_them() -> None:
+    code = """
+import kerneltest as kt
+from tests.sample import double
+
+@kt.oracle_for(double, x=kt.array("n", "int64"), dims=dict(n=kt.dim(values=(3,))), tolerance=kt.tolerance.exact())
+def doubled(x):
+    return x + x
+
+result = kt.check(doubled, backends=["interpret"], depth="quick")
+print(result.cases, [str(each) for each in result.findings])
+"""
+    environment = {**os.environ, "JAX_ENABLE_X64": "1", "PYTHONPATH": "."}
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    count, findings = ran.stdout.split(" ", 1)
+    assert (int(count) > 10, findings) == (True, "[]\n"), ran.stderr

@@ -90,6 +90,17 @@ def test_what_lies_behind_a_link_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "x.npz").read_text() == "keep"
 
 
+@pytest.mark.parametrize("name", [MARKER, "cases", "plan.json"])
+def test_a_folder_that_holds_a_link_is_refused(tmp_path: Path, name: str) -> None:
+    RunFolder.claimed(tmp_path / "out").release()
+    (tmp_path / "mine").write_text("keep")
+    (tmp_path / "out" / name).unlink(missing_ok=True)
+    (tmp_path / "out" / name).symlink_to(tmp_path / "mine")
+    with pytest.raises(FolderError, match=f"holds a link, {name}, and nothing is written through one: remove it"):
+        RunFolder.claimed(tmp_path / "out")
+    assert (tmp_path / "mine").read_text() == "keep"
+
+
 def test_an_ini_value_is_relative_to_the_ini_file(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nkt_report = out\nkt_depth = quick\nkt_backends = interpret\n")
     (tmp_path / "sub").mkdir()
