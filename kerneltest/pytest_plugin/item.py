@@ -42,6 +42,7 @@ class KernelItem(pytest.Item):
             self._run(run)
         finally:
             run.judged = 0
+            run.unwatch()
 
     def _run(self, run: Run) -> None:
         from dataclasses import replace

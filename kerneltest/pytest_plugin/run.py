@@ -172,6 +172,11 @@ class Run:
         if self._watchdog is not None:
             self._watchdog.arm()
 
+    def unwatch(self) -> None:
+        """Leaves whatever comes between items alone."""
+        if self._watchdog is not None:
+            self._watchdog.disarm()
+
     def _listen(self) -> None:
         from kerneltest.pytest_plugin.deaths import last_words
         from kerneltest.pytest_plugin.watchdog import Watchdog, tell_of_exit

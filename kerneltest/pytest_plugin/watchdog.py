@@ -57,30 +57,41 @@ class Watchdog:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="kerneltest-watchdog", daemon=True)
         self._main = threading.main_thread().ident or 0
+        self._armed = False
 
     def start(self) -> None:
         self._thread.start()
 
     def arm(self) -> None:
         """Sets the timer for a process in which the thread cannot run either. pytest cancels it when a test fails."""
+        self._armed = True
         faulthandler.dump_traceback_later(self.seconds + 2 * _GRACE, exit=True, file=self._output)
+
+    def disarm(self) -> None:
+        """Ends the timer between items: other tests may have one of their own, and take as long as they like."""
+        if self._armed:
+            self._armed = False
+            faulthandler.cancel_dump_traceback_later()
 
     def stop(self) -> None:
         self._stopped.set()
         self._thread.join()
-        faulthandler.cancel_dump_traceback_later()
+        self.disarm()
 
     def _watch(self) -> None:
         told: Doing | None = None
         while not self._stopped.wait(_EVERY):
             doing, since = self.journal.doing, self.journal.changed
             late = time.monotonic() - since
+            if doing is None:
+                self.disarm()
+                continue
             if self._debugged():
-                faulthandler.cancel_dump_traceback_later()
+                self.disarm()
                 self.journal.changed = time.monotonic()
                 continue
             self.arm()
-            if doing is None or late < self.seconds:
+            if late < self.seconds:
                 continue
             if told is not doing and doing.phase is not Phase.STARTING:  # where no case would catch it
                 told = doing

@@ -273,3 +273,21 @@ def test_a_plain_test_that_dies_is_left_to_xdist(tmp_path: Path, pairings: bool)
 def test_only_some_errors_lose_the_device(backend: str, message: str, lost: bool) -> None:
     record = case(backend=backend, verdict="runtime_error", message=message)
     assert deaths.device_is_lost(record) is lost
+
+
+def test_between_items_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: list[str] = []
+    dog, _, ended = _watched(journal := Journal(), monkeypatch)
+    monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda *args, **more: timers.append("set"))
+    monkeypatch.setattr(watchdog.faulthandler, "cancel_dump_traceback_later", lambda: timers.append("ended"))
+    dog.start()
+    assert not ended.wait(0.5)
+    assert timers == []
+    journal.start("i")
+    dog.arm()
+    journal.stop()
+    dog.disarm()
+    assert timers[0] == "set"
+    assert not ended.wait(0.2)
+    assert timers[-1] == "ended"
+    dog.stop()
