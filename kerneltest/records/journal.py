@@ -1,6 +1,5 @@
 """What a process is doing, in a file that outlives it: whom to blame when it dies, and who went on for too long."""
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -36,7 +35,6 @@ class Doing:
       case, family, signature: of the case; "" before the first.
       phase: the step of it.
       beside: how many compilations of other cases went on in the same process.
-      process: its id.
       shard: the name of the process among those of the run: `main`, `gw0`.
     """
 
@@ -46,7 +44,6 @@ class Doing:
     signature: str = ""
     phase: Phase = Phase.STARTING
     beside: int = 0
-    process: int = 0
     shard: str = ""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -77,7 +74,7 @@ class Journal:
 
     def start(self, item: str, case: str = "", family: str = "", signature: str = "") -> None:
         """Begins an item, or a case of it."""
-        self.doing = Doing(item, case, family, signature, process=os.getpid(), shard=self.shard)
+        self.doing = Doing(item, case, family, signature, shard=self.shard)
         self._write(dumps(self.doing).encode() + b"\n", after_phase=True)
         self.turn_to(Phase.STARTING)
 
