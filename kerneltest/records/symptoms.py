@@ -1,0 +1,102 @@
+"""What failed, in words that do not change from case to case: the symptom of a finding."""
+
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kerneltest.core.verdicts import Kind, Verdict
+from kerneltest.records.schema import Record
+
+_SLIGHT = 1 / 16  # an error relative to the larger of both numbers: below it something was rounded, above it lost
+_LINE = re.compile(r"[^\s(),;]+\.py:\d+")
+_NUMBER = re.compile(r"0x[0-9a-f]+|-?\d+(\.\d+)?(e[+-]?\d+)?")
+_TENSOR = re.compile(r"(tensor|vector|memref)<[^>]*>")
+_PLURAL = re.compile(r"\[#(, #)*,?\]|\(#(, #)*,?\)|(#x)+")
+
+
+class Level(StrEnum):
+    """What kind of question is answered wrongly, from the most to the least elementary."""
+
+    BUILD = "build"
+    STRUCTURE = "structure"
+    PRECISION = "precision"
+    SPECIAL = "special"
+    INVARIANT = "invariant"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """What one finding shows.
+
+    Attributes:
+      level: which question it answers wrongly.
+      what: in words, the same for all cases that show the same.
+      line: the source line that the message names, or "".
+    """
+
+    level: Level
+    what: str
+    line: str = ""
+
+
+def symptom(record: Record) -> Symptom:
+    """The symptom of a finding."""
+    verdict, first = record.verdict, record.message.partition("\n")[0]
+    found = _LINE.search(first)
+    line = found[0] if found else ""
+    if verdict.kind is Kind.BUILD:
+        return Symptom(Level.BUILD, f"{verdict}: {without_numbers(first)}", line)
+    if verdict in (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH):
+        what = _how_wrong(record)
+        return Symptom(_level(record, what), what)
+    if verdict.kind is Kind.MEMORY:
+        access = re.search(r"\b(load|store|atomic) at ([^\s\[]+)", first)
+        what = f"{verdict}: {access[1]} of {access[2]}" if access else _MEMORY.get(verdict, str(verdict))
+        return Symptom(Level.INVARIANT if record.group == "invariants" else Level.STRUCTURE, what, line)
+    return Symptom(Level.BROKEN, f"{verdict}: {without_numbers(first)}", line)
+
+
+def without_numbers(text: str) -> str:
+    """A message with its numbers, shapes and indices taken out; the lines of source that it names stay."""
+    kept = _LINE.findall(text)
+    text = _PLURAL.sub("#", _NUMBER.sub("#", _TENSOR.sub("a tensor", _LINE.sub("\0", text))))
+    for line in kept:
+        text = text.replace("\0", line, 1)
+    return text
+
+
+def _level(record: Record, what: str) -> Level:
+    if record.group == "invariants":
+        return Level.INVARIANT
+    if record.group in ("structural", "numeric"):
+        return Level.PRECISION if what == IMPRECISE else Level.STRUCTURE
+    return Level.SPECIAL
+
+
+IMPRECISE = "values of too little precision"
+WRONG = "wrong values"
+UNTOUCHED = "elements that nobody wrote"
+_MEMORY = {Verdict.UNWRITTEN: UNTOUCHED}
+
+
+def _how_wrong(record: Record) -> str:
+    """What became of the worst element."""
+    evidence = record.evidence
+    if record.family == "gradient" and (by := re.search(r"\bby ([\w.]+): ", record.message)):
+        return f"a wrong gradient by {by[1]}"
+    if evidence is None or evidence.actual is None or evidence.expected is None:
+        return WRONG
+    if "nobody wrote" in evidence.diagnosis:
+        return UNTOUCHED
+    got, wanted = float(evidence.actual), float(evidence.expected)
+    if got == wanted == 0:
+        return "a zero of the wrong sign"
+    if math.isfinite(got) and math.isfinite(wanted):
+        return IMPRECISE if abs(got - wanted) <= _SLIGHT * max(abs(got), abs(wanted)) else WRONG
+    if math.isnan(got):
+        return "NaN"
+    if math.isnan(wanted):
+        return "a number in place of NaN"
+    return "a number in place of an infinity" if math.isfinite(got) else "an infinity"
