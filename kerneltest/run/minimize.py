@@ -15,11 +15,11 @@ from kerneltest.core.verdicts import Kind, Verdict
 from kerneltest.plan.drawn import AnyCase, DrawnCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.schema import Element, Evidence, Record
-from kerneltest.run import smaller
+from kerneltest.run import plainer, shorter
 from kerneltest.run.cache import Cache
 from kerneltest.run.item import Item, Outcome
+from kerneltest.run.plainer import Arguments, Make
 from kerneltest.run.runner import judged
-from kerneltest.run.smaller import Arguments, Make
 from kerneltest.run.values import Signatures
 from kerneltest.run.variations import INVARIANTS
 
@@ -28,6 +28,7 @@ _IN_VAIN = 100  # tries one after another that ended nowhere, after which single
 _ENDS_PROCESSES = (Verdict.HANG, Verdict.CRASH)
 
 _NUMBER = re.compile(r"[-+]?\b(?:nan|inf)\b|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_SEVERAL = re.compile(r"#(?:, ?#|x#)+,?")  # of an index or a shape, which may have more axes under an invariant
 _PLACE = re.compile(r"[^\s()]+\.py:\d+")
 
 
@@ -118,7 +119,7 @@ def _likeness(record: Record) -> tuple[object, ...]:
 
 
 def _without_numbers(text: str) -> str:
-    return _NUMBER.sub("#", text)
+    return _SEVERAL.sub("#", _NUMBER.sub("#", text))
 
 
 def _class(actual: Element, expected: Element) -> str:
@@ -195,26 +196,26 @@ class _Search:
             outcome = self._judged(case)
             if resembles(self._record, outcome.record):
                 seconds = time.perf_counter() - self._started
-                return Smallest(case, outcome, smaller.unusual(case.arguments), self.tries, seconds, complete)
+                return Smallest(case, outcome, plainer.unusual(case.arguments), self.tries, seconds, complete)
         return None
 
     def shorten(self) -> bool:
         """Makes the signature plainer and shorter; returns whether that did anything."""
         before = self.case
         pairing = self._item.pairing
-        names = smaller.not_plain(pairing, self.case.signature)
-        plain = smaller.plainer(pairing, self.case.signature, names)
+        names = shorter.not_plain(pairing, self.case.signature)
+        plain = shorter.plainer(pairing, self.case.signature, names)
         telling = {
             name: lengths
             for name, length in self.case.signature.dims
-            if (lengths := smaller.telling_lengths(pairing.dims[name], length))
+            if (lengths := shorter.telling_lengths(pairing.dims[name], length))
         }
         least = {name: lengths[0] for name, lengths in telling.items()}
-        if self._at(smaller.with_lengths(plain, least)):
+        if self._at(shorter.with_lengths(plain, least)):
             return True
         if not self._at(plain):
             for name in names:
-                self._at(smaller.plainer(pairing, self.case.signature, [name]))
+                self._at(shorter.plainer(pairing, self.case.signature, [name]))
         if self._at_lengths(least):
             return True
         if not sum(map(self._shorten_dim, telling)):
@@ -227,11 +228,11 @@ class _Search:
     def _shorten_dim(self, name: str) -> bool:
         dim, low = self._item.pairing.dims[name], 0
         before = self.case
-        for length in smaller.telling_lengths(dim, self._length(name)):
+        for length in shorter.telling_lengths(dim, self._length(name)):
             if self._at_lengths({name: length}):
                 break
             low = length
-        while (middle := smaller.between(dim, low, self._length(name))) is not None:
+        while (middle := shorter.between(dim, low, self._length(name))) is not None:
             if not self._at_lengths({name: middle}):
                 low = middle
         return self.case is not before
@@ -240,14 +241,14 @@ class _Search:
         return dict(self.case.signature.dims)[name]
 
     def _at_lengths(self, lengths: Mapping[str, int]) -> bool:
-        return self._at(smaller.with_lengths(self.case.signature, lengths))
+        return self._at(shorter.with_lengths(self.case.signature, lengths))
 
     def _at(self, signature: Signature) -> bool:
         """Whether some arguments of a signature fail."""
         invariant = INVARIANTS.get(self.case.family.name)
         if signature == self.case.signature or (invariant and not invariant.applies(self._item.pairing, signature)):
             return False
-        fillings = smaller.fillings(self._item.pairing, self.case, signature, self._worst(), self._item.seed)
+        fillings = shorter.fillings(self._item.pairing, self.case, signature, self._worst(), self._item.seed)
         return any(self.fails(signature, arguments) for arguments in fillings)
 
     def _worst(self) -> dict[str, int]:
@@ -262,9 +263,9 @@ class _Search:
     def simplify(self) -> bool:
         """Makes the values plainer; returns whether that did anything."""
         before = self.case
-        self._reduce([smaller.zero, smaller.one])
-        self._reduce([smaller.plain])
-        self._reduce([smaller.two, smaller.minus_one, smaller.power_of_two, smaller.rounded])
+        self._reduce([plainer.zero, plainer.one])
+        self._reduce([plainer.plain])
+        self._reduce([plainer.two, plainer.minus_one, plainer.power_of_two, plainer.one_digit, plainer.rounded])
         return self.case is not before
 
     def _reduce(self, makes: Sequence[Make]) -> None:
@@ -280,9 +281,9 @@ class _Search:
             size //= 2
 
     def _changed(self, makes: Sequence[Make]) -> list[Array]:
-        return smaller.changed(self._item.pairing, self.case, makes)
+        return plainer.changed(self._item.pairing, self.case, makes)
 
     def _turned(self, makes: Sequence[Make], chunk: Array) -> bool:
         """Whether one of `makes` can be made of a chunk."""
         case = self.case
-        return any(self.fails(case.signature, smaller.made(self._item.pairing, case, make, chunk)) for make in makes)
+        return any(self.fails(case.signature, plainer.made(self._item.pairing, case, make, chunk)) for make in makes)

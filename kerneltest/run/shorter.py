@@ -1,24 +1,19 @@
-"""What is smaller than a case and still one of its pairing's: plainer signatures, shorter dims, plainer values."""
+"""Signatures that are shorter and plainer than a case's, and the arguments that the case leaves them."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import ml_dtypes
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float, widen
+from kerneltest.core.dtypes import Array, widen
 from kerneltest.declare.arguments import Static
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.cases import Case, slot_of
+from kerneltest.plan.cases import Case
 from kerneltest.plan.drawn import DrawnCase
 from kerneltest.plan.families import Slot
 from kerneltest.plan.signatures import Signature
-
-Arguments = Mapping[str, Array]
-Make = Callable[[Slot, Array], Array]  # from an argument's elements to what each becomes, in the same dtype
-
-_SCALE = "float8_e8m0fnu"  # has neither a zero nor a sign
+from kerneltest.run.plainer import Arguments, slots_of, unusual
 
 
 def not_plain(pairing: Pairing, signature: Signature) -> list[str]:
@@ -110,7 +105,7 @@ def fillings(
         kept[(len(kept) + 1) // 2 :] += old[name] - new[name]  # the first and the last elements
     yield _part(pairing, case, signature, halves)
     filled = Case(case.pairing_id, pairing.name, signature, case.family, case.target, seed)
-    slots = _slots(pairing, signature)
+    slots = slots_of(pairing, signature)
     if case.arguments and any(case.family.applies(slots[path]) for path in slots if case.target in ("", path)):
         made = filled.fill(pairing)
         if unusual(made) <= unusual(case.arguments):
@@ -132,7 +127,7 @@ def _notable(pairing: Pairing, case: DrawnCase) -> dict[str, int]:
 def _part(pairing: Pairing, case: DrawnCase, signature: Signature, kept: Mapping[str, Array]) -> Arguments:
     """The case's arguments at some indices of each dim, in the signature's dtypes."""
     parts: dict[str, Array] = {}
-    slots = _slots(pairing, signature)
+    slots = slots_of(pairing, signature)
     for path, values in case.arguments.items():
         slot, leaf = slots[path], pairing.leaves[path]
         for axis, name in enumerate(leaf.shape):
@@ -155,135 +150,3 @@ def _converted(values: Array, slot: Slot, *, whole: bool) -> Array:
         wide = np.clip(wide, -slot.exact_limit, slot.exact_limit)
     with np.errstate(all="ignore"):
         return slot.cast(wide)
-
-
-def _slots(pairing: Pairing, signature: Signature) -> dict[str, Slot]:
-    return {
-        path: slot_of(pairing, signature, path, leaf, order)
-        for order, (path, leaf) in enumerate(pairing.leaves.items())
-    }
-
-
-def unusual(arguments: Arguments) -> int:
-    """How many elements are neither 0 nor 1."""
-    return sum(int(_is_unusual(values).sum()) for values in arguments.values())
-
-
-def _is_unusual(values: Array) -> Array:
-    wide = widen(values)
-    return np.asarray((wide != 0) & (wide != 1))
-
-
-def nearest(slot: Slot, number: float) -> Array:
-    """The number next to another one among those that an argument may hold, without axes."""
-    match slot.role:
-        case "mask":
-            low, high = 0.0, 1.0
-        case "index":
-            low, high = 0.0, max(slot.end - 1.0, 0.0)
-        case "length":
-            low, high = 0.0, float(slot.end)
-        case _:
-            low, high = _range(slot)
-    return np.asarray(min(max(number, low), high)).astype(slot.dtype)
-
-
-def _range(slot: Slot) -> tuple[float, float]:
-    if slot.dtype.name == _SCALE:
-        return slot.domain or (1.0, np.inf)
-    info = ml_dtypes.finfo(slot.dtype) if is_float(slot.dtype) else ml_dtypes.iinfo(slot.dtype)
-    low, high = slot.domain or (float(info.min), float(info.max))
-    return (low, high) if is_float(slot.dtype) else (float(np.ceil(low)), float(np.floor(high)))
-
-
-def plain(slot: Slot, values: Array) -> Array:
-    """Zeros; True in a mask, where that is nothing out of the ordinary."""
-    return np.full_like(values, nearest(slot, float(slot.role == "mask")))
-
-
-def zero(slot: Slot, values: Array) -> Array:
-    """Zeros in place of what is neither 0 nor 1."""
-    return np.where(_usual(slot, values), values, nearest(slot, 0))
-
-
-def one(slot: Slot, values: Array) -> Array:
-    """Ones in place of what is neither 0 nor 1."""
-    return np.where(_usual(slot, values), values, nearest(slot, 1))
-
-
-def _usual(slot: Slot, values: Array) -> Array:
-    return np.asarray((values == nearest(slot, 0)) | (values == nearest(slot, 1)))
-
-
-def two(slot: Slot, values: Array) -> Array:
-    """2 in place of what is no simple number."""
-    return _simpler(slot, values, np.full(values.shape, 2.0))
-
-
-def minus_one(slot: Slot, values: Array) -> Array:
-    """-1 in place of what is no simple number."""
-    return _simpler(slot, values, np.full(values.shape, -1.0))
-
-
-def power_of_two(slot: Slot, values: Array) -> Array:
-    """The next power of two towards zero in place of what is no simple number."""
-    wide = np.asarray(widen(values), np.float64)
-    with np.errstate(all="ignore"):
-        return _simpler(slot, values, np.copysign(np.exp2(np.floor(np.log2(np.abs(wide)))), wide))
-
-
-def rounded(slot: Slot, values: Array) -> Array:
-    """A whole number in place of a fraction."""
-    return _simpler(slot, values, np.rint(np.asarray(widen(values), np.float64)))
-
-
-def _simpler(slot: Slot, values: Array, wanted: Array) -> Array:
-    """Numbers in place of those that are harder to read, as far as the argument may hold them."""
-    wide = np.asarray(widen(values), np.float64)
-    low, high = (widen(nearest(slot, end)) for end in (-np.inf, np.inf))
-    with np.errstate(all="ignore"):
-        # None grows past its own size: sums of small whole numbers are to stay exact.
-        fits = (wanted >= low) & (wanted <= high) & (np.abs(wanted) <= np.ceil(np.abs(wide)))
-        better = ~_usual(slot, values) & np.isfinite(wide) & np.isfinite(wanted) & (_rank(wanted) < _rank(wide))
-        made = np.where(fits & better, wanted, 0.0).astype(values.dtype)
-    return np.where(fits & better & (widen(made) == wanted), made, values)
-
-
-def _rank(numbers: Array) -> Array:
-    """How hard numbers are to read: 0 and up."""
-    exact = np.frexp(numbers)[0]
-    whole = numbers == np.rint(numbers)
-    kinds = [(numbers == 2) | (numbers == -1), whole & (np.abs(numbers) <= 10), np.abs(exact) == 0.5, whole]
-    return np.select(kinds, range(len(kinds)), len(kinds))
-
-
-def changed(pairing: Pairing, case: DrawnCase, makes: Sequence[Make]) -> list[Array]:
-    """Argument by argument, which elements some of `makes` would change: indices into all arguments end to end."""
-    slots = _slots(pairing, case.signature)
-    found: list[Array] = []
-    start = 0
-    for path, values in case.arguments.items():
-        differs = [_bits(make(slots[path], values)) != _bits(values) for make in makes]
-        found.append(start + np.flatnonzero(np.any(differs, axis=0)))
-        start += values.size
-    return found
-
-
-def _bits(values: Array) -> Array:
-    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}").reshape(values.shape)
-
-
-def made(pairing: Pairing, case: DrawnCase, make: Make, chunk: Array) -> Arguments:
-    """The case's arguments with some of their elements, as `changed` gives them, made into others."""
-    slots = _slots(pairing, case.signature)
-    arguments: dict[str, Array] = {}
-    start = 0
-    for path, values in case.arguments.items():
-        inside = chunk[(chunk >= start) & (chunk < start + values.size)] - start
-        start += values.size
-        if inside.size:
-            flat = values.reshape(-1).copy()
-            flat[inside] = make(slots[path], flat[inside])
-            values = flat.reshape(values.shape)
-        arguments[path] = values
-    return arguments
