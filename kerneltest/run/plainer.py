@@ -1,5 +1,6 @@
 """Values plainer than a case's: 0 and 1 where they will do, else small and round numbers."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import ml_dtypes
@@ -15,7 +16,7 @@ from kerneltest.plan.signatures import Signature
 Arguments = Mapping[str, Array]  # array arguments, by path
 Make = Callable[[Slot, Array], Array]  # from an argument's elements to what each becomes, in the same dtype
 
-_SCALE = "float8_e8m0fnu"  # has neither a zero nor a sign
+_SCALE = "float8_e8m0fnu"  # has neither a zero nor a sign: its plainest number is 1
 
 
 def slots_of(pairing: Pairing, signature: Signature) -> dict[str, Slot]:
@@ -38,24 +39,25 @@ def _is_unusual(values: Array) -> Array:
 
 def nearest(slot: Slot, number: float) -> Array:
     """The number next to another one among those that an argument may hold, without axes."""
-    match slot.role:
-        case "mask":
-            low, high = 0.0, 1.0
-        case "index":
-            low, high = 0.0, max(slot.end - 1.0, 0.0)
-        case "length":
-            low, high = 0.0, float(slot.end)
-        case _:
-            low, high = _range(slot)
+    low, high = _range(slot)
     return np.asarray(min(max(number, low), high)).astype(slot.dtype)
 
 
 def _range(slot: Slot) -> tuple[float, float]:
-    if slot.dtype.name == _SCALE:
-        return slot.domain or (1.0, np.inf)
-    info = ml_dtypes.finfo(slot.dtype) if is_float(slot.dtype) else ml_dtypes.iinfo(slot.dtype)
-    low, high = slot.domain or (float(info.min), float(info.max))
-    return (low, high) if is_float(slot.dtype) else (float(np.ceil(low)), float(np.floor(high)))
+    """The least and the greatest finite number that an argument may hold."""
+    if slot.role == "index":
+        return 0, max(slot.end - 1, 0)
+    if slot.role == "length":
+        return 0, slot.end
+    if slot.dtype == np.bool_:
+        return 0, 1
+    low, high = slot.domain or (-np.inf, np.inf)
+    if is_float(slot.dtype):
+        floats = ml_dtypes.finfo(slot.dtype)
+        least = 1.0 if slot.dtype.name == _SCALE else float(floats.min)
+        return max(low, least), min(high, float(floats.max))
+    integers = ml_dtypes.iinfo(slot.dtype)
+    return math.ceil(max(low, int(integers.min))), math.floor(min(high, int(integers.max)))
 
 
 def plain(slot: Slot, values: Array) -> Array:

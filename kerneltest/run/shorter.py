@@ -100,10 +100,6 @@ def fillings(
     ]
     for start in starts:
         yield _part(pairing, case, signature, {name: start(name) + np.arange(new[name]) for name in new})
-    halves = {name: np.arange(length) for name, length in new.items()}
-    for name, kept in halves.items():
-        kept[(len(kept) + 1) // 2 :] += old[name] - new[name]  # the first and the last elements
-    yield _part(pairing, case, signature, halves)
     filled = Case(case.pairing_id, pairing.name, signature, case.family, case.target, seed)
     slots = slots_of(pairing, signature)
     if case.arguments and any(case.family.applies(slots[path]) for path in slots if case.target in ("", path)):
