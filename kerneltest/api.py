@@ -98,6 +98,7 @@ def check(
         raise ValueError(f"unknown depth {depth!r}; known are {', '.join(DEPTHS)}")
     cache, started = Cache(), time.perf_counter()
     planned = plan_pairing(pairing, pairing_id(pairing), resolve(backends, orders), depth, seed)
+    cache.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
     outcomes = [outcome for item in planned.items for outcome in run(item, cache, case)]
     cache.pool.close()
     if case and not outcomes:

@@ -79,6 +79,10 @@ class Backend(ABC):
           Failure: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.
         """
 
+    def lowered_by(self) -> str:
+        """The backend that says whether a kernel lowers for this one, where that is another; else ""."""
+        return ""
+
     def in_orders(self, count: int) -> "Backend":
         """The same, which also runs programs in so many random orders, where it can."""
         return self

@@ -13,12 +13,14 @@ class Failure(Exception):  # noqa: N818 - it is a verdict on its way up
     Attributes:
       verdict: what that is called.
       stderr: what the process that failed wrote last, where there was one.
+      lowering: whether the kernel does not lower, which every later tier fails of as well.
     """
 
-    def __init__(self, verdict: Verdict, message: str, stderr: str = "") -> None:
+    def __init__(self, verdict: Verdict, message: str, stderr: str = "", *, lowering: bool = False) -> None:
         super().__init__(printable(message))
         self.verdict = verdict
         self.stderr = printable(stderr)
+        self.lowering = lowering
 
 
 def printable(text: str) -> str:

@@ -1,6 +1,7 @@
 """Processes that died while they ran an item: what of, what is left of it, and the record of the case they died of."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from kerneltest.core.failures import Failure
@@ -58,22 +59,26 @@ def before(folder: Path, item: str, shard: str) -> tuple[Before | None, list[Rec
     return Before(recorded, [(doing, of(folder, doing)) for doing in dead]), findings
 
 
-def planned(folder: Path, name: str) -> PlannedItem | None:
-    """The item of that name; None for a test that is not kerneltest's."""
+def planned(folder: Path, name: str) -> list[PlannedItem]:
+    """What the item of that name runs; nothing for a test that is not kerneltest's."""
     try:
-        return next((item for item in read_plan(folder).items if item.item == name), None)
+        return [item for item in read_plan(folder).items if item.item == name]
     except RecordError:  # a run without pairings has no plan
-        return None
+        return []
 
 
-def record(writer: Writer, item: PlannedItem, doing: Doing, failure: Failure) -> None:
+def record(writer: Writer, items: Sequence[PlannedItem], doing: Doing, failure: Failure) -> None:
     """Records how a process died: for the case that it was about, or for all cells of an item that had begun none.
 
     A case that has a record keeps it.
     """
-    if doing.case and any((each.item, each.case) == (item.item, doing.case) for each in read_records(writer.folder)):
+    before = [each for each in read_records(writer.folder) if each.item == doing.item]
+    if doing.case and any(each.case == doing.case for each in before):
         return
-    for family in [doing.family] if doing.case else item.families:
+    begun = {each.family for each in before}
+    for item, family in [(each, family) for each in items for family in each.families]:
+        if family != doing.family if doing.case else family in begun:
+            continue
         writer.write(
             Record(
                 item=item.item,

@@ -1,8 +1,10 @@
 """pytest's hooks: options, collection, the plan before, the reconciliation and the report after."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +13,9 @@ from kerneltest.pytest_plugin.collect import Holder, chosen, is_pairing, uncolle
 from kerneltest.pytest_plugin.item import KernelItem, properties
 from kerneltest.pytest_plugin.progress import Live, watched
 from kerneltest.pytest_plugin.run import OPTIONS, RUN, Run
+
+if TYPE_CHECKING:
+    from kerneltest.run.item import Item
 
 _MOST_DEATHS = 8  # of an item, before the rest of its cases is left
 _MOST_RESTARTS = "200"  # of xdist's workers, whose own limit of four a worker one item may reach
@@ -69,35 +74,36 @@ def pytest_pycollect_makeitem(
     planned = plan_pairing(obj, f"{collector.nodeid}::{name}", run.backends, run.depth, run.seed, run.fuzz)
     module = collector.getparent(pytest.Module)
     run.holders.append(Holder(obj, module.obj.__name__ if module else "", planned))
-    return [
-        KernelItem.from_parent(collector, name=item.name.removeprefix(f"{collector.nodeid}::"), item=item)
-        for item in planned.items
-    ]
+    parts: dict[str, list[Item]] = {}
+    for item in planned.items:
+        parts.setdefault(item.name.removeprefix(f"{collector.nodeid}::"), []).append(item)
+    return [KernelItem.from_parent(collector, name=each, items=tuple(items)) for each, items in parts.items()]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     run = config.stash[RUN]
     names = {item.name for holder in chosen(run.holders) for item in holder.plan.items}
-    items[:] = [item for item in items if not isinstance(item, KernelItem) or item.item.name in names]
+    items[:] = [item for item in items if not isinstance(item, KernelItem) or item.items[0].name in names]
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist's worker says that it has collected
 def pytest_collection_finish(session: pytest.Session) -> None:
     run = session.config.stash[RUN]
-    items = [item for item in session.items if isinstance(item, KernelItem)]
+    items = [(part, item.nodeid) for item in session.items if isinstance(item, KernelItem) for part in item.items]
     idle = any(not holder.plan.items for holder in run.holders)  # a kernel for which there is nothing to run
     if not (items or idle) or session.config.option.collectonly:
         return
     from kerneltest.records.io import write_plan
     from kerneltest.run.planning import plan_of
 
+    run.cache.planned = frozenset((part.pairing_id, part.backend.id, part.dtype) for part, _ in items)
     plans = [holder.plan for holder in chosen(run.holders)]
     problems = tuple(uncollected(run.holders, run.made(), run.collects_folders))
     plan = plan_of(
         plans,
-        [item.item for item in items],
-        [item.nodeid for item in items],
+        [item for item, _ in items],
+        [node_id for _, node_id in items],
         depth=run.depth,
         seed=run.seed,
         fuzz=run.fuzz,
@@ -133,8 +139,8 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     from kerneltest.pytest_plugin import deaths
     from kerneltest.records.journal import Doing, left_running
 
-    item = deaths.planned(run.folder, crashitem)
-    if item is None:
+    items = deaths.planned(run.folder, crashitem)
+    if not items:
         return
     shard = report.node.gateway.id
     doing = next((each for each in left_running(run.folder) if each.shard == shard and each.item == crashitem), None)
@@ -142,13 +148,14 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     failure = deaths.of(run.folder, doing)
     run.deaths[crashitem] += 1
     resumed = bool(doing.case) and run.deaths[crashitem] <= _MOST_DEATHS and _again(sched, crashitem)
-    known = properties(item.backend, item.dtype, item.group)
-    run.crashed[crashitem] = [*known, ("family", " ".join(item.families)), ("verdict", str(failure.verdict))]
+    families = " ".join(family for item in items for family in item.families)
+    known = properties(items[0].backend, items[0].dtype)
+    run.crashed[crashitem] = [*known, ("family", families), ("verdict", str(failure.verdict))]
     if resumed:
         report.outcome = "rerun"  # the process that goes on with the item tells it
     else:
         report.longrepr = f"{failure}\n{shard} was {doing}; the rest of the item is not run"
-        deaths.record(run.writer, item, doing, failure)
+        deaths.record(run.writer, items, doing, failure)
 
 
 def _again(sched: Any, item: str) -> bool:
@@ -182,7 +189,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
     reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
     width = session.config.get_terminal_writer().fullwidth if reporter is not None and reporter.isatty else None
-    run.summary = finish(run.folder, write_report=bool(run.report), width=width)
+    run.summary = finish(run.folder, report=run.report, width=width)
     if not run.summary.complete and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

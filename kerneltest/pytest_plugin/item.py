@@ -1,8 +1,9 @@
-"""The pytest item: one pairing on one backend, in one dtype, with one group of families."""
+"""The pytest item: one pairing on one backend, in one dtype."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ from kerneltest.core.failures import printable
 from kerneltest.pytest_plugin.run import RUN, Run
 
 if TYPE_CHECKING:
+    from kerneltest.records.schema import Record
     from kerneltest.run.item import Item
+    from kerneltest.run.runner import Before
 
 
 class FindingsError(Exception):
@@ -28,12 +31,13 @@ class FindingsError(Exception):
 
 
 class KernelItem(pytest.Item):
-    """One pairing on one backend, in one dtype, with one group of families."""
+    """One pairing on one backend, in one dtype: its groups of families one after another."""
 
-    def __init__(self, *, item: Item, **kwargs: Any) -> None:
+    def __init__(self, *, items: Sequence[Item], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.item = item
-        self.user_properties += properties(item.backend.id, item.dtype, item.group.name)
+        self.items = items
+        self.item = items[0]
+        self.user_properties += properties(self.item.backend.id, self.item.dtype)
 
     def runtest(self) -> None:
         run = self.config.stash[RUN]
@@ -45,28 +49,51 @@ class KernelItem(pytest.Item):
             run.unwatch()
 
     def _run(self, run: Run) -> None:
-        from dataclasses import replace
-
         from kerneltest.core.verdicts import Verdict, worst
-        from kerneltest.pytest_plugin.deaths import before, device_is_lost
-        from kerneltest.records.io import save_arguments, save_artifacts
-        from kerneltest.report.commands import pytest_command
-        from kerneltest.report.reproduce.script import save_script
+        from kerneltest.pytest_plugin.deaths import before
         from kerneltest.report.text.failure import failure, headline
-        from kerneltest.run.runner import run as run_item
 
         earlier, found = before(run.folder, self.item.name, run.shard)
         kinds = {(record.verdict, record.family) for record in found}
         families: dict[str, None] = {}
         passed, unavailable = False, ""
-        for outcome in run_item(self.item, run.cache, before=earlier):
+        for part in self.items:
+            for record in self._records(run, part, earlier, found, kinds):
+                families[record.family] = None
+                if record.verdict is Verdict.UNAVAILABLE:
+                    unavailable = record.message
+                elif not record.verdict.is_finding:
+                    passed = True
+        verdict = worst(r.verdict for r in found) if found else Verdict.PASS if passed else Verdict.UNAVAILABLE
+        self.user_properties += [("family", " ".join(families)), ("verdict", str(verdict))]
+        if found:
+            suspects = run.suspicion.investigate(self.items, run.cache, run.writer)
+            cases = self.config.option.verbose > 0
+            command = self._command(run)
+            lines = failure(self.item, found, suspects, self.config.rootpath, run.report, command, cases=cases)
+            raise FindingsError(headline(found, suspects), "\n".join(lines))
+        if not unavailable or passed:
+            return
+        if self.item.backend.id in run.asked_by_name and self.item.backend.unavailable():
+            words = printable(f"{self.item.backend.id} was asked for and is unavailable: {unavailable}")
+            raise FindingsError(words, words)
+        pytest.skip(printable(f"{self.item.backend.id} unavailable: {unavailable}"))
+
+    def _records(
+        self, run: Run, part: Item, earlier: Before | None, found: list[Record], kinds: set[tuple[str, str]]
+    ) -> Iterator[Record]:
+        """Runs one group of families and writes a record of each case; findings are added to `found`."""
+        from dataclasses import replace
+
+        from kerneltest.pytest_plugin.deaths import device_is_lost
+        from kerneltest.records.io import save_artifacts
+        from kerneltest.report.reproduce.script import saved
+        from kerneltest.run.runner import run as run_item
+
+        for outcome in run_item(part, run.cache, before=earlier):
             record = outcome.record
-            if record.evidence is not None and outcome.arguments is not None and len(found) < _SAVED:
-                file = save_arguments(run.folder, f"{record.case}-{_slug(record.backend)}", outcome.arguments)
-                evidence = replace(record.evidence, file=file)
-                script = save_script(run.folder, replace(record, evidence=evidence), self.item)
-                script_path = script.relative_to(run.folder).as_posix()
-                record = replace(record, evidence=replace(evidence, script=script_path))
+            if outcome.arguments is not None and len(found) < _SAVED:
+                record = saved(run.folder, record, part, outcome.arguments)
             kind = (record.verdict, record.family)
             if record.evidence is not None and kind in kinds:
                 # One picture of a kind.
@@ -75,39 +102,30 @@ class KernelItem(pytest.Item):
                 name = f"{record.case}-{_slug(record.backend)}"
                 record = replace(record, files=save_artifacts(run.folder, name, files))
             run.writer.write(record)
+            run.suspicion.add(record)
             if run.worker is not None and device_is_lost(record):
                 run.leave()
             run.judged += bool(record.case)
-            families[record.family] = None
-            if record.verdict is Verdict.UNAVAILABLE:
-                unavailable = record.message
-            elif not record.verdict.is_finding:
-                passed = True
-            else:
+            if record.verdict.is_finding:
                 found.append(record)
                 kinds.add(kind)
-        verdict = worst(r.verdict for r in found) if found else Verdict.PASS if passed else Verdict.UNAVAILABLE
-        self.user_properties += [("family", " ".join(families)), ("verdict", str(verdict))]
-        if found:
-            file, _, name = self.nodeid.partition("::")
-            nodeid = f"{_relative(self.config.rootpath / file, self.config.invocation_params.dir)}::{name}"
-            command = pytest_command(run, self.item.backend.id, nodeid)
-            lines = failure(self.item, found, self.config.rootpath, run.report, command)
-            raise FindingsError(headline(found), "\n".join(lines))
-        if not unavailable or passed:
-            return
-        if self.item.backend.id in run.asked_by_name and self.item.backend.unavailable():
-            words = printable(f"{self.item.backend.id} was asked for and is unavailable: {unavailable}")
-            raise FindingsError(words, words)
-        pytest.skip(printable(f"{self.item.backend.id} unavailable: {unavailable}"))
+            yield record
+
+    def _command(self, run: Run) -> str:
+        from kerneltest.report.commands import pytest_command
+
+        file, _, name = self.nodeid.partition("::")
+        nodeid = f"{_relative(self.config.rootpath / file, self.config.invocation_params.dir)}::{name}"
+        return pytest_command(run, self.item.backend.id, nodeid)
 
     def record_skip(self, reason: str) -> None:
         """A skip is a status: all of the item is unavailable, for the reason that was given."""
         from kerneltest.core.verdicts import Verdict
 
         writer = self.config.stash[RUN].writer
-        for family in self.item.families():
-            writer.write(self.item.record(Verdict.UNAVAILABLE, f"skipped: {reason}", family=family))
+        for part in self.items:
+            for family in part.families():
+                writer.write(part.record(Verdict.UNAVAILABLE, f"skipped: {reason}", family=family))
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         if not isinstance(excinfo.value, FindingsError):
@@ -139,6 +157,6 @@ def _relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
-def properties(backend: str, dtype: str, group: str) -> list[tuple[str, object]]:
+def properties(backend: str, dtype: str) -> list[tuple[str, object]]:
     """What JUnit XML says of an item before it is run."""
-    return [("backend", backend), ("dtype", dtype), ("group", group)]
+    return [("backend", backend), ("dtype", dtype)]

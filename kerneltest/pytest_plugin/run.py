@@ -34,6 +34,7 @@ OPTIONS = {
     "kt_orders": ("0", "on simulate:*, also run programs one after another in so many random orders"),
     "kt_fuzz": ("0", "also draw so many cases for each pairing and dtype, with Hypothesis, and shrink what fails"),
     "kt_timeout": ("600", "seconds that a case may spend in one step, such as its compilation; 0 for no limit"),
+    "kt_minimize": ("10", "seconds to look for the smallest case of each suspect; 0 for none"),
     "kt_report": ("", "folder for the plan, the records and report.html"),
 }
 
@@ -50,6 +51,9 @@ class Run:
             raise pytest.UsageError(f"--kt-depth: unknown depth {self.depth!r}; known are {', '.join(DEPTHS)}")
         self.seed, self.orders = self._number("kt_seed"), self._number("kt_orders")
         self.fuzz, self.timeout = self._number("kt_fuzz"), self._number("kt_timeout")
+        self.seconds = self._number("kt_minimize")
+        if self.seconds < 0:
+            raise pytest.UsageError(f"--kt-minimize: {self.seconds} is no number of seconds")
         if self.fuzz < 0:
             raise pytest.UsageError(f"--kt-fuzz: {self.fuzz} is no number of cases")
         if self.timeout < 0:
@@ -80,6 +84,7 @@ class Run:
         self._backends: Any = None
         self._writer: Any = None
         self._cache: Any = None
+        self._suspicion: Any = None
         self._watchdog: Any = None
         self._last_words: Any = None
         self._patched = pytest.MonkeyPatch()
@@ -161,6 +166,14 @@ class Run:
         return self._cache
 
     @property
+    def suspicion(self) -> Any:
+        if self._suspicion is None:
+            from kerneltest.pytest_plugin.suspicion import Suspicion
+
+            self._suspicion = Suspicion(self.folder, self.seconds)
+        return self._suspicion
+
+    @property
     def shard(self) -> str:
         """The name of this process among those of the run."""
         return "controller" if self.is_xdist_controller else os.environ.get("PYTEST_XDIST_WORKER", "main")
@@ -203,9 +216,9 @@ class Run:
             return
         from kerneltest.pytest_plugin import deaths, session
 
-        if item := deaths.planned(self.folder, doing.item):
-            deaths.record(self.writer, item, doing, failure)
-        summary = session.finish(self.folder, write_report=bool(self.report))
+        if items := deaths.planned(self.folder, doing.item):
+            deaths.record(self.writer, items, doing, failure)
+        summary = session.finish(self.folder, report=self.report)
         lines = [f"kerneltest ended this process: {failure}", f"It was {doing}.", *(line for line, _ in summary.lines)]
         os.write(self._standard_error, ("\n" + "\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
         self.home.release()
@@ -226,7 +239,10 @@ class Run:
             plan = read_plan(self.folder)
         except RecordError:
             return {}
-        return {each.item: sum(each.families.values()) for each in plan.items if each.backend not in plan.unavailable}
+        counts: Counter[str] = Counter()
+        for each in plan.items:
+            counts[each.item] += sum(each.families.values()) if each.backend not in plan.unavailable else 0
+        return +counts
 
     def doing(self) -> tuple[int, str]:
         """How many cases of the item that runs in this process are judged, and what is done for the next one."""

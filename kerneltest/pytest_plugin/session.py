@@ -21,12 +21,12 @@ class Summary:
     lines: tuple[tuple[str, str], ...]
 
 
-def finish(folder: Path, *, write_report: bool, width: int | None = None) -> Summary:
+def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
     """Reconciles a run with its plan and writes its report.
 
     Args:
       folder: of the run.
-      write_report: whether to write its page.
+      report: the folder as the user named it, where the run's page goes; "" for none.
       width: of the terminal, in columns; None for lines of any length.
 
     A folder that cannot be read is an incomplete run, not an exception: what was printed before stays.
@@ -35,10 +35,10 @@ def finish(folder: Path, *, write_report: bool, width: int | None = None) -> Sum
         run = read_running(folder)
     except RecordError as error:
         return Summary(False, ((f"INCOMPLETE: {error}", "red"),))
-    told = list(lines(run, width))
+    told = list(lines(run, width, report))
     try:
         end_run(run)
-        if write_report:
+        if report:
             from kerneltest.report.html.build import write_html
 
             told.append((f"report: {write_html(folder / 'report.html', [run])}", ""))

@@ -11,19 +11,19 @@ Features = Mapping[str, int | str]  # of a signature: lengths by dim, "dtype", o
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What failing signatures have in common, and how far that goes.
+    """What failing signatures, or failing cases, have in common, and how far that goes.
 
     Attributes:
-      words: `n is not a multiple of 64`; "" where nothing tells failing from passing.
-      failing: signatures that fail.
-      fulfilled: signatures of which the words are true; all failing ones are among them.
-      signatures: how many were tried.
+      words: `n is no multiple of 64`; "" where nothing tells failing from passing.
+      failing: how many fail.
+      fulfilled: of how many the words are true; all failing ones are among them.
+      tried: how many there are.
     """
 
     words: str
     failing: int
     fulfilled: int
-    signatures: int
+    tried: int
 
     @property
     def exact(self) -> bool:
@@ -65,6 +65,30 @@ def condition(failing: Sequence[Features], passing: Sequence[Features], blocks: 
     if left > _MOST_EXCEPTIONS * (len(failing) + left):
         return Condition("", len(failing), count, count)
     return Condition(words, len(failing), len(failing) + left, count)
+
+
+def held(failing: Sequence[Sequence[str]], passing: Sequence[Sequence[str]]) -> Condition:
+    """What the inputs of failing cases all hold, and those of fewest passing ones do.
+
+    Args:
+      failing, passing: of each case, the special values among its inputs, as `judge.contents` names them.
+    """
+    count = len(failing) + len(passing)
+    kept = []
+    for phrase in dict.fromkeys(phrase for each in failing for phrase in _with_general(each)):
+        if all(phrase in _with_general(each) for each in failing):
+            kept.append((sum(phrase in _with_general(each) for each in passing), phrase))
+    if not kept:
+        return Condition("", len(failing), count, count)
+    left, words = min(kept, key=lambda each: each[0])
+    if left > _MOST_EXCEPTIONS * (len(failing) + left):
+        return Condition("", len(failing), count, count)
+    return Condition(f"there is {words}", len(failing), len(failing) + left, count)
+
+
+def _with_general(phrases: Sequence[str]) -> list[str]:
+    """Phrases, and the same without saying in which argument."""
+    return [*phrases, *dict.fromkeys(f"{phrase.rpartition(' in ')[0]} in an input" for phrase in phrases)]
 
 
 def two_conditions(

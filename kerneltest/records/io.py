@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from typing import IO, Any, Final, Literal, TypeVar
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -17,10 +17,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.core.failures import printable
 from kerneltest.records.files import opened
-from kerneltest.records.schema import End, Plan, Record
+from kerneltest.records.schema import End, Plan, Record, Smallest
 from kerneltest.records.strict_json import dumps
 
-SCHEMA: Final = 7
+SCHEMA: Final = 8
 # Readers refuse what is larger; no run writes as much.
 _MOST_PLAN = 2**24  # bytes
 _MOST_COMMAS = 2**20  # of a plan: a value takes two bytes there, and 400 in an error
@@ -32,6 +32,9 @@ _MOST_PROBLEMS = 1000  # of one line or plan: a description of each takes a kilo
 
 class RecordError(ValueError):
     """A record, a plan or a file beside them that cannot be read; names the file, the line and the field."""
+
+
+_Line = TypeVar("_Line")
 
 
 def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[str, ...]:
@@ -100,7 +103,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_bui
 
 @dataclass(frozen=True, slots=True)
 class _RecordLine:
-    schema: Literal[7]
+    schema: Literal[8]
     record: Record
 
     __pydantic_config__ = _STRICT
@@ -108,7 +111,7 @@ class _RecordLine:
 
 @dataclass(frozen=True, slots=True)
 class _PlanLine:
-    schema: Literal[7]
+    schema: Literal[8]
     plan: Plan
 
     __pydantic_config__ = _STRICT
@@ -116,20 +119,29 @@ class _PlanLine:
 
 @dataclass(frozen=True, slots=True)
 class _EndLine:
-    schema: Literal[7]
+    schema: Literal[8]
     end: End
 
     __pydantic_config__ = _STRICT
 
 
+@dataclass(frozen=True, slots=True)
+class _SmallestLine:
+    schema: Literal[8]
+    smallest: Smallest
+
+    __pydantic_config__ = _STRICT
+
+
 RECORD_LINE, _PLAN_LINE, _END_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine), TypeAdapter(_EndLine)
+_SMALLEST_LINE = TypeAdapter(_SmallestLine)
 
 
 class Writer:
     """Appends records to one shard of a run's folder, each flushed as it comes, with the ends of overlong messages."""
 
     def __init__(self, folder: Path, shard: str) -> None:
-        self.folder = folder
+        self.folder, self.shard = folder, shard
         self._file = opened(folder, f"records-{shard}.jsonl", "ab")
 
     def write(self, record: Record) -> None:
@@ -137,6 +149,12 @@ class Writer:
         record = replace(record, message=shortened(record.message), evidence=evidence)
         self._file.write(dumps(_RecordLine(SCHEMA, record)).encode() + b"\n")
         self._file.flush()
+
+    def write_smallest(self, smallest: Smallest) -> None:
+        """Appends a smallest case to a file of its own beside the shard."""
+        record = replace(smallest.record, message=shortened(smallest.record.message))
+        with opened(self.folder, f"smallest-{self.shard}.jsonl", "ab") as file:
+            file.write(dumps(_SmallestLine(SCHEMA, replace(smallest, record=record))).encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
@@ -220,13 +238,27 @@ def read_records(folder: Path) -> Iterator[Record]:
       RecordError: a shard cannot be read, or a line is corrupt or of another schema.
     """
     for shard in shards(folder):
-        for number, line in enumerate(_lines(shard), 1):
-            try:
-                yield RECORD_LINE.validate_json(line.removesuffix(b"\n")).record
-            except ValidationError as error:
-                if not line.endswith(b"\n") and _is_no_json(error):
-                    break
-                raise RecordError(f"{shard}, line {number}: {_first_problem(error)}") from error
+        yield from (line.record for line in _read(shard, RECORD_LINE))
+
+
+def read_smallest(folder: Path) -> Iterator[Smallest]:
+    """The smallest failing cases of a run, shard by shard.
+
+    Raises:
+      RecordError: as `read_records`.
+    """
+    for shard in sorted([*folder.glob("smallest-*.jsonl"), *folder.glob("smallest-*.jsonl.gz")]):
+        yield from (line.smallest for line in _read(shard, _SMALLEST_LINE))
+
+
+def _read(shard: Path, adapter: TypeAdapter[_Line]) -> Iterator[_Line]:
+    for number, line in enumerate(_lines(shard), 1):
+        try:
+            yield adapter.validate_json(line.removesuffix(b"\n"))
+        except ValidationError as error:
+            if not line.endswith(b"\n") and _is_no_json(error):
+                break
+            raise RecordError(f"{shard}, line {number}: {_first_problem(error)}") from error
 
 
 def _lines(shard: Path) -> Iterator[bytes]:

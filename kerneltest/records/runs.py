@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
-from kerneltest.records.io import RecordError, read_end, read_plan, read_records, write_end
+from kerneltest.records.io import RecordError, read_end, read_plan, read_records, read_smallest, write_end
 from kerneltest.records.journal import left_running
-from kerneltest.records.schema import CellKey, End, Plan, PlannedItem, Record, digest
+from kerneltest.records.schema import CellKey, End, Plan, PlannedItem, Record, Smallest, digest
+from kerneltest.records.suspects import Suspect, suspects
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class Run:
       name: its folder's path below the folder that was given; "" where that is the run's own.
       folder, plan, records: as written.
       reconciled: the records held against the plan.
+      smallest: the smallest failing cases that were found.
     """
 
     name: str
@@ -120,6 +122,13 @@ class Run:
     plan: Plan
     records: tuple[Record, ...]
     reconciled: Reconciled
+    smallest: tuple[Smallest, ...] = ()
+
+
+def suspects_of(run: Run) -> tuple[Suspect, ...]:
+    """What is thought to be wrong, kernel by kernel."""
+    blocks = {name: declared.blocks for name, declared in run.plan.pairings.items()}
+    return suspects(run.records, blocks, run.smallest)
 
 
 def read_runs(folder: Path) -> tuple[Run, ...]:
@@ -163,7 +172,7 @@ def read_running(folder: Path, name: str = "") -> Run:
       RecordError: it cannot be read.
     """
     plan, records = read_plan(folder), tuple(read_records(folder))
-    return Run(name, folder, plan, records, reconcile(plan, records))
+    return Run(name, folder, plan, records, reconcile(plan, records), tuple(read_smallest(folder)))
 
 
 def end_run(run: Run) -> None:

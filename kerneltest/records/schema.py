@@ -120,6 +120,7 @@ class Record:
       tier: of the backend.
       signature: of the case, in words; "*" for a whole cell.
       dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and options by static argument.
+      holds: the special values among its inputs, in words: `a NaN in x`.
       target: the argument that the family disturbs; "" for all, and for a whole cell.
       case: the case's id; "" for a whole cell.
       verdict: how it ended.
@@ -160,10 +161,53 @@ class Record:
     dims: Mapping[str, Count] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)
     statics: Mapping[str, str] = field(default_factory=dict)
+    holds: tuple[str, ...] = ()
 
     @property
     def cell(self) -> CellKey:
         return CellKey(self.pairing, self.backend, self.dtype, self.family)
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """Where a wrong value comes from, as experiments on the simulated kernel show.
+
+    Attributes:
+      place: file and line.
+      operation: the source text there, or what is computed.
+      words: what happens there: `-inf - -inf is nan, in program (5, 0)`.
+      certain: a change at this line alone makes the case right.
+      others: further lines at which a change does.
+    """
+
+    place: str
+    operation: str
+    words: str
+    certain: bool
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Smallest:
+    """The smallest case found that fails as a recorded one does.
+
+    Attributes:
+      origin: the id of the recorded case.
+      record: of the smallest case; it is none of the run's own.
+      unusual: elements of its inputs that are neither 0 nor 1.
+      tries: cases that were judged to find it.
+      complete: whether nothing smaller was left to try when the time was over.
+      birth: where its wrong values come from; None where no experiment showed that.
+      cut: a script of the few operations that do not lower, relative to the run's folder; "" if there is none.
+    """
+
+    origin: str
+    record: Record
+    unusual: Count
+    tries: Count
+    complete: bool
+    birth: Birth | None = None
+    cut: FileName = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +290,13 @@ class Declared:
     Attributes:
       declaration: arguments, dims and semantics by name, in words.
       kernel, oracle: their sources.
+      blocks: the kernel's block length by dim, in elements.
     """
 
     declaration: Mapping[str, str]
     kernel: Source
     oracle: Source
+    blocks: Mapping[str, Count] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

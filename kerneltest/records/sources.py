@@ -23,7 +23,8 @@ def describe(pairing: Pairing) -> Declared:
         words["where everything is masked"] = pairing.all_masked
     if pairing.signed_zeros:
         words["signed zeros"] = "compared"
-    return Declared(words, source(pairing.kernel), source(pairing.oracle))
+    blocks = {name: dim.block for name, dim in pairing.dims.items() if dim.block}
+    return Declared(words, source(pairing.kernel), source(pairing.oracle), blocks)
 
 
 def source(function: Callable[..., Any]) -> Source:

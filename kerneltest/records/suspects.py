@@ -1,13 +1,14 @@
 """Findings gathered into suspects: what is thought to be one bug each."""
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kerneltest.core.verdicts import Kind
-from kerneltest.records.conditions import Condition, Features, condition, two_conditions
-from kerneltest.records.schema import Record
+from kerneltest.records.conditions import Condition, Features, condition, held, two_conditions
+from kerneltest.records.schema import Record, Smallest
 from kerneltest.records.symptoms import IMPRECISE, Level, Symptom, symptom
 
 _SHARP = 0.3  # of the plain cases of a signature: a bug in which elements are computed fails more of them than rounding
@@ -26,7 +27,10 @@ class Suspect:
       what: that shows, in words.
       lines: of source that messages name, the most frequent first.
       findings: in the order of the records.
-      conditions: by backend, under which signatures fail there.
+      tried: cases by backend that it shows in, without those that could not be run.
+      signatures: under which signatures it shows, on the backend where it shows most.
+      inputs: under which inputs it shows there, among the cases of these signatures.
+      smallest: the smallest case that was found; None where none was looked for.
     """
 
     id: str
@@ -35,12 +39,32 @@ class Suspect:
     what: str
     lines: tuple[str, ...]
     findings: tuple[Record, ...]
-    conditions: Mapping[str, Condition]
+    tried: Mapping[str, int]
+    signatures: Condition
+    inputs: Condition
+    smallest: Smallest | None = None
 
     @property
     def backends(self) -> Mapping[str, int]:
-        """Findings by backend."""
-        return dict(Counter(record.backend for record in self.findings))
+        """Findings by backend, most first."""
+        return dict(Counter(record.backend for record in self.findings).most_common())
+
+    @property
+    def where(self) -> str:
+        """The condition in words, or ""."""
+        return " and ".join(each.words for each in (self.inputs, self.signatures) if each.words)
+
+    @property
+    def title(self) -> str:
+        """What it is, in a line."""
+        return f"{self.what} where {self.where}" if self.where else self.what
+
+    @property
+    def example(self) -> Record:
+        """The finding that shows it best: the smallest case, else the one of the shortest lengths."""
+        if self.smallest is not None:
+            return self.smallest.record
+        return min(self.findings, key=lambda record: (math.prod(record.dims.values()), sum(record.dims.values())))
 
 
 @dataclass(slots=True)
@@ -63,34 +87,52 @@ class _Group:
         return frozenset(record.backend for record, _ in self.findings)
 
 
-def suspects(records: Iterable[Record], blocks: Mapping[str, Mapping[str, int]]) -> tuple[Suspect, ...]:
+def suspects(
+    records: Iterable[Record], blocks: Mapping[str, Mapping[str, int]], smallest: Iterable[Smallest] = ()
+) -> tuple[Suspect, ...]:
     """Gathers the findings of some records into suspects, pairing by pairing, the most telling first.
 
     Args:
       records: of one run, or of several runs of the same plan.
       blocks: by pairing, the kernel's block length by dim, in elements.
+      smallest: the smallest cases that were found for some of the findings.
     """
     by_pairing: dict[str, list[Record]] = {}
     for record in records:
         if record.case:
             by_pairing.setdefault(record.pairing, []).append(record)
+    known = {(each.record.pairing, each.record.backend, each.origin): each for each in smallest}
     return tuple(
-        suspect for name, each in by_pairing.items() for suspect in _of_pairing(name, each, blocks.get(name, {}))
+        _with_smallest(suspect, known)
+        for name, each in by_pairing.items()
+        for suspect in _of_pairing(name, each, blocks.get(name, {}))
     )
+
+
+def _with_smallest(suspect: Suspect, known: Mapping[tuple[str, str, str], Smallest]) -> Suspect:
+    found = [known[key] for each in suspect.findings if (key := (each.pairing, each.backend, each.case)) in known]
+    if not found:
+        return suspect
+    return replace(suspect, smallest=min(found, key=lambda each: (each.birth is None, each.unusual)))
 
 
 def _of_pairing(pairing: str, records: Sequence[Record], blocks: Mapping[str, int]) -> list[Suspect]:
     findings = [(record, symptom(record)) for record in records if record.verdict.is_finding]
     said = [pair for pair in findings if pair[1].level in _SAID]
-    groups = [
-        *_by_cause([pair for pair in findings if pair[1].level not in _SAID], records, blocks),
-        *_grouped(said, lambda said: said.what),
-    ]
-    made = [_suspect(pairing, group, records, blocks) for group in groups]
-    return sorted(made, key=lambda each: -len(each.findings))
+    values = [pair for pair in findings if pair[1].level not in _SAID]
+    groups = [*_by_cause(values, records, blocks), *_grouped(said, lambda said: said.says)]
+    groups.sort(key=lambda group: (_ORDER.index(group.level), -len(group.findings)))
+    seen: Counter[tuple[Level, str]] = Counter()
+    made = []
+    for group in groups:
+        what = group.whats.most_common(1)[0][0]
+        seen[group.level, what] += 1
+        made.append(_suspect(pairing, group, what, seen[group.level, what], records, blocks))
+    return made
 
 
 _SAID = (Level.BUILD, Level.BROKEN)
+_ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Level.BUILD, Level.BROKEN)
 
 
 def _by_cause(findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int]) -> list[_Group]:
@@ -223,27 +265,32 @@ def _sharp(structure: _Group, records: Sequence[Record]) -> bool:
     return not cases or len(failing) >= _SHARP * len(cases)
 
 
-def _suspect(pairing: str, group: _Group, records: Sequence[Record], blocks: Mapping[str, int]) -> Suspect:
-    what = group.whats.most_common(1)[0][0]
-    lines = Counter(each.line for _, each in group.findings if each.line)
+def _suspect(
+    pairing: str, group: _Group, what: str, number: int, records: Sequence[Record], blocks: Mapping[str, int]
+) -> Suspect:
+    findings = tuple(record for record, _ in group.findings)
+    backend = Counter(record.backend for record in findings).most_common(1)[0][0]
+    here = [r for r in records if r.backend == backend and r.verdict.kind is not Kind.UNAVAILABLE]
+    tried = _tried(here)
+    failing = {record.signature for record in findings if record.backend == backend}
+    bad = {record.case for record in findings if record.backend == backend}
+    cases = [record for record in here if record.signature in failing and record.case]
+    name = pairing.rpartition("::")[2]
     return Suspect(
-        id=hashlib.sha256(f"{pairing.rpartition('::')[2]}|{group.level}|{what}".encode()).hexdigest()[:8],
+        id=hashlib.sha256(f"{name}|{group.level}|{what}|{number}".encode()).hexdigest()[:8],
         pairing=pairing,
         level=group.level,
         what=what,
-        lines=tuple(line for line, _ in lines.most_common()),
-        findings=tuple(record for record, _ in group.findings),
-        conditions={
-            backend: _condition([r for r in records if r.backend == backend], group.signatures, blocks)
-            for backend in dict.fromkeys(record.backend for record, _ in group.findings)
-        },
+        lines=tuple(line for line, _ in Counter(each.line for _, each in group.findings if each.line).most_common()),
+        findings=findings,
+        tried=dict(Counter(r.backend for r in records if r.verdict.kind is not Kind.UNAVAILABLE)),
+        signatures=condition(
+            [features for name, features in tried.items() if name in failing],
+            [features for name, features in tried.items() if name not in failing],
+            blocks,
+        ),
+        inputs=held([r.holds for r in cases if r.case in bad], [r.holds for r in cases if r.case not in bad]),
     )
-
-
-def _condition(records: Sequence[Record], signatures: frozenset[str], blocks: Mapping[str, int]) -> Condition:
-    tried = _tried(records)
-    failing = [features for name, features in tried.items() if name in signatures]
-    return condition(failing, [features for name, features in tried.items() if name not in signatures], blocks)
 
 
 def _tried(records: Sequence[Record]) -> dict[str, Features]:

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Kind, Verdict
 from kerneltest.records.schema import Record
 
@@ -34,11 +35,13 @@ class Symptom:
       level: which question it answers wrongly.
       what: in words, the same for all cases that show the same.
       line: the source line that the message names, or "".
+      says: what the message says, without numbers, where findings that say the same have one cause; else "".
     """
 
     level: Level
     what: str
     line: str = ""
+    says: str = ""
 
 
 def symptom(record: Record) -> Symptom:
@@ -47,15 +50,23 @@ def symptom(record: Record) -> Symptom:
     found = _LINE.search(first)
     line = found[0] if found else ""
     if verdict.kind is Kind.BUILD:
-        return Symptom(Level.BUILD, f"{verdict}: {without_numbers(first)}", line)
+        return Symptom(Level.BUILD, _not_built(record), line, without_numbers(first))
     if verdict in (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH):
         what = _how_wrong(record)
         return Symptom(_level(record, what), what)
     if verdict.kind is Kind.MEMORY:
-        access = re.search(r"\b(load|store|atomic) at ([^\s\[]+)", first)
-        what = f"{verdict}: {access[1]} of {access[2]}" if access else _MEMORY.get(verdict, str(verdict))
-        return Symptom(Level.INVARIANT if record.group == "invariants" else Level.STRUCTURE, what, line)
-    return Symptom(Level.BROKEN, f"{verdict}: {without_numbers(first)}", line)
+        level = Level.INVARIANT if record.group == "invariants" else Level.STRUCTURE
+        access = _ACCESS.search(first)
+        where = f": {access[1]} of {access[2]}" if access else ""
+        return Symptom(level, f"{_MEMORY[verdict]}{where}", line)
+    said = without_numbers(first)
+    return Symptom(Level.BROKEN, f"{verdict}: {said}", line, said)
+
+
+def _not_built(record: Record) -> str:
+    if record.verdict is Verdict.RESOURCE_EXCEEDED:
+        return "needs more than the target has"
+    return "does not compile" if record.tier in (Tier.COMPILE, Tier.DEVICE) else "does not lower"
 
 
 def without_numbers(text: str) -> str:
@@ -78,7 +89,13 @@ def _level(record: Record, what: str) -> Level:
 IMPRECISE = "values of too little precision"
 WRONG = "wrong values"
 UNTOUCHED = "elements that nobody wrote"
-_MEMORY = {Verdict.UNWRITTEN: UNTOUCHED}
+_MEMORY = {
+    Verdict.UNWRITTEN: UNTOUCHED,
+    Verdict.UNINITIALISED: "values of memory that nobody wrote",
+    Verdict.RACE: "a race",
+    Verdict.OUT_OF_BOUNDS: "an access out of bounds",
+}
+_ACCESS = re.compile(r"\b(load|store|atomic) at ([^\s\[]+)")
 
 
 def _how_wrong(record: Record) -> str:

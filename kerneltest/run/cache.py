@@ -1,7 +1,7 @@
 """What the cases of a pairing share: traces, the oracle's answers, prepared executables."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -51,6 +51,7 @@ class Cache:
 
     Attributes:
       journal: where this process notes what it does.
+      planned: pairing, backend and dtype of all that the run does, so that one failure is told once.
       ahead: whether to compile ahead of the cases; else one after another, so that a death has one cause.
     """
 
@@ -61,6 +62,7 @@ class Cache:
     varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
     pool: Pool = field(default_factory=lambda: Pool(_compilers()))
     journal: Journal = field(default_factory=Journal)
+    planned: Collection[tuple[str, str, str]] = ()
     ahead: bool = True
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:

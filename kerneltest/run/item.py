@@ -1,4 +1,4 @@
-"""What one pytest item runs, and what comes out of a case."""
+"""A pairing on a backend, in a dtype, with one group of families; and what comes out of a case."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -26,10 +26,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What one pytest item runs: a pairing, a backend, a dtype and a group of families.
+    """A part of what one pytest item runs: a pairing, a backend, a dtype and a group of families.
 
     Attributes:
-      name: its node id.
+      name: the node id of the pytest item, which runs all groups.
       pairing, pairing_id: and the node id of the pairing.
       dtype: that its signatures stand for.
       depth, seed, fuzz: of the run; `fuzz` is how many cases are drawn for a pairing and dtype.

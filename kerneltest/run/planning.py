@@ -128,7 +128,7 @@ def _items(
                 continue  # without arrays there are no values to draw
             for backend in backends:
                 if group.is_asked_of(backend):
-                    name = f"{pairing_id}[{backend.id}-{dtype}-{group.name}]"
+                    name = f"{pairing_id}[{backend.id}-{dtype}]"
                     item = Item(name, pairing, pairing_id, backend, dtype, group, depth, seed, fuzz)
                     if isinstance(group, Drawn) or next(item.cases(), None) is not None:
                         yield item

@@ -8,7 +8,9 @@ from kerneltest.core.failures import Failure, described
 from kerneltest.core.places import where_raised
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.trace import without_debugging
+from kerneltest.judge.contents import contents
 from kerneltest.plan.drawn import AnyCase
+from kerneltest.plan.signatures import signatures
 from kerneltest.records.journal import Doing, Phase
 from kerneltest.records.schema import Evidence
 from kerneltest.run.cache import Cache
@@ -96,6 +98,7 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     started = time.perf_counter()
     place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
     reason = quarantined(item.pairing.xfail, *place)
+    told = ""
     if reason:
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
     else:
@@ -103,6 +106,7 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             cache.turn_to_phase(Phase.RUNNING)
             outcome = item.group.judge(item, case, cache)
         except Failure as failure:
+            told = _told_by(item, case, cache, failure)
             outcome = _failed(item, case, cache, failure)
         except (KeyboardInterrupt, GeneratorExit):
             raise
@@ -113,8 +117,32 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     verdict, remark = settle(item.pairing.xfail, record.verdict, *place)
     if remark:
         record = replace(record, verdict=verdict, message=f"{record.message}\n{remark}".strip())
+    if item.backend.tier.gives_values:
+        record = replace(record, holds=_held(item, case, cache))
+    if told and verdict.is_finding:
+        return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower: {told} says why", case=case))
     arguments = outcome.arguments if verdict.is_finding else None
     return replace(outcome, record=replace(record, seconds=time.perf_counter() - started), arguments=arguments)
+
+
+def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
+    """The backend that tells of a failure in this run, where this one only follows from it; else ""."""
+    lowering = item.backend.lowered_by()
+    if not failure.lowering or (item.pairing_id, lowering, item.dtype) not in cache.planned:
+        return ""
+    if case.signature not in signatures(item.pairing, item.depth):
+        return ""
+    try:  # an invariant has a kernel of its own, of which nobody else tells
+        cache.ready(item.backend, cache.traced(item.pairing, case.signature))
+    except Failure as plain:
+        return lowering if plain.lowering else ""
+    return ""
+
+
+def _held(item: Item, case: AnyCase, cache: Cache) -> tuple[str, ...]:
+    """The special values among a case's inputs; none where its family gave none."""
+    expected = cache.expectations.get(case.id)
+    return contents(expected.arguments) if expected is not None and not case.family.structural else ()
 
 
 def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> Outcome:

@@ -137,11 +137,12 @@ def _explained(error: Exception, name: str) -> Failure:
         instead = lowering_hint(primitive)
         hint = f"; write instead: {instead}" if instead else ""
         said = f"{within}primitive {primitive} has no lowering{where}{hint}"
-        return Failure(Verdict.UNIMPLEMENTED, f"{said}\n{text.splitlines()[0]}")
+        return Failure(Verdict.UNIMPLEMENTED, f"{said}\n{text.splitlines()[0]}", lowering=True)
     for words, verdict, meaning in _RULES:
         if match := words.search(text):
             groups = [group or "" for group in match.groups()]
-            return Failure(verdict, f"{within}{meaning.format(*groups)}{where}\n{text.splitlines()[0]}")
+            message = f"{within}{meaning.format(*groups)}{where}\n{text.splitlines()[0]}"
+            return Failure(verdict, message, lowering=True)
     verdict = Verdict.UNIMPLEMENTED if isinstance(error, NotImplementedError) else Verdict.COMPILE_ERROR
     what = f"primitive {equations[-1].primitive.name}: " if equations else ""
-    return Failure(verdict, f"{within}{what}{type(error).__name__}: {text}{where}")
+    return Failure(verdict, f"{within}{what}{type(error).__name__}: {text}{where}", lowering=True)

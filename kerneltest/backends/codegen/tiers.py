@@ -51,6 +51,9 @@ class Compile(Backend):
             return "the triton package is not installed (pip install kerneltest[compile]); lower:* works without it"
         return Backend.unavailable(self)
 
+    def lowered_by(self) -> str:
+        return f"{Tier.LOWER}:{self.target}"
+
     def unsupported_reason(self, traced: Traced) -> str:
         if "mosaic_gpu" in traced.dialects:
             return "Mosaic GPU code is compiled by XLA, not by Triton"

@@ -36,6 +36,9 @@ class Simulate(Backend):
     tier = Tier.SIMULATE
     orders: int = 0
 
+    def lowered_by(self) -> str:
+        return f"{Tier.LOWER}:{self.target}"
+
     def in_orders(self, count: int) -> "Simulate":
         return replace(self, orders=count)
 

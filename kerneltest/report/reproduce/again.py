@@ -13,19 +13,21 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.core.failures import described
 from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.arguments import Static
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.drawn import DRAWN, DrawnCase, pool
+from kerneltest.plan.drawn import DRAWN, DrawnCase
 from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.lengths import DEPTHS
-from kerneltest.plan.signatures import Signature, dtypes_of, signatures
-from kerneltest.records.io import RecordError, load_arguments, read_plan, read_records
-from kerneltest.records.schema import Plan, Record
+from kerneltest.plan.signatures import Signature
+from kerneltest.records.io import RecordError, load_arguments, read_plan, read_records, read_smallest
+from kerneltest.records.schema import Record
 from kerneltest.run.cache import Cache
 from kerneltest.run.item import Group, Item
 from kerneltest.run.planning import group_called
 from kerneltest.run.runner import judged
 from kerneltest.run.variations import INVARIANTS
 
+_MOST_BYTES = 2**30  # of saved inputs
 _MOST_ORDERS = 1000  # each runs the kernel once more
 _ROOT_HAS = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", ".git")
 
@@ -49,7 +51,8 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
     """
     try:
         plan = read_plan(folder)
-        saved = [record for record in read_records(folder) if record.evidence is not None and record.evidence.file]
+        recorded = [*read_records(folder), *(each.record for each in read_smallest(folder))]
+        saved = [record for record in recorded if record.evidence is not None and record.evidence.file]
     except RecordError as error:
         raise ReproductionError(str(error)) from error
     findings = [record for record in saved if record.case == case]
@@ -64,7 +67,9 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
         raise ReproductionError(f"{folder} has a plan that no run wrote: depth {plan.depth!a}, {plan.orders} orders")
     chosen = _backend(backend or record.backend, plan.orders)
     pairing = pairing_of(record, folder)
-    signature = signature_of(pairing, plan, record)
+    signature = signature_of(pairing, record)
+    if signature is None:
+        raise ReproductionError(f"the declaration of {pairing.name} has changed: no signature {record.signature!r}")
     arguments = _arguments(folder, record, pairing, signature)
     group, family = _group_and_family(record)
     item = Item(record.item, pairing, record.pairing, chosen, signature.dtype, group, plan.depth, plan.seed)
@@ -173,22 +178,27 @@ def _imported(root: Path, suite: Path) -> ModuleType:
     return module
 
 
-def signature_of(pairing: Pairing, plan: Plan, record: Record) -> Signature:
-    """The signature of a record, planned or drawn.
-
-    Raises:
-      ReproductionError: the pairing's declaration no longer has it.
-    """
-    signature = find_signature(pairing, plan.depth, record.signature)
-    if signature is None:
-        raise ReproductionError(f"the declaration of {pairing.name} has changed: no signature {record.signature!r}")
-    return signature
-
-
-def find_signature(pairing: Pairing, depth: str, text: str) -> Signature | None:
-    """The signature that reads so in records."""
-    drawn = [each for dtype in dtypes_of(pairing, depth) for each in pool(pairing, depth, dtype)]
-    return next((each for each in [*signatures(pairing, depth), *drawn] if str(each) == text), None)
+def signature_of(pairing: Pairing, record: Record) -> Signature | None:
+    """The signature of a record, planned or not; None where the pairing's declaration does not have it."""
+    dims, dtypes, statics = dict(record.dims), dict(record.dtypes), dict(record.statics)
+    options = {
+        name: [option for option, _ in argument.options]
+        for name, argument in pairing.arguments.items()
+        if isinstance(argument, Static)
+    }
+    known = (
+        dims.keys() == pairing.dims.keys()
+        and dtypes.keys() == pairing.leaves.keys()
+        and statics.keys() == options.keys()
+        and all(pairing.dims[name].admits(length) for name, length in dims.items())
+        and all(dtype in pairing.leaves[path].dtypes for path, dtype in dtypes.items())
+        and all(option in options[name] for name, option in statics.items())
+    )
+    if not known:
+        return None
+    ordered = tuple((name, dims[name]) for name in pairing.dims)
+    leaves = tuple((path, dtypes[path]) for path in pairing.leaves)
+    return Signature(ordered, leaves, tuple((name, statics[name]) for name in options), record.dtype)
 
 
 def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signature) -> dict[str, Array]:
@@ -197,7 +207,7 @@ def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signat
         raise ReproductionError(f"{record.evidence.file!r} is no file of saved inputs")
     dtypes = dict(signature.dtypes)
     wanted = {path: (dtypes[path], signature.shape(leaf)) for path, leaf in pairing.leaves.items()}
-    most = sum(dtype_named(dtype).itemsize * math.prod(shape) for dtype, shape in wanted.values())
+    most = min(_MOST_BYTES, sum(dtype_named(dtype).itemsize * math.prod(shape) for dtype, shape in wanted.values()))
     try:
         arguments = load_arguments(folder, record.evidence.file, most)
     except RecordError as error:

@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from typing import Any
 import jax
 
 from kerneltest.backends.interpret import OPTIONS
+from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.files import opened
+from kerneltest.records.io import save_arguments
 from kerneltest.records.schema import Record
-from kerneltest.report.reproduce.again import find_signature
+from kerneltest.report.reproduce.again import signature_of
 from kerneltest.run.item import Item
 from kerneltest.run.variations import Varied
 
@@ -34,18 +37,21 @@ _AFTER = "# What shows it again.\n"
 Description = tuple[Any, ...]  # of a value, as `standalone.value` takes it
 
 
-def save_script(folder: Path, record: Record, item: Item) -> Path:
-    """Writes `cases/reproduce_CASE-BACKEND.py` beside a finding's saved inputs; returns its path."""
+def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Array]) -> Record:
+    """Saves the inputs of a finding, and beside them a script that shows it again; the record names both files."""
     assert record.evidence is not None
-    inputs = Path(record.evidence.file)
-    path = inputs.with_name(f"reproduce_{inputs.stem}.py")
-    with opened(folder, path.as_posix(), "wb") as file:
-        file.write(_text(folder / path, record, item).encode())
-    return folder / path
+    backend = "".join(c if c.isalnum() else "_" for c in record.backend)
+    file = save_arguments(folder, f"{record.case}-{backend}", arguments)
+    record = replace(record, evidence=replace(record.evidence, file=file))
+    assert record.evidence is not None
+    path = Path(file).with_name(f"reproduce_{Path(file).stem}.py")
+    with opened(folder, path.as_posix(), "wb") as script:
+        script.write(_text(folder / path, record, item).encode())
+    return replace(record, evidence=replace(record.evidence, script=path.as_posix()))
 
 
 def _text(path: Path, record: Record, item: Item) -> str:
-    signature = find_signature(item.pairing, item.depth, record.signature)
+    signature = signature_of(item.pairing, record)
     # An invariant calls the kernel in ways of its own.
     shown_by_values = not isinstance(item.group, Varied) and record.verdict in _SHOWN_BY_VALUES
     if shown_by_values and item.backend.runs_jaxpr and signature is not None:

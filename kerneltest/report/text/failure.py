@@ -1,64 +1,65 @@
-"""What a failed item says: for each finding the assertion that does not hold, where, and how to see it again."""
+"""What a failed item says: its suspects, each with its smallest case, and how to see them again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from kerneltest.core.failures import printable
-from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import shortened
 from kerneltest.records.schema import Record
-from kerneltest.report.commands import repro_command
+from kerneltest.records.suspects import Suspect
+from kerneltest.report.text.suspects import told
 from kerneltest.run.item import Item
 
-_MOST = 5  # findings shown of an item: the first of each verdict and, where values were compared, of each family
+_MOST = 5  # suspects of an item
 _MARK = "E   "  # pytest's, and what editors and CI look for
 
 
-def headline(findings: Sequence[Record]) -> str:
-    """The first finding in one line, and how many more there are."""
-    first = findings[0]
-    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-    message, _, _ = first.message.partition("\n")
-    return printable(f"{_title(first)}: {message}{more}")
+def headline(findings: Sequence[Record], suspects: Sequence[Suspect]) -> str:
+    """The first suspect in one line, and how many more there are; the first finding where nothing is suspected."""
+    if not suspects:
+        return printable(f"{_title(findings[0])}: {findings[0].message.partition(chr(10))[0]}")
+    more = f" (and {len(suspects) - 1} more)" if len(suspects) > 1 else ""
+    return printable(f"{suspects[0].title}{more}")
 
 
-def failure(item: Item, findings: Sequence[Record], root: Path, report: str, command: str) -> list[str]:
-    """The findings of an item, in lines, as pytest shows a failure.
+def failure(
+    item: Item,
+    findings: Sequence[Record],
+    suspects: Sequence[Suspect],
+    root: Path,
+    report: str,
+    command: str,
+    *,
+    cases: bool,
+) -> list[str]:
+    """The suspects that show in an item, in lines, as pytest shows a failure.
 
     Args:
       item: that failed.
       findings: of the item, at least one.
+      suspects: that show in it.
       root: to which paths are relative.
       report: the run's folder as the user named it; "" if nothing is kept.
       command: that runs the item again.
+      cases: whether to show single cases as well.
     """
-    count = f"{len(findings)} finding{'s' * (len(findings) > 1)}"
     kernel, oracle = item.pairing.kernel, item.pairing.oracle
+    count = f"{len(findings)} finding{'s' * (len(findings) > 1)}"
     lines = [f"{_MARK}{count}: {_located(kernel, root)} against {_located(oracle, root)} on {item.backend.id}"]
-    kinds: dict[tuple[str, str], Record] = {}
-    for record in findings:
-        # What has no values says the same of every family.
-        kinds.setdefault((record.verdict, record.family if record.wrong else ""), record)
-    shown = list(kinds.values())[:_MOST]
-    for record in shown:
-        lines += ["", *(_MARK + line for line in _finding(record))]
-        if report and record.evidence is not None and record.evidence.file:
-            lines.append(repro_command(report, record.case, record.backend))
-    if len(findings) > len(shown):
-        lines += ["", f"... and {len(findings) - len(shown)} more"]
+    for suspect in suspects[:_MOST]:
+        lines += ["", *(_MARK + line for line in told(suspect, report))]
+        elsewhere = dict.fromkeys(r.item for r in suspect.findings if r.item != item.name)
+        if elsewhere:
+            shown = ", ".join(each.rpartition("[")[2].rstrip("]") for each in list(elsewhere)[:_MOST])
+            lines.append(f"{_MARK}  the same in {shown}" + ", ..." * (len(elsewhere) > _MOST))
+        mine = [record for record in suspect.findings if record.item == item.name]
+        for record in mine if cases else []:
+            lines.append(f"{_MARK}  {_title(record)}: {record.message.partition(chr(10))[0]}")
+    if len(suspects) > _MOST:
+        lines += ["", f"... and {len(suspects) - _MOST} more suspects"]
+    whole = [record for record in findings if not record.case]
+    lines += [f"{_MARK}{record.verdict}: {record.family}: {record.message}" for record in whole]
     return [printable(line) for line in [*lines, "", f"reproduce: {command}"]]
-
-
-def _finding(record: Record) -> Iterator[str]:
-    yield _title(record)
-    yield f"  assert {record.verdict.assertion}" + (
-        f": {record.tolerance}" if record.verdict is Verdict.MISMATCH else ""
-    )
-    yield from (f"  {line}" for line in shortened(record.message).splitlines())
-    if record.evidence is not None:
-        for path, text in (record.evidence.arguments or {}).items():
-            yield from (f"  {line}" for line in f"{path} = {text}".splitlines())
 
 
 def _title(record: Record) -> str:

@@ -3,17 +3,25 @@
 from collections.abc import Iterable, Iterator
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.runs import Run
+from kerneltest.records.runs import Run, suspects_of
 from kerneltest.report.counts import future, gaps, not_applicable, suspected_lowerings
 from kerneltest.report.matrix import Matrix, by_tier
+from kerneltest.report.text.suspects import all_suspects
 from kerneltest.report.text.tables import SIGNS_EXPLAINED, in_signs, in_words, terminal_table
 
 _MOST_REASONS = 4
 _MOST = 20  # gaps and cells of one kind; the page shows more
 
 
-def lines(run: Run, width: int | None = None) -> Iterator[tuple[str, str]]:
-    """A run for a terminal: lines and their colours ("" for none), in signs where words are wider than `width`."""
+def lines(run: Run, width: int | None = None, folder: str = "") -> Iterator[tuple[str, str]]:
+    """A run for a terminal: lines and their colours ("" for none): its suspects, the matrix, and what is not in it.
+
+    Args:
+      run: to show.
+      width: in columns; where words are wider, the matrix is in signs. None for lines of any length.
+      folder: of the run as its user named it; "" where it is not kept.
+    """
+    yield from all_suspects(suspects_of(run), run.plan.pairings, folder)
     matrix = by_tier([run])
     if matrix.lines:
         yield from _table(matrix, width)

@@ -1,0 +1,58 @@
+"""What a case's inputs hold that most inputs do not, in words: what special values a finding may come from."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, float_format, is_float
+
+
+def contents(arguments: Mapping[str, Array]) -> tuple[str, ...]:
+    """The special values in array arguments, by path: `a NaN in x`, `a row of nothing but -inf in x`.
+
+    The last axis runs along rows. Each phrase reads on after "where there is".
+    """
+    return tuple(f"{what} in {path}" for path, values in arguments.items() for what in _of(values))
+
+
+def _of(values: Array) -> Iterator[str]:
+    if not values.size:
+        return
+    if values.dtype == bool:
+        if not values.all():
+            if not values.any():
+                yield "nothing but False"
+            elif values.ndim and not values.any(axis=-1).all():
+                yield "a row of nothing but False"
+        return
+    if not is_float(values.dtype):
+        return
+    with np.errstate(all="ignore"):
+        wide = values.astype(np.float64)
+    finite = np.isfinite(wide)
+    if not finite.all():
+        yield from _special(wide)
+    size = np.abs(wide[finite])
+    if not size.size:
+        return
+    fmt = float_format(values.dtype)
+    if size.min() < fmt.smallest_normal and ((size > 0) & (size < fmt.smallest_normal)).any():
+        yield "a subnormal number"
+    if size.max() >= float(np.nextafter(fmt.overflow, 0)) / 2:
+        yield "a number near the largest"
+    zeros = wide[wide == 0]
+    if zeros.size and np.signbit(zeros).any():
+        yield "a zero of negative sign"
+
+
+def _special(wide: Array) -> Iterator[str]:
+    if np.isnan(wide).any():
+        yield "a NaN"
+    for words, infinity in (("-inf", -np.inf), ("+inf", np.inf)):
+        held = wide == infinity
+        if held.all():
+            yield f"nothing but {words}"
+        if wide.ndim and held.all(axis=-1).any():
+            yield f"a row of nothing but {words}"
+        if held.any():
+            yield words

@@ -1,0 +1,76 @@
+"""What one process of a run suspects while it goes on, and the smallest cases that it looks for."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kerneltest.core.failures import described
+from kerneltest.records.files import opened
+from kerneltest.records.io import Writer
+from kerneltest.records.schema import Record, Smallest
+from kerneltest.records.suspects import Suspect, suspects
+from kerneltest.report.reproduce.script import saved
+from kerneltest.run.cache import Cache
+from kerneltest.run.item import Item
+from kerneltest.run.reduction import reduced
+
+
+class Suspicion:
+    """The records of the pairing that a process has in hand, and what follows from them.
+
+    Args:
+      folder: of the run.
+      seconds: for the smallest case of each suspect.
+    """
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self._folder, self._seconds = folder, seconds
+        self._records: list[Record] = []
+        self._smallest: list[Smallest] = []
+
+    def add(self, record: Record) -> None:
+        """Takes in one more record; those of another pairing are forgotten."""
+        if self._records and self._records[0].pairing != record.pairing:
+            self._records.clear()
+            self._smallest.clear()
+        evidence = record.evidence and replace(record.evidence, window=None, inputs=())
+        self._records.append(replace(record, evidence=evidence))
+
+    def investigate(self, parts: Sequence[Item], cache: Cache, writer: Writer) -> tuple[Suspect, ...]:
+        """The suspects that show in an item, each with its smallest case once some process has looked for it.
+
+        Args:
+          parts: of the item.
+          cache: what its cases share.
+          writer: of this process's records.
+        """
+        pairing = parts[0].pairing
+        blocks = {parts[0].pairing_id: {name: dim.block for name, dim in pairing.dims.items() if dim.block}}
+        for suspect in suspects(self._records, blocks, self._smallest):
+            mine = [record for record in suspect.findings if record.item == parts[0].name]
+            if mine and suspect.smallest is None and self._seconds and self._claimed(suspect):
+                self._look(mine, parts, cache, writer)
+        known = suspects(self._records, blocks, self._smallest)
+        return tuple(each for each in known if any(record.item == parts[0].name for record in each.findings))
+
+    def _claimed(self, suspect: Suspect) -> bool:
+        """Whether this process, and no other, is to look for the smallest case."""
+        try:
+            opened(self._folder, f"suspect-{suspect.id}.claim", "xb").close()
+        except FileExistsError:
+            return False
+        return True
+
+    def _look(self, findings: Sequence[Record], parts: Sequence[Item], cache: Cache, writer: Writer) -> None:
+        by_group = {part.group.name: part for part in parts}
+        shortest = min(findings, key=lambda record: (sum(record.dims.values()), record.group != "structural"))
+        part = by_group[shortest.group]
+        found = reduced(part, shortest, cache, self._seconds)
+        if found is None:
+            return
+        record = found.outcome.record
+        if found.outcome.arguments is not None:
+            record = saved(self._folder, record, part, found.outcome.arguments)
+        smallest = Smallest(shortest.case, record, found.unusual, found.tries, found.complete, found.birth)
+        writer.write_smallest(smallest)
+        self._smallest.append(smallest)

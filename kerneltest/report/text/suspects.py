@@ -1,0 +1,114 @@
+"""Suspects as text: how many things are wrong, what each is, the smallest case that shows it, where it is born."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from kerneltest.records.schema import Birth, Declared, Record
+from kerneltest.records.suspects import Level, Suspect
+from kerneltest.report.commands import repro_command
+
+_MOST = 20  # suspects in a terminal; the page shows more
+_WIDTH = 110  # of a line of a terminal that an argument may take
+_MOST_BACKENDS = 4
+
+
+def all_suspects(
+    suspects: Sequence[Suspect], declared: Mapping[str, Declared], folder: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Lines and their colours ("" for none): by kernel, the most telling suspect first.
+
+    Args:
+      suspects: of a run.
+      declared: its pairings.
+      folder: in which the run is kept, as the user named it; "" where it is not.
+    """
+    by_pairing: dict[str, list[Suspect]] = {}
+    for suspect in suspects[:_MOST]:
+        by_pairing.setdefault(suspect.pairing, []).append(suspect)
+    for pairing, mine in by_pairing.items():
+        count = sum(suspect.pairing == pairing for suspect in suspects)
+        yield f"{count} suspect{'s' * (count > 1)} in {kernel_of(pairing, declared.get(pairing))}", "red"
+        yield "", ""
+        for number, suspect in enumerate(mine, 1):
+            first, *others = told(suspect, folder)
+            yield f"{number}  {first}", ""
+            yield from ((f"   {line}", "") for line in others)
+        yield "", ""
+    if len(suspects) > _MOST:
+        yield f"and {len(suspects) - _MOST} more suspects, which the report shows", "red"
+
+
+def kernel_of(pairing: str, declared: Declared | None) -> str:
+    """`softmax (test_softmax.py:9)`; the pairing where its kernel has no source."""
+    if declared is None or not declared.kernel.parts:
+        return pairing
+    for line, text in declared.kernel.parts:
+        for offset, words in enumerate(text.splitlines()):
+            if words.lstrip().startswith("def "):
+                name = words.lstrip().removeprefix("def ").partition("(")[0]
+                return f"{name} ({declared.kernel.file}:{line + offset})"
+    return pairing
+
+
+def told(suspect: Suspect, folder: str = "") -> list[str]:
+    """A suspect in at most twelve lines, its title with counts first."""
+    lines = [f"{suspect.title}    {counts(suspect)}"]
+    record = suspect.example
+    if suspect.level in (Level.BUILD, Level.BROKEN):
+        first, _, _ = record.message.partition("\n")
+        lines += [first, f"as with {record.signature}"]
+    else:
+        lines += smallest(record, "smallest" if suspect.smallest is not None else "for example")
+    born = suspect.smallest.birth if suspect.smallest is not None else None
+    if born is not None:
+        lines += origin(born)
+    elif suspect.lines and suspect.level is not Level.BUILD:
+        lines.append(f"at {', '.join(suspect.lines[:3])}")
+    if folder and record.evidence is not None and record.evidence.file:
+        lines.append(repro_command(folder, record.case, record.backend))
+    return lines[:12]
+
+
+def counts(suspect: Suspect) -> str:
+    """`154 of 1,368 cases on interpret; also simulate:sm_90`."""
+    (backend, most), *others = suspect.backends.items()
+    if suspect.level is Level.BUILD:
+        shown = f"{suspect.signatures.failing} of {suspect.signatures.tried} signatures on {backend}"
+    else:
+        shown = f"{most:,} of {suspect.tried.get(backend, most):,} cases on {backend}"
+    if not others:
+        return shown
+    names = [name for name, _ in others[:_MOST_BACKENDS]]
+    more = f" and {len(others) - _MOST_BACKENDS} more" if len(others) > _MOST_BACKENDS else ""
+    return f"{shown}; also {', '.join(names)}{more}"
+
+
+def smallest(record: Record, how: str) -> list[str]:
+    """The inputs of a case, the shortest first, and what came of them."""
+    evidence = record.evidence
+    arguments = sorted((evidence.arguments or {}).items(), key=lambda pair: len(pair[1])) if evidence else []
+    options = ", ".join(f"{name}={value}" for name, value in record.statics.items())
+    shown = [f"{path} = {_one_line(text)}" for path, text in arguments]
+    first, *rest = [*shown, *([options] if options else [])] or [record.signature]
+    lines = [f"{how}: {first}", *(f"  {line}" for line in rest[:4])]
+    message = [line for line in record.message.splitlines() if line]
+    if evidence is not None and evidence.actual is not None:
+        place = f" at {list(evidence.index)}" if evidence.index and any(evidence.index) else ""
+        lines.append(f"  got {evidence.actual}, expected {evidence.expected}{place}")
+        lines += [f"  {evidence.diagnosis}"] if evidence.diagnosis else []
+    elif message:
+        lines.append(f"  {message[0]}")
+    return lines
+
+
+def origin(born: Birth) -> list[str]:
+    """Where wrong values come from, and how sure that is."""
+    lines = [f"{'born at' if born.certain else 'perhaps born at'} {born.place}   {born.operation}", f"  {born.words}"]
+    if born.others:
+        lines.append(f"  or at {', '.join(born.others[:4])}: a change there makes it right as well")
+    return lines
+
+
+def _one_line(text: str) -> str:
+    """An array as text, in one line and no longer than a terminal is wide."""
+    line = " ".join(text.split())
+    return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
