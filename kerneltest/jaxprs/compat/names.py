@@ -62,6 +62,22 @@ def line_of(source_info: Any) -> str:
     return f"{shown(frame.file_name)}:{frame.start_line}" if frame is not None else ""
 
 
+def placed(equation: Any, caller: Any = None) -> Any:
+    """An equation in which those inside JAX's own jitted functions have the line of the call (see `line_of_nested`)."""
+    if caller is not None:
+        equation = equation.replace(source_info=caller.source_info)
+    inner = equation.params.get("jaxpr")
+    if not isinstance(inner, ClosedJaxpr) or (caller is None and not _is_of_jax(inner)):
+        return equation
+    body = inner.jaxpr.replace(eqns=[placed(each, equation) for each in inner.jaxpr.eqns])
+    return equation.replace(params={**equation.params, "jaxpr": inner.replace(jaxpr=body)})
+
+
+def _is_of_jax(jaxpr: Any) -> bool:
+    """Whether the function behind a jaxpr is one of JAX's own."""
+    return _JAX in str(getattr(getattr(jaxpr, "jaxpr", jaxpr).debug_info, "func_src_info", "") or "")
+
+
 def equations_being_lowered(error: BaseException | None) -> list[Any]:
     """The equations that JAX was lowering when it raised, outermost first: its frames hold them."""
     while error is not None:
