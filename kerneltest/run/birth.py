@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.simulate.changes import Change, changes
-from kerneltest.backends.simulate.experiment import Experiment, Prepared, Run
+from kerneltest.backends.simulate.experiment import Changed, Experiment, Run
+from kerneltest.backends.simulate.ideas import Idea, ideas
+from kerneltest.backends.simulate.ir import Operation
 from kerneltest.backends.simulate.watching import Sighting, arithmetic, healed
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
@@ -68,7 +69,10 @@ def birth(
         cache.pool.close()
     if not trials or trials[0].case is not case or not trials[0].is_wrong:
         return None
-    return _special(trials[0]) or _changed(trials, deadline)
+    special = _special(trials)
+    if special is not None and special.certain:
+        return special
+    return _changed(trials, deadline) or special
 
 
 class Trial:
@@ -104,9 +108,35 @@ class Trial:
         return not self.is_right(self.plain)
 
     @property
-    def wrong(self) -> list[Comparison]:
-        """The outputs that are wrong."""
-        return [c for _, cs in self.comparisons for c in cs if c.wrong.any()]
+    def has_wrong_special(self) -> bool:
+        """Whether an element is NaN or infinite that should be a number."""
+        return any(unduly_special(c).any() for _, cs in self.comparisons for c in cs)
+
+    @property
+    def lacks_nan(self) -> bool:
+        """Whether an element is no NaN that should be one."""
+        return any(nan_lost(c).any() for _, cs in self.comparisons for c in cs)
+
+    @property
+    def is_special(self) -> bool:
+        """Whether every wrong element is one of these."""
+        every = [c.wrong & ~unduly_special(c) & ~nan_lost(c) for _, cs in self.comparisons for c in cs]
+        return not any(each.any() for each in every)
+
+
+def unduly_special(comparison: Comparison) -> Array:
+    """Which elements are NaN or infinite and should be numbers."""
+    if not is_float(comparison.actual.dtype):
+        return np.zeros(comparison.wrong.shape, bool)
+    got = comparison.actual.astype(np.float64)
+    return np.asarray(comparison.wrong & ~np.isfinite(got) & np.isfinite(comparison.expected))
+
+
+def nan_lost(comparison: Comparison) -> Array:
+    """Which elements should be NaN and are not."""
+    if not is_float(comparison.actual.dtype):
+        return np.zeros(comparison.wrong.shape, bool)
+    return np.asarray(comparison.wrong & np.isnan(comparison.expected) & ~np.isnan(comparison.actual.astype(np.float64)))
 
 
 def _trials(
@@ -136,57 +166,69 @@ def _trials(
 # NaN and infinities
 
 
-def _special(trial: Trial) -> Birth | None:
+def _special(trials: Sequence[Trial]) -> Birth | None:
     """The first operation at which NaN or an infinity appears, or NaN is lost, that makes the wrong elements so."""
+    trial = trials[0]
     if trial.plain.faults or any(mask is not None and mask.any() for mask in trial.plain.undefined):
         return None
-    got = any((c.wrong & ~np.isfinite(c.actual.astype(np.float64)) & np.isfinite(c.expected.astype(np.float64))).any()
-              for c in trial.wrong if is_float(c.actual.dtype))  # fmt: skip
-    lost = any((c.wrong & np.isnan(c.expected) & ~np.isnan(c.actual.astype(np.float64))).any()
-               for c in trial.wrong if is_float(c.actual.dtype))  # fmt: skip
-    if not got and not lost:
+    got = trial.has_wrong_special
+    if not got and not trial.lacks_nan:
         return None
-    _, sightings = trial.experiment.watch(trial.variation.leaves)
-    hits: list[tuple[int, Sighting]] = []
-    for number, sighting in sightings:
-        if (sighting.kind == "lost") == got and got:
-            continue
-        if sighting.kind != "lost" and not got:
-            continue
-        specimen = trial.experiment.specimens[number]
-        op = specimen.listing.operations[sighting.operation]
-        if not specimen.listing.sources[sighting.operation].place:
-            continue
-        for value in (0.0, 1.0) if got else (np.nan,):
-            body = specimen.listing.changed({sighting.operation: healed(op, sighting.kind, value)})
-            run = _attempt(trial, {number: specimen.simulation(body)})
-            if run is not None and _is_cured(trial, run, got):
-                hits.append((number, sighting))
-                break
+    seen = [
+        (number, sighting)
+        for number, sighting in trial.experiment.watch(trial.variation.leaves)
+        if (sighting.kind == "lost") != got
+        and trial.experiment.specimens[number].listing.sources[sighting.operation].place
+    ]
+    hits = [each for each in seen if _cures(trial, [each], got)]
     if not hits:
-        return None
+        hits = _together(trial, seen, got)
+        if not hits:
+            return None
     number, sighting = hits[0]
     specimen = trial.experiment.specimens[number]
     listing = specimen.listing
     source = listing.sources[sighting.operation]
-    op = listing.operations[sighting.operation]
     program = specimen.simulation().simulation.launch.watch.program(sighting.program)
     places = [trial.experiment.specimens[n].listing.sources[s.operation].place for n, s in hits]
     others = tuple(dict.fromkeys(place for place in places if place != source.place))
-    return Birth(source.place, source.text, f"{arithmetic(op, sighting)}, in {program}", not others, others)
+    words = f"{arithmetic(listing.operations[sighting.operation], sighting)}, in {program}"
+    explains = all(t.is_special for t in trials if t.is_wrong)
+    return Birth(source.place, source.text, words, explains and not others, others)
+
+
+def _together(trial: Trial, seen: Sequence[tuple[int, Sighting]], got: bool) -> list[tuple[int, Sighting]]:
+    """The operations that must all be healed, where one alone is not enough."""
+    kept = list(seen)
+    if not _cures(trial, kept, got):
+        return []
+    for each in reversed(seen):
+        fewer = [other for other in kept if other is not each]
+        if fewer and _cures(trial, fewer, got):
+            kept = fewer
+    return kept
+
+
+def _cures(trial: Trial, sightings: Sequence[tuple[int, Sighting]], got: bool) -> bool:
+    """Whether the wrong elements are numbers (or NaN, where that was lost) once some operations are healed."""
+    for value in (0.0, 1.0) if got else (np.nan,):
+        edits: dict[int, dict[int, Sequence[Operation]]] = {}
+        for number, sighting in sightings:
+            op = trial.experiment.specimens[number].listing.operations[sighting.operation]
+            edits.setdefault(number, {})[sighting.operation] = healed(op, sighting.kind, value)
+        specimens = trial.experiment.specimens
+        calls = {number: specimens[number].simulation(specimens[number].listing.changed(e)) for number, e in edits.items()}
+        run = _attempt(trial, Changed(calls))
+        if run is not None and _is_cured(trial, run, got):
+            return True
+    return False
 
 
 def _is_cured(trial: Trial, run: Run, got: bool) -> bool:
-    """Whether no wrong element is NaN or infinite that must not be (or all that must be NaN are)."""
     for (_, before), (_, after) in zip(trial.comparisons, trial.judged(run), strict=True):
         for a, b in zip(before, after, strict=True):
-            if not is_float(a.actual.dtype):
-                continue
-            old, new = a.actual.astype(np.float64), b.actual.astype(np.float64)
-            expected = a.expected.astype(np.float64)
-            if got and (a.wrong & ~np.isfinite(old) & np.isfinite(expected) & ~np.isfinite(new)).any():
-                return False
-            if not got and (a.wrong & np.isnan(expected) & ~np.isnan(new)).any():
+            left = unduly_special(a) & unduly_special(b) if got else nan_lost(a) & nan_lost(b)
+            if left.any():
                 return False
     return True
 
@@ -194,68 +236,42 @@ def _is_cured(trial: Trial, run: Run, got: bool) -> bool:
 # Changes
 
 
-@dataclass(frozen=True, slots=True)
-class _Hit:
-    place: str
-    operation: str
-    words: str
-    reach: int
-
-
 def _changed(trials: Sequence[Trial], deadline: float) -> Birth | None:
-    first = trials[0]
-    hits: list[_Hit] = []
+    hits: list[Idea] = []
     complete = True
-    for number, specimen in enumerate(first.experiment.specimens):
-        for change in changes(specimen.listing, specimen.listing.lengths):
-            if time.monotonic() > deadline:
-                complete = False
-                break
-            place, text = _place(specimen, change)
-            if not place:
-                continue
-            prepared: dict[int, Prepared | None] = {}
-            if all(_repairs(trial, number, specimen, change, prepared) for trial in trials):
-                hits.append(_Hit(place, text, change.words, change.reach))
+    for idea in ideas(trials[0].experiment):
+        if time.monotonic() > deadline:
+            complete = False
+            break
+        made: dict[int, Changed | None] = {}
+        if all(_repairs(trial, idea, made) for trial in trials):
+            hits.append(idea)
     if not hits:
         return None
-    best = min(hits, key=lambda hit: hit.reach)
+    least = min(hit.reach for hit in hits)
+    best = [hit for hit in hits if hit.reach == least][0]
     others = tuple(dict.fromkeys(hit.place for hit in hits if hit.place != best.place))
     words = f"{best.words} the result is right"
     return Birth(best.place, best.operation, words, complete and not others, others)
 
 
-def _place(specimen: object, change: Change) -> tuple[str, str]:
-    listing = specimen.listing  # type: ignore[attr-defined]
-    if listing.operations[change.operation].name == "tt.get_program_id":
-        lines = specimen.id_lines  # type: ignore[attr-defined]
-        return (lines[0], "program_id") if len(lines) == 1 else ("", "")
-    source = listing.sources[change.operation]
-    return source.place, source.text
-
-
-def _repairs(trial: Trial, number: int, specimen: object, change: Change, prepared: dict[int, Prepared | None]) -> bool:
+def _repairs(trial: Trial, idea: Idea, made: dict[int, Changed | None]) -> bool:
+    """Whether a change makes a case right; one that it cannot be made for says nothing."""
     experiment = trial.experiment
-    key = id(experiment)
-    if key not in prepared:
-        mine = experiment.specimens[number]
-        alike = mine.listing.structure == specimen.listing.structure  # type: ignore[attr-defined]
+    if id(experiment) not in made:
         try:
-            prepared[key] = mine.simulation(mine.listing.changed(change.edits(mine.listing))) if alike else None
+            made[id(experiment)] = idea.make(experiment)
         except Exception:  # a change may make nonsense
             return False
-    chosen = prepared[key]
-    if chosen is None:
+    changed = made[id(experiment)]
+    if changed is None:
         return True
-    run = _attempt(trial, {number: chosen})
+    run = _attempt(trial, changed)
     return run is not None and trial.is_right(run)
 
 
-def _attempt(trial: Trial, changed: dict[int, Prepared]) -> Run | None:
+def _attempt(trial: Trial, changed: Changed) -> Run | None:
     try:
         return trial.experiment.run(trial.variation.leaves, changed)
     except Exception:  # a change may make nonsense
         return None
-
-
-_ = Array

@@ -50,7 +50,6 @@ class Specimen:
         self.place = line_of(call.equation.source_info)
         asking = [e for e, _ in equations(inner) if name_of(e) == "program_id"]
         self.id_lines = tuple(dict.fromkeys(line_of(e.source_info) for e in asking))
-        self._plain: Simulation | None = None
 
     def simulation(self, body: Region | None = None, grid: tuple[int, int, int] | None = None) -> "Prepared":
         """What runs it, with another body or grid."""
@@ -103,10 +102,24 @@ class Run:
     faults: tuple[Fault, ...]
 
 
-class Experiment:
-    """A traced kernel whose calls can be changed.
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What is other than in the kernel.
 
     Attributes:
+      calls: Pallas calls, by their number.
+      instead: variables of the function around them that are given another one's value.
+    """
+
+    calls: Mapping[int, Prepared] = field(default_factory=dict)
+    instead: Mapping[Any, Any] = field(default_factory=dict)
+
+
+class Experiment:
+    """A traced kernel in which something can be changed.
+
+    Attributes:
+      traced: the kernel.
       specimens: its Pallas calls, in order.
 
     Raises:
@@ -114,24 +127,25 @@ class Experiment:
     """
 
     def __init__(self, traced: Traced, target: Target, lengths: Mapping[str, int]) -> None:
-        self.traced = traced
+        self.traced, self.target, self.lengths = traced, target, lengths
         self.specimens = [Specimen(call, target, lengths) for call in traced.calls]
         self._numbers = {id(call.equation): i for i, call in enumerate(traced.calls)}
         self._plain: list[Prepared] = [specimen.simulation() for specimen in self.specimens]
 
-    def run(self, leaves: Sequence[Array], changed: Mapping[int, Prepared] | None = None) -> Run:
-        """Runs it, some of its calls changed."""
+    def run(self, leaves: Sequence[Array], changed: Changed | None = None) -> Run:
+        """Runs it, changed or as it is."""
         faults: list[Fault] = []
+        other = changed or Changed()
 
         def call(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
             number = self._numbers[id(equation)]
-            outputs, found = (changed or {}).get(number, self._plain[number]).run(operands)
+            outputs, found = other.calls.get(number, self._plain[number]).run(operands)
             faults.extend(found)
             return outputs
 
-        return self._run(leaves, call, faults)
+        return self._run(leaves, call, faults, other.instead)
 
-    def watch(self, leaves: Sequence[Array]) -> tuple[Run, list[tuple[int, Sighting]]]:
+    def watch(self, leaves: Sequence[Array]) -> list[tuple[int, Sighting]]:
         """Runs it; what was seen in which call."""
         sightings: list[tuple[int, Sighting]] = []
 
@@ -141,10 +155,11 @@ class Experiment:
             sightings.extend((number, sighting) for sighting in seen)
             return outputs
 
-        return self._run(leaves, call, []), sightings
+        self._run(leaves, call, [], {})
+        return sightings
 
-    def _run(self, leaves: Sequence[Array], call: Any, faults: list[Fault]) -> Run:
+    def _run(self, leaves: Sequence[Array], call: Any, faults: list[Fault], instead: Mapping[Any, Any]) -> Run:
         with jax.default_device(jax.devices("cpu")[0]):
-            outputs = evaluate(self.traced, leaves, call)
+            outputs = evaluate(self.traced, leaves, call, instead)
         values = tuple(np.asarray(output.values) for output in outputs)
         return Run(values, tuple(output.undefined for output in outputs), tuple(faults))

@@ -1,5 +1,6 @@
 """Names and places inside JAX: the class of a closed jaxpr, Pallas' languages, the cache on disk, the user's lines."""
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -60,6 +61,16 @@ def line_of(source_info: Any) -> str:
     """`FILE:LINE` of the user's code that an equation's `source_info` remembers, or ""."""
     frame = source_info_util.user_frame(source_info.traceback)
     return f"{shown(frame.file_name)}:{frame.start_line}" if frame is not None else ""
+
+
+_AT = re.compile(r" at (.+):(\d+)$")
+
+
+def line_of_function(jaxpr: Any) -> str:
+    """`FILE:LINE` at which the function behind a jaxpr was defined, or ""."""
+    info = getattr(jaxpr, "debug_info", None)
+    found = _AT.search(str(getattr(info, "func_src_info", "") or ""))
+    return f"{shown(found.group(1))}:{found.group(2)}" if found else ""
 
 
 def placed(equation: Any, caller: Any = None) -> Any:
