@@ -1,5 +1,7 @@
 """Lines of source as messages and reports name them."""
 
+import ast
+import linecache
 import os
 import traceback
 from collections.abc import Iterable
@@ -12,6 +14,27 @@ _OURS = str(Path(__file__).parent.parent)
 def shown(file: str) -> str:
     """A file relative to the current folder, where it lies below that; else as it is."""
     return file.removeprefix(os.path.join(os.getcwd(), "")).replace(os.sep, "/")  # noqa: PTH109, PTH118
+
+
+def source_line(place: str) -> str:
+    """The text of the line at FILE:LINE, or ""."""
+    file, _, line = place.rpartition(":")
+    return linecache.getline(file, int(line)).strip() if line.isdigit() else ""
+
+
+def line_of_argument(place: str, name: str) -> str:
+    """FILE:LINE of a keyword argument of the innermost call around FILE:LINE that has it; else FILE:LINE itself."""
+    file, _, line = place.rpartition(":")
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return place
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and n.lineno <= int(line) <= (n.end_lineno or 0)]
+    for call in sorted(calls, key=lambda call: (call.end_lineno or 0) - call.lineno):
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return f"{file}:{keyword.value.lineno}"
+    return place
 
 
 def where_raised(error: BaseException, *libraries: str) -> str:

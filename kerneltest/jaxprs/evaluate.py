@@ -49,14 +49,51 @@ _MOVES: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
 RunCall = Callable[[Any, list[PartialArray]], list[PartialArray]]
 
 
-def evaluate(traced: Traced, leaves: Sequence[Array], run_call: RunCall) -> list[PartialArray]:
-    """Evaluates a kernel, its Pallas calls by `run_call` (from the equation and its operands), the rest by JAX."""
+def evaluate(
+    traced: Traced, leaves: Sequence[Array], run_call: RunCall, instead: Mapping[Any, Any] | None = None
+) -> list[PartialArray]:
+    """Evaluates a kernel, its Pallas calls by `run_call` (from the equation and its operands), the rest by JAX.
+
+    Args:
+      traced: the kernel.
+      leaves: its inputs.
+      run_call: runs one call.
+      instead: variables to which the value of another one, known before, is given.
+    """
     consts = [PartialArray(const) for const in traced.jaxpr.consts]
-    return _evaluate(traced.jaxpr.jaxpr, consts, [PartialArray(leaf) for leaf in leaves], run_call)
+    return _evaluate(traced.jaxpr.jaxpr, consts, [PartialArray(leaf) for leaf in leaves], run_call, instead or {})
+
+
+def variables(traced: Traced) -> list[tuple[Any, Any, tuple[Any, ...]]]:
+    """What `evaluate` gives values to and could do otherwise: each variable, its equation, and the variables known
+    before it that have its shape and dtype."""
+    found: list[tuple[Any, Any, tuple[Any, ...]]] = []
+
+    def walk(jaxpr: Any) -> None:
+        known = [*jaxpr.constvars, *jaxpr.invars]
+        for equation in jaxpr.eqns:
+            for variable in equation.outvars:
+                found.append((variable, equation, tuple(v for v in known if _alike(v.aval, variable.aval))))
+            if name_of(equation) not in ENTRIES and _has_calls(equation):
+                for value in equation.params.values():
+                    for inner in nested(value):
+                        walk(inner)
+            known += equation.outvars
+
+    walk(traced.jaxpr.jaxpr)
+    return found
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return getattr(a, "shape", None) == getattr(b, "shape", ()) and getattr(a, "dtype", None) == getattr(b, "dtype", ())
 
 
 def _evaluate(
-    jaxpr: Any, consts: list[PartialArray], arguments: list[PartialArray], run_call: RunCall
+    jaxpr: Any,
+    consts: list[PartialArray],
+    arguments: list[PartialArray],
+    run_call: RunCall,
+    instead: Mapping[Any, Any],
 ) -> list[PartialArray]:
     environment = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
 
@@ -65,23 +102,34 @@ def _evaluate(
 
     for equation in jaxpr.eqns:
         operands = [read(variable) for variable in equation.invars]
-        environment.update(zip(equation.outvars, _equation(equation, operands, run_call), strict=True))
+        environment.update(zip(equation.outvars, _equation(equation, operands, run_call, instead), strict=True))
+        for variable in equation.outvars if instead else ():
+            if variable in instead:
+                environment[variable] = environment[instead[variable]]
     return [read(variable) for variable in jaxpr.outvars]
 
 
-def _equation(equation: Any, operands: list[PartialArray], run_call: RunCall) -> list[PartialArray]:
+def _has_calls(equation: Any) -> bool:
+    return any(
+        name_of(e) in ENTRIES
+        for value in equation.params.values()
+        for jaxpr in nested(value)
+        for e, _ in equations(jaxpr)
+    )
+
+
+def _equation(
+    equation: Any, operands: list[PartialArray], run_call: RunCall, instead: Mapping[Any, Any]
+) -> list[PartialArray]:
     params = equation.params
     if name_of(equation) in ENTRIES:
         return run_call(equation, operands)
     inner = [value for value in params.values() if isinstance(value, ClosedJaxpr)]
-    has_calls = any(
-        name_of(e) in ENTRIES for value in params.values() for jaxpr in nested(value) for e, _ in equations(jaxpr)
-    )
-    if not has_calls:
+    if not _has_calls(equation):
         return _bound(equation, operands)
 
     def call(closed: Any, arguments: list[PartialArray]) -> list[PartialArray]:
-        return _evaluate(closed.jaxpr, [PartialArray(const) for const in closed.consts], arguments, run_call)
+        return _evaluate(closed.jaxpr, [PartialArray(const) for const in closed.consts], arguments, run_call, instead)
 
     match name_of(equation):
         case "cond":

@@ -1,7 +1,8 @@
 """Jaxprs with some equations replaced: how a kernel is interpreted, padded or turned round without its help."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from jax.extend.core import Jaxpr
 
 from kerneltest.core.dtypes import is_float
-from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of
+from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of, line_of_function
 from kerneltest.jaxprs.walk import ENTRIES, name_of
 
 # From an equation to those that take its place, or None where it stays and what is nested in it is looked into.
@@ -107,6 +108,31 @@ def reversing() -> Rule:
         return [equation.replace(params={**params, **changed})]
 
     return rule
+
+
+def remapped(equation: Any) -> Iterator[tuple[str, str, Any]]:
+    """A Pallas call with the index map of one array changed: the map's line, what is changed, and the equation.
+
+    In place of what the map gives along an axis stands the program's number along one of the grid's.
+    """
+    if not _is_plain_call(equation):
+        return
+    mapping = equation.params["grid_mapping"]
+    for number, block in enumerate(mapping.block_mappings):
+        whole = block.index_map_jaxpr
+        jaxpr = whole.jaxpr if isinstance(whole, ClosedJaxpr) else whole
+        line = line_of_function(jaxpr)
+        programs = jaxpr.invars[: len(mapping.grid)]
+        for chosen in product(*((old, *programs) for old in jaxpr.outvars)):
+            changed = [(axis, new) for axis, (old, new) in enumerate(zip(jaxpr.outvars, chosen, strict=True)) if new is not old]
+            if not changed or not line:
+                continue
+            words = " and ".join(f"program_id({programs.index(new)}) along axis {axis}" for axis, new in changed)
+            inner = jaxpr.replace(outvars=list(chosen))
+            other = block.replace(index_map_jaxpr=whole.replace(jaxpr=inner) if whole is not jaxpr else inner)
+            blocks = (*mapping.block_mappings[:number], other, *mapping.block_mappings[number + 1 :])
+            params = {**equation.params, "grid_mapping": mapping.replace(block_mappings=blocks)}
+            yield line, f"with {words} in the index map", equation.replace(params=params)
 
 
 def before(fill: Callable[[np.dtype[Any]], Any]) -> Rule:

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.backends.codegen.lower import lower_call
+from kerneltest.backends.codegen.lower import Kernel, lower_call
 from kerneltest.backends.codegen.tiers import unsupported_on
 from kerneltest.backends.simulate.memory import UNWRITTEN, Buffer, element
 from kerneltest.backends.simulate.parse import parse
@@ -62,14 +63,8 @@ class _SimulatedCall:
     def __init__(self, call: Call, target: Target, orders: int) -> None:
         self.name, self.orders = call.name, orders
         (kernel,) = lower_call(call, target)
-        inputs, outputs = references(call)
-        given = [_buffer(reference, output=False) for reference in inputs]
-        made = [
-            given[kernel.aliases[i]] if i in kernel.aliases else _buffer(reference, output=True)
-            for i, reference in enumerate(outputs)
-        ]
-        hints = {r.name: r.hint for r in (*inputs, *outputs) if r.hint}
-        self.made = list(zip(made, (reference.dtype for reference in outputs), strict=True))
+        given, made, hints = memory_of(call, kernel)
+        self.made = list(zip(made, output_dtypes(call), strict=True))
         try:
             body = parse(kernel.bytecode)
             self.simulation = Simulation(body, kernel.grid, given, made, hints)
@@ -84,7 +79,7 @@ class _SimulatedCall:
         Raises:
           Failure: what the kernel did to memory and must not.
         """
-        inputs = [(_signless(np.asarray(operand.values)), operand.undefined) for operand in operands]
+        inputs = contents(operands)
         self._compare_orders(inputs)
         self.simulation.run(inputs)
         faults = self.simulation.faults()
@@ -92,13 +87,7 @@ class _SimulatedCall:
             first = max(faults, key=lambda fault: fault.verdict.severity)
             lines = (f.message if f.verdict is first.verdict else f"{f.verdict}: {f.message}" for f in faults)
             raise Failure(first.verdict, "\n".join(f"kernel {self.name}: {line}" for line in lines))
-        sources = tuple(self.simulation.launch.watch.sources)
-        outputs = []
-        for buffer, dtype in self.made:
-            undefined = self.simulation.undefined(buffer)
-            mask = None if undefined is None else undefined.reshape(buffer.shape)
-            outputs.append(PartialArray(buffer.data.view(dtype).reshape(buffer.shape), mask, sources))
-        return outputs
+        return results(self.simulation, self.made)
 
     def _compare_orders(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
         """Runs the programs one after another, forwards and in random orders.
@@ -127,6 +116,38 @@ class _SimulatedCall:
                         f"kernel {self.name}: {buffer.name}{buffer.element(at)} is {one} with programs in order "
                         f"and {other} in another order; {differs.size} elements differ",
                     )
+
+
+def memory_of(call: Call, kernel: Kernel) -> tuple[list[Buffer], list[Buffer], dict[str, str]]:
+    """The buffers that a lowered call reads, those that it makes, and hints for `Watch`."""
+    inputs, outputs = references(call)
+    given = [_buffer(reference, output=False) for reference in inputs]
+    made = [
+        given[kernel.aliases[i]] if i in kernel.aliases else _buffer(reference, output=True)
+        for i, reference in enumerate(outputs)
+    ]
+    return given, made, {r.name: r.hint for r in (*inputs, *outputs) if r.hint}
+
+
+def output_dtypes(call: Call) -> list[np.dtype[Any]]:
+    """The dtypes of a call's outputs, as JAX knows them."""
+    return [reference.dtype for reference in references(call)[1]]
+
+
+def contents(operands: Sequence[PartialArray]) -> list[tuple[Array, Array | None]]:
+    """What stands in a call's inputs, for `Simulation.run`."""
+    return [(_signless(np.asarray(operand.values)), operand.undefined) for operand in operands]
+
+
+def results(simulation: Simulation, made: Sequence[tuple[Buffer, np.dtype[Any]]]) -> list[PartialArray]:
+    """What a run left in the outputs, with what is undefined there."""
+    sources = tuple(simulation.launch.watch.sources)
+    outputs = []
+    for buffer, dtype in made:
+        undefined = simulation.undefined(buffer)
+        mask = None if undefined is None else undefined.reshape(buffer.shape)
+        outputs.append(PartialArray(buffer.data.view(dtype).reshape(buffer.shape), mask, sources))
+    return outputs
 
 
 def _buffer(reference: Reference, *, output: bool) -> Buffer:

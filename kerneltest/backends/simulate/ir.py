@@ -97,6 +97,7 @@ class Operation:
       attributes: by name, as plain data.
       regions: nested code.
       place: the kernel's source line behind it, as FILE:LINE.
+      location: all that the IR says of where it comes from, where that was asked for.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Operation:
     attributes: Mapping[str, Any]
     regions: "tuple[Region, ...]"
     place: str
+    location: str = ""
 
     def uses(self) -> set[int]:
         """The numbers of the values that it and the code nested in it use."""

@@ -38,20 +38,25 @@ ELEMENTS: Mapping[str, np.dtype[Any]] = {
 _UNKNOWN = Semantics()
 
 
-def parse(bytecode: bytes) -> Region:
+def parse(bytecode: bytes, *, whole: bool = False) -> Region:
     """The body of the one function in a module; its arguments are pointers.
+
+    Args:
+      bytecode: the module.
+      whole: with the location of every operation, and with computations whose result nobody uses.
 
     Raises:
       Failure: `unimplemented`, for a type that the simulator does not know.
     """
     with triton_body(bytecode) as body:
-        return _Reader().region(body)
+        return _Reader(whole).region(body)
 
 
 class _Reader:
     """Numbers values as they come, and keeps their types."""
 
-    def __init__(self) -> None:
+    def __init__(self, whole: bool) -> None:
+        self.whole = whole
         self.numbers: dict[Any, int] = {}
         self.types: list[Type] = []
 
@@ -72,7 +77,7 @@ class _Reader:
         *operations, end = (op.operation for op in block.operations)
         read = [self.operation(op) for op in operations]
         yields = self.uses(end)
-        return Region(arguments, _alive(read, yields), yields)
+        return Region(arguments, _alive(read, yields, self.whole), yields)
 
     def operation(self, op: Any) -> Operation:
         name = op.name
@@ -80,6 +85,7 @@ class _Reader:
         operands = self.uses(op)
         regions = tuple(self.region(region) for region in op.regions)
         results = self.define(op.results)
+        location = str(op.location) if self.whole or not semantics.bare else ""
         return Operation(
             name=name,
             semantics=semantics,
@@ -89,16 +95,17 @@ class _Reader:
             types=tuple(self.types[number] for number in results),
             attributes={} if semantics.bare else attributes_of(op),
             regions=regions,
-            place="" if semantics.bare else _place(str(op.location)),
+            place=_place(location),
+            location=location if self.whole else "",
         )
 
 
-def _alive(operations: list[Operation], yields: tuple[int, ...]) -> tuple[Operation, ...]:
-    """Without the loads and computations whose result nobody uses: Pallas emits a load before every store."""
+def _alive(operations: list[Operation], yields: tuple[int, ...], whole: bool) -> tuple[Operation, ...]:
+    """Without the loads whose result nobody uses, since Pallas emits one before every store, and the computations."""
     used = set(yields)
     kept: list[Operation] = []
     for op in reversed(operations):
-        if not used.isdisjoint(op.results) or op.has_effect():
+        if not used.isdisjoint(op.results) or op.has_effect() or (whole and op.name != "tt.load"):
             kept.append(op)
             used |= op.uses()
     return tuple(reversed(kept))

@@ -1,5 +1,6 @@
 """Names and places inside JAX: the class of a closed jaxpr, Pallas' languages, the cache on disk, the user's lines."""
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -60,6 +61,32 @@ def line_of(source_info: Any) -> str:
     """`FILE:LINE` of the user's code that an equation's `source_info` remembers, or ""."""
     frame = source_info_util.user_frame(source_info.traceback)
     return f"{shown(frame.file_name)}:{frame.start_line}" if frame is not None else ""
+
+
+_AT = re.compile(r" at (.+):(\d+)$")
+
+
+def line_of_function(jaxpr: Any) -> str:
+    """`FILE:LINE` at which the function behind a jaxpr was defined, or ""."""
+    info = getattr(jaxpr, "debug_info", None)
+    found = _AT.search(str(getattr(info, "func_src_info", "") or ""))
+    return f"{shown(found.group(1))}:{found.group(2)}" if found else ""
+
+
+def placed(equation: Any, caller: Any = None) -> Any:
+    """An equation in which those inside JAX's own jitted functions have the line of the call (see `line_of_nested`)."""
+    if caller is not None:
+        equation = equation.replace(source_info=caller.source_info)
+    inner = equation.params.get("jaxpr")
+    if not isinstance(inner, ClosedJaxpr) or (caller is None and not _is_of_jax(inner)):
+        return equation
+    body = inner.jaxpr.replace(eqns=[placed(each, equation) for each in inner.jaxpr.eqns])
+    return equation.replace(params={**equation.params, "jaxpr": inner.replace(jaxpr=body)})
+
+
+def _is_of_jax(jaxpr: Any) -> bool:
+    """Whether the function behind a jaxpr is one of JAX's own."""
+    return _JAX in str(getattr(getattr(jaxpr, "jaxpr", jaxpr).debug_info, "func_src_info", "") or "")
 
 
 def equations_being_lowered(error: BaseException | None) -> list[Any]:
