@@ -124,7 +124,9 @@ def remapped(equation: Any) -> Iterator[tuple[str, str, Any]]:
         line = line_of_function(jaxpr)
         programs = jaxpr.invars[: len(mapping.grid)]
         for chosen in product(*((old, *programs) for old in jaxpr.outvars)):
-            changed = [(axis, new) for axis, (old, new) in enumerate(zip(jaxpr.outvars, chosen, strict=True)) if new is not old]
+            changed = [
+                (axis, new) for axis, (old, new) in enumerate(zip(jaxpr.outvars, chosen, strict=True)) if new is not old
+            ]
             if not changed or not line:
                 continue
             words = " and ".join(f"program_id({programs.index(new)}) along axis {axis}" for axis, new in changed)

@@ -13,6 +13,7 @@ from kerneltest.core.failures import printable
 from kerneltest.pytest_plugin.run import RUN, Run
 
 if TYPE_CHECKING:
+    from kerneltest.core.verdicts import Verdict
     from kerneltest.records.schema import Record
     from kerneltest.run.item import Item
     from kerneltest.run.runner import Before
@@ -80,7 +81,7 @@ class KernelItem(pytest.Item):
         pytest.skip(printable(f"{self.item.backend.id} unavailable: {unavailable}"))
 
     def _records(
-        self, run: Run, part: Item, earlier: Before | None, found: list[Record], kinds: set[tuple[str, str]]
+        self, run: Run, part: Item, earlier: Before | None, found: list[Record], kinds: set[tuple[Verdict, str]]
     ) -> Iterator[Record]:
         """Runs one group of families and writes a record of each case; findings are added to `found`."""
         from dataclasses import replace

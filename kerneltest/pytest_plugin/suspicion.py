@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kerneltest.core.failures import described
 from kerneltest.records.files import opened
 from kerneltest.records.io import Writer
 from kerneltest.records.schema import Record, Smallest

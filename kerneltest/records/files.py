@@ -22,7 +22,7 @@ def write_text(path: Path, text: str) -> None:
     path.write_text(printable(text), encoding="utf-8")
 
 
-def opened(folder: Path, name: str, mode: Literal["rb", "wb", "ab"] = "rb") -> BinaryIO:
+def opened(folder: Path, name: str, mode: Literal["rb", "wb", "ab", "xb"] = "rb") -> BinaryIO:
     """Opens a file of a run's folder; to be written, it and the folders above it are made where they are missing.
 
     Args:

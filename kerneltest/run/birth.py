@@ -94,7 +94,10 @@ class Trial:
             taken = share.take(run.outputs)
             wanted = share.wanted(taken, precision)
             signed = wanted.bitwise or self.asked.pairing.signed_zeros
-            both = [compare(a, v, b, signed_zeros=signed) for a, v, b in zip(taken, wanted.values, wanted.bounds, strict=True)]
+            both = [
+                compare(a, v, b, signed_zeros=signed)
+                for a, v, b in zip(taken, wanted.values, wanted.bounds, strict=True)
+            ]
             result.append((share, both))
         return result
 
@@ -136,12 +139,12 @@ def nan_lost(comparison: Comparison) -> Array:
     """Which elements should be NaN and are not."""
     if not is_float(comparison.actual.dtype):
         return np.zeros(comparison.wrong.shape, bool)
-    return np.asarray(comparison.wrong & np.isnan(comparison.expected) & ~np.isnan(comparison.actual.astype(np.float64)))
+    return np.asarray(
+        comparison.wrong & np.isnan(comparison.expected) & ~np.isnan(comparison.actual.astype(np.float64))
+    )
 
 
-def _trials(
-    pairing: Pairing, cases: Sequence[AnyCase], family: str, target: Target, cache: Cache
-) -> Iterator[Trial]:
+def _trials(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: Target, cache: Cache) -> Iterator[Trial]:
     experiments: dict[int, Experiment] = {}
     (backend,) = resolve([f"simulate:{target}"])
     for case in cases:
@@ -217,7 +220,9 @@ def _cures(trial: Trial, sightings: Sequence[tuple[int, Sighting]], got: bool) -
             op = trial.experiment.specimens[number].listing.operations[sighting.operation]
             edits.setdefault(number, {})[sighting.operation] = healed(op, sighting.kind, value)
         specimens = trial.experiment.specimens
-        calls = {number: specimens[number].simulation(specimens[number].listing.changed(e)) for number, e in edits.items()}
+        calls = {
+            number: specimens[number].simulation(specimens[number].listing.changed(e)) for number, e in edits.items()
+        }
         run = _attempt(trial, Changed(calls))
         if run is not None and _is_cured(trial, run, got):
             return True

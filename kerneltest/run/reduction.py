@@ -55,7 +55,9 @@ def reduced(item: Item, record: Record, cache: Cache, seconds: float) -> Reduced
     if record.verdict.kind is Kind.VALUES:
         also = _beside(case, cases)
         try:
-            shown = experiments.birth(item.pairing, found.case, found.outcome, seconds=seconds - found.seconds, also=also)
+            shown = experiments.birth(
+                item.pairing, found.case, found.outcome, seconds=seconds - found.seconds, also=also
+            )
         except Failure:
             shown = None
         if shown is not None:

@@ -60,7 +60,20 @@ def _with(i: int, **fields: Any) -> Callable[[Listing], Edits]:
 # Comparisons
 
 _INTEGER_SIGNS = ("==", "!=", "<", "<=", ">", ">=", "<", "<=", ">", ">=")
-_FLOAT_SIGNS = {1: "==", 2: ">", 3: ">=", 4: "<", 5: "<=", 6: "!=", 8: "==", 9: ">", 10: ">=", 11: "<", 12: "<=", 13: "!="}
+_FLOAT_SIGNS = {
+    1: "==",
+    2: ">",
+    3: ">=",
+    4: "<",
+    5: "<=",
+    6: "!=",
+    8: "==",
+    9: ">",
+    10: ">=",
+    11: "<",
+    12: "<=",
+    13: "!=",
+}
 _OTHER_END = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 
 
@@ -99,7 +112,9 @@ def _constants(listing: Listing, lengths: Mapping[str, int]) -> Iterator[Change]
             continue
         for words, number in _other_numbers(listing, lengths, kinds, i):
             if (got := number(listing, lengths)) is not None and got != value:
-                yield Change(i, f"with {words}{_shown(got)} in place of {_shown(value)}", 0, _constant(i, number, lengths))
+                yield Change(
+                    i, f"with {words}{_shown(got)} in place of {_shown(value)}", 0, _constant(i, number, lengths)
+                )
 
 
 Number = Callable[[Listing, Mapping[str, int]], Any]
@@ -216,8 +231,9 @@ def _conditions(listing: Listing, i: int, shape: tuple[int, ...]) -> Iterator[tu
             if parts:
                 # The sign says along which axis a vector lies.
                 numbers = [*([a] if a is not None else []), *([-1 - b] if b is not None else [])]
-                yield numbers, " and ".join(
-                    f"{named[n]} along axis {axis}" for n, axis in ((a, 0), (b, 1)) if n is not None
+                yield (
+                    numbers,
+                    " and ".join(f"{named[n]} along axis {axis}" for n, axis in ((a, 0), (b, 1)) if n is not None),
                 )
 
 

@@ -42,7 +42,10 @@ def source_of(op: Operation) -> Source:
     named, frames = _PRIMITIVE.match(op.location), _FRAME.findall(op.location)
     places = [f"{shown(file)}:{line}" for file, line, *_ in frames]
     return Source(
-        named.group(1) if named else "", places[0] if places else "", _text(*frames[0]) if frames else "", tuple(places[1:])
+        named.group(1) if named else "",
+        places[0] if places else "",
+        _text(*frames[0]) if frames else "",
+        tuple(places[1:]),
     )
 
 

@@ -1,6 +1,6 @@
 """Where NaN and infinities appear in a run, or are lost, and what becomes of the run without that."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,7 +127,13 @@ _SIGNS = {"arith.subf": "-", "arith.addf": "+", "arith.mulf": "*", "arith.divf":
 
 def _name(op: Operation) -> str:
     if op.name == "tt.extern_elementwise":
-        return str(op.attributes["symbol"]).removeprefix("__nv_").removeprefix("__ocml_").removesuffix("_f32").removesuffix("f")
+        return (
+            str(op.attributes["symbol"])
+            .removeprefix("__nv_")
+            .removeprefix("__ocml_")
+            .removesuffix("_f32")
+            .removesuffix("f")
+        )
     short = op.name.partition(".")[2]
     return {"maxnumf": "maximum", "minnumf": "minimum", "truncf": "a cast", "fp_to_fp": "a cast"}.get(short, short)
 

@@ -10,9 +10,9 @@ from kerneltest.backends.simulate.ir import Operation, Region, Type
 from kerneltest.backends.simulate.listing import Edits, Listing, computed, fresh
 from kerneltest.core.dtypes import is_float
 
-_CASTS = frozenset(
-    "arith." + name for name in "extf truncf extsi extui trunci sitofp uitofp fptosi fptoui".split()
-) | {"tt.fp_to_fp"}
+_CASTS = frozenset("arith." + name for name in "extf truncf extsi extui trunci sitofp uitofp fptosi fptoui".split()) | {
+    "tt.fp_to_fp"
+}
 _WIDE = np.dtype(np.float32)
 
 
@@ -30,7 +30,9 @@ def widenings(listing: Listing) -> Iterator[tuple[int, str, Callable[[Listing], 
             yield i, "with what is loaded taken as float32", lambda l, i=i: _widened(l, (), (i,))
     for casts in lines.values():
         kinds = {listing.operations[i].types[0].dtype.name for i in casts}
-        words = f"without the cast to {' and '.join(sorted(kinds))}" if len(casts) < 3 else "without the casts of this line"
+        words = (
+            f"without the cast to {' and '.join(sorted(kinds))}" if len(casts) < 3 else "without the casts of this line"
+        )
         yield casts[0], words, lambda l, casts=tuple(casts): _widened(l, casts, ())
 
 
