@@ -13,10 +13,12 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.drawn import DrawnCase
 from kerneltest.plan.lengths import DEPTHS
 from kerneltest.records.schema import Record
+from kerneltest.records.suspects import Suspect, suspects
 from kerneltest.run.cache import Cache
 from kerneltest.run.fuzz import Drawn
 from kerneltest.run.item import Item
 from kerneltest.run.planning import plan_pairing
+from kerneltest.run.reduction import smallest_case
 from kerneltest.run.runner import judged, run
 
 
@@ -50,6 +52,7 @@ class Result:
       unavailable: backends that this machine lacks, to the reason.
       not_applicable: backends that are not for the kernel, to the reason.
       records: one a case.
+      suspects: what is thought to be wrong with the kernel, the most telling first: one for all that a bug causes.
     """
 
     findings: tuple[Finding, ...]
@@ -58,6 +61,7 @@ class Result:
     unavailable: Mapping[str, str]
     not_applicable: Mapping[str, str]
     records: tuple[Record, ...]
+    suspects: tuple[Suspect, ...]
 
     @property
     def ok(self) -> bool:
@@ -73,6 +77,7 @@ def check(
     seed: int = 0,
     case: str = "",
     orders: int = 0,
+    minimize: float = 0,
 ) -> Result:
     """Runs a pairing without pytest, and writes nothing down.
 
@@ -87,9 +92,10 @@ def check(
       case: the id of the one case to run, as a finding shows it; by default all. Ids hold the path of the pairing's
         file, relative to the current folder.
       orders: on `simulate:*`, in how many random orders programs are also run one after another.
+      minimize: seconds to look for the smallest case of each suspect, and for where its wrong values come from.
 
     Returns:
-      Findings, with their inputs as NumPy arrays, counts, and a record of each case.
+      Findings, with their inputs as NumPy arrays, what they make suspect, counts, and a record of each case.
 
     Raises:
       ValueError: an unknown backend or depth (lists the known ones), or a case that is not in the plan.
@@ -100,13 +106,14 @@ def check(
     planned = plan_pairing(pairing, pairing_id(pairing), resolve(backends, orders), depth, seed)
     cache.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
     outcomes = [outcome for item in planned.items for outcome in run(item, cache, case)]
+    records = tuple(outcome.record for outcome in outcomes)
+    found = _suspected(records, planned.items, cache, minimize)
     cache.pool.close()
     if case and not outcomes:
         raise ValueError(
             f"{pairing.name} has no case {case} at depth {depth} with seed {seed}; ids hold the path of the pairing's "
             "file, as seen from the folder in which a run was started"
         )
-    records = tuple(outcome.record for outcome in outcomes)
     findings = tuple(
         Finding(r.verdict, r.backend, r.family, r.signature, r.message, outcome.arguments or {}, r)
         for outcome, r in zip(outcomes, records, strict=True)
@@ -116,7 +123,15 @@ def check(
     not_applicable = {each.backend: each.reason for each in planned.not_applicable}
     count = sum(1 for record in records if record.case)
     seconds = time.perf_counter() - started
-    return Result(findings, count, seconds, unavailable, not_applicable, records)
+    return Result(findings, count, seconds, unavailable, not_applicable, records, found)
+
+
+def _suspected(records: Sequence[Record], items: Sequence[Item], cache: Cache, seconds: float) -> tuple[Suspect, ...]:
+    """What is thought to be wrong, each with its smallest case if there is time to look for it."""
+    blocks = {i.pairing_id: {name: d.block for name, d in i.pairing.dims.items() if d.block} for i in items[:1]}
+    found = suspects(records, blocks)
+    reduced = [smallest_case(items, suspect.findings, cache, seconds) for suspect in found] if seconds else []
+    return suspects(records, blocks, [each[0] for each in reduced if each is not None]) if reduced else found
 
 
 def pairing_id(pairing: Pairing) -> str:

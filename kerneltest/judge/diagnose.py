@@ -22,7 +22,6 @@ class Mismatch:
       output: which output is wrong, counted from 0.
       comparison: of that output; some element is wrong.
       axes: of that output.
-      interpreted: the kernel ran on interpret mode.
     """
 
     pairing: Pairing
@@ -31,7 +30,6 @@ class Mismatch:
     output: int
     comparison: Comparison
     axes: Sequence[Axis]
-    interpreted: bool
 
     @property
     def finite(self) -> bool:
@@ -80,20 +78,6 @@ def special_inputs(arguments: Mapping[str, Array]) -> str:
         else:
             parts += [f"{path}[{', '.join(map(str, place))}] is {wide[tuple(place)]}" for place in places.tolist()]
     return "; ".join(parts)
-
-
-def _nobody_wrote(mismatch: Mismatch) -> str:
-    """Interpret mode fills outputs and padding with NaN, or the least integer, before the kernel runs."""
-    actual, wrong = mismatch.comparison.actual, mismatch.comparison.wrong
-    if not mismatch.interpreted or not mismatch.finite:
-        return ""
-    values = actual[wrong]
-    if is_float(actual.dtype):
-        if np.isnan(values.astype(np.float64)).all() and np.isfinite(mismatch.comparison.expected[wrong]).all():
-            return "NaN though no argument holds one: so interpret mode fills what nobody wrote, and padding"
-    elif actual.dtype.kind == "i" and bool((values == np.iinfo(actual.dtype).min).all()):
-        return "the least integer: so interpret mode fills what nobody wrote, and padding"
-    return ""
 
 
 def _where_masked(mismatch: Mismatch) -> str:
@@ -211,10 +195,46 @@ def _permuted_blocks(mismatch: Mismatch) -> str:
     return ""
 
 
+def _wrapped(mismatch: Mismatch) -> str:
+    """Integers that were kept in too few bits."""
+    comparison = mismatch.comparison
+    if comparison.actual.dtype.kind not in "iu":
+        return ""
+    got = comparison.actual[comparison.wrong].astype(np.int64)
+    wanted = np.asarray(comparison.expected)[comparison.wrong].astype(np.int64)
+    for narrow in (np.int8, np.uint8, np.int16, np.uint16):
+        if np.dtype(narrow).itemsize < comparison.actual.dtype.itemsize and (got == wanted.astype(narrow)).all():
+            one, other, modulus = int(got[0]), int(wanted[0]), 1 << 8 * np.dtype(narrow).itemsize
+            return f"{one} is {other} modulo {modulus}: it was kept in {np.dtype(narrow).name}"
+    return ""
+
+
+def _repeated(mismatch: Mismatch) -> str:
+    """All that lies along an axis equals its first part, and should not."""
+    comparison = mismatch.comparison
+    for place, axis in enumerate(mismatch.axes):
+        length = axis.block or 1
+        if axis.length < 2 * length or axis.length % length:
+            continue
+        shape = comparison.actual.shape
+        parts = (*shape[:place], axis.length // length, length, *shape[place + 1 :])
+        actual = comparison.actual.reshape(parts)
+        rounded = cast(comparison.expected, comparison.actual.dtype).reshape(parts)
+        first = np.take(actual, [0], place)
+        alike = (actual == first) | ((actual != actual) & (first != first))
+        differ = (rounded != np.take(rounded, [0], place)).any() and not comparison.wrong.reshape(parts).take(
+            0, place
+        ).any()
+        if alike.all() and differ and len(np.unique(first.astype(np.float64))) > 1:
+            return f"all {f'blocks of {axis.name}' if axis.block else f'along {axis.name}'} equal the first"
+    return ""
+
+
 Rule = Callable[[Mismatch], str]
 _RULES: tuple[Rule, ...] = (
-    _nobody_wrote,
     _where_masked,
+    _wrapped,
+    _repeated,
     _block_of_a_sum,
     _permuted_blocks,
     _narrow_accumulator,

@@ -110,7 +110,6 @@ def mismatch(
     comparison: Comparison,
     *,
     depth: str,
-    interpreted: bool,
     structural: bool,
     gradient_of: str = "",
 ) -> Record:
@@ -123,7 +122,6 @@ def mismatch(
       output: which output is wrong, counted from 0.
       comparison: of that output; some element is wrong.
       depth: of the run, whose signatures tell which dims the output has.
-      interpreted: the kernel ran on an interpreter.
       structural: the values keep the kernel's arithmetic exact, so specials among them are not what went wrong.
       gradient_of: the leaf with respect to which the output is a gradient, or "".
     """
@@ -132,7 +130,7 @@ def mismatch(
     place = locate(comparison, axes)
     diagnosis = ""
     if not gradient_of:
-        diagnosis = diagnose(Mismatch(pairing, signature, arguments, output, comparison, axes, interpreted))
+        diagnosis = diagnose(Mismatch(pairing, signature, arguments, output, comparison, axes))
     special = "" if structural else special_inputs(arguments)
     wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
     where = f"[{', '.join(map(str, place.index))}]"

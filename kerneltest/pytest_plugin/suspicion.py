@@ -11,7 +11,7 @@ from kerneltest.records.suspects import Suspect, suspects
 from kerneltest.report.reproduce.script import saved
 from kerneltest.run.cache import Cache
 from kerneltest.run.item import Item
-from kerneltest.run.reduction import reduced
+from kerneltest.run.reduction import smallest_case
 
 
 class Suspicion:
@@ -61,15 +61,12 @@ class Suspicion:
         return True
 
     def _look(self, findings: Sequence[Record], parts: Sequence[Item], cache: Cache, writer: Writer) -> None:
-        by_group = {part.group.name: part for part in parts}
-        shortest = min(findings, key=lambda record: (sum(record.dims.values()), record.group != "structural"))
-        part = by_group[shortest.group]
-        found = reduced(part, shortest, cache, self._seconds)
+        found = smallest_case(parts, findings, cache, self._seconds)
         if found is None:
             return
-        record = found.outcome.record
-        if found.outcome.arguments is not None:
-            record = saved(self._folder, record, part, found.outcome.arguments)
-        smallest = Smallest(shortest.case, record, found.unusual, found.tries, found.complete, found.birth)
+        smallest, outcome = found
+        if outcome.arguments is not None:
+            part = next(each for each in parts if each.group.name == smallest.record.group)
+            smallest = replace(smallest, record=saved(self._folder, smallest.record, part, outcome.arguments))
         writer.write_smallest(smallest)
         self._smallest.append(smallest)

@@ -105,8 +105,6 @@ def _how_wrong(record: Record) -> str:
         return f"a wrong gradient by {by[1]}"
     if evidence is None or evidence.actual is None or evidence.expected is None:
         return WRONG
-    if "nobody wrote" in evidence.diagnosis:
-        return UNTOUCHED
     got, wanted = float(evidence.actual), float(evidence.expected)
     if got == wanted == 0:
         return "a zero of the wrong sign"

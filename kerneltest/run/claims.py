@@ -7,7 +7,6 @@ from itertools import zip_longest
 import numpy as np
 
 from kerneltest.core.dtypes import Array, widen
-from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.judge.evidence import mismatch
@@ -68,7 +67,6 @@ def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], clai
                     number,
                     comparison,
                     depth=item.depth,
-                    interpreted=item.backend.tier is Tier.INTERPRET,
                     structural=case.family.structural,
                     gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
                 )

@@ -1,14 +1,16 @@
-"""A finding made as small as can be, and where its wrong values come from."""
+"""A suspect's smallest case, and where its wrong values come from."""
 
-import itertools
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Kind
 from kerneltest.plan.drawn import AnyCase
-from kerneltest.records.schema import Birth, Record
+from kerneltest.records.schema import Birth, Record, Smallest
 from kerneltest.run import birth as experiments
 from kerneltest.run.cache import Cache
+from kerneltest.run.fills import unwritten
 from kerneltest.run.item import Item, Outcome
 from kerneltest.run.minimize import minimize
 
@@ -16,58 +18,50 @@ _SHARE = 0.6  # of the time that goes into the smallest case; the rest is for ex
 _ALSO = 6  # further cases that an experiment must make right, or leave right
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reduced:
-    """The smallest case of a finding.
-
-    Attributes:
-      outcome: of that case.
-      unusual: how many elements of its inputs are neither 0 nor 1.
-      tries: how many cases were judged.
-      complete: whether nothing was left to try.
-      birth: where its wrong values come from; None where no experiment showed that.
-    """
-
-    outcome: Outcome
-    unusual: int
-    tries: int
-    complete: bool
-    birth: Birth | None
-
-
-def reduced(item: Item, record: Record, cache: Cache, seconds: float) -> Reduced | None:
-    """The smallest case that fails as a recorded one does; None where it does not fail again.
+def smallest_case(
+    items: Sequence[Item], findings: Sequence[Record], cache: Cache, seconds: float
+) -> tuple[Smallest, Outcome] | None:
+    """The smallest case that fails as one of some findings does, with its outcome; None where none fails again.
 
     Args:
-      item: that the case belongs to.
-      record: of the case.
+      items: of which the findings are.
+      findings: that are thought to have one cause.
       cache: what cases share.
       seconds: to spend.
     """
+    started = time.monotonic()
+    parts = {(item.name, item.group.name): item for item in items}
+    record = min(findings, key=lambda each: (sum(each.dims.values()), each.group != "structural"))
+    item = parts[record.item, record.group]
+    cache.turn_to(item.pairing, item.dtype)
     cases = list(item.cases())
     case = next((each for each in cases if each.id == record.case), None)
-    if case is None:
+    found = minimize(item, case, record, cache, _SHARE * seconds) if case is not None else None
+    if found is None or case is None:
         return None
-    found = minimize(item, case, record, cache, _SHARE * seconds)
-    if found is None:
-        return None
-    born = None
+    outcome, born = found.outcome, None
+    if words := unwritten(item, found.case, outcome.record, cache):
+        outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
     if record.verdict.kind is Kind.VALUES:
-        also = _beside(case, cases)
+        left = seconds - (time.monotonic() - started)
         try:
-            shown = experiments.birth(
-                item.pairing, found.case, found.outcome, seconds=seconds - found.seconds, also=also
-            )
+            shown = experiments.birth(item.pairing, found.case, found.outcome, seconds=left, also=_beside(case, cases))
         except Failure:
             shown = None
         if shown is not None:
             born = Birth(shown.place, shown.operation, shown.words, shown.certain, shown.others)
-    return Reduced(found.outcome, found.unusual, found.tries, found.complete, born)
+    smallest = Smallest(record.case, outcome.record, found.unusual, found.tries, found.complete, born)
+    return smallest, outcome
 
 
-def _beside(case: AnyCase, cases: list[AnyCase]) -> list[AnyCase]:
+def _beside(case: AnyCase, cases: Sequence[AnyCase]) -> list[AnyCase]:
     """A few other cases, of the shortest signatures and of several families."""
     families: dict[str, AnyCase] = {}
     for each in sorted(cases, key=lambda each: sum(length for _, length in each.signature.dims)):
         families.setdefault(each.family.name, each)
-    return list(itertools.islice((each for each in families.values() if each.id != case.id), _ALSO))
+    return [each for each in families.values() if each.id != case.id][:_ALSO]
+
+
+def _with_diagnosis(record: Record, words: str) -> Record:
+    assert record.evidence is not None
+    return replace(record, message=f"{record.message}\n{words}", evidence=replace(record.evidence, diagnosis=words))
