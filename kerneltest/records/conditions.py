@@ -163,7 +163,7 @@ def _of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[_Term]
         yield term(f"longer than its block, {block}", lambda n: n > block, 0)
         yield term(f"longer than its block, {block}, and no multiple of it", lambda n: n > block and n % block > 0, 2)
         yield term(f"shorter than its block, {block}", lambda n: n < block, 1)
-    yield term("no power of two", lambda n: n < 1 or bool(n & (n - 1)), 1)
+    yield term("no power of two", lambda n: n < 1 or bool(n & (n - 1)), 2)
     for low, high in itertools.pairwise(lengths):
         yield term(f"over {block if low <= block < high else low}", partial(operator.lt, low), 1)
         yield term(f"at most {low}", partial(operator.ge, low), 2)

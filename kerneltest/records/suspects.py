@@ -83,8 +83,10 @@ class _Group:
         return Counter(each.what for _, each in self.findings)
 
     @property
-    def backends(self) -> frozenset[str]:
-        return frozenset(record.backend for record, _ in self.findings)
+    def what(self) -> str:
+        """What shows most often; of memory, where that is seen, since wrong values follow from it."""
+        memory = Counter(each.what for record, each in self.findings if record.verdict.kind is Kind.MEMORY)
+        return (memory or self.whats).most_common(1)[0][0]
 
 
 def suspects(
@@ -125,7 +127,7 @@ def _of_pairing(pairing: str, records: Sequence[Record], blocks: Mapping[str, in
     seen: Counter[tuple[Level, str]] = Counter()
     made = []
     for group in groups:
-        what = group.whats.most_common(1)[0][0]
+        what = group.what
         seen[group.level, what] += 1
         made.append(_suspect(pairing, group, what, seen[group.level, what], records, blocks))
     return made

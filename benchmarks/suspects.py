@@ -1,0 +1,213 @@
+"""Whether one bug makes one suspect, and two make two: `python benchmarks/suspects.py [--processes N] [TABLE ...]`.
+
+Two tables, both by default: `single`, the broken variants of the kernels by themselves, and `pairs`, two variants of
+one kernel put together. Each is kept in reports/suspects/results.json, which git ignores, and README.md beside it
+shows what is kept.
+"""
+
+import argparse
+import ast
+import difflib
+import hashlib
+import itertools
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import jax
+
+import kerneltest as kt
+from benchmarks.device_outputs import ROOT
+from benchmarks.variants import VARIANTS, Variant
+from kerneltest.records.suspects import Suspect
+from tests.broken import KERNELS
+
+FOLDER = ROOT / "reports" / "suspects"
+BACKENDS, DEPTH, SECONDS = ("interpret", "simulate:sm_90"), "quick", 10.0
+PAIRS = 64
+
+
+def pairs() -> list[Variant]:
+    """Two variants of one kernel whose edits do not touch each other, `PAIRS` of them in an order without pattern."""
+    made = []
+    by_kernel: dict[tuple[str, str], list[Variant]] = {}
+    for variant in VARIANTS:
+        by_kernel.setdefault((variant.pairing, variant.function), []).append(variant)
+    for (pairing, function), variants in by_kernel.items():
+        for one, other in itertools.combinations(variants, 2):
+            both = Variant(f"{one.bug} AND {other.bug}", pairing, function, one.edits + other.edits)
+            try:
+                both.broken()
+            except ValueError:  # an edit took away what the other one is of
+                continue
+            made.append(both)
+    return sorted(made, key=lambda each: hashlib.sha256(each.name.encode()).hexdigest())[:PAIRS]
+
+
+def touched(variant: Variant) -> frozenset[int]:
+    """The lines of the statements that an edit touched, as the edited source numbers them."""
+    source = (KERNELS / f"{variant.family}.py").read_text(encoding="utf-8")
+    edited = source
+    for old, new in variant.edits:
+        edited = edited.replace(old, new)
+    changed = {
+        line
+        for tag, _, _, start, end in difflib.SequenceMatcher(
+            None, source.splitlines(), edited.splitlines(), autojunk=False
+        ).get_opcodes()
+        if tag != "equal"
+        for line in range(start + 1, max(end, start + 1) + 1)
+    }
+    simple = [
+        node
+        for node in ast.walk(ast.parse(edited))
+        if isinstance(node, (ast.Assign, ast.Expr, ast.Return, ast.AugAssign, ast.AnnAssign))
+    ]
+    around = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in simple]
+    return frozenset(line for lines in around if changed & set(lines) for line in lines) | frozenset(changed)
+
+
+def measure(variant: Variant, seconds: float) -> dict[str, Any]:
+    """What is suspected of one variant, and the cases that each suspect explains."""
+    started = time.perf_counter()
+    result = kt.check(variant.broken(), backends=BACKENDS, depth=DEPTH, minimize=seconds)
+    return {
+        "name": variant.name,
+        "seconds": time.perf_counter() - started,
+        "findings": len(result.findings),
+        "lines": sorted(touched(variant)),
+        "suspects": [_suspect(each) for each in result.suspects],
+    }
+
+
+def _suspect(suspect: Suspect) -> dict[str, Any]:
+    smallest = suspect.smallest
+    born = smallest.birth if smallest is not None else None
+    return {
+        "id": suspect.id,
+        "title": suspect.title,
+        "level": suspect.level,
+        "exact": suspect.signatures.exact or suspect.inputs.exact,
+        "cases": sorted(f"{record.backend} {record.case}" for record in suspect.findings),
+        "lines": suspect.lines,
+        "unusual": smallest.unusual if smallest is not None else None,
+        "seconds": smallest.record.seconds if smallest is not None else None,
+        "complete": smallest.complete if smallest is not None else None,
+        "born": {"place": born.place, "words": born.words, "certain": born.certain} if born is not None else None,
+    }
+
+
+def line_named(row: dict[str, Any]) -> str:
+    """`right`, `wrong`, `wrong and certain` or `none`: what the suspects of a variant say of the line."""
+    said = []
+    for suspect in row["suspects"]:
+        born = suspect["born"]
+        place = born["place"] if born else suspect["lines"][0] if suspect["lines"] else ""
+        if not place:
+            continue
+        right = int(place.rpartition(":")[2]) in row["lines"] or (born is not None and " is nan" in born["words"])
+        said.append("right" if right else "wrong and certain" if born and born["certain"] else "wrong")
+    return next((word for word in ("right", "wrong and certain", "wrong") if word in said), "none")
+
+
+def told_apart(row: dict[str, Any], single: dict[str, dict[str, Any]]) -> bool | None:
+    """Whether some suspect is of either bug: nearer by its cases to what it fails alone than to what the other does.
+
+    None where one of the two is not found even alone.
+    """
+    pairing, _, bugs = row["name"].partition(": ")
+    sets = [
+        {case for suspect in single[f"{pairing}: {bug}"]["suspects"] for case in suspect["cases"]}
+        for bug in bugs.split(" AND ")
+    ]
+    if not all(sets):
+        return None
+    nearer = [
+        _share(set(suspect["cases"]), sets[0]) - _share(set(suspect["cases"]), sets[1]) for suspect in row["suspects"]
+    ]
+    return any(each > 0 for each in nearer) and any(each < 0 for each in nearer)
+
+
+def _share(one: set[str], other: set[str]) -> float:
+    return len(one & other) / len(one | other)
+
+
+def report(results: dict[str, Any]) -> str:
+    """All that is kept, as Markdown."""
+    single = {row["name"]: row for row in results.get("single", ())}
+    lines = ["# Suspects", "", results["environment"], ""]
+    if single:
+        found = [row for row in single.values() if row["suspects"]]
+        counts = [len(row["suspects"]) for row in found]
+        named = [line_named(row) for row in found]
+        unusual = [s["unusual"] for row in found for s in row["suspects"] if s["unusual"] is not None]
+        lines += [
+            f"One bug each, {len(found)} variants found of {len(single)}, depth {DEPTH}, {' and '.join(BACKENDS)}:",
+            "",
+            f"- one suspect: {counts.count(1)} ({counts.count(1) / len(found):.0%}); at most {max(counts)}",
+            f"- the right line named: {named.count('right')} ({named.count('right') / len(found):.0%}); "
+            f"another, not stated as certain: {named.count('wrong')}; stated as certain: "
+            f"{named.count('wrong and certain')}; none: {named.count('none')}",
+            f"- elements of the smallest case that are neither 0 nor 1: {statistics.median(unusual):g} in the median, "
+            f"{max(unusual)} at most, of {len(unusual)} smallest cases",
+            "",
+            "| variant | findings | suspects | the first | line | unusual |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *(
+                f"| {row['name']} | {row['findings']} | {len(row['suspects'])} | "
+                f"{row['suspects'][0]['title'] if row['suspects'] else 'not found'} | {line_named(row)} | "
+                f"{row['suspects'][0]['unusual'] if row['suspects'] else ''} |"
+                for row in single.values()
+            ),
+            "",
+        ]
+    if single and results.get("pairs"):
+        told = {row["name"]: told_apart(row, single) for row in results["pairs"]}
+        counted = [each for each in told.values() if each is not None]
+        lines += [
+            f"Two bugs in one kernel, {len(counted)} pairs: both told apart in {sum(counted)} "
+            f"({sum(counted) / len(counted):.0%}).",
+            "",
+            "| pair | suspects | told apart |",
+            "| --- | --- | --- |",
+            *(
+                f"| {row['name']} | {len(row['suspects'])} | "
+                f"{'one is not found alone' if told[row['name']] is None else 'yes' if told[row['name']] else 'no'} |"
+                for row in results["pairs"]
+            ),
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def main(words: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tables", nargs="*", choices=["single", "pairs", []], default=["single", "pairs"])
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for the smallest case of each suspect")
+    chosen = parser.parse_args(words)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    kept = FOLDER / "results.json"
+    results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    results["environment"] = f"JAX {jax.__version__}, Python {platform.python_version()}, {platform.machine()}, no GPU."
+    for table in chosen.tables:
+        todo = list(VARIANTS) if table == "single" else pairs()
+        with ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool:
+            results[table] = []
+            for row in pool.map(measure, todo, [chosen.seconds] * len(todo)):
+                results[table].append(row)
+                titles = "; ".join(each["title"] for each in row["suspects"])
+                print(f"{row['name']}: {len(row['suspects'])}, {row['seconds']:.0f} s: {titles}", file=sys.stderr)
+        kept.write_text(json.dumps(results))
+        (FOLDER / "README.md").write_text(report(results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
