@@ -15,7 +15,9 @@ from jax.experimental import pallas as pl
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import Verdict
-from kerneltest.plan.drawn import AnyCase
+from kerneltest.plan.drawn import DRAWN, AnyCase, DrawnCase
+from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.signatures import signatures
 from kerneltest.records.schema import Evidence, Record
 from kerneltest.run import minimize as module
 from kerneltest.run.cache import Cache
@@ -23,6 +25,8 @@ from kerneltest.run.item import Item, Outcome
 from kerneltest.run.minimize import Smallest, minimize, resembles
 from kerneltest.run.planning import plan_pairing
 from kerneltest.run.runner import judged, run
+from kerneltest.run.shorter import fillings
+from kerneltest.run.variations import INVARIANTS
 from tests.run.test_invariants import WRONG
 from tests.sample import double, elementwise
 from tests.written import case as recorded
@@ -100,8 +104,8 @@ def conjunction(x: jax.Array) -> jax.Array:
 
 
 def together(x: jax.Array) -> jax.Array:
-    """Wrong where both lengths are the same."""
-    return elementwise(lambda v: v + (v.shape[0] == v.shape[1]), x)
+    """Wrong where both lengths are the same, and past four."""
+    return elementwise(lambda v: v + (4 < v.shape[0] == v.shape[1]), x)
 
 
 def taken(x: jax.Array, i: jax.Array) -> jax.Array:
@@ -159,6 +163,7 @@ def smallest(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> 
     assert made.complete
     assert resembles(record, made.outcome.record)
     assert (made.case.family, made.case.target) == (case.family, case.target)
+    assert made.outcome.record.dtype == made.case.signature.dtype
     assert resembles(record, judged(replace(item, dtype=made.case.signature.dtype), made.case, Cache()).record)
     return made
 
@@ -216,9 +221,8 @@ CASES = {
         paired(wrong_past_ten, same, dims=dict(n=kt.dim(block=BLOCK, multiple_of=4))), "n=12,float32", 0
     ),
     "dims in step": Wanted(
-        paired(together, same, x=kt.array("m n", "float32"),
-               dims=dict(m=kt.dim(minimum=2, block=8), n=kt.dim(minimum=2, block=8))),
-        "m=2,n=2,float32", 0, {"x": [[0, 0], [0, 0]]},
+        paired(together, same, x=kt.array("m n", "float32"), dims=dict(m=kt.dim(block=8), n=kt.dim(block=8))),
+        "m=5,n=5,float32", 0, {"x": np.zeros((5, 5)).tolist()},
     ),
     "one element in the middle": Wanted(
         paired(wrong_at_one_number, same), "n=1,float32", 1, {"x": [-121]}, {"family": "position_coded"}
@@ -327,14 +331,52 @@ def test_what_ended_the_process_or_took_no_values_is_not_tried_again(monkeypatch
     assert minimize(item, case, record, cache, LONG) is None
 
 
-def test_nothing_is_left_in_the_cache() -> None:
+def test_nothing_is_left_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
     stores = ("traces", "prepared", "expectations", "varied")
     before = {name: set(getattr(cache, name)) for name in stores}
+
+    def watched(item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        assert not cache.expectations
+        return judged(item, case, cache)
+
+    monkeypatch.setattr(module, "judged", watched)
     made = minimize(item, case, record, cache, LONG)
     assert made is not None
     assert made.case.signature not in cache.traces
     assert {name: set(getattr(cache, name)) for name in stores} == before
+
+
+def test_an_invariant_is_asked_only_of_what_it_applies_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairing = WRONG["plain_call"][0]
+    assert smallest(pairing, family="plain_call").case.signature.dims == (("n", 1),)
+    whole = INVARIANTS["plain_call"]
+    monkeypatch.setitem(
+        INVARIANTS, "plain_call", replace(whole, applies=lambda pairing, signature: dict(signature.dims)["n"] > 4)
+    )
+    assert smallest(pairing, family="plain_call").case.signature.dims == (("n", 5),)
+
+
+def test_the_arguments_that_a_shorter_signature_gets() -> None:
+    more = dict(i=kt.indices("q", into="n"), k=kt.lengths("q", up_to="n"))
+    pairing = paired(lambda x, i, k: taken(x, i), lambda x, i, k: x[i], **more)
+    signature = signatures(pairing, "quick")[0]
+    long, short = (replace(signature, dims=(("n", n), ("q", 3))) for n in (9, 3))
+    arguments = {
+        "x": np.array([0, 1, 2, 3, 4, 5, 6, np.inf, 8], np.float32),
+        "i": np.array([0, 4, 8], np.int32),
+        "k": np.array([0, 5, 9], np.int32),
+    }
+    family = FAMILIES["nan_first"]
+    case = DrawnCase("p", long, arguments, family=family, target="x")
+    parts = list(fillings(pairing, case, short, {"n": 4}, 0))
+    assert [part["x"].tolist() for part in parts[:-1]] == [[0, 1, 2], [6, math.inf, 8], [4, 5, 6], [6, math.inf, 8]]
+    assert [part["i"].tolist() for part in parts[:-1]] == [[0, 2, 2], [0, 0, 2], [0, 0, 2], [0, 0, 2]]
+    assert [part["k"].tolist() for part in parts[:-1]] == [[0, 3, 3], [0, 0, 3], [0, 1, 3], [0, 0, 3]]
+    assert np.isnan(parts[-1]["x"]).tolist() == [True, False, False]  # as the family fills the signature
+    plain = replace(case, arguments={path: np.zeros_like(value) for path, value in arguments.items()})
+    assert len(list(fillings(pairing, plain, short, {}, 0))) == 4  # it would make more of them unusual
+    assert len(list(fillings(pairing, replace(case, family=DRAWN), short, {}, 0))) == 4  # it is about no argument
 
 
 def _wrong(message: str, actual: float, expected: float, output: int = 0) -> Record:
