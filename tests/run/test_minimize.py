@@ -403,7 +403,7 @@ FLOATS = dict(dtype=np.dtype(np.float32))
         (plainer.power_of_two, dict(dtype=np.dtype(np.int64)), [2**40 + 1], [2**40]),
         (plainer.plain, dict(dtype=np.dtype(bool), role="mask"), [False, True], [True, True]),
         (plainer.plain, dict(dtype=np.dtype(bool)), [False, True], [False, False]),
-        (plainer.one, dict(dtype=np.dtype(np.int32), role="index", end=1), [0], [0]),
+        (plainer.minus_one, dict(dtype=np.dtype(np.int32), role="index", end=5), [4], [4]),
         (plainer.one, dict(dtype=np.dtype(np.int32), role="index", end=5), [4], [1]),
         (plainer.two, dict(dtype=np.dtype(np.int32), role="length", end=5), [5], [2]),
     ],
