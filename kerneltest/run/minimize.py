@@ -112,10 +112,10 @@ def _likeness(record: Record) -> tuple[object, ...]:
         call, _, _ = re.split(r"\d+ of \d+ elements wrong", record.message, maxsplit=1)[0].rpartition(": ")
         return _without_numbers(call), evidence.output, _class(evidence.actual, evidence.expected)
     message = record.message.replace(record.signature, "")
-    first, places = message.partition("\n")[0], _PLACE.findall(message)
+    first, whole = message.partition("\n")[0], message
     if record.verdict.kind is Kind.MEMORY:
-        places = _PLACE.findall(first)  # other accesses are told below
-    return _without_numbers(_PLACE.sub("", first)), places[-1:]
+        first = whole = first.partition(";")[0]  # then follow what is written and how often, and other accesses
+    return _without_numbers(_PLACE.sub("", first)), _PLACE.findall(whole)[-1:]
 
 
 def _without_numbers(text: str) -> str:

@@ -418,6 +418,11 @@ OUTSIDE = "kernel f: store at o_ref offset 24 of 24 elements by program (0), at 
             True,
         ),
         (
+            recorded(verdict="race", message="o_ref[0] is written at k.py:5, in no order; 1 in all; all write 0.0"),
+            recorded(verdict="race", message="o_ref[7] is written at k.py:5, in no order; 9 in all; they write 0, 1"),
+            True,
+        ),
+        (
             recorded(verdict="runtime_error", message="raised while traced for n=1: shape (1, 2)\nsee (k.py:3)"),
             recorded(verdict="runtime_error", message="raised while traced for n=1: shape (7, 9)\nsee (k.py:4)"),
             False,
