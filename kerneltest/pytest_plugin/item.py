@@ -93,9 +93,9 @@ class KernelItem(pytest.Item):
 
         for outcome in run_item(part, run.cache, before=earlier):
             record = outcome.record
-            if outcome.arguments is not None and len(found) < _SAVED:
-                record = saved(run.folder, record, part, outcome.arguments)
             kind = (record.verdict, record.family)
+            if outcome.arguments is not None and (kind not in kinds or len(found) < _SAVED):
+                record = saved(run.folder, record, part, outcome.arguments)
             if record.evidence is not None and kind in kinds:
                 # One picture of a kind.
                 record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
@@ -147,7 +147,7 @@ class KernelItem(pytest.Item):
         return self.path, code.co_firstlineno - 1 if code else None, self.name
 
 
-_SAVED = 20  # arguments saved per item: enough to study, small enough to keep
+_SAVED = 20  # findings of an item whose inputs are saved, beside the first of each kind
 
 
 def _slug(text: str) -> str:

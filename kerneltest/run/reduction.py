@@ -29,15 +29,27 @@ def smallest_case(
       cache: what cases share.
       seconds: to spend.
     """
-    started = time.monotonic()
     parts = {(item.name, item.group.name): item for item in items}
     record = min(findings, key=lambda each: (sum(each.dims.values()), each.group != "structural"))
     item = parts[record.item, record.group]
     cache.turn_to(item.pairing, item.dtype)
     cases = list(item.cases())
     case = next((each for each in cases if each.id == record.case), None)
-    found = minimize(item, case, record, cache, _SHARE * seconds) if case is not None else None
-    if found is None or case is None:
+    if case is None:
+        return None
+    cache.journal.start(item.name, case.id, case.family.name, str(case.signature))  # for who watches that it ends
+    try:
+        return _smallest(item, case, record, cases, cache, seconds)
+    finally:
+        cache.journal.stop()
+
+
+def _smallest(
+    item: Item, case: AnyCase, record: Record, cases: Sequence[AnyCase], cache: Cache, seconds: float
+) -> tuple[Smallest, Outcome] | None:
+    started = time.monotonic()
+    found = minimize(item, case, record, cache, _SHARE * seconds)
+    if found is None:
         return None
     outcome, born = found.outcome, None
     if words := unwritten(item, found.case, outcome.record, cache):

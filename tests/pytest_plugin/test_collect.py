@@ -79,7 +79,7 @@ def test_a_pairing_is_run_once_where_it_is_held(tmp_path: Path, name: str) -> No
     run = _pytest(tmp_path, *OPTIONS, suite=None)
     assert run.returncode == 1, run.stdout
     assert {item.pairing for item in read_plan(tmp_path / "out").items} == {node_id}
-    assert f"FAILED {node_id}[interpret-float32-structural]" in run.stdout
+    assert f"FAILED {node_id}[interpret-float32]" in run.stdout
     assert "run nowhere" not in run.stdout
 
 

@@ -80,7 +80,7 @@ def test_a_live_line_says_what_how_many_and_leaves_nothing_behind(tmp_path: Path
     assert [each for each in counts if each[0] > each[1] or each[2] > each[3]] == []
     assert [items for items, *_ in counts] == sorted(items for items, *_ in counts)
     assert any("compiling" in line for line in seen.live)
-    assert any("test_suite.py::doubled[interpret-float32-structural]" in line for line in seen.live)
+    assert any("test_suite.py::doubled[interpret-float32]" in line for line in seen.live)
     assert not re.search(r"\d cases\b", seen.end)
     assert re.search(r"^test_suite\.py \.+ +\[100%\]$", seen.end, re.MULTILINE)
     assert re.search(r"^ +interpret +simulate$", seen.end, re.MULTILINE)
@@ -165,7 +165,7 @@ def test_a_finding_is_shown_as_pytest_shows_a_failure(tmp_path: Path, workers: t
     shown = _plain(tmp_path, *options, *workers)
     assert "\x1b" not in shown
     assert not re.search(r"\d+/\d+ items", shown)
-    item = "test_suite.py::doubled[interpret-float32-structural]"
+    item = "test_suite.py::doubled[interpret-float32]"
     shown_failure = re.split(r"^_{5,} .+ _{5,}$", shown, flags=re.MULTILINE)[1]
     assert re.search(
         r"^E   \d+ findings: double \(test_suite\.py:\d+\) against doubled \(test_suite\.py:8\)", shown_failure, re.M

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest import cli
-from kerneltest.records.io import RecordError, Writer, write_end
+from kerneltest.records.io import SCHEMA, RecordError, Writer, write_end
 from kerneltest.records.journal import Doing, Journal, Phase, left_running
 from kerneltest.records.runs import end_run, read_running, read_runs
 from kerneltest.records.schema import End, digest
@@ -95,7 +95,7 @@ def test_the_end_counts_what_is_there(tmp_path: Path) -> None:
 
 def test_a_damaged_end_is_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", ONE)
-    (folder / "end.json").write_text('{"schema": 7, "end": {"run": 3}}')
+    (folder / "end.json").write_text(f'{{"schema": {SCHEMA}, "end": {{"run": 3}}}}')
     with pytest.raises(RecordError, match=r"end\.json: end\.run: Input should be a valid string"):
         read_runs(folder)
 

@@ -44,7 +44,7 @@ from kerneltest.records.schema import (
 from tests.written import case, write_run
 
 RECORD = Record(
-    item="t.py::p[b-float32-special]",
+    item="t.py::p[b-float32]",
     pairing="t.py::p",
     backend="b",
     tier=Tier.DEVICE,
@@ -58,6 +58,7 @@ RECORD = Record(
     dims={"n": 1},
     dtypes={"x": "float32"},
     statics={"mode": "up"},
+    holds=("a NaN in x",),
 )
 CELL = CellKey("t.py::p", "b", "float32", "one_inf")
 ITEM = PlannedItem(RECORD.item, "t.py::p", "b", Tier.DEVICE, "float32", "special", {"one_inf": 2})
@@ -74,7 +75,7 @@ PLAN = Plan(
     orders=3,
     run="a1",
     started="2026-01-01T00:00:00+00:00",
-    pairings={"p": Declared({"x": "array [n]"}, SOURCE, Source("", ()))},
+    pairings={"p": Declared({"x": "array [n]"}, SOURCE, Source("", ()), {"n": 16})},
 )
 
 

@@ -40,7 +40,7 @@ WINDOW = "record.evidence.window"
 
 # Where something else stands, what, and the message: its field and what is wrong.
 RECORDS = [
-    ("schema", 5, "schema 5, and this version reads schema 7"),
+    ("schema", 5, f"schema 5, and this version reads schema {SCHEMA}"),
     ("schema", "6", "schema '6', and this version reads"),
     ("schema", True, "schema True, and this version reads"),
     ("schema", MISSING, "schema none, and this version reads"),
@@ -110,7 +110,7 @@ RECORDS = [
 ]  # fmt: skip
 
 PLANS = [
-    ("schema", 5, "schema 5, and this version reads schema 7"),
+    ("schema", 5, f"schema 5, and this version reads schema {SCHEMA}"),
     ("plan", MISSING, "plan: Field required"),
     ("plan.more", 1, "plan.more: Unexpected"),
     ("plan.items.0.more", 1, "plan.items[0].more: Unexpected"),

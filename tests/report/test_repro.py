@@ -76,8 +76,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "interpret,simulate:sm_90",
         "--kt-depth",
         "quick",
-        "-k",
-        "special",
         "--kt-report",
         "out",
     )
@@ -361,7 +359,7 @@ def summed(**kw):
 
 def test_an_argument_of_any_name_is_passed_and_never_run(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(CRAFTED, encoding="utf-8")
-    options = ("--kt-backends", "interpret", "--kt-depth", "quick", "-k", "structural", "--kt-report", "out")
+    options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-report", "out")
     _python(tmp_path, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *options, path=str(ROOT))
     script = _script(tmp_path, _finding(tmp_path, "summed"))
     assert "größe" not in script.read_text(encoding="utf-8")
