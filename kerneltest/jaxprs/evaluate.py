@@ -9,7 +9,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array
 from kerneltest.jaxprs.compat.names import ClosedJaxpr
 from kerneltest.jaxprs.trace import Traced
-from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested
+from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested, scan_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _equation(equation: Any, operands: list[PartialArray], run_call: RunCall) ->
 def _scanned(
     params: Any, operands: list[PartialArray], call: Callable[[Any, list[PartialArray]], list[PartialArray]]
 ) -> list[PartialArray]:
-    fixed, carry = _scan_counts(params)
+    fixed, carry = scan_counts(params)
     consts, carried, xs = operands[:fixed], operands[fixed : fixed + carry], operands[fixed + carry :]
     order = range(params["length"])
     stacked: list[list[PartialArray]] = []
@@ -114,14 +114,6 @@ def _scanned(
     if params["reverse"]:
         stacked.reverse()
     return [*carried, *(_stack(list(column)) for column in zip(*stacked, strict=True))]
-
-
-def _scan_counts(params: Any) -> tuple[int, int]:
-    """How many of a scan's operands are constants, and how many are carried."""
-    if "num_consts" in params:
-        return params["num_consts"], params["num_carry"]
-    consts, carried, _ = params["ft_in"].unpack()  # since JAX 0.12
-    return len(consts), len(carried)
 
 
 def _stack(rows: list[PartialArray]) -> PartialArray:
