@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kerneltest.jaxprs.compat.names import ClosedJaxpr
+from kerneltest.jaxprs.compat.names import ClosedJaxpr, line_of_nested
 from kerneltest.jaxprs.walk import name_of, nested, scan_counts
 
 _CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "custom_jvp_call"})
@@ -18,18 +18,25 @@ class Step:
       equation: it, with its parameters; the variables in it are those of its own jaxpr.
       operands: what it takes, variables and literals.
       results: the variables that it defines; None for one that nothing takes.
+      within: the calls that it was put in the place of, outermost first.
       bodies: what a conditional or a loop runs: the branches; the body; or the condition and the body.
     """
 
     equation: Any
     operands: tuple[Any, ...]
     results: tuple[Any, ...]
+    within: tuple[Any, ...] = ()
     bodies: tuple["Body", ...] = ()
 
     @property
     def name(self) -> str:
         """Of its primitive."""
         return name_of(self.equation)
+
+    @property
+    def line(self) -> str:
+        """`FILE:LINE` of the user's code, or ""."""
+        return line_of_nested([*self.within, self.equation])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,7 +56,7 @@ class Body:
 
 def body_of(jaxpr: Any) -> Body:
     """The operations of a jaxpr, open or closed."""
-    return _body(jaxpr, ())
+    return _body(jaxpr, (), ())
 
 
 def is_literal(value: Any) -> bool:
@@ -65,30 +72,31 @@ def everything(steps: Sequence[Step]) -> Iterator[Step]:
             yield from everything(body.steps)
 
 
-def _bodies(equation: Any, operands: tuple[Any, ...]) -> tuple[Body, ...]:
+def _bodies(equation: Any, operands: tuple[Any, ...], within: tuple[Any, ...]) -> tuple[Body, ...]:
     params = equation.params
     match name_of(equation):
         case "cond":
-            return tuple(_body(branch, operands[1:]) for branch in params["branches"])
+            return tuple(_body(branch, operands[1:], within) for branch in params["branches"])
         case "scan":
-            return (_body(params["jaxpr"], operands[: scan_counts(params)[0]]),)
+            return (_body(params["jaxpr"], operands[: scan_counts(params)[0]], within),)
         case "while":
             tested = params["cond_nconsts"]
             fixed = operands[tested : tested + params["body_nconsts"]]
-            return _body(params["cond_jaxpr"], operands[:tested]), _body(params["body_jaxpr"], fixed)
+            test = _body(params["cond_jaxpr"], operands[:tested], within)
+            return test, _body(params["body_jaxpr"], fixed, within)
     return ()
 
 
-def _body(jaxpr: Any, fixed: Sequence[Any]) -> Body:
+def _body(jaxpr: Any, fixed: Sequence[Any], within: tuple[Any, ...]) -> Body:
     """A jaxpr whose first arguments are `fixed`; all variables are new, since one jaxpr may stand in two places."""
     jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
     arguments = tuple(_like(variable) for variable in jaxpr.invars[len(fixed) :])
     steps: list[Step] = []
-    results = _put(jaxpr, (*fixed, *arguments), steps)
+    results = _put(jaxpr, (*fixed, *arguments), within, steps)
     return Body(arguments, tuple(steps), results)
 
 
-def _put(jaxpr: Any, given: Sequence[Any], steps: list[Step]) -> tuple[Any, ...]:
+def _put(jaxpr: Any, given: Sequence[Any], within: tuple[Any, ...], steps: list[Step]) -> tuple[Any, ...]:
     """Adds the steps of a jaxpr called with `given`; what it returns."""
     environment: dict[Any, Any] = dict(zip(jaxpr.invars, given, strict=True))
 
@@ -102,10 +110,10 @@ def _put(jaxpr: Any, given: Sequence[Any], steps: list[Step]) -> tuple[Any, ...]
         operands = tuple(map(read, equation.invars))
         inner = next((j for v in equation.params.values() for j in nested(v)), None)
         if name_of(equation) in _CALLS and inner is not None:
-            results = _put(inner, operands, steps)
+            results = _put(inner, operands, (*within, equation), steps)
         else:
             results = tuple(_like(v) if v in taken else None for v in equation.outvars)
-            steps.append(Step(equation, operands, results, _bodies(equation, operands)))
+            steps.append(Step(equation, operands, results, within, _bodies(equation, operands, within)))
         environment.update(zip(equation.outvars, results, strict=True))
     return tuple(map(read, jaxpr.outvars))
 

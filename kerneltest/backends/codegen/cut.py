@@ -86,7 +86,7 @@ def _failing_call(traced: Traced, target: Target, failure: Failure) -> tuple[Cal
 
 def _words(text: str) -> frozenset[str]:
     """What an error says, but for numbers, names in quotes, shapes and places in brackets, and the dump after it."""
-    said = re.sub(r'"[^"]*"', "", "\n".join(text.splitlines()[:2]))
+    said = re.sub(r'"[^"]*"|(?<=<)(?:\d+x)+', "", "\n".join(text.splitlines()[:2]))
     brackets = 1
     while brackets:
         said, brackets = re.subn(r"\([^()]*\)", "", said)

@@ -9,7 +9,6 @@ import numpy as np
 
 from kerneltest.backends.codegen.spelling import NotPlainError, Spelling, constant, literal
 from kerneltest.core.targets import Target
-from kerneltest.jaxprs.compat.names import line_of
 from kerneltest.jaxprs.steps import Body, Step, everything, is_literal
 from kerneltest.jaxprs.walk import scan_counts
 
@@ -109,7 +108,7 @@ class _Writer:
         lines: list[str] = []
         for step in steps:
             self._name(each for each in step.results if each is not None)
-            place = ascii(line_of(step.equation.source_info))[1:-1]
+            place = ascii(step.line)[1:-1]
             *before, last = self._lines(step)
             lines += [*before, f"{last}  # {place}" if place else last]
         return lines

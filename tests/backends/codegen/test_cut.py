@@ -139,6 +139,16 @@ def test_a_loop_and_a_conditional_are_left_behind() -> None:
     found = _cut(body, (16,), grid=(4,))
     assert (found.equations, found.line) == (1, _line("SORTED"))
     assert _code(found)[1] == "a = lax.sort(x, dimension=0, is_stable=True, num_keys=1)"
+    assert f"num_keys=1)  # {_line('SORTED')}\n" in found.script
+
+
+def test_lengths_in_the_words_of_an_error_may_shrink() -> None:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = lax.logistic(x_ref[...].astype(jnp.bfloat16)).astype(jnp.float32)
+
+    found = _cut(body, (32, 32))
+    assert "tensor<32x32xbf16>" in str(_failure(_traced(body, (32, 32))))
+    assert "inputs = [jax.ShapeDtypeStruct((2, 2), jnp.bfloat16)]" in found.script
 
 
 def test_a_loop_that_is_to_blame_stays_without_what_it_does() -> None:
