@@ -12,7 +12,8 @@ from kerneltest.core.dtypes import Array, is_float, is_packed
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
-from kerneltest.jaxprs.compat.names import user_line
+from kerneltest.jaxprs.compat.limits import fails_by_itself, limit
+from kerneltest.jaxprs.compat.names import user_line, whole_tracebacks
 from kerneltest.jaxprs.runnable import eagerly, runnable
 from kerneltest.jaxprs.trace import Traced
 
@@ -70,10 +71,11 @@ def compile_for(
     arguments = [jax.ShapeDtypeStruct(i.shape, _carrier(i.dtype), sharding=place) for i in traced.inputs]
     try:
         function = _carried(runnable(traced, interpret=interpret), traced)
-        lowered = jax.jit(function, out_shardings=place).lower(*arguments)
+        with whole_tracebacks():
+            lowered = jax.jit(function, out_shardings=place).lower(*arguments)
         return Jitted(lowered.compile(compiler_options=dict(options) if options else None), device, precision)
     except Exception as error:
-        raise failure(error) from error
+        raise (interpreting_failure(error) if interpret else failure(error)) from error
 
 
 def _carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -95,3 +97,15 @@ def failure(error: Exception) -> Failure:
     text = str(error)
     verdict = next((v for v, words in _CAUSES if words.search(text.lower())), Verdict.COMPILE_ERROR)
     return Failure(verdict, f"{type(error).__name__}: {text}{user_line(error)}")
+
+
+def interpreting_failure(error: Exception, *, checks: bool = False) -> Failure:
+    """What an interpreter raised before it ran a traced kernel: `unavailable` where that is no fault of the kernel.
+
+    Args:
+      error: what it raised.
+      checks: it checks kernels, and says in a `ValueError` what is wrong with one.
+    """
+    if not fails_by_itself(error, checks=checks):
+        return failure(error)
+    return Failure(Verdict.UNAVAILABLE, limit(error, "cannot interpret this"))

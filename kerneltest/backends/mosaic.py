@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from kerneltest.backends.base import Backend
-from kerneltest.backends.jitted import failure
+from kerneltest.backends.jitted import interpreting_failure
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
@@ -53,7 +53,7 @@ class InterpretMosaic(Backend):
                     function, shapes = interpreted(call, interpreter.parameters)
                     compiled[id(call.equation)] = jax.jit(function).lower(*shapes).compile()
         except Exception as error:
-            raise failure(error) from error
+            raise interpreting_failure(error, checks=True) from error
         return Interpreted(traced, interpreter, compiled, Precision(flushes=True))
 
     def environment(self) -> dict[str, Any]:

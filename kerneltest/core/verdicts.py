@@ -58,7 +58,7 @@ class Verdict(Ending):
 
     PASS = "pass", "✓", Kind.PASS, "agrees with the oracle"
     XFAIL = "xfail", "≈", Kind.XFAIL, "a declared xfail that did occur"
-    UNAVAILABLE = "unavailable", "–", Kind.UNAVAILABLE, "this machine cannot serve the backend"
+    UNAVAILABLE = "unavailable", "–", Kind.UNAVAILABLE, "this machine lacks the backend, or cannot run this call on it"
     XPASS = (
         "xpass", "!", Kind.BROKEN, "a declared xfail that did not occur, or a call that was not rejected",
         "a declared xfail occurs",

@@ -4,12 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.jaxprs.compat.names import ClosedJaxpr
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.compat.limits import fails_by_itself, limit
+from kerneltest.jaxprs.compat.names import ClosedJaxpr, line_of
 from kerneltest.jaxprs.trace import Traced
-from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested
+from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested, scan_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +154,7 @@ def _equation(
 def _scanned(
     params: Any, operands: list[PartialArray], call: Callable[[Any, list[PartialArray]], list[PartialArray]]
 ) -> list[PartialArray]:
-    fixed, carry = _scan_counts(params)
+    fixed, carry = scan_counts(params)
     consts, carried, xs = operands[:fixed], operands[fixed : fixed + carry], operands[fixed + carry :]
     order = range(params["length"])
     stacked: list[list[PartialArray]] = []
@@ -162,14 +166,6 @@ def _scanned(
     if params["reverse"]:
         stacked.reverse()
     return [*carried, *(_stack(list(column)) for column in zip(*stacked, strict=True))]
-
-
-def _scan_counts(params: Any) -> tuple[int, int]:
-    """How many of a scan's operands are constants, and how many are carried."""
-    if "num_consts" in params:
-        return params["num_consts"], params["num_carry"]
-    consts, carried, _ = params["ft_in"].unpack()  # since JAX 0.12
-    return len(consts), len(carried)
 
 
 def _stack(rows: list[PartialArray]) -> PartialArray:
@@ -191,7 +187,16 @@ def _bound(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
         return [PartialArray(move(np.asarray(operand.values), equation.params), mask, operand.sources)]
 
     def bind(values: list[Any]) -> list[Any]:
-        outputs = equation.primitive.bind(*values, **equation.params)
+        try:
+            outputs = equation.primitive.bind(*values, **equation.params)
+        except jax.errors.JaxRuntimeError:
+            raise  # as a callback of the user's raises
+        except Exception as error:
+            if not fails_by_itself(error):
+                raise
+            told = limit(error, f"cannot evaluate {name_of(equation)}, outside of the Pallas calls, on this CPU")
+            line = line_of(equation.source_info)
+            raise Failure(Verdict.UNAVAILABLE, f"{told} ({line})" if line else told) from error
         return list(outputs) if equation.primitive.multiple_results else [outputs]
 
     results = bind([operand.values for operand in operands])

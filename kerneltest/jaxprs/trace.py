@@ -16,7 +16,7 @@ from kerneltest.core.dtypes import ShapeDtype, dtype_named
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of, user_line
+from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of, user_line, whole_tracebacks
 from kerneltest.jaxprs.walk import ENTRIES, equations, has_reduced_dots, is_exact, name_of
 from kerneltest.plan.signatures import Signature
 
@@ -107,13 +107,14 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
     try:
-        try:
-            closed = jax.make_jaxpr(function)(*shapes)
-        except ValueError as error:
-            if "TPU device kind" not in str(error):
-                raise
-            function = functools.partial(_on_a_tpu, function)  # `pltpu.emit_pipeline` asks which one it is for
-            closed = jax.make_jaxpr(function)(*shapes)
+        with whole_tracebacks():
+            try:
+                closed = jax.make_jaxpr(function)(*shapes)
+            except ValueError as error:
+                if "TPU device kind" not in str(error):
+                    raise
+                function = functools.partial(_on_a_tpu, function)  # `pltpu.emit_pipeline` asks which one it is for
+                closed = jax.make_jaxpr(function)(*shapes)
     except Exception as error:
         raise Failure(
             Verdict.RUNTIME_ERROR,

@@ -1,6 +1,6 @@
 """What can be read off a jaxpr: its equations, at any depth, and whether its arithmetic is exact."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,14 @@ def equations(jaxpr: Any, *, looped: bool = False) -> Iterator[tuple[Any, bool]]
         for value in equation.params.values():
             for inner in nested(value):
                 yield from equations(inner, looped=looped or name_of(equation) in _LOOPS)
+
+
+def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many of a scan's operands are constants, and how many are carried."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carried, _ = params["ft_in"].unpack()  # since JAX 0.12
+    return len(consts), len(carried)
 
 
 _EXACT_ON_INTEGERS = frozenset(

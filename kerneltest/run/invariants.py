@@ -15,6 +15,8 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Static
 from kerneltest.declare.pairing import Pairing
+from kerneltest.jaxprs.compat.limits import limit
+from kerneltest.jaxprs.compat.names import raised_in_jax
 from kerneltest.jaxprs.rewrite import Fill, Rule, before, padding, reversing, rewritten
 from kerneltest.jaxprs.trace import read, trace_function
 from kerneltest.oracle.expectation import evaluator
@@ -51,8 +53,11 @@ def vmapped(asked: Asked) -> Iterator[Variation]:
         traced = asked.once(
             "vmapped", lambda: trace_function(batched, inputs, "under jax.vmap over a new leading axis")
         )
-    except Failure as failure:  # JAX does not take the kernel so, which is no fault of the kernel's
-        raise Failure(Verdict.UNAVAILABLE, str(failure)) from failure
+    except Failure as failure:
+        error = failure.__cause__
+        if error is None or not raised_in_jax(error):
+            raise
+        raise Failure(Verdict.UNAVAILABLE, limit(error, "cannot batch this under jax.vmap")) from failure
     yield Variation(
         traced,
         tuple(np.stack([one, arguments[path]]) for path, one in zip(asked.pairing.leaves, asked.leaves, strict=True)),

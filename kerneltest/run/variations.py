@@ -101,6 +101,7 @@ class Varied(Group):
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         traced = cache.traced(item.pairing, case.signature)
+        cache.executable(item.backend, traced)  # a plain call that fails is the one failure: others tell nothing new
         expectation, _ = cache.expected(item.pairing, case, traced)
         arguments = cache.arguments(item.pairing, case)
         asked = Asked(item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)

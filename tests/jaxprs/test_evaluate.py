@@ -92,3 +92,29 @@ def test_what_depends_on_undefined_memory_is_told(kernel: Callable[..., Any], ve
     (finding, *_) = _checked(kernel, oracle).findings
     assert finding.verdict == verdict
     assert words in finding.message
+
+
+def _half_products(x: jax.Array) -> jax.Array:
+    half = x.reshape(4, 4).astype(jnp.float16)
+    preset = jax.lax.DotAlgorithmPreset.F16_F16_F32
+    return jax.lax.dot(half, half, precision=preset, preferred_element_type=jnp.float32).reshape(N)
+
+
+def _refuse(x: np.ndarray) -> np.ndarray:
+    raise ValueError("not mine")
+
+
+@pytest.mark.parametrize(
+    ("before", "verdict", "words"),
+    [
+        (_half_products, "unavailable", "cannot evaluate dot_general, outside of the Pallas calls, on this CPU"),
+        (lambda x: jax.pure_callback(_refuse, x, x), "runtime_error", "ValueError: not mine"),
+    ],
+)
+def test_what_jax_cannot_evaluate_is_no_fault_of_the_kernel(
+    before: Callable[..., Any], verdict: str, words: str
+) -> None:
+    result = _checked(lambda x: _double(before(x)), lambda x: x)
+    told = [record for record in result.records if record.family == "small_integers"]
+    assert {record.verdict for record in told} == {verdict}
+    assert all(words in record.message for record in told)

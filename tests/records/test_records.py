@@ -319,6 +319,8 @@ TWO = replace(ONE, case="c2")
         ((ONE, replace(TWO, verdict=Verdict.CRASH, case="")), "crash", True, False),
         ((ONE, TWO, replace(TWO, verdict=Verdict.XPASS, case="", compared=0)), "xpass", True, False),
         ((ONE, replace(TWO, verdict=Verdict.XFAIL, compared=0)), "xfail", True, True),
+        ((ONE, replace(TWO, verdict=Verdict.UNAVAILABLE, compared=0)), "unavailable", True, True),
+        (tuple(replace(r, verdict=Verdict.UNAVAILABLE, compared=0) for r in (ONE, TWO)), "unavailable", False, False),
         ((replace(ONE, compared=0), replace(TWO, compared=0)), "nothing compared", False, False),
         ((ONE, TWO, TWO), "pass", False, False),
         ((ONE, TWO, replace(ONE, family="another")), "pass", False, False),

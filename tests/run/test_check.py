@@ -8,6 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
 from kerneltest.backends import interpret, jitted
@@ -97,6 +100,59 @@ def test_what_stops_a_compilation_is_told_apart(
     result = kt.check(_paired(lambda x: 2 * x), depth="quick")
     assert {f.verdict for f in result.findings} == {verdict}
     assert f"{type(error).__name__}: {error}" in result.findings[0].message
+
+
+def _half_products(x_ref: Any, o_ref: Any) -> None:
+    half = x_ref[...].astype(jnp.float16)
+    preset = lax.DotAlgorithmPreset.F16_F16_F32
+    o_ref[...] = lax.dot(half, half, precision=preset, preferred_element_type=jnp.float32)
+
+
+def _added_at_once(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = x_ref[...]
+    plgpu.atomic_add(o_ref, (0, 0), 1.0)
+
+
+def _stored_reshaped(x_ref: Any, o_ref: Any) -> None:
+    plgpu.store(o_ref.reshape(256), x_ref[...].reshape(256), mask=jnp.arange(256) < 200)
+
+
+def _in_assembly(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = plgpu.approx_tanh(x_ref[...])
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "lowers"),
+    [
+        (_half_products, "The precision 'F16_F16_F32' is not supported by dot_general on CPU (", True),
+        (_added_at_once, "AttributeError: 'TypedInt' object has no attribute 'shape' (", True),
+        (_stored_reshaped, "TypeError: broadcast_in_dim", False),
+        (_in_assembly, "NotImplementedError: MLIR translation rule for primitive", True),
+    ],
+)
+def test_what_jax_cannot_interpret_is_unavailable(body: Callable[..., Any], words: str, lowers: bool) -> None:
+    def kernel(x: jax.Array) -> jax.Array:
+        return pl.pallas_call(body, x)(x)
+
+    square = kt.oracle_for(kernel, x=kt.array("n n", "float32"), dims=dict(n=kt.dim(values=(16,))))(lambda x: x)
+    result = kt.check(square, depth="quick")
+    assert {record.verdict for record in result.records} == {"unavailable"}
+    (message,) = {record.message for record in result.records}
+    assert message.startswith(f"JAX {jax.__version__} cannot interpret this, which is no fault of the kernel: ")
+    assert words in message
+    assert not result.ok
+    assert (kt.check(square, backends=["lower:sm_90"], depth="quick").findings == ()) is lowers
+
+
+def test_what_a_kernel_does_wrong_is_found_though_jax_raises_it() -> None:
+    def three(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jnp.ones(3) + x_ref[0]
+
+    kernel = _paired(lambda x: x, lambda x: pl.pallas_call(three, x)(x))
+    findings = kt.check(kernel, depth="quick").findings
+    assert {(f.verdict, f.signature) for f in findings if "Invalid shape for `swap`" in f.message} == {
+        ("runtime_error", "n=5,float32")
+    }
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,19 @@ def test_a_kernel_that_jax_cannot_vmap_is_listed_and_not_accused() -> None:
     assert result.findings == ()
     (told,) = [r for r in result.records if r.family == "vmapped"]
     assert told.verdict == "unavailable"
-    assert "under jax.vmap" in told.message
+    assert "cannot batch this under jax.vmap, which is no fault of the kernel" in told.message
+
+
+def test_a_kernel_that_raises_by_itself_under_vmap_is_a_finding() -> None:
+    doubled = jax.custom_batching.custom_vmap(double)
+
+    @doubled.def_vmap
+    def _(size: int, batched: list[bool], x: jax.Array) -> Any:
+        raise ValueError(f"no batch of {size}")
+
+    (finding,) = _run(_paired(twice, doubled)).findings
+    assert (finding.verdict, finding.family) == ("runtime_error", "vmapped")
+    assert "no batch of 2" in finding.message
 
 
 def test_a_kernel_without_a_gradient_is_a_finding_where_one_was_declared() -> None:

@@ -1,6 +1,7 @@
 """Names and places inside JAX: the class of a closed jaxpr, Pallas' languages, the cache on disk, the user's lines."""
 
 import re
+import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -57,6 +58,18 @@ def user_line(error: BaseException) -> str:
     return where_raised(error, _JAX)
 
 
+def whole_tracebacks() -> AbstractContextManager[Any]:
+    """What JAX raises keeps JAX's own frames."""
+    whole: AbstractContextManager[Any] = config.traceback_filtering("off")
+    return whole
+
+
+def raised_in_jax(error: BaseException | None) -> bool:
+    """Whether a line of JAX's raised an error, and not one of code that JAX called; with `whole_tracebacks`."""
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    return bool(frames) and frames[-1].filename.startswith(_JAX)
+
+
 def line_of(source_info: Any) -> str:
     """`FILE:LINE` of the user's code that an equation's `source_info` remembers, or ""."""
     frame = source_info_util.user_frame(source_info.traceback)
@@ -92,20 +105,25 @@ def _is_of_jax(jaxpr: Any) -> bool:
 def equations_being_lowered(error: BaseException | None) -> list[Any]:
     """The equations that JAX was lowering when it raised, outermost first: its frames hold them."""
     while error is not None:
-        frames = []
-        trace = error.__traceback__
-        while trace is not None:
-            frames.append(trace.tb_frame)
-            trace = trace.tb_next
-        equations = [
-            frame.f_locals["eqn"]
-            for frame in frames
-            if "eqn" in frame.f_locals and "lowering" in Path(frame.f_code.co_filename).stem
-        ]
-        if equations:
+        if equations := [equation for equation, file in _equations_held(error) if "lowering" in Path(file).stem]:
             return equations
         error = error.__cause__ or error.__context__
     return []
+
+
+def line_in_hand(error: BaseException) -> str:
+    """` (FILE:LINE)` of the user's code behind the last equation that JAX worked at when it raised, or ""."""
+    lines = [line_of(equation.source_info) for equation, _ in _equations_held(error)]
+    return next((f" ({line})" for line in reversed(lines) if line), "")
+
+
+def _equations_held(error: BaseException) -> Iterator[tuple[Any, str]]:
+    """The equations in the frames of an error, with the file of each frame."""
+    trace = error.__traceback__
+    while trace is not None:
+        if hasattr(equation := trace.tb_frame.f_locals.get("eqn"), "source_info"):
+            yield equation, trace.tb_frame.f_code.co_filename
+        trace = trace.tb_next
 
 
 def line_of_nested(equations: list[Any]) -> str:
