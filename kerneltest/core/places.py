@@ -16,6 +16,11 @@ def shown(file: str) -> str:
     return file.removeprefix(os.path.join(os.getcwd(), "")).replace(os.sep, "/")  # noqa: PTH109, PTH118
 
 
+def is_ours(file: str) -> bool:
+    """Whether a file is kerneltest's own, and no user's."""
+    return file.startswith(_OURS)
+
+
 def source_line(place: str) -> str:
     """The text of the line at FILE:LINE, or ""."""
     file, _, line = place.rpartition(":")

@@ -70,7 +70,7 @@ def birth(
     if not trials or trials[0].case is not case or not trials[0].is_wrong:
         return None
     special = _special(trials)
-    if special is not None and special.certain:
+    if special is not None and all(trial.is_special for trial in trials if trial.is_wrong):
         return special
     return _changed(trials, deadline) or special
 
@@ -249,10 +249,11 @@ def _changed(trials: Sequence[Trial], deadline: float) -> Birth | None:
     if not hits:
         return None
     least = min(hit.reach for hit in hits)
-    best = [hit for hit in hits if hit.reach == least][0]
+    nearest = [hit for hit in hits if hit.reach == least]
+    best = nearest[-1 if least > 2 else 0]  # of two uses of one value the later one is likelier the slip
     others = tuple(dict.fromkeys(hit.place for hit in hits if hit.place != best.place))
     words = f"{best.words} the result is right"
-    return Birth(best.place, best.operation, words, complete and not others, others)
+    return Birth(best.place, best.operation, words, complete and best.said and not others, others)
 
 
 def _repairs(trial: Trial, idea: Idea, made: dict[int, Changed | None]) -> bool:

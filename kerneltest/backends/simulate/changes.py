@@ -1,5 +1,6 @@
 """What could be wrong in a lowered body, one thing at a time: small changes, each told in a user's words."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -24,6 +25,7 @@ class Change:
       operation: the one that is changed, or the first of them, by its number.
       words: `with < in place of <=`.
       reach: how much it takes: 0 for a comparison, a constant or a mask, more for what a slip of the pen explains less.
+      said: the source says there what is changed: a number that stands in it, and not a name for one.
       edits: from a listing of the same structure to what is changed in it.
     """
 
@@ -31,6 +33,7 @@ class Change:
     words: str
     reach: int
     edits: Callable[[Listing], Edits]
+    said: bool = True
 
 
 def changes(listing: Listing, lengths: Mapping[str, int]) -> Iterator[Change]:
@@ -42,10 +45,10 @@ def changes(listing: Listing, lengths: Mapping[str, int]) -> Iterator[Change]:
     """
     found = [
         change
-        for make in (_comparisons, _constants, _masks, _others, _precisions, _programs, _unmade, _replaced)
+        for make in (_comparisons, _constants, _masks, _others, _loops, _precisions, _unmade, _replaced)
         for change in make(listing, lengths)
     ]
-    found += [Change(first, words, 1, edits) for first, words, edits in widenings(listing)]
+    found += [Change(first, words, reach, edits) for first, words, reach, edits in widenings(listing)]
     yield from sorted(found, key=lambda change: (change.reach, change.operation))
 
 
@@ -99,7 +102,9 @@ def _constants(listing: Listing, lengths: Mapping[str, int]) -> Iterator[Change]
             continue
         for words, number in _other_numbers(listing, lengths, kinds, i):
             if (got := number(listing, lengths)) is not None and got != value:
-                yield Change(i, f"with {words}{_shown(got)} in place of {_shown(value)}", 0, _constant(i, number, lengths))
+                said = bool(re.search(rf"(?<![\w.]){re.escape(_shown(value))}(?![\w])", listing.sources[i].text))
+                words = f"with {words}{_shown(got)} in place of {_shown(value)}"
+                yield Change(i, words, 0, _constant(i, number), said)
 
 
 Number = Callable[[Listing, Mapping[str, int]], Any]
@@ -134,7 +139,7 @@ def _other_numbers(
             yield "the block ", lambda listing, _, j=j: cast(listing.operations[j].attributes["end"])
 
 
-def _constant(i: int, number: Number, lengths: Mapping[str, int]) -> Callable[[Listing], Edits]:
+def _constant(i: int, number: Number) -> Callable[[Listing], Edits]:
     def edits(listing: Listing) -> Edits:
         op = listing.operations[i]
         return {i: [replace(op, attributes={**op.attributes, "value": number(listing, listing.lengths)})]}
@@ -296,21 +301,27 @@ def _precisions(listing: Listing, lengths: Mapping[str, int]) -> Iterator[Change
     for i, op in enumerate(listing.operations):
         if op.name == "tt.dot" and op.attributes.get("inputPrecision", 2) == 0:
             attributes = {**op.attributes, "inputPrecision": 2}
-            yield Change(i, "with a product of float32 in place of TF32", 1, _with(i, attributes=attributes))
+            words = "with a product of float32 in place of TF32"
+            yield Change(i, words, 1, _with(i, attributes=attributes), said=not listing.sources[i].callers)
 
 
-def _programs(listing: Listing, lengths: Mapping[str, int]) -> Iterator[Change]:
-    asked = [i for i, op in enumerate(listing.operations) if op.name == "tt.get_program_id"]
-    for first, second in ((a, b) for n, a in enumerate(asked) for b in asked[n + 1 :]):
+def _loops(listing: Listing, lengths: Mapping[str, int]) -> Iterator[Change]:
+    for i, op in enumerate(listing.operations):
+        if op.name == "scf.for" and listing.sources[i].place:
+            for operand, by, words in (
+                (0, -1, "with one turn more at the start of the loop"),
+                (0, 1, "with one turn less at the start of the loop"),
+                (1, 1, "with one turn more at the end of the loop"),
+                (1, -1, "with one turn less at the end of the loop"),
+            ):
+                yield Change(i, words, 0, lambda l, i=i, operand=operand, by=by: _moved(l, i, operand, by))
 
-        def edits(listing: Listing, first: int = first, second: int = second) -> Edits:
-            one, other = listing.operations[first], listing.operations[second]
-            return {
-                first: [replace(one, attributes=other.attributes)],
-                second: [replace(other, attributes=one.attributes)],
-            }
 
-        yield Change(first, "with the program's ids the other way round", 1, edits)
+def _moved(listing: Listing, i: int, operand: int, by: int) -> Edits:
+    op = listing.operations[i]
+    bound = op.operands[operand]
+    made = computed(op, lambda x: (x + by).astype(x.dtype), [bound], [fresh(0)], [listing.types[bound]])
+    return {i: [made, replace(op, operands=(*op.operands[:operand], fresh(0), *op.operands[operand + 1 :]))]}
 
 
 # Values
@@ -337,7 +348,7 @@ def _identity(i: int, number: int) -> Callable[[Listing], Edits]:
 
 
 def _replaced(listing: Listing, lengths: Mapping[str, int]) -> Iterator[Change]:
-    pointers = [n for n in listing.body.arguments if listing.types[n].pointer]
+    inputs, outputs = listing.body.arguments[: listing.inputs], listing.body.arguments[listing.inputs :]
     for i, op in enumerate(listing.operations):
         if not listing.sources[i].place or op.name.startswith("scf."):
             continue
@@ -345,8 +356,8 @@ def _replaced(listing: Listing, lengths: Mapping[str, int]) -> Iterator[Change]:
             kind = listing.types.get(number)
             if kind is None:
                 continue
-            if number in pointers:
-                others = [n for n in pointers if n != number and listing.types[n] == kind]
+            if kind.pointer and number in listing.body.arguments:
+                others = [n for n in (inputs if number in inputs else outputs) if n != number and listing.types[n] == kind]
             elif listing.is_address(i) or kind.pointer:
                 continue
             else:

@@ -18,11 +18,10 @@ from kerneltest.backends.simulate.tape import Pointer
 from kerneltest.backends.simulate.watching import Sighting, Watcher
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Target
-from kerneltest.jaxprs.compat.names import line_of, placed
+from kerneltest.jaxprs.compat.names import placed
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate
 from kerneltest.jaxprs.rewrite import rewritten
 from kerneltest.jaxprs.trace import Call, Traced
-from kerneltest.jaxprs.walk import equations, name_of
 
 
 class Specimen:
@@ -30,9 +29,6 @@ class Specimen:
 
     Attributes:
       listing: its operations.
-      grid: programs along x, y and z.
-      place: the line of the call.
-      id_lines: the lines that ask for the program's id.
 
     Raises:
       Failure: it cannot be lowered, or the simulator does not know an operation.
@@ -45,16 +41,12 @@ class Specimen:
         (self.kernel,) = lower_call(self.call, target)
         given, made, _ = memory_of(self.call, self.kernel)
         arguments = [Type((), buffer.data.dtype, True) for buffer in (*given, *made)]
-        self.listing = Listing(parse(self.kernel.bytecode, whole=True), arguments, lengths)
-        self.grid = self.kernel.grid
-        self.place = line_of(call.equation.source_info)
-        asking = [e for e, _ in equations(inner) if name_of(e) == "program_id"]
-        self.id_lines = tuple(dict.fromkeys(line_of(e.source_info) for e in asking))
+        self.listing = Listing(parse(self.kernel.bytecode, whole=True), arguments, len(given), lengths)
 
-    def simulation(self, body: Region | None = None, grid: tuple[int, int, int] | None = None) -> "Prepared":
-        """What runs it, with another body or grid."""
+    def simulation(self, body: Region | None = None) -> "Prepared":
+        """What runs it, with another body."""
         given, made, hints = memory_of(self.call, self.kernel)
-        prepared = Simulation(body or self.listing.body, grid or self.grid, given, made, hints)
+        prepared = Simulation(body or self.listing.body, self.kernel.grid, given, made, hints)
         return Prepared(prepared, list(zip(made, output_dtypes(self.call), strict=True)))
 
 
@@ -160,6 +152,13 @@ class Experiment:
 
     def _run(self, leaves: Sequence[Array], call: Any, faults: list[Fault], instead: Mapping[Any, Any]) -> Run:
         with jax.default_device(jax.devices("cpu")[0]):
-            outputs = evaluate(self.traced, leaves, call, instead)
+            outputs = evaluate(self.traced, list(map(_read_only, leaves)), call, instead)
         values = tuple(np.asarray(output.values) for output in outputs)
         return Run(values, tuple(output.undefined for output in outputs), tuple(faults))
+
+
+def _read_only(values: Array) -> Array:
+    """The same memory, into which a changed kernel cannot write."""
+    view = values.view()
+    view.flags.writeable = False
+    return view

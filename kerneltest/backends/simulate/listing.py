@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from kerneltest.backends.simulate.ir import Operation, Region, Rule, Semantics, Type, any_operand
-from kerneltest.core.places import shown
+from kerneltest.core.places import is_ours, shown
 
 # An operation to those that take its place.
 Edits = Mapping[int, Sequence[Operation]]
@@ -40,6 +40,7 @@ class Source:
 def source_of(op: Operation) -> Source:
     """What an operation's location says."""
     named, frames = _PRIMITIVE.match(op.location), _FRAME.findall(op.location)
+    frames = [frame for frame in frames if not is_ours(frame[0])]
     places = [f"{shown(file)}:{line}" for file, line, *_ in frames]
     return Source(
         named.group(1) if named else "", places[0] if places else "", _text(*frames[0]) if frames else "", tuple(places[1:])
@@ -57,14 +58,15 @@ class Listing:
     Attributes:
       body: what is listed.
       lengths: of the dims for which it was lowered, by name.
+      inputs: how many of its arguments point to inputs; the others point to outputs.
       operations: of it; those that only say how a reduction combines are left out.
       sources: where each comes from.
       scopes: for each, the numbers of the values that it could use.
       types: of values, by number.
     """
 
-    def __init__(self, body: Region, arguments: Sequence[Type], lengths: Mapping[str, int]) -> None:
-        self.body, self.lengths = body, lengths
+    def __init__(self, body: Region, arguments: Sequence[Type], inputs: int, lengths: Mapping[str, int]) -> None:
+        self.body, self.inputs, self.lengths = body, inputs, lengths
         self.operations: list[Operation] = []
         self.scopes: list[tuple[int, ...]] = []
         self.types: dict[int, Type] = dict(zip(body.arguments, arguments, strict=True))
@@ -85,8 +87,12 @@ class Listing:
 
     @cached_property
     def structure(self) -> tuple[Any, ...]:
-        """Alike for bodies whose operations correspond, whatever their shapes and constants."""
-        return tuple((op.name, op.operands, op.results) for op in self.operations)
+        """Alike for bodies whose operations correspond, whatever their shapes and constants.
+
+        The program's id along an axis of one program is a constant.
+        """
+        ids = ("tt.get_program_id", "arith.constant")
+        return tuple(("" if op.name in ids else op.name, op.results) for op in self.operations)
 
     @cached_property
     def producer(self) -> Mapping[int, int]:

@@ -16,8 +16,8 @@ _CASTS = frozenset(
 _WIDE = np.dtype(np.float32)
 
 
-def widenings(listing: Listing) -> Iterator[tuple[int, str, Callable[[Listing], Edits]]]:
-    """The first operation that each concerns, what it does in words, and what it changes."""
+def widenings(listing: Listing) -> Iterator[tuple[int, str, int, Callable[[Listing], Edits]]]:
+    """The first operation that each concerns, what it does in words, how far it reaches, and what it changes."""
     lines: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for i, op in enumerate(listing.operations):
         source = listing.sources[i]
@@ -27,19 +27,21 @@ def widenings(listing: Listing) -> Iterator[tuple[int, str, Callable[[Listing], 
             if np.bool_ not in (op.operand_types[0].dtype, op.types[0].dtype):
                 lines.setdefault((source.place, source.callers), []).append(i)
         elif op.name == "tt.load" and _is_narrow(op.types[0]):
-            yield i, "with what is loaded taken as float32", lambda l, i=i: _widened(l, (), (i,))
+            yield i, "with what is loaded taken as float32", 2, lambda l, i=i: _widened(l, (), (i,))
+        elif op.name == "tt.dot" and _is_narrow(op.types[0]):
+            yield i, "with sums in float32", 1, lambda l, i=i: _widened(l, (), (i,))
     for casts in lines.values():
         kinds = {listing.operations[i].types[0].dtype.name for i in casts}
         words = f"without the cast to {' and '.join(sorted(kinds))}" if len(casts) < 3 else "without the casts of this line"
-        yield casts[0], words, lambda l, casts=tuple(casts): _widened(l, casts, ())
+        yield casts[0], words, 1, lambda l, casts=tuple(casts): _widened(l, casts, ())
 
 
 def _is_narrow(kind: Type) -> bool:
     return not kind.pointer and is_float(kind.dtype) and kind.dtype.itemsize < 4
 
 
-def _widened(listing: Listing, casts: Sequence[int], loads: Sequence[int]) -> Edits:
-    """Some casts left out and some loads turned into float32; what is stored in the end has the buffer's dtype."""
+def _widened(listing: Listing, casts: Sequence[int], sources: Sequence[int]) -> Edits:
+    """Some casts left out and some results turned into float32; what is stored in the end has the buffer's dtype."""
     edits: dict[int, Sequence[Operation]] = {}
     wide: set[int] = set()
     loops: dict[int, tuple[Operation, Region]] = {}
@@ -48,7 +50,10 @@ def _widened(listing: Listing, casts: Sequence[int], loads: Sequence[int]) -> Ed
             if i in casts:
                 edits[i] = [computed(op, lambda x: x, op.operands, op.results, op.types)]
                 wide.update(op.results)
-            elif i in loads:
+            elif i in sources and op.name == "tt.dot":
+                edits[i] = [replace(op, types=tuple(map(_retyped, op.types)))]
+                wide.update(op.results)
+            elif i in sources:
                 raw = fresh(10 + i)
                 cast = computed(op, lambda x: x.astype(_WIDE), [raw], op.results, [_retyped(op.types[0])])
                 edits[i] = [replace(op, results=(raw,)), cast]
