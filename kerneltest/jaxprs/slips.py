@@ -17,13 +17,13 @@ class Slip:
 
     Attributes:
       place: the line that says it, as FILE:LINE.
-      words: `with 3 programs in place of 2 along axis 0 of the grid`.
-      equation: the call as it is then.
+      words: `with more programs along axis 0 of the grid`.
+      equations: the call as it is then, in as many ways as the line could have it for other lengths.
     """
 
     place: str
     words: str
-    equation: Any
+    equations: tuple[Any, ...]
 
 
 def slips(equation: Any) -> Iterator[Slip]:
@@ -38,9 +38,10 @@ def _grids(equation: Any) -> Iterator[Slip]:
     mapping = equation.params["grid_mapping"]
     place = line_of_argument(line_of(equation.source_info), "grid")
     for axis, length in enumerate(mapping.grid):
-        grid = tuple(n + (a == axis) for a, n in enumerate(mapping.grid))
-        words = f"with {length + 1} programs in place of {length} along axis {axis} of the grid"
-        yield Slip(place, words, _with(equation, grid_mapping=mapping.replace(grid=grid)))
+        others = sorted({length + 1, length + 2, length + 3, 2 * length, 1 << length.bit_length()})
+        grids = [(*mapping.grid[:axis], other, *mapping.grid[axis + 1 :]) for other in others]
+        calls = (_with(equation, grid_mapping=mapping.replace(grid=grid)) for grid in grids)
+        yield Slip(place, f"with more programs than {length} along axis {axis} of the grid", tuple(calls))
 
 
 def _program_ids(equation: Any) -> Iterator[Slip]:
@@ -57,7 +58,7 @@ def _program_ids(equation: Any) -> Iterator[Slip]:
             return [_with(inner, axis=other[axis])] if name_of(inner) == "program_id" and axis in other else None
 
         words = f"with program_id({first}) and program_id({second}) the other way round"
-        yield Slip(min(lines) if len(lines) == 1 else "", words, _with(equation, jaxpr=rewritten(jaxpr, rule)))
+        yield Slip(min(lines) if len(lines) == 1 else "", words, (_with(equation, jaxpr=rewritten(jaxpr, rule)),))
 
 
 def _index_maps(equation: Any) -> Iterator[Slip]:
@@ -76,8 +77,8 @@ def _index_maps(equation: Any) -> Iterator[Slip]:
             inner = jaxpr.replace(outvars=list(chosen))
             other = block.replace(index_map_jaxpr=whole.replace(jaxpr=inner) if whole is not jaxpr else inner)
             blocks = (*mapping.block_mappings[:number], other, *mapping.block_mappings[number + 1 :])
-            words = f"with {words} in the index map"
-            yield Slip(line_of_function(jaxpr), words, _with(equation, grid_mapping=mapping.replace(block_mappings=blocks)))
+            call = _with(equation, grid_mapping=mapping.replace(block_mappings=blocks))
+            yield Slip(line_of_function(jaxpr), f"with {words} in the index map", (call,))
 
 
 def _with(equation: Any, **params: Any) -> Any:

@@ -70,9 +70,17 @@ def birth(
     if not trials or trials[0].case is not case or not trials[0].is_wrong:
         return None
     special = _special(trials)
-    if special is not None and all(trial.is_special for trial in trials if trial.is_wrong):
+    if special is not None and special.certain:
         return special
-    return _changed(trials, deadline) or special
+    changed = _changed(trials, deadline)
+    if special is not None and (changed is None or not changed.certain and _explains(trials)):
+        return special
+    return changed
+
+
+def _explains(trials: Sequence["Trial"]) -> bool:
+    """Whether NaN and infinities are all that is wrong."""
+    return all(trial.is_special for trial in trials if trial.is_wrong)
 
 
 class Trial:
@@ -121,15 +129,16 @@ class Trial:
     def is_special(self) -> bool:
         """Whether every wrong element is one of these."""
         every = [c.wrong & ~unduly_special(c) & ~nan_lost(c) for _, cs in self.comparisons for c in cs]
-        return not any(each.any() for each in every)
+        return not self.plain.faults and not any(each.any() for each in every)
 
 
 def unduly_special(comparison: Comparison) -> Array:
-    """Which elements are NaN or infinite and should be numbers."""
+    """Which elements are NaN and should not be, or infinite and should be finite."""
     if not is_float(comparison.actual.dtype):
         return np.zeros(comparison.wrong.shape, bool)
     got = comparison.actual.astype(np.float64)
-    return np.asarray(comparison.wrong & ~np.isfinite(got) & np.isfinite(comparison.expected))
+    wanted = comparison.expected
+    return np.asarray(comparison.wrong & ((np.isnan(got) & ~np.isnan(wanted)) | (np.isinf(got) & np.isfinite(wanted))))
 
 
 def nan_lost(comparison: Comparison) -> Array:
@@ -193,8 +202,8 @@ def _special(trials: Sequence[Trial]) -> Birth | None:
     places = [trial.experiment.specimens[n].listing.sources[s.operation].place for n, s in hits]
     others = tuple(dict.fromkeys(place for place in places if place != source.place))
     words = f"{arithmetic(listing.operations[sighting.operation], sighting)}, in {program}"
-    explains = all(t.is_special for t in trials if t.is_wrong)
-    return Birth(source.place, source.text, words, explains and not others, others)
+    certain = _explains(trials) and not others and sighting.kind != "inf"
+    return Birth(source.place, source.text, words, certain, others)
 
 
 def _together(trial: Trial, seen: Sequence[tuple[int, Sighting]], got: bool) -> list[tuple[int, Sighting]]:
@@ -243,7 +252,7 @@ def _changed(trials: Sequence[Trial], deadline: float) -> Birth | None:
         if time.monotonic() > deadline:
             complete = False
             break
-        made: dict[int, Changed | None] = {}
+        made: dict[int, list[Changed]] = {}
         if all(_repairs(trial, idea, made) for trial in trials):
             hits.append(idea)
     if not hits:
@@ -256,19 +265,19 @@ def _changed(trials: Sequence[Trial], deadline: float) -> Birth | None:
     return Birth(best.place, best.operation, words, complete and best.said and not others, others)
 
 
-def _repairs(trial: Trial, idea: Idea, made: dict[int, Changed | None]) -> bool:
+def _repairs(trial: Trial, idea: Idea, made: dict[int, list[Changed]]) -> bool:
     """Whether a change makes a case right; one that it cannot be made for says nothing."""
     experiment = trial.experiment
     if id(experiment) not in made:
         try:
-            made[id(experiment)] = idea.make(experiment)
+            made[id(experiment)] = list(idea.make(experiment))
         except Exception:  # a change may make nonsense
             return False
-    changed = made[id(experiment)]
-    if changed is None:
+    ways = made[id(experiment)]
+    if not ways or (len(ways) > 1 and not trial.is_wrong):
         return True
-    run = _attempt(trial, changed)
-    return run is not None and trial.is_right(run)
+    runs = (_attempt(trial, changed) for changed in ways)
+    return any(run is not None and trial.is_right(run) for run in runs)
 
 
 def _attempt(trial: Trial, changed: Changed) -> Run | None:

@@ -22,7 +22,8 @@ class Idea:
       words: `with < in place of <=`.
       reach: how much the change takes; see `Change`.
       said: what is changed stands there, and does not come from elsewhere by name.
-      make: the change of an experiment with the kernel, perhaps for other lengths; None where it does not fit.
+      make: the change of an experiment with the kernel, perhaps for other lengths, in all ways there are; none where
+        it does not fit.
     """
 
     place: str
@@ -30,7 +31,7 @@ class Idea:
     words: str
     reach: int
     said: bool
-    make: Callable[[Experiment], Changed | None]
+    make: Callable[[Experiment], Iterator[Changed]]
 
 
 def ideas(experiment: Experiment) -> Iterator[Idea]:
@@ -46,9 +47,10 @@ def _bodies(number: int, specimen: Specimen) -> Iterator[Idea]:
         source = specimen.listing.sources[change.operation]
         called = f", called at {source.callers[0]}" if source.callers else ""
 
-        def make(experiment: Experiment, change: Change = change) -> Changed | None:
+        def make(experiment: Experiment, change: Change = change) -> Iterator[Changed]:
             mine = _counterpart(experiment, number, specimen)
-            return mine and Changed({number: mine.simulation(mine.listing.changed(change.edits(mine.listing)))})
+            if mine is not None:
+                yield Changed({number: mine.simulation(mine.listing.changed(change.edits(mine.listing)))})
 
         yield Idea(source.place, f"{source.text}{called}", change.words, change.reach, change.said, make)
 
@@ -64,13 +66,13 @@ def _counterpart(experiment: Experiment, number: int, specimen: Specimen) -> Spe
 def _frames(number: int, specimen: Specimen) -> Iterator[Idea]:
     for turn, slip in enumerate(slips(specimen.call.equation)):
 
-        def make(experiment: Experiment, turn: int = turn) -> Changed | None:
+        def make(experiment: Experiment, turn: int = turn) -> Iterator[Changed]:
             if number >= len(experiment.specimens):
-                return None
+                return
             mine = experiment.specimens[number]
-            equation = list(slips(mine.call.equation))[turn].equation
-            other = Specimen(replace(mine.call, equation=equation), experiment.target, experiment.lengths)
-            return Changed({number: other.simulation()})
+            for equation in list(slips(mine.call.equation))[turn].equations:
+                other = Specimen(replace(mine.call, equation=equation), experiment.target, experiment.lengths)
+                yield Changed({number: other.simulation()})
 
         yield Idea(slip.place, source_line(slip.place), slip.words, 0, True, make)
 
@@ -85,13 +87,12 @@ def _around(experiment: Experiment) -> Iterator[Idea]:
         place = line_of(variable.equation.source_info)
         for choice in variable.known:
 
-            def make(experiment: Experiment, turn: int = turn, choice: int = choice) -> Changed | None:
+            def make(experiment: Experiment, turn: int = turn, choice: int = choice) -> Iterator[Changed]:
                 mine = variables(experiment.traced)
-                if _names(mine) != names or choice not in mine[turn].known:
-                    return None
-                return Changed(instead={mine[turn].variable: mine[choice].variable})
+                if _names(mine) == names and choice in mine[turn].known:
+                    yield Changed(instead={mine[turn].variable: mine[choice].variable})
 
-            yield Idea(place, source_line(place), f"without {name_of(variable.equation)}", 2, True, make)
+            yield Idea(place, source_line(place), f"without {name_of(variable.equation)}", 1, True, make)
 
 
 def _names(known: Sequence[Variable]) -> list[str]:
