@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations
 from typing import Any
 
 from kerneltest.core.places import line_of_argument
@@ -50,7 +50,7 @@ def _program_ids(equation: Any) -> Iterator[Slip]:
     asking = [e for e, _ in equations(jaxpr) if name_of(e) == "program_id"]
     lines = {line_of(e.source_info) for e in asking}
     axes = sorted({e.params["axis"] for e in asking})
-    for first, second in ((a, b) for a in axes for b in axes if a < b):
+    for first, second in combinations(axes, 2):
         other = {first: second, second: first}
 
         def rule(inner: Any, other: dict[int, int] = other) -> Sequence[Any] | None:
@@ -67,18 +67,28 @@ def _index_maps(equation: Any) -> Iterator[Slip]:
     for number, block in enumerate(mapping.block_mappings):
         whole = block.index_map_jaxpr
         jaxpr = whole.jaxpr if isinstance(whole, ClosedJaxpr) else whole
+        line = line_of_function(jaxpr)
         programs = jaxpr.invars[: len(mapping.grid)]
-        for chosen in product(*((old, *programs) for old in jaxpr.outvars)):
+        for chosen in _remapped(jaxpr.outvars, programs) if line else ():
             pairs = enumerate(zip(jaxpr.outvars, chosen, strict=True))
             changed = [(axis, new) for axis, (old, new) in pairs if new is not old]
-            if not changed:
-                continue
-            words = " and ".join(f"program_id({programs.index(new)}) along axis {axis}" for axis, new in changed)
+            parts = [f"program_id({programs.index(new)})" if new in programs else "the other" for _, new in changed]
+            words = " and ".join(f"{part} along axis {axis}" for part, (axis, _) in zip(parts, changed, strict=True))
             inner = jaxpr.replace(outvars=list(chosen))
             other = block.replace(index_map_jaxpr=whole.replace(jaxpr=inner) if whole is not jaxpr else inner)
             blocks = (*mapping.block_mappings[:number], other, *mapping.block_mappings[number + 1 :])
             call = _with(equation, grid_mapping=mapping.replace(block_mappings=blocks))
-            yield Slip(line_of_function(jaxpr), f"with {words} in the index map", (call,))
+            yield Slip(line, f"with {words} in the index map", (call,))
+
+
+def _remapped(outputs: Sequence[Any], programs: Sequence[Any]) -> Iterator[list[Any]]:
+    """What an index map could give: another program's number along one axis, or two axes the other way round."""
+    for axis, old in enumerate(outputs):
+        yield from ([*outputs[:axis], new, *outputs[axis + 1 :]] for new in programs if new is not old)
+    for a, b in combinations(range(len(outputs)), 2):
+        turned = list(outputs)
+        turned[a], turned[b] = outputs[b], outputs[a]
+        yield turned
 
 
 def _with(equation: Any, **params: Any) -> Any:

@@ -16,7 +16,9 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, compare
+from kerneltest.plan.cases import Case, slot_of
 from kerneltest.plan.drawn import AnyCase, DrawnCase
+from kerneltest.plan.families import FAMILIES
 from kerneltest.run.asked import Asked, Share, Variation
 from kerneltest.run.cache import Cache
 from kerneltest.run.item import Outcome
@@ -64,23 +66,37 @@ def birth(
     deadline = time.monotonic() + seconds
     cache = Cache()
     try:
-        trials = list(_trials(pairing, [case, *also], outcome.record.family, TARGETS[target], cache))
+        cases = [case, *also, *_telling(pairing, [case, *also])]
+        trials = list(_trials(pairing, cases, outcome.record.family, TARGETS[target], cache))
     finally:
         cache.pool.close()
     if not trials or trials[0].case is not case or not trials[0].is_wrong:
         return None
     special = _special(trials)
-    if special is not None and special.certain:
-        return special
+    if special is not None and special[0].certain:
+        return special[0]
     changed = _changed(trials, deadline)
-    if special is not None and (changed is None or not changed.certain and _explains(trials)):
-        return special
+    if special is not None and (changed is None or (special[1] and not changed.certain)):
+        return special[0]
     return changed
 
 
 def _explains(trials: Sequence["Trial"]) -> bool:
     """Whether NaN and infinities are all that is wrong."""
     return all(trial.is_special for trial in trials if trial.is_wrong)
+
+
+_SIGNATURES = 4
+_TELLING = ("position_coded", "normal")  # families in which hardly two values are the same
+
+
+def _telling(pairing: Pairing, cases: Sequence[AnyCase]) -> Iterator[Case]:
+    """Cases for the same lengths in which a change that happens to suit a plain case does not go unnoticed."""
+    for signature in list(dict.fromkeys(case.signature for case in cases))[:_SIGNATURES]:
+        slots = [slot_of(pairing, signature, path, leaf, i) for i, (path, leaf) in enumerate(pairing.leaves.items())]
+        for family in map(FAMILIES.__getitem__, _TELLING):
+            if any(family.applies(slot) for slot in slots):
+                yield Case(cases[0].pairing_id, pairing.name, signature, family, "", 0)
 
 
 class Trial:
@@ -175,8 +191,11 @@ def _trials(
 # NaN and infinities
 
 
-def _special(trials: Sequence[Trial]) -> Birth | None:
-    """The first operation at which NaN or an infinity appears, or NaN is lost, that makes the wrong elements so."""
+def _special(trials: Sequence[Trial]) -> tuple[Birth, bool] | None:
+    """The first operation at which NaN or an infinity appears, or NaN is lost, that makes the wrong elements so.
+
+    Also whether that is all there is to explain: an overflow of wrong values is not.
+    """
     trial = trials[0]
     if trial.plain.faults or any(mask is not None and mask.any() for mask in trial.plain.undefined):
         return None
@@ -202,8 +221,8 @@ def _special(trials: Sequence[Trial]) -> Birth | None:
     places = [trial.experiment.specimens[n].listing.sources[s.operation].place for n, s in hits]
     others = tuple(dict.fromkeys(place for place in places if place != source.place))
     words = f"{arithmetic(listing.operations[sighting.operation], sighting)}, in {program}"
-    certain = _explains(trials) and not others and sighting.kind != "inf"
-    return Birth(source.place, source.text, words, certain, others)
+    explains = _explains(trials) and sighting.kind != "inf"
+    return Birth(source.place, source.text, words, explains and not others, others), explains
 
 
 def _together(trial: Trial, seen: Sequence[tuple[int, Sighting]], got: bool) -> list[tuple[int, Sighting]]:
