@@ -11,7 +11,7 @@ from kerneltest.backends.codegen.lower import lower_call
 from kerneltest.backends.simulate.backend import contents, memory_of, output_dtypes, results
 from kerneltest.backends.simulate.ir import Region, Type
 from kerneltest.backends.simulate.listing import Listing
-from kerneltest.backends.simulate.memory import Fault
+from kerneltest.backends.simulate.memory import Fault, Watch
 from kerneltest.backends.simulate.parse import parse
 from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.backends.simulate.tape import Pointer
@@ -41,13 +41,18 @@ class Specimen:
         (self.kernel,) = lower_call(self.call, target)
         given, made, _ = memory_of(self.call, self.kernel)
         arguments = [Type((), buffer.data.dtype, True) for buffer in (*given, *made)]
-        self.listing = Listing(parse(self.kernel.bytecode, whole=True), arguments, len(given), lengths)
+        names = [buffer.name for buffer in (*given, *made)]
+        self.listing = Listing(parse(self.kernel.bytecode, whole=True), arguments, names, len(given), lengths)
 
-    def simulation(self, body: Region | None = None) -> "Prepared":
-        """What runs it, with another body."""
+    def prepare(self, body: Region | None = None) -> "Prepared":
+        """Makes it, or another body in its place, ready to run."""
         given, made, hints = memory_of(self.call, self.kernel)
-        prepared = Simulation(body or self.listing.body, self.kernel.grid, given, made, hints)
-        return Prepared(prepared, list(zip(made, output_dtypes(self.call), strict=True)))
+        simulation = Simulation(body or self.listing.body, self.kernel.grid, given, made, hints)
+        return Prepared(simulation, list(zip(made, output_dtypes(self.call), strict=True)))
+
+    def program(self, number: int) -> str:
+        """A program's id as the kernel sees it."""
+        return Watch(self.kernel.grid, {}, np.arange(1)).program(number)
 
 
 def _placing(equation: Any) -> Sequence[Any] | None:
@@ -122,7 +127,7 @@ class Experiment:
         self.traced, self.target, self.lengths = traced, target, lengths
         self.specimens = [Specimen(call, target, lengths) for call in traced.calls]
         self._numbers = {id(call.equation): i for i, call in enumerate(traced.calls)}
-        self._plain: list[Prepared] = [specimen.simulation() for specimen in self.specimens]
+        self._plain: list[Prepared] = [specimen.prepare() for specimen in self.specimens]
 
     def run(self, leaves: Sequence[Array], changed: Changed | None = None) -> Run:
         """Runs it, changed or as it is."""

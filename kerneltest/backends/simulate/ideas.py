@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from kerneltest.backends.simulate.changes import Change, changes
+from kerneltest.backends.simulate.changes import changes
 from kerneltest.backends.simulate.experiment import Changed, Experiment, Specimen
+from kerneltest.backends.simulate.listing import Change
 from kerneltest.core.places import source_line
 from kerneltest.jaxprs.compat.names import line_of
 from kerneltest.jaxprs.evaluate import Variable, variables
@@ -43,14 +45,14 @@ def ideas(experiment: Experiment) -> Iterator[Idea]:
 
 
 def _bodies(number: int, specimen: Specimen) -> Iterator[Idea]:
-    for change in changes(specimen.listing, specimen.listing.lengths):
+    for change in changes(specimen.listing):
         source = specimen.listing.sources[change.operation]
         called = f", called at {source.callers[0]}" if source.callers else ""
 
         def make(experiment: Experiment, change: Change = change) -> Iterator[Changed]:
             mine = _counterpart(experiment, number, specimen)
             if mine is not None:
-                yield Changed({number: mine.simulation(mine.listing.changed(change.edits(mine.listing)))})
+                yield Changed({number: mine.prepare(mine.listing.changed(change.edits(mine.listing)))})
 
         yield Idea(source.place, f"{source.text}{called}", change.words, change.reach, change.said, make)
 
@@ -72,7 +74,7 @@ def _frames(number: int, specimen: Specimen) -> Iterator[Idea]:
             mine = experiment.specimens[number]
             for equation in list(slips(mine.call.equation))[turn].equations:
                 other = Specimen(replace(mine.call, equation=equation), experiment.target, experiment.lengths)
-                yield Changed({number: other.simulation()})
+                yield Changed({number: other.prepare()})
 
         yield Idea(slip.place, source_line(slip.place), slip.words, 0, True, make)
 
@@ -92,8 +94,12 @@ def _around(experiment: Experiment) -> Iterator[Idea]:
                 if _names(mine) == names and choice in mine[turn].known:
                     yield Changed(instead={mine[turn].variable: mine[choice].variable})
 
-            yield Idea(place, source_line(place), f"without {name_of(variable.equation)}", 1, True, make)
+            yield Idea(place, source_line(place), f"without {_called(variable.equation)}", 1, True, make)
 
 
 def _names(known: Sequence[Variable]) -> list[str]:
     return [name_of(each.equation) if each.equation is not None else "" for each in known]
+
+
+def _called(equation: Any) -> str:
+    return f"`{equation.params['name']}`" if "name" in equation.params else name_of(equation)

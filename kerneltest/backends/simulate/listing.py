@@ -1,4 +1,4 @@
-"""A lowered body as a list of operations, what the source says of each, and copies of it in which some are changed."""
+"""A lowered body as a list of operations, what the source says of each, and what a change of some of them is."""
 
 import linecache
 import re
@@ -10,7 +10,7 @@ from typing import Any
 from kerneltest.backends.simulate.ir import Operation, Region, Rule, Semantics, Type, any_operand
 from kerneltest.core.places import is_ours, shown
 
-# An operation to those that take its place.
+# Operations, by their numbers, to those that take their place.
 Edits = Mapping[int, Sequence[Operation]]
 
 _FRAME = re.compile(r'"([^"]+\.py)":(\d+)(?::(\d+)(?: to (\d*):(\d+))?)?')
@@ -43,7 +43,10 @@ def source_of(op: Operation) -> Source:
     frames = [frame for frame in frames if not is_ours(frame[0])]
     places = [f"{shown(file)}:{line}" for file, line, *_ in frames]
     return Source(
-        named.group(1) if named else "", places[0] if places else "", _text(*frames[0]) if frames else "", tuple(places[1:])
+        named.group(1) if named else "",
+        places[0] if places else "",
+        _text(*frames[0]) if frames else "",
+        tuple(places[1:]),
     )
 
 
@@ -58,6 +61,7 @@ class Listing:
     Attributes:
       body: what is listed.
       lengths: of the dims for which it was lowered, by name.
+      names: of the arrays that its arguments point to.
       inputs: how many of its arguments point to inputs; the others point to outputs.
       operations: of it; those that only say how a reduction combines are left out.
       sources: where each comes from.
@@ -65,8 +69,10 @@ class Listing:
       types: of values, by number.
     """
 
-    def __init__(self, body: Region, arguments: Sequence[Type], inputs: int, lengths: Mapping[str, int]) -> None:
-        self.body, self.inputs, self.lengths = body, inputs, lengths
+    def __init__(
+        self, body: Region, arguments: Sequence[Type], names: Sequence[str], inputs: int, lengths: Mapping[str, int]
+    ) -> None:
+        self.body, self.names, self.inputs, self.lengths = body, names, inputs, lengths
         self.operations: list[Operation] = []
         self.scopes: list[tuple[int, ...]] = []
         self.types: dict[int, Type] = dict(zip(body.arguments, arguments, strict=True))
@@ -103,6 +109,10 @@ class Listing:
         """Whether an operation belongs to the address of an access, and not to the access itself."""
         return self.sources[i].primitive in _ACCESSES and self.operations[i].name not in ("tt.load", "tt.store")
 
+    def is_users(self, i: int) -> bool:
+        """Whether an operation is one that the kernel's author has written."""
+        return bool(self.sources[i].place) and not self.is_address(i)
+
     def changed(self, edits: Edits) -> Region:
         """The body with other operations in the place of some."""
         by_operation = {id(self.operations[i]): others for i, others in edits.items()}
@@ -133,3 +143,22 @@ def computed(
 def fresh(number: int) -> int:
     """The number of a value that no body has."""
     return _FRESH + number
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a body.
+
+    Attributes:
+      operation: the one that is changed, or the first of them, by its number.
+      words: `with < in place of <=`.
+      reach: how much it takes: 0 for a comparison, a constant or a mask, more for what a slip of the pen explains less.
+      said: the source says there what is changed: a number that stands in it, and not a name for one.
+      edits: from a listing of the same structure to what is changed in it.
+    """
+
+    operation: int
+    words: str
+    reach: int
+    edits: Callable[[Listing], Edits]
+    said: bool = True

@@ -1,6 +1,6 @@
 """Where NaN and infinities appear in a run, or are lost, and what becomes of the run without that."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,7 +66,9 @@ class Watcher(Interpreter):
         alike = all(operand.ndim == lanes.ndim for operand in operands)
         values = tuple(np.broadcast_to(operand, lanes.shape)[at] for operand in operands) if alike else ()
         program = int(self.launch.programs[at[0] if lanes.shape[0] > 1 else 0])
-        return Sighting(number, kind, program, values, result[tuple(min(i, n - 1) for i, n in zip(at, result.shape))])
+        return Sighting(
+            number, kind, program, values, result[tuple(min(i, n - 1) for i, n in zip(at, result.shape, strict=True))]
+        )
 
 
 def appearing(op: Operation, kind: str, operands: Sequence[Any], result: Any) -> Array | None:
@@ -127,7 +129,13 @@ _SIGNS = {"arith.subf": "-", "arith.addf": "+", "arith.mulf": "*", "arith.divf":
 
 def _name(op: Operation) -> str:
     if op.name == "tt.extern_elementwise":
-        return str(op.attributes["symbol"]).removeprefix("__nv_").removeprefix("__ocml_").removesuffix("_f32").removesuffix("f")
+        return (
+            str(op.attributes["symbol"])
+            .removeprefix("__nv_")
+            .removeprefix("__ocml_")
+            .removesuffix("_f32")
+            .removesuffix("f")
+        )
     short = op.name.partition(".")[2]
     return {"maxnumf": "maximum", "minnumf": "minimum", "truncf": "a cast", "fp_to_fp": "a cast"}.get(short, short)
 
