@@ -73,23 +73,29 @@ def _born(special: Origin, *, certain: bool) -> Birth:
 
 
 def _changed(tried: Sequence[Trial], deadline: float) -> Birth | None:
-    """The change that takes least of those that make every trial right."""
-    hits: list[Idea] = []
+    """The change that takes least of those that make every trial right; else, of those that do where it was wrong."""
+    wrong = [trial for trial in tried if trial.is_wrong]
+    right = [trial for trial in tried if not trial.is_wrong]
+    whole: list[Idea] = []
+    partial: list[Idea] = []
     complete = True
     for idea in ideas(tried[0].experiment):
         if time.monotonic() > deadline:
             complete = False
             break
         made: dict[int, list[Changed]] = {}
-        if all(_repairs(trial, idea, made) for trial in tried):
-            hits.append(idea)
+        if all(_repairs(trial, idea, made) for trial in wrong):
+            kept = all(_repairs(trial, idea, made) for trial in right)
+            (whole if kept else partial).append(idea)
+    hits = whole or partial
     if not hits:
         return None
     least = [hit for hit in hits if hit.reach == min(hit.reach for hit in hits)]
     best = least[-1 if least[0].reach > 2 else 0]  # of two uses of one value the later one is likelier the slip
     others = tuple(dict.fromkeys(hit.place for hit in hits if hit.place != best.place))
-    certain = complete and best.said and not others
-    return Birth(best.place, best.operation, f"{best.words} the result is right", certain, others)
+    certain = complete and best.said and bool(whole) and not others
+    result = "the result is right" if whole else "what was wrong is right, and what was right is not"
+    return Birth(best.place, best.operation, f"{best.words} {result}", certain, others)
 
 
 def _repairs(trial: Trial, idea: Idea, made: dict[int, list[Changed]]) -> bool:

@@ -53,7 +53,7 @@ def origin(trial: Trial) -> Origin | None:
         return None
     number, sighting = hits[0]
     specimen, source = trial.experiment.specimens[number], _source(trial.experiment, hits[0])
-    said = arithmetic(specimen.listing.operations[sighting.operation], sighting)
+    said = arithmetic(specimen.listing.operations[sighting.operation], source.primitive, sighting)
     places = dict.fromkeys(_source(trial.experiment, each).place for each in hits)
     others = tuple(place for place in places if place != source.place)
     return Origin(source, f"{said}, in {specimen.program(sighting.program)}", sighting.kind == "inf", others)
