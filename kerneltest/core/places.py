@@ -1,6 +1,7 @@
 """Lines of source as messages and reports name them."""
 
 import ast
+import functools
 import linecache
 import os
 import traceback
@@ -16,6 +17,11 @@ def shown(file: str) -> str:
     return file.removeprefix(os.path.join(os.getcwd(), "")).replace(os.sep, "/")  # noqa: PTH109, PTH118
 
 
+def is_ours(file: str) -> bool:
+    """Whether a file is kerneltest's own, and no user's."""
+    return file.startswith(_OURS)
+
+
 def source_line(place: str) -> str:
     """The text of the line at FILE:LINE, or ""."""
     file, _, line = place.rpartition(":")
@@ -25,16 +31,22 @@ def source_line(place: str) -> str:
 def line_of_argument(place: str, name: str) -> str:
     """FILE:LINE of a keyword argument of the innermost call around FILE:LINE that has it; else FILE:LINE itself."""
     file, _, line = place.rpartition(":")
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
+    if not line.isdigit():
         return place
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and n.lineno <= int(line) <= (n.end_lineno or 0)]
+    calls = [n for n in _calls("".join(linecache.getlines(file))) if n.lineno <= int(line) <= (n.end_lineno or 0)]
     for call in sorted(calls, key=lambda call: (call.end_lineno or 0) - call.lineno):
         for keyword in call.keywords:
             if keyword.arg == name:
                 return f"{file}:{keyword.value.lineno}"
     return place
+
+
+@functools.lru_cache(maxsize=16)
+def _calls(source: str) -> list[ast.Call]:
+    try:
+        return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    except SyntaxError:
+        return []
 
 
 def where_raised(error: BaseException, *libraries: str) -> str:

@@ -68,28 +68,46 @@ def evaluate(
     return _evaluate(traced.jaxpr.jaxpr, consts, [PartialArray(leaf) for leaf in leaves], run_call, instead or {})
 
 
-def variables(traced: Traced) -> list[tuple[Any, Any, tuple[Any, ...]]]:
-    """What `evaluate` gives values to and could do otherwise: each variable, its equation, and the variables known
-    before it that have its shape and dtype."""
-    found: list[tuple[Any, Any, tuple[Any, ...]]] = []
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A value of the function around the Pallas calls.
+
+    Attributes:
+      variable: of its jaxpr.
+      equation: that gives it; None for an argument.
+      known: the numbers of values of the same shape and dtype that are known before.
+    """
+
+    variable: Any
+    equation: Any
+    known: tuple[int, ...]
+
+
+def variables(traced: Traced) -> list[Variable]:
+    """All that `evaluate` gives values to, in order."""
+    found: list[Variable] = []
 
     def walk(jaxpr: Any) -> None:
-        known = [*jaxpr.constvars, *jaxpr.invars]
+        start = len(found)
+        found.extend(Variable(v, None, ()) for v in (*jaxpr.constvars, *jaxpr.invars))
+        mine = list(range(start, len(found)))
         for equation in jaxpr.eqns:
+            before = tuple(mine)
             for variable in equation.outvars:
-                found.append((variable, equation, tuple(v for v in known if _alike(v.aval, variable.aval))))
+                known = tuple(n for n in before if _alike(found[n].variable.aval, variable.aval))
+                mine.append(len(found))
+                found.append(Variable(variable, equation, known))
             if name_of(equation) not in ENTRIES and _has_calls(equation):
                 for value in equation.params.values():
                     for inner in nested(value):
                         walk(inner)
-            known += equation.outvars
 
     walk(traced.jaxpr.jaxpr)
     return found
 
 
 def _alike(a: Any, b: Any) -> bool:
-    return getattr(a, "shape", None) == getattr(b, "shape", ()) and getattr(a, "dtype", None) == getattr(b, "dtype", ())
+    return bool(a.shape == b.shape and a.dtype == b.dtype) if hasattr(a, "dtype") and hasattr(b, "dtype") else False
 
 
 def _evaluate(

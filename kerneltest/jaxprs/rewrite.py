@@ -1,8 +1,7 @@
 """Jaxprs with some equations replaced: how a kernel is interpreted, padded or turned round without its help."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ import numpy as np
 from jax.extend.core import Jaxpr
 
 from kerneltest.core.dtypes import is_float
-from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of, line_of_function
+from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of
 from kerneltest.jaxprs.walk import ENTRIES, name_of
 
 # From an equation to those that take its place, or None where it stays and what is nested in it is looked into.
@@ -58,7 +57,7 @@ def padding(fill: Callable[[np.dtype[Any]], Any]) -> Rule:
     """Where a block reaches past its array, and where a load is masked and says no other value, there is `fill`."""
 
     def rule(equation: Any) -> Sequence[Any] | None:
-        if not _is_plain_call(equation):
+        if not is_plain_call(equation):
             return None
         masked = equation.replace(params={**equation.params, "jaxpr": rewritten(equation.params["jaxpr"], lanes)})
         return _padded_call(masked, fill)
@@ -83,7 +82,7 @@ def reversing() -> Rule:
     """Every grid runs from its end to its start."""
 
     def rule(equation: Any) -> Sequence[Any] | None:
-        if not _is_plain_call(equation):
+        if not is_plain_call(equation):
             return None
         params = equation.params
         mapping = params["grid_mapping"]
@@ -110,38 +109,11 @@ def reversing() -> Rule:
     return rule
 
 
-def remapped(equation: Any) -> Iterator[tuple[str, str, Any]]:
-    """A Pallas call with the index map of one array changed: the map's line, what is changed, and the equation.
-
-    In place of what the map gives along an axis stands the program's number along one of the grid's.
-    """
-    if not _is_plain_call(equation):
-        return
-    mapping = equation.params["grid_mapping"]
-    for number, block in enumerate(mapping.block_mappings):
-        whole = block.index_map_jaxpr
-        jaxpr = whole.jaxpr if isinstance(whole, ClosedJaxpr) else whole
-        line = line_of_function(jaxpr)
-        programs = jaxpr.invars[: len(mapping.grid)]
-        for chosen in product(*((old, *programs) for old in jaxpr.outvars)):
-            changed = [
-                (axis, new) for axis, (old, new) in enumerate(zip(jaxpr.outvars, chosen, strict=True)) if new is not old
-            ]
-            if not changed or not line:
-                continue
-            words = " and ".join(f"program_id({programs.index(new)}) along axis {axis}" for axis, new in changed)
-            inner = jaxpr.replace(outvars=list(chosen))
-            other = block.replace(index_map_jaxpr=whole.replace(jaxpr=inner) if whole is not jaxpr else inner)
-            blocks = (*mapping.block_mappings[:number], other, *mapping.block_mappings[number + 1 :])
-            params = {**equation.params, "grid_mapping": mapping.replace(block_mappings=blocks)}
-            yield line, f"with {words} in the index map", equation.replace(params=params)
-
-
 def before(fill: Callable[[np.dtype[Any]], Any]) -> Rule:
     """Every output that is not one of the inputs holds `fill` before its kernel runs."""
 
     def rule(equation: Any) -> Sequence[Any] | None:
-        if not _is_plain_call(equation):
+        if not is_plain_call(equation):
             return None
         params, avals = equation.params, [v.aval for v in equation.outvars]
         aliased = {output for _, output in params["input_output_aliases"]}
@@ -159,7 +131,7 @@ def before(fill: Callable[[np.dtype[Any]], Any]) -> Rule:
     return rule
 
 
-def _is_plain_call(equation: Any) -> bool:
+def is_plain_call(equation: Any) -> bool:
     """A `pallas_call` of arrays on a grid known beforehand, not in Mosaic GPU, whose copies pad with zeros."""
     if name_of(equation) != "pallas_call":
         return False

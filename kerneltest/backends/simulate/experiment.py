@@ -11,18 +11,17 @@ from kerneltest.backends.codegen.lower import lower_call
 from kerneltest.backends.simulate.backend import contents, memory_of, output_dtypes, results
 from kerneltest.backends.simulate.ir import Region, Type
 from kerneltest.backends.simulate.listing import Listing
-from kerneltest.backends.simulate.memory import Fault
+from kerneltest.backends.simulate.memory import Fault, Watch
 from kerneltest.backends.simulate.parse import parse
 from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.backends.simulate.tape import Pointer
 from kerneltest.backends.simulate.watching import Sighting, Watcher
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Target
-from kerneltest.jaxprs.compat.names import line_of, placed
+from kerneltest.jaxprs.compat.names import placed
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate
 from kerneltest.jaxprs.rewrite import rewritten
 from kerneltest.jaxprs.trace import Call, Traced
-from kerneltest.jaxprs.walk import equations, name_of
 
 
 class Specimen:
@@ -30,9 +29,6 @@ class Specimen:
 
     Attributes:
       listing: its operations.
-      grid: programs along x, y and z.
-      place: the line of the call.
-      id_lines: the lines that ask for the program's id.
 
     Raises:
       Failure: it cannot be lowered, or the simulator does not know an operation.
@@ -45,17 +41,18 @@ class Specimen:
         (self.kernel,) = lower_call(self.call, target)
         given, made, _ = memory_of(self.call, self.kernel)
         arguments = [Type((), buffer.data.dtype, True) for buffer in (*given, *made)]
-        self.listing = Listing(parse(self.kernel.bytecode, whole=True), arguments, lengths)
-        self.grid = self.kernel.grid
-        self.place = line_of(call.equation.source_info)
-        asking = [e for e, _ in equations(inner) if name_of(e) == "program_id"]
-        self.id_lines = tuple(dict.fromkeys(line_of(e.source_info) for e in asking))
+        names = [buffer.name for buffer in (*given, *made)]
+        self.listing = Listing(parse(self.kernel.bytecode, whole=True), arguments, names, len(given), lengths)
 
-    def simulation(self, body: Region | None = None, grid: tuple[int, int, int] | None = None) -> "Prepared":
-        """What runs it, with another body or grid."""
+    def prepare(self, body: Region | None = None) -> "Prepared":
+        """Makes it, or another body in its place, ready to run."""
         given, made, hints = memory_of(self.call, self.kernel)
-        prepared = Simulation(body or self.listing.body, grid or self.grid, given, made, hints)
-        return Prepared(prepared, list(zip(made, output_dtypes(self.call), strict=True)))
+        simulation = Simulation(body or self.listing.body, self.kernel.grid, given, made, hints)
+        return Prepared(simulation, list(zip(made, output_dtypes(self.call), strict=True)))
+
+    def program(self, number: int) -> str:
+        """A program's id as the kernel sees it."""
+        return Watch(self.kernel.grid, {}, np.arange(1)).program(number)
 
 
 def _placing(equation: Any) -> Sequence[Any] | None:
@@ -130,7 +127,7 @@ class Experiment:
         self.traced, self.target, self.lengths = traced, target, lengths
         self.specimens = [Specimen(call, target, lengths) for call in traced.calls]
         self._numbers = {id(call.equation): i for i, call in enumerate(traced.calls)}
-        self._plain: list[Prepared] = [specimen.simulation() for specimen in self.specimens]
+        self._plain: list[Prepared] = [specimen.prepare() for specimen in self.specimens]
 
     def run(self, leaves: Sequence[Array], changed: Changed | None = None) -> Run:
         """Runs it, changed or as it is."""
@@ -160,6 +157,13 @@ class Experiment:
 
     def _run(self, leaves: Sequence[Array], call: Any, faults: list[Fault], instead: Mapping[Any, Any]) -> Run:
         with jax.default_device(jax.devices("cpu")[0]):
-            outputs = evaluate(self.traced, leaves, call, instead)
+            outputs = evaluate(self.traced, list(map(_read_only, leaves)), call, instead)
         values = tuple(np.asarray(output.values) for output in outputs)
         return Run(values, tuple(output.undefined for output in outputs), tuple(faults))
+
+
+def _read_only(values: Array) -> Array:
+    """The same memory, into which a changed kernel cannot write."""
+    view = values.view()
+    view.flags.writeable = False
+    return view

@@ -1,15 +1,17 @@
 """What could be wrong in a kernel, one thing at a time, each with its line and what the kernel is without it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from kerneltest.backends.simulate.changes import Change, changes
+from kerneltest.backends.simulate.changes import changes
 from kerneltest.backends.simulate.experiment import Changed, Experiment, Specimen
-from kerneltest.core.places import line_of_argument, source_line
+from kerneltest.backends.simulate.listing import Change
+from kerneltest.core.places import source_line
 from kerneltest.jaxprs.compat.names import line_of
-from kerneltest.jaxprs.evaluate import variables
-from kerneltest.jaxprs.rewrite import remapped
-from kerneltest.jaxprs.walk import name_of
+from kerneltest.jaxprs.evaluate import Variable, variables
+from kerneltest.jaxprs.slips import slips
+from kerneltest.jaxprs.walk import ENTRIES, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,33 +23,38 @@ class Idea:
       operation: what stands there, in the words of the source.
       words: `with < in place of <=`.
       reach: how much the change takes; see `Change`.
-      make: the change of an experiment with the kernel, perhaps for other lengths; None where it does not fit.
+      said: what is changed stands there, and does not come from elsewhere by name.
+      make: the change of an experiment with the kernel, perhaps for other lengths, in all ways there are; none where
+        it does not fit.
     """
 
     place: str
     operation: str
     words: str
     reach: int
-    make: Callable[[Experiment], Changed | None]
+    said: bool
+    make: Callable[[Experiment], Iterator[Changed]]
 
 
 def ideas(experiment: Experiment) -> Iterator[Idea]:
     """All there are, those that take least first."""
     found = [*_around(experiment)]
     for number, specimen in enumerate(experiment.specimens):
-        found += [*_grids(number, specimen), *_bodies(number, specimen), *_index_maps(number, specimen)]
+        found += [*_frames(number, specimen), *_bodies(number, specimen)]
     yield from sorted((idea for idea in found if idea.place), key=lambda idea: idea.reach)
 
 
 def _bodies(number: int, specimen: Specimen) -> Iterator[Idea]:
-    for change in changes(specimen.listing, specimen.listing.lengths):
-        place, text = _source(specimen, change)
+    for change in changes(specimen.listing):
+        source = specimen.listing.sources[change.operation]
+        called = f", called at {source.callers[0]}" if source.callers else ""
 
-        def make(experiment: Experiment, change: Change = change) -> Changed | None:
+        def make(experiment: Experiment, change: Change = change) -> Iterator[Changed]:
             mine = _counterpart(experiment, number, specimen)
-            return mine and Changed({number: mine.simulation(mine.listing.changed(change.edits(mine.listing)))})
+            if mine is not None:
+                yield Changed({number: mine.prepare(mine.listing.changed(change.edits(mine.listing)))})
 
-        yield Idea(place, text, change.words, change.reach, make)
+        yield Idea(source.place, f"{source.text}{called}", change.words, change.reach, change.said, make)
 
 
 def _counterpart(experiment: Experiment, number: int, specimen: Specimen) -> Specimen | None:
@@ -58,58 +65,41 @@ def _counterpart(experiment: Experiment, number: int, specimen: Specimen) -> Spe
     return mine if mine.listing.structure == specimen.listing.structure else None
 
 
-def _source(specimen: Specimen, change: Change) -> tuple[str, str]:
-    listing = specimen.listing
-    if listing.operations[change.operation].name == "tt.get_program_id":
-        lines = specimen.id_lines
-        return (lines[0], source_line(lines[0])) if len(lines) == 1 else ("", "")
-    source = listing.sources[change.operation]
-    called = f", called at {source.callers[0]}" if source.callers else ""
-    return source.place, f"{source.text}{called}"
+def _frames(number: int, specimen: Specimen) -> Iterator[Idea]:
+    for turn, slip in enumerate(slips(specimen.call.equation)):
 
-
-def _grids(number: int, specimen: Specimen) -> Iterator[Idea]:
-    place = line_of_argument(specimen.place, "grid")
-    for axis, length in enumerate(specimen.grid):
-
-        def make(experiment: Experiment, axis: int = axis) -> Changed | None:
-            mine = _counterpart(experiment, number, specimen)
-            if mine is None:
-                return None
-            x, y, z = (n + (a == axis) for a, n in enumerate(mine.grid))
-            return Changed({number: mine.simulation(grid=(x, y, z))})
-
-        words = f"with {length + 1} programs in place of {length} along one axis of the grid"
-        yield Idea(place, source_line(place), words, 0, make)
-
-
-def _index_maps(number: int, specimen: Specimen) -> Iterator[Idea]:
-    for turn, (place, words, _) in enumerate(remapped(specimen.call.equation)):
-
-        def make(experiment: Experiment, turn: int = turn) -> Changed | None:
+        def make(experiment: Experiment, turn: int = turn) -> Iterator[Changed]:
             if number >= len(experiment.specimens):
-                return None
+                return
             mine = experiment.specimens[number]
-            maps = list(remapped(mine.call.equation))
-            call = replace(mine.call, equation=maps[turn][2])
-            return Changed({number: Specimen(call, experiment.target, experiment.lengths).simulation()})
+            for equation in list(slips(mine.call.equation))[turn].equations:
+                other = Specimen(replace(mine.call, equation=equation), experiment.target, experiment.lengths)
+                yield Changed({number: other.prepare()})
 
-        yield Idea(place, source_line(place), words, 1, make)
+        yield Idea(slip.place, source_line(slip.place), slip.words, 0, True, make)
 
 
 def _around(experiment: Experiment) -> Iterator[Idea]:
     """Values of the function around the Pallas calls, with another one of the same shape in their place."""
     known = variables(experiment.traced)
-    names = [name_of(equation) for _, equation, _ in known]
-    for turn, (_, equation, others) in enumerate(known):
-        place = line_of(equation.source_info)
-        for choice in range(len(others)):
+    names = _names(known)
+    for turn, variable in enumerate(known):
+        if variable.equation is None or name_of(variable.equation) in ENTRIES:
+            continue
+        place = line_of(variable.equation.source_info)
+        for choice in variable.known:
 
-            def make(experiment: Experiment, turn: int = turn, choice: int = choice) -> Changed | None:
+            def make(experiment: Experiment, turn: int = turn, choice: int = choice) -> Iterator[Changed]:
                 mine = variables(experiment.traced)
-                if [name_of(equation) for _, equation, _ in mine] != names or choice >= len(mine[turn][2]):
-                    return None
-                variable, _, others = mine[turn]
-                return Changed(instead={variable: others[choice]})
+                if _names(mine) == names and choice in mine[turn].known:
+                    yield Changed(instead={mine[turn].variable: mine[choice].variable})
 
-            yield Idea(place, source_line(place), f"without {name_of(equation)}", 2, make)
+            yield Idea(place, source_line(place), f"without {_called(variable.equation)}", 1, True, make)
+
+
+def _names(known: Sequence[Variable]) -> list[str]:
+    return [name_of(each.equation) if each.equation is not None else "" for each in known]
+
+
+def _called(equation: Any) -> str:
+    return f"`{equation.params['name']}`" if "name" in equation.params else name_of(equation)

@@ -1,4 +1,4 @@
-"""A lowered body as a list of operations, what the source says of each, and copies of it in which some are changed."""
+"""A lowered body as a list of operations, what the source says of each, and what a change of some of them is."""
 
 import linecache
 import re
@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from kerneltest.backends.simulate.ir import Operation, Region, Rule, Semantics, Type, any_operand
-from kerneltest.core.places import shown
+from kerneltest.core.places import is_ours, shown
 
-# An operation to those that take its place.
+# Operations, by their numbers, to those that take their place.
 Edits = Mapping[int, Sequence[Operation]]
 
 _FRAME = re.compile(r'"([^"]+\.py)":(\d+)(?::(\d+)(?: to (\d*):(\d+))?)?')
@@ -40,6 +40,7 @@ class Source:
 def source_of(op: Operation) -> Source:
     """What an operation's location says."""
     named, frames = _PRIMITIVE.match(op.location), _FRAME.findall(op.location)
+    frames = [frame for frame in frames if not is_ours(frame[0])]
     places = [f"{shown(file)}:{line}" for file, line, *_ in frames]
     return Source(
         named.group(1) if named else "",
@@ -60,14 +61,18 @@ class Listing:
     Attributes:
       body: what is listed.
       lengths: of the dims for which it was lowered, by name.
+      names: of the arrays that its arguments point to.
+      inputs: how many of its arguments point to inputs; the others point to outputs.
       operations: of it; those that only say how a reduction combines are left out.
       sources: where each comes from.
       scopes: for each, the numbers of the values that it could use.
       types: of values, by number.
     """
 
-    def __init__(self, body: Region, arguments: Sequence[Type], lengths: Mapping[str, int]) -> None:
-        self.body, self.lengths = body, lengths
+    def __init__(
+        self, body: Region, arguments: Sequence[Type], names: Sequence[str], inputs: int, lengths: Mapping[str, int]
+    ) -> None:
+        self.body, self.names, self.inputs, self.lengths = body, names, inputs, lengths
         self.operations: list[Operation] = []
         self.scopes: list[tuple[int, ...]] = []
         self.types: dict[int, Type] = dict(zip(body.arguments, arguments, strict=True))
@@ -88,8 +93,12 @@ class Listing:
 
     @cached_property
     def structure(self) -> tuple[Any, ...]:
-        """Alike for bodies whose operations correspond, whatever their shapes and constants."""
-        return tuple((op.name, op.operands, op.results) for op in self.operations)
+        """Alike for bodies whose operations correspond, whatever their shapes and constants.
+
+        The program's id along an axis of one program is a constant.
+        """
+        ids = ("tt.get_program_id", "arith.constant")
+        return tuple(("" if op.name in ids else op.name, op.results) for op in self.operations)
 
     @cached_property
     def producer(self) -> Mapping[int, int]:
@@ -99,6 +108,10 @@ class Listing:
     def is_address(self, i: int) -> bool:
         """Whether an operation belongs to the address of an access, and not to the access itself."""
         return self.sources[i].primitive in _ACCESSES and self.operations[i].name not in ("tt.load", "tt.store")
+
+    def is_users(self, i: int) -> bool:
+        """Whether an operation is one that the kernel's author has written."""
+        return bool(self.sources[i].place) and not self.is_address(i)
 
     def changed(self, edits: Edits) -> Region:
         """The body with other operations in the place of some."""
@@ -130,3 +143,22 @@ def computed(
 def fresh(number: int) -> int:
     """The number of a value that no body has."""
     return _FRESH + number
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a body.
+
+    Attributes:
+      operation: the one that is changed, or the first of them, by its number.
+      words: `with < in place of <=`.
+      reach: how much it takes: 0 for a comparison, a constant or a mask, more for what a slip of the pen explains less.
+      said: the source says there what is changed: a number that stands in it, and not a name for one.
+      edits: from a listing of the same structure to what is changed in it.
+    """
+
+    operation: int
+    words: str
+    reach: int
+    edits: Callable[[Listing], Edits]
+    said: bool = True

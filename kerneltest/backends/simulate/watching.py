@@ -15,7 +15,6 @@ from kerneltest.core.dtypes import Array, is_float
 
 # Operations that only move elements, or take them from memory.
 _MOVES = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.load", "arith.constant", "scf.")
-_JOINING = frozenset({"tt.reduce", "tt.scan", "tt.dot"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +65,34 @@ class Watcher(Interpreter):
         alike = all(operand.ndim == lanes.ndim for operand in operands)
         values = tuple(np.broadcast_to(operand, lanes.shape)[at] for operand in operands) if alike else ()
         program = int(self.launch.programs[at[0] if lanes.shape[0] > 1 else 0])
-        return Sighting(number, kind, program, values, result[tuple(min(i, n - 1) for i, n in zip(at, result.shape))])
+        return Sighting(number, kind, program, values, np.broadcast_to(result, lanes.shape)[at])
 
 
 def appearing(op: Operation, kind: str, operands: Sequence[Any], result: Any) -> Array | None:
-    """In which elements of a result NaN (an infinity) appears that no operand has, or a NaN of an operand is lost."""
-    if op.name in ("tt.dot",) and kind == "lost":
+    """In which elements of a result NaN (an infinity) appears that no operand has, or a NaN of an operand is lost.
+
+    None where that is not to be told.
+    """
+    if not is_float(result.dtype) or (op.name == "tt.dot" and kind == "lost"):
         return None
-    test = np.isinf if kind == "inf" else np.isnan
-    if not is_float(result.dtype):
-        return None
-    there = test(result)
     before = np.zeros((1,) * result.ndim, bool)
     for operand in operands:
-        if not is_float(operand.dtype):
-            continue
-        has = test(operand) if kind != "inf" else ~np.isfinite(operand)
-        if op.name in _JOINING:
-            axis = op.attributes["axis"] + 1 if op.name == "tt.reduce" else None
-            has = has.any(axis=axis) if axis is not None else has.any(axis=tuple(range(1, has.ndim)))
-            has = has.reshape(has.shape[0], *(1,) * (result.ndim - 1)) if axis is None else has
-        if has.ndim != result.ndim:
-            return None
-        before = before | has
+        if is_float(operand.dtype):
+            has = _joined(op, ~np.isfinite(operand) if kind == "inf" else np.isnan(operand), result.ndim)
+            if has.ndim != result.ndim:
+                return None
+            before = before | has
+    there = np.isinf(result) if kind == "inf" else np.isnan(result)
     return np.asarray(before & ~there if kind == "lost" else there & ~before)
+
+
+def _joined(op: Operation, has: Array, axes: int) -> Array:
+    """What elements of an operand have, as the elements of the result that depend on them have it."""
+    if op.name == "tt.reduce":
+        return np.asarray(has.any(axis=op.attributes["axis"] + 1))
+    if op.name in ("tt.dot", "tt.scan"):
+        return has.reshape(has.shape[0], -1).any(axis=1).reshape(-1, *(1,) * (axes - 1))
+    return has
 
 
 def healed(op: Operation, kind: str, value: float) -> Sequence[Operation]:
@@ -108,34 +111,23 @@ def healed(op: Operation, kind: str, value: float) -> Sequence[Operation]:
     return [replace(op, semantics=Semantics(lambda _: rule))]
 
 
-def arithmetic(op: Operation, sighting: Sighting) -> str:
+_SIGNS = {"sub": "-", "add": "+", "mul": "*", "div": "/"}
+_NAMES = {"convert_element_type": "a cast", "select_n": "where", "reduce_sum": "a sum", "reduce_max": "a maximum"}
+
+
+def arithmetic(op: Operation, primitive: str, sighting: Sighting) -> str:
     """`-inf - -inf is nan`: what an operation did, with its operands' values."""
-    sign = _SIGNS.get(op.name)
-    values = [_number(v) for v in sighting.operands]
-    result = _number(sighting.result)
-    if sign and len(values) == 2:
-        said = f"{values[0]} {sign} {values[1]}"
+    values, result = [_number(value) for value in sighting.operands], _number(sighting.result)
+    name = _NAMES.get(primitive, primitive)
+    if primitive in _SIGNS and len(values) == 2:
+        said = f"{values[0]} {_SIGNS[primitive]} {values[1]}"
     elif values:
-        said = f"{_name(op)}({', '.join(values)})"
+        said = f"{name}({', '.join(values)})"
     else:
-        said = f"{_name(op)} of numbers that are all finite" if sighting.kind != "lost" else f"{_name(op)} of a NaN"
-    return f"{said} is {result}" if sighting.kind != "inf" else f"{said} overflows {op.types[0].dtype.name} to {result}"
-
-
-_SIGNS = {"arith.subf": "-", "arith.addf": "+", "arith.mulf": "*", "arith.divf": "/"}
-
-
-def _name(op: Operation) -> str:
-    if op.name == "tt.extern_elementwise":
-        return (
-            str(op.attributes["symbol"])
-            .removeprefix("__nv_")
-            .removeprefix("__ocml_")
-            .removesuffix("_f32")
-            .removesuffix("f")
-        )
-    short = op.name.partition(".")[2]
-    return {"maxnumf": "maximum", "minnumf": "minimum", "truncf": "a cast", "fp_to_fp": "a cast"}.get(short, short)
+        said = f"{name} of {'NaN' if sighting.kind == 'lost' else 'numbers other than NaN'}"
+    if sighting.kind == "inf" and not any(float(value) == 0 for value in sighting.operands):
+        return f"{said} overflows {op.types[0].dtype.name} to {result}"
+    return f"{said} is {result}: NaN is lost" if sighting.kind == "lost" else f"{said} is {result}"
 
 
 def _number(value: Any) -> str:

@@ -80,10 +80,10 @@ _AT = re.compile(r" at (.+):(\d+)$")
 
 
 def line_of_function(jaxpr: Any) -> str:
-    """`FILE:LINE` at which the function behind a jaxpr was defined, or ""."""
+    """`FILE:LINE` at which the user's function behind a jaxpr was defined, or ""."""
     info = getattr(jaxpr, "debug_info", None)
     found = _AT.search(str(getattr(info, "func_src_info", "") or ""))
-    return f"{shown(found.group(1))}:{found.group(2)}" if found else ""
+    return f"{shown(found.group(1))}:{found.group(2)}" if found and not found.group(1).startswith(_JAX) else ""
 
 
 def placed(equation: Any, caller: Any = None) -> Any:
