@@ -131,7 +131,7 @@ def _suspected(records: Sequence[Record], items: Sequence[Item], cache: Cache, s
     blocks = {i.pairing_id: {name: d.block for name, d in i.pairing.dims.items() if d.block} for i in items[:1]}
     found = suspects(records, blocks)
     reduced = [smallest_case(items, suspect.findings, cache, seconds) for suspect in found] if seconds else []
-    return suspects(records, blocks, [each[0] for each in reduced if each is not None]) if reduced else found
+    return suspects(records, blocks, [each.smallest for each in reduced if each is not None]) if reduced else found
 
 
 def pairing_id(pairing: Pairing) -> str:

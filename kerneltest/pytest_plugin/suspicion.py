@@ -64,9 +64,14 @@ class Suspicion:
         found = smallest_case(parts, findings, cache, self._seconds)
         if found is None:
             return
-        smallest, outcome = found
-        if outcome.arguments is not None:
+        smallest = found.smallest
+        if found.outcome.arguments is not None:
             part = next(each for each in parts if each.group.name == smallest.record.group)
-            smallest = replace(smallest, record=saved(self._folder, smallest.record, part, outcome.arguments))
+            smallest = replace(smallest, record=saved(self._folder, smallest.record, part, found.outcome.arguments))
+        if found.cut:
+            backend = "".join(c if c.isalnum() else "_" for c in smallest.record.backend)
+            smallest = replace(smallest, cut=f"cases/cut_{smallest.record.case}-{backend}.py")
+            with opened(self._folder, smallest.cut, "wb") as script:
+                script.write(found.cut.encode())
         writer.write_smallest(smallest)
         self._smallest.append(smallest)

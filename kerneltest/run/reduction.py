@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from kerneltest.backends.codegen.cut import cut
+from kerneltest.backends.codegen.lower import lower
 from kerneltest.core.failures import Failure
+from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Kind
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.records.schema import Birth, Record, Smallest
@@ -18,10 +21,23 @@ _SHARE = 0.6  # of the time that goes into the smallest case; the rest is for ex
 _ALSO = 6  # further cases that an experiment must make right, or leave right
 
 
-def smallest_case(
-    items: Sequence[Item], findings: Sequence[Record], cache: Cache, seconds: float
-) -> tuple[Smallest, Outcome] | None:
-    """The smallest case that fails as one of some findings does, with its outcome; None where none fails again.
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduced:
+    """A suspect's smallest case.
+
+    Attributes:
+      smallest: it, without files.
+      outcome: of judging it, with its inputs.
+      cut: a script of the few operations that do not lower; "" if there is none.
+    """
+
+    smallest: Smallest
+    outcome: Outcome
+    cut: str
+
+
+def smallest_case(items: Sequence[Item], findings: Sequence[Record], cache: Cache, seconds: float) -> Reduced | None:
+    """The smallest case that fails as one of some findings does; None where none fails again.
 
     Args:
       items: of which the findings are.
@@ -46,7 +62,7 @@ def smallest_case(
 
 def _smallest(
     item: Item, case: AnyCase, record: Record, cases: Sequence[AnyCase], cache: Cache, seconds: float
-) -> tuple[Smallest, Outcome] | None:
+) -> Reduced | None:
     started = time.monotonic()
     found = minimize(item, case, record, cache, _SHARE * seconds)
     if found is None:
@@ -63,7 +79,23 @@ def _smallest(
         if shown is not None:
             born = Birth(shown.place, shown.operation, shown.words, shown.certain, shown.others)
     smallest = Smallest(record.case, outcome.record, found.unusual, found.tries, found.complete, born)
-    return smallest, outcome
+    left = seconds - (time.monotonic() - started)
+    return Reduced(smallest, outcome, _cut(item, found.case, cache, left) if record.verdict.kind is Kind.BUILD else "")
+
+
+def _cut(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
+    """The script of the few operations that do not lower; "" where it is not the lowering that fails."""
+    lowering = item.backend.lowered_by() or item.backend.id
+    target = TARGETS.get(lowering.partition(":")[2])
+    if target is None:
+        return ""
+    try:
+        traced = cache.traced(item.pairing, case.signature)
+        lower(traced, target)
+    except Failure as failure:
+        found = cut(traced, target, failure, seconds) if failure.lowering else None
+        return found.script if found is not None else ""
+    return ""
 
 
 def _beside(case: AnyCase, cases: Sequence[AnyCase]) -> list[AnyCase]:

@@ -37,7 +37,8 @@ def _born(pairing: kt.Pairing, case: DrawnCase, seconds: float = 30.0, **more: A
     signature: Signature = case.signature
     record = Record(
         item="", pairing=pairing.name, backend="simulate:sm_90", tier="simulate", dtype=signature.dtype,
-        group="special", family="drawn", signature=str(signature), dims=dict(signature.dims), dtypes=dict(signature.dtypes),
+        group="special", family="drawn", signature=str(signature), dims=dict(signature.dims),
+        dtypes=dict(signature.dtypes),
         statics=dict(signature.statics), target="", case=case.id, verdict=Verdict.MISMATCH,
     )  # fmt: skip
     return birth(pairing, case, Outcome(record), seconds=seconds, **more)

@@ -66,6 +66,8 @@ def told(suspect: Suspect, folder: str = "") -> list[str]:
         lines.append(f"at {', '.join(suspect.lines[:3])}")
     if folder and record.evidence is not None and record.evidence.file:
         lines.append(repro_command(folder, record.case, record.backend))
+    if folder and suspect.smallest is not None and suspect.smallest.cut:
+        lines.append(f"the operations that fail, by themselves: python {folder}/{suspect.smallest.cut}")
     return lines[:12]
 
 
