@@ -93,7 +93,8 @@ def _changed(tried: Sequence[Trial], deadline: float) -> Birth | None:
     least = [hit for hit in hits if hit.reach == min(hit.reach for hit in hits)]
     best = least[-1 if least[0].reach > 2 else 0]  # of two uses of one value the later one is likelier the slip
     others = tuple(dict.fromkeys(hit.place for hit in hits if hit.place != best.place))
-    certain = complete and best.said and bool(whole) and not others
+    # A number that stands there by name may be wrong where it was named, and the same change mends that.
+    certain = complete and bool(whole) and not others and all(hit.said for hit in hits)
     result = "the result is right" if whole else "what was wrong is right, and what was right is not"
     return Birth(best.place, best.operation, f"{best.words} {result}", certain, others)
 

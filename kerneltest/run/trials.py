@@ -7,8 +7,9 @@ import numpy as np
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.simulate.experiment import Changed, Experiment, Run
 from kerneltest.core.dtypes import TF32, Array, is_float
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, raised_by
 from kerneltest.core.targets import TARGETS
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, compare
@@ -113,7 +114,8 @@ def trials(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str)
                     if key not in experiments:
                         lengths = dict(case.signature.dims)
                         experiments[key] = Experiment(variation.traced, TARGETS[target], lengths)
-                    found.append(Trial(variation, experiments[key], pairing.signed_zeros))
+                    with raised_by("the simulation", Verdict.RUNTIME_ERROR):
+                        found.append(Trial(variation, experiments[key], pairing.signed_zeros))
             except Failure:
                 if not found:
                     return []
@@ -126,6 +128,8 @@ def _variations(pairing: Pairing, case: AnyCase, family: str, target: str, cache
     traced = cache.traced(pairing, case.signature)
     expectation, _ = cache.expected(pairing, case, traced)
     (backend,) = resolve([f"simulate:{target}"])
+    if reason := backend.unsupported_reason(traced):
+        raise Failure(Verdict.UNAVAILABLE, reason)
     asked = Asked(pairing, case, backend, traced, cache.arguments(pairing, case), expectation, cache, seed=0)
     if family in INVARIANTS:
         return tuple(INVARIANTS[family].vary(asked))
