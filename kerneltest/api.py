@@ -12,13 +12,13 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.drawn import DrawnCase
 from kerneltest.plan.lengths import DEPTHS
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import Record, Smallest
 from kerneltest.records.suspects import Suspect, suspects
 from kerneltest.run.cache import Cache
 from kerneltest.run.fuzz import Drawn
 from kerneltest.run.item import Item
 from kerneltest.run.planning import plan_pairing
-from kerneltest.run.reduction import smallest_case
+from kerneltest.run.reduction import ROUNDS, smallest_case
 from kerneltest.run.runner import judged, run
 
 
@@ -129,9 +129,12 @@ def check(
 def _suspected(records: Sequence[Record], items: Sequence[Item], cache: Cache, seconds: float) -> tuple[Suspect, ...]:
     """What is thought to be wrong, each with its smallest case if there is time to look for it."""
     blocks = {i.pairing_id: {name: d.block for name, d in i.pairing.dims.items() if d.block} for i in items[:1]}
-    found = suspects(records, blocks)
-    reduced = [smallest_case(items, suspect.findings, cache, seconds) for suspect in found] if seconds else []
-    return suspects(records, blocks, [each.smallest for each in reduced if each is not None]) if reduced else found
+    smallest: list[Smallest] = []
+    for _ in range(ROUNDS if seconds else 0):
+        for suspect in suspects(records, blocks, smallest):
+            if suspect.smallest is None and (found := smallest_case(items, suspect.findings, cache, seconds)):
+                smallest.append(found.smallest)
+    return suspects(records, blocks, smallest)
 
 
 def pairing_id(pairing: Pairing) -> str:

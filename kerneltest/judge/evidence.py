@@ -151,7 +151,7 @@ def mismatch(
         actual=_number(comparison.actual[place.index]),
         expected=_number(comparison.expected[place.index]),
         bound=float(comparison.bound[place.index]),
-        arguments={path: _excerpt(value) for path, value in arguments.items()},
+        arguments={path: excerpt(value) for path, value in arguments.items()},
         window=output_window(comparison, place.index, axes),
         inputs=input_windows(pairing, arguments, dict(zip([axis.name for axis in axes], place.index, strict=True))),
     )
@@ -185,6 +185,7 @@ def _number(value: Any) -> float | int | bool:
     return number if isinstance(number, (bool, int)) else float(number)
 
 
-def _excerpt(value: Array) -> str:
+def excerpt(value: Array) -> str:
+    """An array in a line or a few: dtype, shape, and values, in part where they are many."""
     with np.printoptions(threshold=40, edgeitems=3, precision=6, linewidth=100):
         return f"{value.dtype.name}{list(value.shape)} {value.astype(np.float64) if value.dtype != bool else value}"

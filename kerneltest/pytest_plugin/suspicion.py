@@ -11,7 +11,7 @@ from kerneltest.records.suspects import Suspect, suspects
 from kerneltest.report.reproduce.script import saved
 from kerneltest.run.cache import Cache
 from kerneltest.run.item import Item
-from kerneltest.run.reduction import smallest_case
+from kerneltest.run.reduction import ROUNDS, smallest_case
 
 
 class Suspicion:
@@ -45,10 +45,11 @@ class Suspicion:
         """
         pairing = parts[0].pairing
         blocks = {parts[0].pairing_id: {name: dim.block for name, dim in pairing.dims.items() if dim.block}}
-        for suspect in suspects(self._records, blocks, self._smallest):
-            mine = [record for record in suspect.findings if record.item == parts[0].name]
-            if mine and suspect.smallest is None and self._seconds and self._claimed(suspect):
-                self._look(mine, parts, cache, writer)
+        for _ in range(ROUNDS if self._seconds else 0):
+            for suspect in suspects(self._records, blocks, self._smallest):
+                mine = [record for record in suspect.findings if record.item == parts[0].name]
+                if mine and suspect.smallest is None and self._claimed(suspect):
+                    self._look(mine, parts, cache, writer)
         known = suspects(self._records, blocks, self._smallest)
         return tuple(each for each in known if any(record.item == parts[0].name for record in each.findings))
 

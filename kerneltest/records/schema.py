@@ -178,6 +178,8 @@ class Birth:
       words: what happens there: `-inf - -inf is nan, in program (5, 0)`.
       certain: a change at this line alone makes the case right.
       others: further lines at which a change does.
+      explained, unexplained: ids of failing cases that the change makes right, and leaves wrong, where there are both:
+        these are of another bug, it seems.
     """
 
     place: str
@@ -185,6 +187,8 @@ class Birth:
     words: str
     certain: bool
     others: tuple[str, ...] = ()
+    explained: tuple[str, ...] = ()
+    unexplained: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

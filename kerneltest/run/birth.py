@@ -2,35 +2,16 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from kerneltest.backends.simulate.experiment import Changed
 from kerneltest.backends.simulate.ideas import Idea, ideas
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.drawn import AnyCase, DrawnCase
+from kerneltest.records.schema import Birth
 from kerneltest.run.item import Outcome
 from kerneltest.run.specials import Origin, origin
 from kerneltest.run.trials import Trial, trials
-
-
-@dataclass(frozen=True, slots=True)
-class Birth:
-    """Where wrong values come from, as experiments have shown.
-
-    Attributes:
-      place: the line, as FILE:LINE.
-      operation: what is computed there, in the words of the source.
-      words: what happens there, or what made the result right.
-      certain: an experiment at this place, and at no other line, made every wrong element right and left every right
-        one right; for a NaN, it is born (or lost) there and nowhere else, and nothing else is wrong.
-      others: further lines at which an experiment did so too.
-    """
-
-    place: str
-    operation: str
-    words: str
-    certain: bool
-    others: tuple[str, ...]
 
 
 def birth(
@@ -73,28 +54,54 @@ def _born(special: Origin, *, certain: bool) -> Birth:
 
 
 def _changed(tried: Sequence[Trial], deadline: float) -> Birth | None:
-    """The change that takes least of those that make every trial right; else, of those that do where it was wrong."""
+    """The change that takes least of those that make every trial right; else of those that make some right.
+
+    A change that leaves right what was right, and makes only a part of what was wrong right, tells of two bugs.
+    """
     wrong = [trial for trial in tried if trial.is_wrong]
     right = [trial for trial in tried if not trial.is_wrong]
     whole: list[Idea] = []
-    partial: list[Idea] = []
+    careless: list[Idea] = []
+    part: list[tuple[Idea, list[Trial]]] = []
     complete = True
     for idea in ideas(tried[0].experiment):
         if time.monotonic() > deadline:
             complete = False
             break
         made: dict[int, list[Changed]] = {}
-        if all(_repairs(trial, idea, made) for trial in wrong):
-            kept = all(_repairs(trial, idea, made) for trial in right)
-            (whole if kept else partial).append(idea)
-    hits = whole or partial
-    if not hits:
-        return None
+        if not _repairs(wrong[0], idea, made):
+            continue
+        others = [trial for trial in wrong[1:] if not _repairs(trial, idea, made)]
+        kept = all(_repairs(trial, idea, made) for trial in right)
+        if not others:
+            (whole if kept else careless).append(idea)
+        elif kept and len(wrong) - len(others) >= _MENDED:
+            part.append((idea, others))
+    if not whole and part:
+        fewest = min(len(others) for _, others in part)
+        part = [each for each in part if len(each[1]) == fewest]
+        found = _named([idea for idea, _ in part], f"{len(wrong) - fewest} of {len(wrong)} wrong results are right")
+        left = dict.fromkeys(trial.case.id for trial in part[0][1])
+        return replace(
+            found,
+            explained=tuple(dict.fromkeys(trial.case.id for trial in wrong if trial.case.id not in left)),
+            unexplained=tuple(left),
+        )
+    if whole:
+        found = _named(whole, "the result is right")
+        return replace(found, certain=found.certain and complete)
+    return _named(careless, "what was wrong is right, and what was right is not") if careless else None
+
+
+_MENDED = 3  # wrong trials that a change makes right, before it is thought to be what one of two bugs lacks
+
+
+def _named(hits: Sequence[Idea], result: str) -> Birth:
+    """The idea that takes least; it is certain where all are about one line."""
     least = [hit for hit in hits if hit.reach == min(hit.reach for hit in hits)]
     best = least[-1 if least[0].reach > 2 else 0]  # of two uses of one value the later one is likelier the slip
     others = tuple(dict.fromkeys(hit.place for hit in hits if hit.place != best.place))
-    certain = complete and best.said and bool(whole) and not others
-    result = "the result is right" if whole else "what was wrong is right, and what was right is not"
+    certain = best.said and not others and result == "the result is right"
     return Birth(best.place, best.operation, f"{best.words} {result}", certain, others)
 
 

@@ -1,7 +1,7 @@
 """A suspect's smallest case, and where its wrong values come from."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.backends.codegen.cut import cut
@@ -9,16 +9,18 @@ from kerneltest.backends.codegen.lower import lower
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Kind
+from kerneltest.judge.evidence import excerpt
 from kerneltest.plan.drawn import AnyCase
-from kerneltest.records.schema import Birth, Record, Smallest
-from kerneltest.run import birth as experiments
+from kerneltest.records.schema import Record, Smallest
+from kerneltest.run.birth import birth
 from kerneltest.run.cache import Cache
 from kerneltest.run.fills import unwritten
 from kerneltest.run.item import Item, Outcome
 from kerneltest.run.minimize import minimize
 
+ROUNDS = 2  # a smallest case may show that its suspect is two
 _SHARE = 0.6  # of the time that goes into the smallest case; the rest is for experiments on it
-_ALSO = 6  # further cases that an experiment must make right, or leave right
+_FAILING, _PASSING = 12, 4  # further cases that an experiment must make right, and leave right
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,13 +57,19 @@ def smallest_case(items: Sequence[Item], findings: Sequence[Record], cache: Cach
         return None
     cache.journal.start(item.name, case.id, case.family.name, str(case.signature))  # for who watches that it ends
     try:
-        return _smallest(item, case, record, cases, cache, seconds)
+        return _smallest(item, case, record, cases, {each.case for each in findings}, cache, seconds)
     finally:
         cache.journal.stop()
 
 
 def _smallest(
-    item: Item, case: AnyCase, record: Record, cases: Sequence[AnyCase], cache: Cache, seconds: float
+    item: Item,
+    case: AnyCase,
+    record: Record,
+    cases: Sequence[AnyCase],
+    findings: Collection[str],
+    cache: Cache,
+    seconds: float,
 ) -> Reduced | None:
     started = time.monotonic()
     found = minimize(item, case, record, cache, _SHARE * seconds)
@@ -70,14 +78,17 @@ def _smallest(
     outcome, born = found.outcome, None
     if words := unwritten(item, found.case, outcome.record, cache):
         outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
-    if record.verdict.kind is Kind.VALUES:
+    if outcome.record.evidence is not None and outcome.arguments is not None:
+        shown = {path: excerpt(value) for path, value in outcome.arguments.items()}
+        evidence = replace(outcome.record.evidence, arguments=shown)
+        outcome = replace(outcome, record=replace(outcome.record, evidence=evidence))
+    if record.verdict.kind in (Kind.VALUES, Kind.MEMORY):
         left = seconds - (time.monotonic() - started)
         try:
-            shown = experiments.birth(item.pairing, found.case, found.outcome, seconds=left, also=_beside(case, cases))
+            also = _beside(case, cases, findings)
+            born = birth(item.pairing, found.case, found.outcome, seconds=left, also=also)
         except Failure:
-            shown = None
-        if shown is not None:
-            born = Birth(shown.place, shown.operation, shown.words, shown.certain, shown.others)
+            born = None
     smallest = Smallest(record.case, outcome.record, found.unusual, found.tries, found.complete, born)
     left = seconds - (time.monotonic() - started)
     return Reduced(smallest, outcome, _cut(item, found.case, cache, left) if record.verdict.kind is Kind.BUILD else "")
@@ -98,12 +109,20 @@ def _cut(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
     return ""
 
 
-def _beside(case: AnyCase, cases: Sequence[AnyCase]) -> list[AnyCase]:
-    """A few other cases, of the shortest signatures and of several families."""
-    families: dict[str, AnyCase] = {}
-    for each in sorted(cases, key=lambda each: sum(length for _, length in each.signature.dims)):
-        families.setdefault(each.family.name, each)
-    return [each for each in families.values() if each.id != case.id][:_ALSO]
+def _beside(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) -> list[AnyCase]:
+    """A few other cases of the shortest signatures, failing and passing ones, each of another family or signature."""
+    rest = sorted(cases, key=lambda each: sum(length for _, length in each.signature.dims))
+    failing = [each for each in rest if each.id in findings and each.id != case.id]
+    chosen: dict[object, AnyCase] = {}
+    for each in failing:
+        chosen.setdefault(each.family.name, each)
+        chosen.setdefault(each.signature, each)
+    passing: dict[str, AnyCase] = {}
+    for each in rest:
+        if each.id not in findings:
+            passing.setdefault(each.family.name, each)
+    unique = {each.id: each for each in chosen.values()}
+    return [*list(unique.values())[:_FAILING], *list(passing.values())[:_PASSING]]
 
 
 def _with_diagnosis(record: Record, words: str) -> Record:

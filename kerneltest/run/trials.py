@@ -7,8 +7,9 @@ import numpy as np
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.simulate.experiment import Changed, Experiment, Run
 from kerneltest.core.dtypes import TF32, Array, is_float
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, raised_by
 from kerneltest.core.targets import TARGETS
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Precision
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, compare
@@ -27,13 +28,15 @@ class Trial:
     """A call of the kernel, as it comes out and as it should.
 
     Attributes:
+      case: whose values these are.
       experiment: with the kernel that is called.
       leaves: its inputs.
       plain: the unchanged kernel's run.
       comparisons: of the unchanged kernel's outputs.
     """
 
-    def __init__(self, variation: Variation, experiment: Experiment, signed_zeros: bool) -> None:
+    def __init__(self, case: AnyCase, variation: Variation, experiment: Experiment, signed_zeros: bool) -> None:
+        self.case = case
         self.experiment, self.leaves = experiment, variation.leaves
         self.plain = experiment.run(self.leaves)
         self._shares = variation.shares
@@ -113,7 +116,8 @@ def trials(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str)
                     if key not in experiments:
                         lengths = dict(case.signature.dims)
                         experiments[key] = Experiment(variation.traced, TARGETS[target], lengths)
-                    found.append(Trial(variation, experiments[key], pairing.signed_zeros))
+                    with raised_by("the simulation", Verdict.RUNTIME_ERROR):
+                        found.append(Trial(case, variation, experiments[key], pairing.signed_zeros))
             except Failure:
                 if not found:
                     return []
@@ -126,6 +130,8 @@ def _variations(pairing: Pairing, case: AnyCase, family: str, target: str, cache
     traced = cache.traced(pairing, case.signature)
     expectation, _ = cache.expected(pairing, case, traced)
     (backend,) = resolve([f"simulate:{target}"])
+    if reason := backend.unsupported_reason(traced):
+        raise Failure(Verdict.UNAVAILABLE, reason)
     asked = Asked(pairing, case, backend, traced, cache.arguments(pairing, case), expectation, cache, seed=0)
     if family in INVARIANTS:
         return tuple(INVARIANTS[family].vary(asked))

@@ -11,7 +11,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
-from benchmarks.variants import VARIANTS
+from benchmarks.variants import VARIANTS, Variant
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.drawn import DrawnCase
 from kerneltest.plan.signatures import Signature, signatures
@@ -38,8 +38,8 @@ def _born(pairing: kt.Pairing, case: DrawnCase, seconds: float = 30.0, **more: A
     record = Record(
         item="", pairing=pairing.name, backend="simulate:sm_90", tier="simulate", dtype=signature.dtype,
         group="special", family="drawn", signature=str(signature), dims=dict(signature.dims),
-        dtypes=dict(signature.dtypes),
-        statics=dict(signature.statics), target="", case=case.id, verdict=Verdict.MISMATCH,
+        dtypes=dict(signature.dtypes), statics=dict(signature.statics), target="", case=case.id,
+        verdict=Verdict.MISMATCH,
     )  # fmt: skip
     return birth(pairing, case, Outcome(record), seconds=seconds, **more)
 
@@ -89,14 +89,14 @@ def _line(variant: Edited, text: str) -> int:
             dict(dims=dict(n=3)),
             "< length - 1",
             "with <= in place of < the result is right",
-            True,
+            False,  # `length` could be wrong where it is named
         ),
         (
             "vector_add.blocked: the mask is <= and not <",
             dict(dims=dict(n=3)),
             "<= length",
             "with < in place of <= the result is right",
-            True,
+            False,
         ),
         (
             "vector_add.blocked: the first operand is added to itself",
@@ -143,7 +143,17 @@ def test_the_line_is_named(name: str, case: dict[str, Any], line: str, words: st
     assert found.place == f"kernels/{variant.family}.py:{_line(variant, line.strip())}"
     assert words in found.words
     assert found.certain == certain
-    assert bool(found.others) != certain or found.others == ()
+    assert not (certain and found.others)
+
+
+def test_a_number_that_is_wrong_where_it_is_named_makes_nothing_certain() -> None:
+    """`columns=n - 1` is mended as well by `<=` where `columns` is compared, on another line."""
+    edits = (("columns=n),\n        grid=(m, 1)", "columns=n - 1),\n        grid=(m, 1)"),)
+    variant = Variant("one column too few", "softmax.fused", "softmax_fused", edits)
+    pairing = variant.broken()
+    found = _born(pairing, _case(pairing, dict(m=1, n=3)))
+    assert found is not None
+    assert not found.certain
 
 
 def _clamped(x: jax.Array) -> jax.Array:
