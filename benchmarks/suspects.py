@@ -189,7 +189,7 @@ def report(results: dict[str, Any]) -> str:
 
 def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", choices=["single", "pairs", []], default=["single", "pairs"])
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="single or pairs; both if left out")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for the smallest case of each suspect")
     chosen = parser.parse_args(words)
@@ -197,7 +197,9 @@ def main(words: Sequence[str]) -> None:
     kept = FOLDER / "results.json"
     results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     results["environment"] = f"JAX {jax.__version__}, Python {platform.python_version()}, {platform.machine()}, no GPU."
-    for table in chosen.tables:
+    if unknown := set(chosen.tables) - {"single", "pairs"}:
+        parser.error(f"no table {', '.join(sorted(unknown))}: there are single and pairs")
+    for table in chosen.tables or ["single", "pairs"]:
         todo = list(VARIANTS) if table == "single" else pairs()
         with ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool:
             results[table] = []
