@@ -1,7 +1,7 @@
 """Where the wrong values of a failing case come from: the one line at which a small experiment makes them right."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from kerneltest.backends.simulate.experiment import Changed
@@ -11,7 +11,7 @@ from kerneltest.plan.drawn import AnyCase, DrawnCase
 from kerneltest.records.schema import Birth
 from kerneltest.run.item import Outcome
 from kerneltest.run.specials import Origin, origin
-from kerneltest.run.trials import Trial, trials
+from kerneltest.run.trials import Trial, trials, trials_until
 
 
 def birth(
@@ -21,6 +21,7 @@ def birth(
     target: str = "sm_90",
     seconds: float = 5.0,
     also: Sequence[AnyCase] = (),
+    more: Sequence[AnyCase] = (),
 ) -> Birth | None:
     """Where the wrong values of a failing case come from; None where no experiment shows it.
 
@@ -33,6 +34,7 @@ def birth(
       target: what the kernel is lowered for.
       seconds: how long to try.
       also: further cases, failing and passing, best of other lengths: an experiment must make all of them right.
+      more: failing cases on which a change is tried that makes these right.
     """
     deadline = time.monotonic() + seconds
     tried = trials(pairing, [case, *also], outcome.record.family, target)
@@ -43,7 +45,8 @@ def birth(
     explains = special is not None and not special.is_overflow and all(t.is_special for t in tried if t.is_wrong)
     if special is not None and explains and not special.others:
         return _born(special, certain=True)
-    changed = _changed(tried, deadline)
+    family = outcome.record.family
+    changed = _changed(tried, deadline, lambda: trials_until(pairing, more, family, target, deadline))
     if special is not None and (changed is None or (explains and not changed.certain)):
         return _born(special, certain=False)
     return changed
@@ -53,7 +56,7 @@ def _born(special: Origin, *, certain: bool) -> Birth:
     return Birth(special.source.place, special.source.text, special.words, certain, special.others)
 
 
-def _changed(tried: Sequence[Trial], deadline: float) -> Birth | None:
+def _changed(tried: Sequence[Trial], deadline: float, more: Callable[[], Iterator[Trial]]) -> Birth | None:
     """The change that takes least of those that make every trial right; else of those that make some right.
 
     A change that leaves right what was right, and makes only a part of what was wrong right, tells of two bugs.
@@ -62,7 +65,7 @@ def _changed(tried: Sequence[Trial], deadline: float) -> Birth | None:
     right = [trial for trial in tried if not trial.is_wrong]
     whole: list[Idea] = []
     careless: list[Idea] = []
-    part: list[tuple[Idea, list[Trial]]] = []
+    part: list[tuple[Idea, int]] = []
     complete = True
     for idea in ideas(tried[0].experiment):
         if time.monotonic() > deadline:
@@ -71,28 +74,36 @@ def _changed(tried: Sequence[Trial], deadline: float) -> Birth | None:
         made: dict[int, list[Changed]] = {}
         if not _repairs(wrong[0], idea, made):
             continue
-        others = [trial for trial in wrong[1:] if not _repairs(trial, idea, made)]
+        left = sum(not _repairs(trial, idea, made) for trial in wrong[1:])
         kept = all(_repairs(trial, idea, made) for trial in right)
-        if not others:
+        if not left:
             (whole if kept else careless).append(idea)
-        elif kept and len(wrong) - len(others) >= _MENDED:
-            part.append((idea, others))
-    if not whole and part:
-        fewest = min(len(others) for _, others in part)
-        part = [each for each in part if len(each[1]) == fewest]
-        found = _named([idea for idea, _ in part], f"{len(wrong) - fewest} of {len(wrong)} wrong results are right")
-        left = dict.fromkeys(trial.case.id for trial in part[0][1])
-        return replace(
-            found,
-            explained=tuple(dict.fromkeys(trial.case.id for trial in wrong if trial.case.id not in left)),
-            unexplained=tuple(left),
-        )
-    if whole:
-        found = _named(whole, "the result is right")
+        elif kept and len(wrong) - left >= _MENDED:
+            part.append((idea, left))
+    fewest = min((left for _, left in part), default=0)
+    hits = whole or [idea for idea, left in part if left == fewest]
+    if not hits:
+        return _named(careless, "what was wrong is right, and what was right is not") if careless else None
+    wrong += [trial for trial in more() if trial.is_wrong]
+    leaves = {id(hit): _left(wrong, hit) for hit in hits[:_MOST_HITS]}
+    fewest = min(map(len, leaves.values()))
+    hits = [hit for hit in hits[:_MOST_HITS] if len(leaves[id(hit)]) == fewest]
+    if not fewest:
+        found = _named(hits, "the result is right")
         return replace(found, certain=found.certain and complete)
-    return _named(careless, "what was wrong is right, and what was right is not") if careless else None
+    left_wrong = leaves[id(hits[0])]
+    found = _named(hits, f"{len(wrong) - fewest} of {len(wrong)} wrong results are right")
+    explained = dict.fromkeys(trial.case.id for trial in wrong if trial.case.id not in left_wrong)
+    return replace(found, explained=tuple(explained), unexplained=tuple(left_wrong))
 
 
+def _left(wrong: Sequence[Trial], idea: Idea) -> dict[str, None]:
+    """Ids of the cases that stay wrong."""
+    made: dict[int, list[Changed]] = {}
+    return dict.fromkeys(trial.case.id for trial in wrong if not _repairs(trial, idea, made))
+
+
+_MOST_HITS = 8  # ideas that are tried on more cases
 _MENDED = 3  # wrong trials that a change makes right, before it is thought to be what one of two bugs lacks
 
 

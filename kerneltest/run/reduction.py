@@ -17,9 +17,11 @@ from kerneltest.run.cache import Cache
 from kerneltest.run.fills import unwritten
 from kerneltest.run.item import Item, Outcome
 from kerneltest.run.minimize import minimize
+from kerneltest.run.variations import Varied
 
 ROUNDS = 2  # a smallest case may show that its suspect is two
 _SHARE = 0.6  # of the time that goes into the smallest case; the rest is for experiments on it
+_OF_A_FAMILY = 4  # failing cases on which a change is tried again
 _FAILING, _PASSING = 12, 4  # further cases that an experiment must make right, and leave right
 
 
@@ -51,7 +53,9 @@ def smallest_case(items: Sequence[Item], findings: Sequence[Record], cache: Cach
     record = min(findings, key=lambda each: (sum(each.dims.values()), each.group != "structural"))
     item = parts[record.item, record.group]
     cache.turn_to(item.pairing, item.dtype)
-    cases = list(item.cases())
+    varied = isinstance(item.group, Varied)  # an invariant calls the kernel in ways of its own
+    alike = [each for each in items if each.name == item.name and isinstance(each.group, Varied) is varied]
+    cases = [case for each in alike for case in each.cases()]
     case = next((each for each in cases if each.id == record.case), None)
     if case is None:
         return None
@@ -86,7 +90,8 @@ def _smallest(
         left = seconds - (time.monotonic() - started)
         try:
             also = _beside(case, cases, findings)
-            born = birth(item.pairing, found.case, found.outcome, seconds=left, also=also)
+            more = _all_kinds([each for each in cases if each.id in findings], {each.id for each in (case, *also)})
+            born = birth(item.pairing, found.case, found.outcome, seconds=left, also=also, more=more)
         except Failure:
             born = None
     smallest = Smallest(record.case, outcome.record, found.unusual, found.tries, found.complete, born)
@@ -123,6 +128,15 @@ def _beside(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) 
             passing.setdefault(each.family.name, each)
     unique = {each.id: each for each in chosen.values()}
     return [*list(unique.values())[:_FAILING], *list(passing.values())[:_PASSING]]
+
+
+def _all_kinds(failing: Sequence[AnyCase], known: Collection[str]) -> list[AnyCase]:
+    """Of failing cases, those of every family, a few signatures each, the shortest first."""
+    families: dict[str, list[AnyCase]] = {}
+    for each in sorted(failing, key=lambda each: sum(length for _, length in each.signature.dims)):
+        families.setdefault(each.family.name, []).append(each)
+    turns = [each for turn in range(_OF_A_FAMILY) for mine in families.values() for each in mine[turn : turn + 1]]
+    return [each for each in turns if each.id not in known]
 
 
 def _with_diagnosis(record: Record, words: str) -> Record:

@@ -1,5 +1,6 @@
 """Cases to try a changed kernel on, in the simulator: what comes out, and whether that is right."""
 
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -105,11 +106,31 @@ def trials(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str)
     Returns:
       Nothing where the first case's kernel cannot be simulated; other cases that cannot are left out.
     """
+    found: list[Trial] = []
+    for trial in _trials(pairing, [*cases, *_telling(pairing, cases)], family, target):
+        if trial is None and not found:
+            return []
+        found += [trial] if trial is not None else []
+    return found
+
+
+def trials_until(
+    pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str, deadline: float
+) -> Iterator[Trial]:
+    """The calls of as many cases as there is time for; `deadline` is of `time.monotonic`."""
+    for trial in _trials(pairing, cases, family, target):
+        if trial is not None:
+            yield trial
+        if time.monotonic() > deadline:
+            return
+
+
+def _trials(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str) -> Iterator[Trial | None]:
+    """The calls of some cases; None for one that cannot be simulated."""
     cache = Cache()
     experiments: dict[int, Experiment] = {}
-    found: list[Trial] = []
     try:
-        for case in (*cases, *_telling(pairing, cases)):
+        for case in cases:
             try:
                 for variation in _variations(pairing, case, family, target, cache):
                     key = id(variation.traced)
@@ -117,13 +138,11 @@ def trials(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str)
                         lengths = dict(case.signature.dims)
                         experiments[key] = Experiment(variation.traced, TARGETS[target], lengths)
                     with raised_by("the simulation", Verdict.RUNTIME_ERROR):
-                        found.append(Trial(case, variation, experiments[key], pairing.signed_zeros))
+                        yield Trial(case, variation, experiments[key], pairing.signed_zeros)
             except Failure:
-                if not found:
-                    return []
+                yield None
     finally:
         cache.pool.close()
-    return found
 
 
 def _variations(pairing: Pairing, case: AnyCase, family: str, target: str, cache: Cache) -> tuple[Variation, ...]:
