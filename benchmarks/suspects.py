@@ -118,24 +118,36 @@ def line_named(row: dict[str, Any]) -> str:
 
 
 def told_apart(row: dict[str, Any], single: dict[str, dict[str, Any]]) -> bool | None:
-    """Whether some suspect is of either bug: nearer by its cases to what it fails alone than to what the other does.
+    """Whether a suspect each is of either bug, judged by the cases that each bug fails alone.
+
+    That is so where one suspect's cases are nearer (by Jaccard's index) to what the first bug fails than to what the
+    second does, and another's the other way round. A bug that fails all that the other does is always the nearer one:
+    there, most cases of one suspect must be failed by the lesser bug, and most of another one's not.
 
     None where one of the two is not found even alone.
     """
     pairing, _, bugs = row["name"].partition(": ")
-    sets = [
+    one, other = (
         {case for suspect in single[f"{pairing}: {bug}"]["suspects"] for case in suspect["cases"]}
         for bug in bugs.split(" AND ")
-    ]
-    if not all(sets):
+    )
+    if not one or not other:
         return None
-    nearer = [
-        _share(set(suspect["cases"]), sets[0]) - _share(set(suspect["cases"]), sets[1]) for suspect in row["suspects"]
-    ]
-    return any(each > 0 for each in nearer) and any(each < 0 for each in nearer)
+    mine = [set(suspect["cases"]) for suspect in row["suspects"]]
+    nearer = [_jaccard(cases, one) - _jaccard(cases, other) for cases in mine]
+    if any(each > 0 for each in nearer) and any(each < 0 for each in nearer):
+        return True
+    lesser = min(one, other, key=len)
+    if len(lesser - max(one, other, key=len)) > _NESTED * len(lesser):
+        return False
+    shares = [len(lesser & cases) / len(cases) for cases in mine]
+    return any(share < 0.5 for share in shares) and any(share > 0.5 for share in shares)
 
 
-def _share(one: set[str], other: set[str]) -> float:
+_NESTED = 0.02  # of the cases of the lesser bug may be its own
+
+
+def _jaccard(one: set[str], other: set[str]) -> float:
     return len(one & other) / len(one | other)
 
 

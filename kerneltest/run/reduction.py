@@ -131,12 +131,16 @@ def _beside(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) 
 
 
 def _all_kinds(failing: Sequence[AnyCase], known: Collection[str]) -> list[AnyCase]:
-    """Of failing cases, those of every family, a few signatures each, the shortest first."""
+    """Of failing cases, a few of every family: each time other signatures, short ones and long ones."""
     families: dict[str, list[AnyCase]] = {}
     for each in sorted(failing, key=lambda each: sum(length for _, length in each.signature.dims)):
         families.setdefault(each.family.name, []).append(each)
-    turns = [each for turn in range(_OF_A_FAMILY) for mine in families.values() for each in mine[turn : turn + 1]]
-    return [each for each in turns if each.id not in known]
+    chosen: dict[str, AnyCase] = {}
+    for turn in range(_OF_A_FAMILY):
+        for number, mine in enumerate(families.values()):
+            each = mine[(turn * len(mine) // _OF_A_FAMILY + number) % len(mine)]
+            chosen[each.id] = each
+    return [each for each in chosen.values() if each.id not in known]
 
 
 def _with_diagnosis(record: Record, words: str) -> Record:

@@ -54,8 +54,9 @@ def _constants(listing: Listing) -> Iterator[Change]:
         said = bool(re.search(rf"(?<![\w.]){re.escape(_shown(value))}(?!\w)", text))
         for words, number in _others(listing, i):
             if (got := number(listing)) != value:
-                words = f"with {words}{_shown(got)} in place of {_shown(value)}"
-                yield Change(i, words, 0, partial(_valued, i=i, number=number), said)
+                # A length fits many a wrong number by chance.
+                told = f"with {words}{_shown(got)} in place of {_shown(value)}"
+                yield Change(i, told, 0, partial(_valued, i=i, number=number), said and not words)
 
 
 def _numbers(listing: Listing) -> list[int]:
