@@ -8,11 +8,11 @@ from kerneltest.core.dtypes import Array, float_format, is_float
 
 
 def contents(arguments: Mapping[str, Array]) -> tuple[str, ...]:
-    """The special values in array arguments, by path: `a NaN in x`, `a row of nothing but -inf in x`.
+    """The special values in array arguments: `x holds a NaN`, `a row of x holds nothing but -inf`.
 
-    The last axis runs along rows. Each phrase reads on after "where there is".
+    The last axis runs along rows. Each phrase reads on after "where".
     """
-    return tuple(f"{what} in {path}" for path, values in arguments.items() for what in _of(values))
+    return tuple(words.format(path) for path, values in arguments.items() for words in _of(values))
 
 
 def _of(values: Array) -> Iterator[str]:
@@ -21,9 +21,9 @@ def _of(values: Array) -> Iterator[str]:
     if values.dtype == bool:
         if not values.all():
             if not values.any():
-                yield "nothing but False"
+                yield "{} holds nothing but False"
             elif values.ndim and not values.any(axis=-1).all():
-                yield "a row of nothing but False"
+                yield "a row of {} holds nothing but False"
         return
     if not is_float(values.dtype):
         return
@@ -37,22 +37,22 @@ def _of(values: Array) -> Iterator[str]:
         return
     fmt = float_format(values.dtype)
     if size.min() < fmt.smallest_normal and ((size > 0) & (size < fmt.smallest_normal)).any():
-        yield "a subnormal number"
+        yield "{} holds a subnormal number"
     if size.max() >= float(np.nextafter(fmt.overflow, 0)) / 2:
-        yield "a number near the largest"
+        yield "{} holds a number near the largest"
     zeros = wide[wide == 0]
     if zeros.size and np.signbit(zeros).any():
-        yield "a zero of negative sign"
+        yield "{} holds a zero of negative sign"
 
 
 def _special(wide: Array) -> Iterator[str]:
     if np.isnan(wide).any():
-        yield "a NaN"
+        yield "{} holds a NaN"
     for words, infinity in (("-inf", -np.inf), ("+inf", np.inf)):
         held = wide == infinity
         if held.all():
-            yield f"nothing but {words}"
+            yield f"{{}} holds nothing but {words}"
         if wide.ndim and held.all(axis=-1).any():
-            yield f"a row of nothing but {words}"
+            yield f"a row of {{}} holds nothing but {words}"
         if held.any():
-            yield words
+            yield f"{{}} holds {words}"

@@ -2,6 +2,7 @@
 
 import itertools
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -83,12 +84,13 @@ def held(failing: Sequence[Sequence[str]], passing: Sequence[Sequence[str]]) -> 
     left, words = min(kept, key=lambda each: each[0])
     if left > _MOST_EXCEPTIONS * (len(failing) + left):
         return Condition("", len(failing), count, count)
-    return Condition(f"there is {words}", len(failing), len(failing) + left, count)
+    return Condition(words, len(failing), len(failing) + left, count)
 
 
 def _with_general(phrases: Sequence[str]) -> list[str]:
     """Phrases, and the same without saying in which argument."""
-    return [*phrases, *dict.fromkeys(f"{phrase.rpartition(' in ')[0]} in an input" for phrase in phrases)]
+    general = (re.sub(r"^(a row of )?\S+ holds", r"\1an input holds", phrase) for phrase in phrases)
+    return [*phrases, *dict.fromkeys(general)]
 
 
 def two_conditions(

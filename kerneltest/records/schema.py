@@ -120,7 +120,7 @@ class Record:
       tier: of the backend.
       signature: of the case, in words; "*" for a whole cell.
       dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and options by static argument.
-      holds: the special values among its inputs, in words: `a NaN in x`.
+      holds: the special values among its inputs, in words: `x holds a NaN`.
       target: the argument that the family disturbs; "" for all, and for a whole cell.
       case: the case's id; "" for a whole cell.
       verdict: how it ended.

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,9 +53,21 @@ class Suspect:
         return " and ".join(each.words for each in (self.inputs, self.signatures) if each.words)
 
     @property
+    def pattern(self) -> str:
+        """Where in the output elements are wrong, if that is so in every finding; or ""."""
+        patterns = {
+            re.sub(r" \(.*\)", "", record.evidence.pattern)
+            for record in self.findings
+            if record.evidence is not None and record.evidence.actual is not None
+        }
+        (pattern,) = patterns if len(patterns) == 1 else ("",)
+        return "" if re.search(r"\d", pattern) else pattern
+
+    @property
     def title(self) -> str:
         """What it is, in a line."""
-        return f"{self.what} where {self.where}" if self.where else self.what
+        what = f"{self.what}, {self.pattern}," if self.pattern else self.what
+        return f"{what} where {self.where}" if self.where else what.rstrip(",")
 
     @property
     def example(self) -> Record:

@@ -155,7 +155,7 @@ def test_a_backend_of_a_conftest_is_selected_run_and_recorded(tmp_path: Path) ->
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 1, run.stdout
-    assert "test_suite.py::doubled[my-id-int8-structural]" in run.stdout
+    assert "test_suite.py::doubled[my-id-int8]" in run.stdout
     assert "five is too many" in run.stdout
     plan, records = read_plan(tmp_path / "out"), list(read_records(tmp_path / "out"))
     assert {(item.backend, item.tier) for item in plan.items} == {("my-id", kt.Tier.DEVICE)}

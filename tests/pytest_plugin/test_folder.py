@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_written_is_told_and_the_summary_stays(tmp_path: P
     folder = write_run(tmp_path / "out", PASS)
     (folder / "end.json").unlink()
     (folder / occupied).mkdir()
-    summary = finish(folder, write_report=True)
+    summary = finish(folder, report="out")
     assert not summary.complete
     assert "1 pass" in " ".join(line for line, _ in summary.lines)
     assert "could not be written" in summary.lines[-1][0]

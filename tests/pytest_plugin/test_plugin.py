@@ -168,7 +168,7 @@ def test_a_killed_worker_costs_one_case_and_the_item_goes_on(tmp_path: Path) -> 
     names = {item.item.partition("::")[2] for item in read_plan(tmp_path / "out").items}
     assert {name for name, _ in properties} == {*names, "test_plain"}
     died = next(found for name, found in properties if name == "doubled[interpret-int8]")
-    assert {"backend": "interpret", "dtype": "int8", "group": "structural", "verdict": "crash"}.items() <= died.items()
+    assert {"backend": "interpret", "dtype": "int8", "verdict": "crash"}.items() <= died.items()
     assert "small_integers" in died["family"].split()
     died_of = [(r.dtype, r.family) for r in read_records(tmp_path / "out") if r.verdict != "pass"]
     assert died_of == [("int8", "ones")] * len(died_of)
@@ -211,15 +211,11 @@ def _properties(junit: Path) -> list[tuple[str, dict[str, str]]]:
 def test_properties_say_what_an_item_was(tmp_path: Path) -> None:
     _pytest(tmp_path, "--junitxml", "junit.xml", "--kt-backends", "interpret", suite=WRONG)
     found = dict(_properties(tmp_path / "junit.xml"))
-    assert found["doubled[interpret-int8]"] == {
-        "backend": "interpret",
-        "dtype": "int8",
-        "group": "special",
-        "family": "extreme_integers",
-        "verdict": "mismatch",
-    }
+    said = found["doubled[interpret-int8]"]
+    assert "extreme_integers" in said.pop("family").split()
+    assert said == {"backend": "interpret", "dtype": "int8", "verdict": "mismatch"}
     failure = next(ElementTree.parse(tmp_path / "junit.xml").iter("failure"))
-    assert failure.attrib["message"].startswith("mismatch: small_integers, n=3,float32: 1 of 3 elements wrong")
+    assert failure.attrib["message"].startswith("wrong values")
 
 
 def test_plain_tests_load_neither_jax_nor_numpy(tmp_path: Path) -> None:

@@ -170,15 +170,15 @@ def test_a_finding_is_shown_as_pytest_shows_a_failure(tmp_path: Path, workers: t
     assert re.search(
         r"^E   \d+ findings: double \(test_suite\.py:\d+\) against doubled \(test_suite\.py:8\)", shown_failure, re.M
     )
-    assert re.search(r"^E   mismatch: small_integers, n=3,float32$", shown_failure, re.MULTILINE)
-    assert "E     assert finite values are within their bound of the oracle's: bit for bit" in shown_failure
-    assert re.search(r"^E     1 of 3 elements wrong; worst at \[\d\]: got .+, expected", shown_failure, re.MULTILINE)
-    assert re.search(r"^kerneltest repro out \w{16} --backend interpret$", shown_failure, re.MULTILINE)
+    assert re.search(r"^E   wrong values.* \d+ of \d+ cases on interpret$", shown_failure, re.MULTILINE)
+    assert re.search(r"^E   smallest: x = float32\[3\] ", shown_failure, re.MULTILINE)
+    assert re.search(r"^E     got .+, expected ", shown_failure, re.MULTILINE)
+    assert re.search(r"^E   kerneltest repro out \w{16} --backend interpret$", shown_failure, re.MULTILINE)
     again = f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-orders 1 --kt-backends interpret "{item}"'
     assert f"\nreproduce: {again}\n" in shown_failure
     assert read_plan(tmp_path / "out").orders == 1  # reports made from the records repeat it
-    assert re.search(r"test_suite\.py:8: mismatch: small_integers, n=3,float32: 1 of 3 elements wrong", shown_failure)
-    assert re.search(rf"^FAILED {re.escape(item)} - mismatch: small_integers", shown, re.MULTILINE)
+    assert re.search(r"test_suite\.py:8: wrong values", shown_failure)
+    assert re.search(rf"^FAILED {re.escape(item)} - wrong values", shown, re.MULTILINE)
 
 
 def test_the_command_that_is_shown_reproduces_the_finding(tmp_path: Path) -> None:
@@ -188,17 +188,17 @@ def test_the_command_that_is_shown_reproduces_the_finding(tmp_path: Path) -> Non
     # simulate:sm_80 is not among `all`, and pytest is started below the folder that node ids are relative to.
     shown = _plain(tmp_path / "below", "..", "--kt-backends", "simulate:sm_80", "--kt-depth", "quick")
     commands = re.findall(r"reproduce: pytest -p kerneltest (.+) \"(.+)\"", shown)
-    options, item = next(each for each in commands if "structural" in each[1])
+    options, item = next(iter(commands))
     assert item.startswith("../test_suite.py::doubled[simulate:sm_80-")
     again = _plain(tmp_path / "below", *options.split(), item)
     assert "1 failed" in again
-    assert "mismatch: small_integers, n=3" in again
+    assert "E   wrong values" in again
 
 
 def test_tb_line_gives_one_line_a_finding(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(WRONG, encoding="utf-8")
     shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "--tb", "line")
-    assert re.search(r"^\S+test_suite\.py:8: mismatch: small_integers, n=3,float32: 1 of 3", shown, re.MULTILINE)
+    assert re.search(r"^\S+test_suite\.py:8: wrong values", shown, re.MULTILINE)
     assert "reproduce" not in shown
 
 

@@ -58,7 +58,7 @@ RECORD = Record(
     dims={"n": 1},
     dtypes={"x": "float32"},
     statics={"mode": "up"},
-    holds=("a NaN in x",),
+    holds=("x holds a NaN",),
 )
 CELL = CellKey("t.py::p", "b", "float32", "one_inf")
 ITEM = PlannedItem(RECORD.item, "t.py::p", "b", Tier.DEVICE, "float32", "special", {"one_inf": 2})

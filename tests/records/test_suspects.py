@@ -32,7 +32,7 @@ def _run(fails: Any, backend: str = "interpret", dtypes: Sequence[str] = ("float
                 place: dict[str, Any] = dict(
                     backend=backend, dtype=dtype, group=group, family=family, signature=f"n={n},{dtype}",
                     case=f"{n} {dtype} {family}", dims={"n": n}, dtypes={"x": dtype},
-                    holds=("a NaN in x",) if group == "special" else (),
+                    holds=("x holds a NaN",) if group == "special" else (),
                 )  # fmt: skip
                 found = fails(n, dtype, group)
                 more = {} if found is None else dict(zip(("verdict", "message", "evidence"), found, strict=True))
@@ -79,7 +79,7 @@ def _of(records: Sequence[Record], *smallest: Smallest) -> tuple[Suspect, ...]:
         (_run(lambda *_: None), []),
         (_run(_tail), ["wrong values where n is no multiple of its block, 16"]),
         (_run(_rounded), ["values of too little precision where dtype is bfloat16"]),
-        (_run(_lost), ["NaN where there is a NaN in x"]),
+        (_run(_lost), ["NaN where x holds a NaN"]),
         (_run(_outside, "simulate:sm_90"),
          ["an access out of bounds: load of x_ref where n is longer than its block, 16"]),
         (_run(_unlowered, "lower:sm_90"), ["does not lower where dtype is bfloat16"]),
@@ -95,7 +95,7 @@ def _of(records: Sequence[Record], *smallest: Smallest) -> tuple[Suspect, ...]:
           "values of too little precision where n is a multiple of its block, 16 and dtype is bfloat16"]),
         ([*_run(_lost), *_run(_either(_outside, _lost), "simulate:sm_90")],
          ["an access out of bounds: load of x_ref where n is longer than its block, 16",
-          "NaN where there is a NaN in x"]),
+          "NaN where x holds a NaN"]),
         ([*_run(_tail), *_run(_unlowered, "lower:sm_90")],
          ["wrong values where n is no multiple of its block, 16", "does not lower where dtype is bfloat16"]),
         (_run(lambda n, dtype, group: _mismatch(WRONG) if n < 16 or (n > 16 and dtype == "float32") else None),
@@ -196,12 +196,12 @@ def test_few_signatures_are_not_split_by_conditions() -> None:
 @pytest.mark.parametrize(
     ("failing", "passing", "words"),
     [
-        ([("a NaN in x",)], [()], "there is a NaN in x"),
-        ([("a NaN in x",), ("a NaN in y",)], [()], "there is a NaN in an input"),
-        ([("a NaN in x",), ()], [()], ""),
-        ([("a NaN in x",)] * 2, [("a NaN in x",)] * 2, ""),
-        ([("-inf in x", "a row of nothing but -inf in x")], [("-inf in x",)] * 3,
-         "there is a row of nothing but -inf in x"),
+        ([("x holds a NaN",)], [()], "x holds a NaN"),
+        ([("x holds a NaN",), ("y holds a NaN",)], [()], "an input holds a NaN"),
+        ([("x holds a NaN",), ()], [()], ""),
+        ([("x holds a NaN",)] * 2, [("x holds a NaN",)] * 2, ""),
+        ([("x holds -inf", "a row of x holds nothing but -inf")], [("x holds -inf",)] * 3,
+         "a row of x holds nothing but -inf"),
     ],
 )  # fmt: skip
 def test_what_failing_inputs_hold_is_said_if_passing_ones_do_not(

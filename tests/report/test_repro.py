@@ -258,7 +258,7 @@ def _changed(project: Path, folder: Path, record: Record) -> Path:
         (dict(family="ones"), "'ones' is no family of the group 'special'"),
         (dict(pairing="test_mine.py::os.system"), "is no pairing|has no attribute"),
         (dict(pairing="absent.py::p"), "no file absent.py in .*: run this in the folder in which pytest ran"),
-        (dict(signature="n=99,bfloat16"), "no signature 'n=99,bfloat16'"),
+        (dict(dims={"n": 99}), "the declaration of named has changed: no signature"),
         (dict(file="../../secret.npz"), "line 1: record.evidence.file: leads out of the run's folder"),
         (dict(file="artifacts/a-b.npz"), "is no file of saved inputs"),
         (dict(file="cases/a-b.npz"), "no readable inputs"),
