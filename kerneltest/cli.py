@@ -93,9 +93,9 @@ def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.lowering_map.map import MapError, read
     from kerneltest.records.files import write_text
     from kerneltest.records.io import RecordError
+    from kerneltest.records.merge import merge
     from kerneltest.records.runs import read_all
     from kerneltest.report.html.build import render
-    from kerneltest.report.merge import merge
     from kerneltest.report.text.tables import for_terminal
 
     try:

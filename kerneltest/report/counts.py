@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.attribution import lowering_bugs
+from kerneltest.records.merge import superseded
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Plan, Record
-from kerneltest.report.merge import superseded
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ import pytest
 from benchmarks.report_scale import synthesize
 from kerneltest.cli import main
 from kerneltest.core.verdicts import Gap, Verdict
+from kerneltest.records.merge import merge
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Evidence, Record
 from kerneltest.report.html.build import render, write_html
-from kerneltest.report.merge import merge
 from tests.made_runs import HOSTILE, PAIRING, WRONG, hostile, made_record, made_run
 from tests.pages import Page
 

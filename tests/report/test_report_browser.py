@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kerneltest.core.verdicts import Verdict
+from kerneltest.records.merge import merge
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import ANY
 from kerneltest.report.html.build import write_html
-from kerneltest.report.merge import merge
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 
 ROOT = Path(__file__).parents[2]

@@ -11,11 +11,11 @@ from kerneltest.lowering_map.table import change_line, count_line, tabulate_maps
 from kerneltest.records.changes import MEANING, REGRESSIONS
 from kerneltest.records.diff import Comparison
 from kerneltest.records.files import opened
+from kerneltest.records.merge import Merged, merge
 from kerneltest.records.runs import Run
 from kerneltest.report import templating
 from kerneltest.report.html.data import compressed, data
 from kerneltest.report.html.page import Page
-from kerneltest.report.merge import Merged, merge
 from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, title
 
 # In this order: each uses what is above it.

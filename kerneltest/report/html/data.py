@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kerneltest.core.verdicts import Gap, Verdict
+from kerneltest.records.merge import Merged, Row
 from kerneltest.records.schema import ANY, Record
 from kerneltest.report.html import code
 from kerneltest.report.html.findings import MOST_TEXT, details
 from kerneltest.report.matrix import Matrix
-from kerneltest.report.merge import Merged, Row
 
 MOST_MESSAGES = 4000  # small pages open: what is over this limit stays in the records, and the page says so
 COMPILER_FACTS = ("registers", "shared memory", "stack", "spills", "matrix instructions", "float64 instructions")

@@ -10,10 +10,10 @@ from typing import Any
 from kerneltest.core.verdicts import Gap
 from kerneltest.records.attribution import attributions
 from kerneltest.records.files import opened
+from kerneltest.records.merge import Merged, Row
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Evidence, Record, Window
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
-from kerneltest.report.merge import Merged, Row
 
 
 def picture(evidence: Evidence) -> dict[str, Any] | None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kerneltest.core.verdicts import Ending
+from kerneltest.records.merge import Merged, Past
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Record
 from kerneltest.report.counts import future, gaps, not_applicable, suspected_lowerings
 from kerneltest.report.matrix import Matrix, by_backend, tallied
-from kerneltest.report.merge import Merged, Past
 
 WIDTH, HEIGHT = 36, 10
 

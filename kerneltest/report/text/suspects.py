@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from kerneltest.records.schema import Birth, Declared, Record
-from kerneltest.records.suspects import Level, Suspect
+from kerneltest.records.suspects import Suspect
+from kerneltest.records.symptoms import Level
 from kerneltest.report.commands import repro_command
 
 _MOST = 20  # suspects in a terminal; the page shows more

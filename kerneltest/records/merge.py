@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.runs import Run, Status
 from kerneltest.records.schema import ANY, CellKey, PlannedItem, Record
+from kerneltest.records.suspects import Suspect, suspects
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,13 @@ def merge(given: Sequence[Run]) -> Merged:
         cells |= own
     contributing = frozenset(number for numbers in serving.values() for number in numbers)
     return Merged(runs, cells, tuple(rows), _splits(runs, serving), _history(runs), contributing)
+
+
+def suspects_shown(merged: Merged) -> tuple[Suspect, ...]:
+    """What is thought to be wrong, kernel by kernel: a bug that several runs show is one suspect."""
+    blocks = {name: declared.blocks for run in merged.runs for name, declared in run.plan.pairings.items()}
+    smallest = [each for run in merged.runs for each in run.smallest]
+    return suspects((row.record for row in merged.rows), blocks, smallest)
 
 
 def superseded(runs: Sequence[Run]) -> frozenset[tuple[int, str, str]]:
