@@ -19,7 +19,7 @@ from kerneltest.report.html.page import Page
 from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, title
 
 # In this order: each uses what is above it.
-_SCRIPTS = ("data", "filters", "results", "picture", "pairing", "finding", "main")
+_SCRIPTS = ("data", "filters", "results", "picture", "pairing", "finding", "suspects", "main")
 
 
 def write_html(path: Path, runs: Sequence[Run]) -> Path:
@@ -38,7 +38,7 @@ def render(merged: Merged, maps: Sequence[LoweringMap] = ()) -> str:
         page=page,
         style=templating.static("page.css"),
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
-        data=compressed(data(merged, page.matrix)),
+        data=compressed(data(merged, page.matrix, page.lineup)),
         lowering=_lowering(maps) if maps else None,
     )
 

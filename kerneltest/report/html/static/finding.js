@@ -40,6 +40,8 @@ function factsOf(data, finding, verdict, family) {
     facts.push(["counterexample", el("span", {}, "got ", el("code", {}, number(at.actual)), ", expected ", el("code", {}, number(at.expected)), " ± ", el("code", {}, number(at.bound)))]);
     if (at.blocks[1] > 1) facts.push(["blocks", `${at.blocks[0]} of ${at.blocks[1]} hold a wrong element`]);
   }
+  const suspect = data.suspects[data.rows.suspect[row]];
+  if (suspect) facts.push(["suspect", el("a", { href: address("suspects", suspect.id) }, suspect.title)]);
   if (finding.pattern) facts.push(["pattern", finding.pattern]);
   if (data.rows.used[row] >= 0) facts.push(["bound used", number(data.rows.used[row])]);
   if (finding.file) facts.push(["inputs saved", el("code", {}, finding.file)]);

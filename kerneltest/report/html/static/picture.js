@@ -165,6 +165,11 @@ function key(picture) {
 // The values of an argument around the element.
 function drawInput(window) {
   const [rows, columns] = window.extent, across = rows === 1 ? Math.min(columns, 16) : columns;
+  const title = [el("b", {}, window.name), ` ${window.dtype} [${window.shape.join(", ")}]`];
+  const [one] = window.values;
+  if (window.values.length > 1 && window.values.every((value) => Object.is(value, one))) {
+    return el("figure", {}, el("figcaption", {}, title, `: each is ${number(one)}`));
+  }
   const lines = [];
   for (let start = 0; start < window.values.length; start += across) {
     const at = indexOf(window, start), row = rows === 1 ? at.at(-1) : at.at(-2);
@@ -172,6 +177,6 @@ function drawInput(window) {
       window.values.slice(start, start + across).map((value) => el("td", { class: isOdd(value) ? "odd" : null }, typeof value === "number" ? String(Number(value.toPrecision(4))) : String(value)))));
   }
   const head = rows === 1 ? null : el("thead", {}, el("tr", {}, el("td", {}), Array.from({ length: across }, (_, j) => el("th", { scope: "col" }, String(window.origin.at(-1) + j)))));
-  return el("figure", {}, el("figcaption", {}, el("b", {}, window.name), ` ${window.dtype} [${window.shape.join(", ")}]`),
+  return el("figure", {}, el("figcaption", {}, title),
     el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Values of ${window.name}` }, el("table", { class: "values" }, head, el("tbody", {}, lines))));
 }
