@@ -40,7 +40,7 @@ def test_a_finding_has_evidence_place_and_reproduction(tmp_path: Path) -> None:
     (folder / "cases").mkdir()
     (folder / "cases/reproduce_c1-interpret.py").write_text("print('again')")
     page = _page(folder)
-    assert "✗ 1 finding" in page.words
+    assert "✗ 1 suspect (1 finding)" in page.words
     (finding,) = page.data["findings"]
     assert finding["at"]["index"] == [3]
     assert (finding["picture"]["wrong"], finding["inputs"][0]["values"][2]) == ("0001", "nan")
@@ -119,9 +119,9 @@ def test_runs_of_several_machines_make_one_matrix(tmp_path: Path) -> None:
 
 RACE = replace(WRONG, verdict=Verdict.RACE)
 WORST_SHOWN = [
-    ((WRONG, {}), (GREEN, {}), "✗ 1 finding", "p on interpret: mismatch in a, pass in b"),
+    ((WRONG, {}), (GREEN, {}), "✗ 1 suspect (1 finding)", "p on interpret: mismatch in a, pass in b"),
     ((GREEN, {"planned": 2}), (GREEN, {}), "? INCOMPLETE", "p on interpret: missing in a, pass in b"),
-    ((WRONG, {}), (RACE, {}), "✗ 1 finding", "p on interpret: race in b, mismatch in a"),
+    ((WRONG, {}), (RACE, {}), "✗ 1 suspect (1 finding)", "p on interpret: race in b, mismatch in a"),
     ((made_record(verdict="xfail"), {}), (GREEN, {}), "✓ No finding", "p on interpret: xfail in a, pass in b"),
     ((made_record(verdict="unavailable"), {}), (GREEN, {}), "✓ No finding", ""),
     ((GREEN, {}), (GREEN, {}), "✓ No finding", ""),

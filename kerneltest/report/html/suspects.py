@@ -72,7 +72,7 @@ class Lineup:
     @property
     def kernels(self) -> list[Kernel]:
         """In words, kernel by kernel."""
-        declared = {name: each for run in self.merged.runs for name, each in run.plan.pairings.items()}
+        declared = self.merged.pairings
         by_pairing: dict[str, list[Told]] = {}
         for i, suspect in enumerate(self.suspects):
             _, *lines = told(suspect, self._run_of(suspect.example).name)
