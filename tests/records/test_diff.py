@@ -296,7 +296,7 @@ def test_many_changes_are_counted_and_not_all_shown(tmp_path: Path, capsys: pyte
     assert main(["diff", str(write_run(tmp_path / "a", *passing)), str(write_run(tmp_path / "b", *failing))]) == 1
     shown = capsys.readouterr().out
     assert "... and 10 more cells" in shown
-    assert "REGRESSION: 30 newly failing; 0 cases unchanged" in shown
+    assert "REGRESSION: 1 new suspect, 30 newly failing; 0 cases unchanged" in shown
 
 
 def test_comparing_refuses_in_code_too(tmp_path: Path) -> None:

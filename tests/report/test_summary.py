@@ -113,7 +113,7 @@ def test_the_markdown_has_suspects_commands_matrix_and_what_was_not_run(tmp_path
     head = "## ❌ Kernel conformance: 1 suspect; 0 of 2 cells pass, 1 fail, 1 unavailable\n\n"
     assert text.startswith(f"{head}### suites/test\\_t.py\\:\\:p\n\n1. **wrong values** (1 of 1 cases on interpret; ")
     assert re.search(r"^\| suites/test\\_t\.py\\:\\:p \| 1 mismatch \| unavailable \|$", text, re.MULTILINE)
-    assert " - for example\\: n=1; 1 of 4 elements wrong\n" in text
+    assert " - for example\\: n=1\n - 1 of 4 elements wrong\n" in text
     assert text.index("wrong values") < text.index("1 mismatch")
     assert f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-backends interpret "{PAIRING}[i]"' in text
     assert "- rocm unavailable\\: no device" in text

@@ -16,7 +16,8 @@ from kerneltest.records.runs import Run
 from kerneltest.report import templating
 from kerneltest.report.html.data import compressed, data
 from kerneltest.report.html.page import Page
-from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, title
+from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, suspect_rows, title
+from kerneltest.report.text.tables import MOST
 
 # In this order: each uses what is above it.
 _SCRIPTS = ("data", "filters", "results", "picture", "pairing", "finding", "suspects", "main")
@@ -63,10 +64,12 @@ def diff_page(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) ->
         comparison=comparison,
         conclusion=conclusion(comparison),
         rows=rows(comparison),
+        suspects=suspect_rows(comparison, old, new),
         meaning=MEANING,
         regressions=REGRESSIONS,
         old=title(old),
         new=title(new),
         most=MOST_ROWS,
+        longest=MOST,
         style=templating.static("diff.css"),
     )

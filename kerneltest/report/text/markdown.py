@@ -65,15 +65,8 @@ def _suspects(runs: Sequence[Run], suspects: Sequence[Suspect]) -> Iterator[str]
 
 def points(suspect: Suspect) -> list[str]:
     """A suspect as Markdown: its title with counts and id, then a line for each thing that is told of it."""
-    _, *lines = told(suspect)
-    joined: list[str] = []
-    for line in lines:  # what is indented continues the line above it
-        if line.startswith(" ") and joined:
-            joined[-1] += f"; {line.strip()}"
-        else:
-            joined.append(line)
     title = f"**{for_markdown(suspect.title)}** ({for_markdown(in_counts(suspect))}; {suspect.id})"
-    return [title, *map(for_markdown, joined)]
+    return [title, *(for_markdown(line.strip()) for line in told(suspect)[1:])]
 
 
 _LABEL = "kernel conformance"
