@@ -19,7 +19,7 @@ function drawFinding(data, name, filters) {
     el("div", { class: "split" },
       finding.picture ? drawPicture(finding.picture) : null,
       el("div", { class: "facts-of" }, pairs(factsOf(data, finding, verdict, family)), el("h3", {}, "The same case on other backends"), others(data, row, filters))),
-    finding.inputs && finding.inputs.length ? [el("h2", {}, "The inputs there"), el("div", { class: "split" }, finding.inputs.map(drawInput))] : argumentsOf(finding),
+    finding.inputs && finding.inputs.length ? [el("h2", {}, "The inputs there"), el("div", { class: "split" }, finding.inputs.map((each) => drawInput(each)))] : argumentsOf(finding),
     line ? [el("h2", {}, "Source ", el("span", { class: "dim" }, line.text)), drawSource(line.source, { here: line.line, around: 6 })]
       : pairing.kernel && pairing.kernel.parts.length ? [el("h2", {}, "Kernel ", el("span", { class: "dim" }, pairing.kernel.file)), drawSource(pairing.kernel)] : null,
     reproduction(data, finding),

@@ -42,21 +42,24 @@ function drawSuspect(data, suspect) {
 
 // The smallest case: the output and the inputs as drawn, or in words.
 function smallestOf(suspect) {
-  const [unusual, tries, complete] = suspect.smallest || [];
-  const values = suspect.arguments.length ? `${plural(unusual, "input element")} neither 0 nor 1; ` : "";
-  const how = suspect.smallest ? `${values}${plural(tries, "case")} tried${complete ? "" : ", then the time was over"}` : null;
-  const [first, ...rest] = suspect.message.split("\n");
-  const given = (suspect.inputs || []).map(drawInput), few = (suspect.inputs || []).every((each) => each.values.length <= FEW);
+  const [first, ...rest] = suspect.message.split("\n"), of = ` of suspect ${suspect.id}`;
+  const given = (suspect.inputs || []).map((each) => drawInput(each, of)), few = (suspect.inputs || []).every((each) => each.values.length <= FEW);
   return [
     el("h4", {}, suspect.smallest ? "The smallest case" : "For example"),
-    el("p", { class: "dim" }, [suspect.backend, suspect.signature, suspect.family].join(" · "), how ? [el("br"), how] : null),
+    el("p", { class: "dim" }, [suspect.backend, suspect.signature, suspect.family].join(" · "), suspect.smallest ? [el("br"), howFound(suspect)] : null),
     suspect.picture ? el("div", { class: Math.max(...suspect.picture.extent) > FEW ? "split fine" : "split" },
       few ? given : null, drawPicture(suspect.picture), few ? null : given)
-      : [el("p", { class: "lead" }, first), suspect.arguments.map(([path, text]) => el("pre", { tabindex: "0", role: "region", "aria-label": `Values of ${path}` }, `${path} = ${text}`)),
+      : [el("p", { class: "lead" }, first), suspect.arguments.map(([path, text]) => el("pre", { tabindex: "0", role: "region", "aria-label": `Values of ${path}${of}` }, `${path} = ${text}`)),
         suspect.at ? el("p", {}, "got ", el("code", {}, number(suspect.at[1])), ", expected ", el("code", {}, number(suspect.at[2]))) : null,
         rest.length ? el("p", { class: "message dim" }, rest.join("\n")) : null],
     suspect.diagnosis ? el("div", { class: "why" }, suspect.diagnosis) : null,
   ];
+}
+
+function howFound(suspect) {
+  const [unusual, tries, complete] = suspect.smallest;
+  const values = suspect.arguments.length ? `${plural(unusual, "input element")} neither 0 nor 1; ` : "";
+  return `${values}${plural(tries, "case")} tried${complete ? "" : ", then the time was over"}`;
 }
 
 function againOf(suspect) {
@@ -70,8 +73,9 @@ function againOf(suspect) {
 function placeOf(suspect, pairing) {
   const [place, operation, words, certain, others] = suspect.birth || [suspect.lines[0] || ""];
   const named = lineNamed(pairing, place);
-  const source = named ? drawSource(named.source, { here: named.line, around: 7 })
-    : pairing.kernel && pairing.kernel.parts.length ? drawSource(pairing.kernel) : null;
+  const of = ` of suspect ${suspect.id}`;
+  const source = named ? drawSource(named.source, { here: named.line, around: 7, of })
+    : pairing.kernel && pairing.kernel.parts.length ? drawSource(pairing.kernel, { of }) : null;
   if (!place) return source ? [el("h4", {}, "The kernel"), el("p", { class: "dim" }, pairing.kernel.file), source] : null;
   return [
     el("h4", {}, suspect.birth ? (certain ? "Born at " : "Perhaps born at ") : "At ", el("code", {}, place)),
