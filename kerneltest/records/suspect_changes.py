@@ -51,13 +51,13 @@ def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
     for (i, j), count in common.most_common():
         if count > _SAME * len(asks[j]):
             earlier.setdefault(j, i)
-    known = {*earlier.values(), *(i for (i, _), count in common.items() if count > _SAME * len(asked[i]))}
-    named = {(each.pairing, each.id): i for i, each in enumerate(before) if i not in known}
+    taken = set(earlier.values())
+    named = {(each.pairing, each.id): i for i, each in enumerate(before) if i not in taken}
     for j, suspect in enumerate(after):
         place = suspect.pairing, suspect.id
         if j not in earlier and place in named:
             earlier[j] = named[place]
-    known |= set(earlier.values())
+    known = {*earlier.values(), *(i for (i, _), count in common.items() if count > _SAME * len(asked[i]))}
     changes = [
         SuspectChange(Fate.STILL_THERE, suspect, _started(old, before[earlier[j]]))
         if j in earlier
