@@ -57,10 +57,10 @@ def test_a_finding_has_evidence_place_and_reproduction(tmp_path: Path) -> None:
 BORN = Birth("kernels/k.py:4", "return x", "x is wrong", certain=False, others=("kernels/k.py:9",))
 
 
-def _smallest(folder: Path, origin: Record, record: Record, birth: Birth | None = BORN) -> Path:
+def _smallest(folder: Path, origin: Record, record: Record, cut: str = "") -> Path:
     """Adds the smallest case of a finding to a run."""
     writer = Writer(folder, "smallest")
-    writer.write_smallest(Smallest(origin.case, record, 1, 9, True, birth))
+    writer.write_smallest(Smallest(origin.case, record, 1, 9, True, BORN, cut))
     writer.close()
     return folder
 
@@ -82,6 +82,17 @@ def test_a_suspect_has_its_smallest_case_its_place_and_where_it_shows(tmp_path: 
     assert "case='c1'" in suspect["python"]  # the smallest case is none that a plan has
     assert [page.data["rows"]["suspect"][row] for *_, row in suspect["cases"]] == [0]
     assert sorted(page.data["rows"]["suspect"]) == [-1, 0]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("cases/cut_c9-interpret.py", True), ("cases/other.py", False)])
+def test_a_script_of_the_operations_that_fail_is_shown_and_no_other_file(
+    tmp_path: Path, name: str, shown: bool
+) -> None:
+    folder = _smallest(made_run(tmp_path / "run", WRONG), WRONG, replace(WRONG, case="c9"), name)
+    (folder / "cases").mkdir()
+    (folder / name).write_text("print('cut')")
+    (suspect,) = _page(folder).data["suspects"]
+    assert suspect.get("cut") == ([name, "print('cut')"] if shown else None)
 
 
 def test_a_bug_that_two_runs_show_is_one_suspect(tmp_path: Path) -> None:

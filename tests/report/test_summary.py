@@ -94,8 +94,7 @@ def test_a_narrow_terminal_gets_signs_and_their_legend(tmp_path: Path) -> None:
     assert not any("✓ pass" in line for line in wide)
     assert any("✓1 ✗1" in line for line in narrow)
     assert any("✓ pass" in line for line in narrow)
-    (matrix,) = [line for line in wide if "1 pass, 1 mismatch" in line]
-    assert dict(lines(run, 80))[matrix] == "red"
+    assert dict(lines(run, 80))[next(line for line in wide if "1 mismatch" in line)] == "red"
 
 
 def test_the_markdown_has_suspects_commands_matrix_and_what_was_not_run(tmp_path: Path) -> None:
@@ -155,7 +154,7 @@ def test_half_a_surrogate_pair_ends_no_command(tmp_path: Path, encoding: str, mo
     ElementTree.parse(svg)
     assert "not run" in json.loads(Path(shields).read_text(encoding="utf-8"))["message"]
     assert out.buffer.getvalue().decode(encoding).count("\n") > 10  # type: ignore[attr-defined]
-    headline([case(message=HALF)], []).encode()  # which pytest writes, and xdist sends
+    headline([case(message=HALF)], ()).encode()  # which pytest writes, and xdist sends
 
 
 def test_more_suspects_than_a_page_holds_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from kerneltest.records.schema import Evidence, Record
 from kerneltest.records.suspects import Suspect
 from kerneltest.records.symptoms import Level
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
-from kerneltest.report.html.findings import inputs, number, picture
+from kerneltest.report.html.findings import MOST_SCRIPTS, inputs, number, picture, script
 from kerneltest.report.text.suspects import counts, kernel_of, told
 
 # Small pages open: what is over these limits is counted.
@@ -95,7 +95,7 @@ class Lineup:
           rows: the records of the page, in its order.
           names: the numbers by which the page knows a pairing, a backend and a family.
         """
-        tried, left = _Tried(rows), _MOST_DRAWN
+        tried, left, scripts = _Tried(rows), _MOST_DRAWN, 0
         first: dict[tuple[int, str, str], int] = {}
         for row, record in enumerate(rows):
             if (suspect_number := self.number_of.get(id(record))) is not None:
@@ -133,6 +133,9 @@ class Lineup:
                 ]
             if (smallest := suspect.smallest) is not None:
                 drawn["smallest"] = [smallest.unusual, smallest.tries, smallest.complete]
+                if scripts < MOST_SCRIPTS and (text := script(self._run_of(example).folder, smallest.cut)):
+                    scripts += 1
+                    drawn["cut"] = [smallest.cut, text]
                 if (born := smallest.birth) is not None:
                     places = [_cut(each) for each in born.others[:4]]
                     drawn["birth"] = [_cut(born.place), _cut(born.operation), _cut(born.words), born.certain, places]

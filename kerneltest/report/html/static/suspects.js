@@ -65,6 +65,7 @@ function howFound(suspect) {
 function againOf(suspect) {
   return [
     el("h4", {}, "Reproduce"), copyable(suspect.commands.join("\n"), `the commands of suspect ${suspect.id}`),
+    suspect.cut ? el("details", {}, el("summary", {}, "The operations that fail, by themselves"), el("p", {}, el("code", {}, suspect.cut[0])), copyable(suspect.cut[1], `the script of suspect ${suspect.id}`)) : null,
     suspect.python ? el("details", {}, el("summary", {}, "In Python"), copyable(suspect.python, `the Python lines of suspect ${suspect.id}`)) : null,
   ];
 }
