@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from kerneltest.core.verdicts import Verdict
+from kerneltest.records.io import Writer
 from kerneltest.records.merge import merge, suspects_shown
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import ANY, Record
+from kerneltest.records.schema import ANY, Birth, Record, Smallest
 from kerneltest.report.html.build import write_html
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 
@@ -265,7 +266,12 @@ def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int)
 
 def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) -> None:
     record, plan = hostile()
-    _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", record, **plan)])).as_uri())
+    run = made_run(tmp_path / "run", record, **plan)
+    writer = Writer(run, "main")
+    writer.write_smallest(Smallest(HOSTILE, record, 1, 1, False, Birth(HOSTILE, HOSTILE, HOSTILE, False, (HOSTILE,))))
+    writer.close()
+    _open(page, write_html(tmp_path / "report.html", read_all([run])).as_uri())
+    assert page.locator(".suspect").inner_text().count(HOSTILE) > 8
     elements = page.evaluate("document.querySelectorAll('img, iframe, script:not(#data), object').length")
     for view in ("suspects", "matrix", "findings", "results", "runs"):
         page.click(f"nav [data-view={view}]")
