@@ -31,12 +31,13 @@ function drawSuspect(data, suspect) {
   const pairing = data.pairings[suspect.pairing];
   return el("div", { class: "body" },
     el("div", { class: "shown" },
-      el("section", {}, smallestOf(suspect), againOf(suspect)),
+      el("section", {}, smallestOf(suspect)),
       el("section", { class: "place" }, placeOf(suspect, pairing),
         suspect.conditions.length || suspect.strips.length ? [
           el("h4", {}, "Where it shows"),
           suspect.conditions.map((words) => el("p", {}, words)),
-          el("div", { class: "strips" }, suspect.strips.map(strip))] : null)),
+          el("div", { class: "strips" }, suspect.strips.map(strip))] : null),
+      el("section", {}, againOf(suspect))),
     casesOf(data, suspect));
 }
 
@@ -104,7 +105,7 @@ function strip([name, values, more]) {
     el("span", { "aria-hidden": "true" }, String(each[0])), flat ? el("span", { class: "number", "aria-hidden": "true" }, `${whole(each[1])}/${whole(each[2])}`) : null,
     el("span", { class: "hidden" }, words(each)));
   const shown = flat ? failing.slice(0, MOST_ROWS) : values;
-  if (flat && !more && values.every(([, bad, all]) => bad === all)) return el("figure", {}, el("figcaption", {}, name), el("p", { class: "dim" }, `every case with each of ${values.length}`));
+  if (flat && !more && values.every(([, bad, all]) => bad === all)) return el("figure", {}, el("figcaption", {}, name), el("p", { class: "dim" }, `all ${values.length} alike: every case fails`));
   const left = more + failing.length - (flat ? shown.length : failing.length);
   return el("figure", {}, el("figcaption", {}, name),
     el("ul", { class: flat ? "bars flat" : "bars" }, shown.map(item)),
