@@ -40,7 +40,7 @@ class SuspectChange:
 
 
 def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
-    """Compares suspects. One that fails mostly in cases of an older one is that one, whatever it is called.
+    """Compares suspects. One most of whose cases failed before was there before, whatever it is called.
 
     Where no cases tell, the id does: it comes last since it counts suspects of the same words, and shifts with them.
     """
@@ -48,8 +48,9 @@ def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
     asked, asks = ([frozenset(map(question, each.findings)) for each in side] for side in (before, after))
     common = _common(asked, asks)
     earlier: dict[int, int] = {}
-    for (i, j), count in common.most_common():
-        if count > _SAME * len(asks[j]):
+    failed = frozenset().union(*asked)
+    for (i, j), _ in common.most_common():
+        if len(asks[j] & failed) > _SAME * len(asks[j]):
             earlier.setdefault(j, i)
     taken = set(earlier.values())
     named = {(each.pairing, each.id): i for i, each in enumerate(before) if i not in taken}
@@ -72,7 +73,7 @@ def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
     return tuple(sorted(changes, key=lambda change: [*Fate].index(change.fate)))
 
 
-_SAME = 0.5  # of the cases of a suspect: one that has more in common with another is the same one
+_SAME = 0.5  # of the cases of a suspect: where more of them fail in the other runs, it is there too
 
 
 def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hashable]]) -> Counter[tuple[int, int]]:

@@ -151,6 +151,10 @@ def _lost(families: str, message: str = "boom") -> tuple[Record, ...]:
     return _cases(families, "runtime_error", message=message)
 
 
+def _unbuilt(families: str, message: str) -> tuple[Record, ...]:
+    return _cases(families, "unimplemented", message=message, backend="lower:sm_90")
+
+
 # What the older and the newer run found; fates and titles of the suspects, and whether that is a regression.
 FATES = [
     ((), _cases("ab"), ["new: wrong values"], True),
@@ -166,9 +170,12 @@ FATES = [
     # One falls apart into two, and two become one: every case failed before.
     (_cases("abcd"), (*_cases("ab"), *_lost("cd")), ["still there: wrong values", "still there: runtime_error: boom"], True),
     ((*_cases("a"), *_lost("b")), _cases("ab"), ["still there: wrong values"], False),
-    # The first of two that are called alike is gone: the second takes over its id, and is there still.
-    ((*_lost("ab", "no exp at 1"), *_lost("c", "no exp at k.py:7")), _lost("c", "no exp at k.py:7"),
-     ["not run again: runtime_error: no exp at #", "still there: runtime_error: no exp at k.py:7"], True),
+    ((*_lost("a", "one"), *_lost("b", "two"), *_lost("c", "three")), _cases("abc"), ["still there: wrong values"], False),
+    # Of two that are called alike, ids number the first: it is gone, or another one comes before it.
+    ((*_unbuilt("ab", "no exp"), *_unbuilt("c", "no log")), _unbuilt("c", "no log"),
+     ["not run again: does not lower", "still there: does not lower"], True),
+    (_unbuilt("c", "no log"), (*_unbuilt("ab", "no exp"), *_unbuilt("c", "no log")),
+     ["new: does not lower", "still there: does not lower"], True),
 ]  # fmt: skip
 
 
@@ -180,6 +187,7 @@ def test_what_becomes_of_suspects(
     newer = read_runs(write_run(tmp_path / "b", OTHER, *new, started="2026-01-06T00:00:00+00:00"))
     comparison = compare(older, newer)
     assert [f"{each.fate}: {each.suspect.what}" for each in comparison.suspects] == fates
+    assert all(each.regression is (each.fate == "new") for each in comparison.suspects)
     assert {each.since for each in comparison.suspects if each.fate == "still there"} <= {"2026-01-05T00:00:00+00:00"}
     assert comparison.regressed is regressed
 

@@ -173,7 +173,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Files]
             not_applicable=(NotApplicable(PAIRING, "interpret-tpu", "not for TPUs", 7),),
         )
         writer = Writer(made, "main")
-        writer.write_smallest(Smallest(record.case, replace(record, case="c9"), 1, 9, True, Birth("k.py:3", "x", "y", True)))
+        writer.write_smallest(
+            Smallest(record.case, replace(record, case="c9"), 1, 9, True, Birth("k.py:3", "x", "y", True))
+        )
         writer.close()
         (folder / "cases").rename(made / "cases")
         *some, last = (made / SHARD).read_bytes().splitlines(keepends=True)

@@ -98,11 +98,12 @@ def test_a_script_of_the_operations_that_fail_is_shown_and_no_other_file(
 def test_a_bug_that_two_runs_show_is_one_suspect(tmp_path: Path) -> None:
     there = replace(WRONG, backend="simulate:sm_90", tier=Tier.SIMULATE)
     small = replace(there, case="c9")
-    page = _page(made_run(tmp_path / "a", WRONG), _smallest(made_run(tmp_path / "b", there), there, small))
+    page = _page(made_run(tmp_path / "a", WRONG), _smallest(made_run(tmp_path / "b", there, seed=7), there, small))
     assert "✗ 1 suspect (2 findings)" in page.words
     (suspect,) = page.data["suspects"]
     assert suspect["strips"] == [["backend", [["interpret", 1, 1], ["simulate:sm_90", 1, 1]], 0]]
     assert suspect["commands"][0] == "kerneltest repro b c9 --backend simulate:sm_90"
+    assert "--kt-seed 7 --kt-backends simulate:sm_90" in suspect["commands"][1]
 
 
 # Beside a finding of wrong values, records of other backends; what the strip of backends has.
@@ -123,18 +124,20 @@ def test_a_backend_is_compared_where_it_can_say_something(
 
 
 def test_a_finding_of_a_whole_cell_is_no_suspect_and_is_shown(tmp_path: Path) -> None:
-    page = _page(made_run(tmp_path / "run", WRONG, made_record(verdict="crash", case="", family="ones", message="died")))
+    page = _page(
+        made_run(tmp_path / "run", WRONG, made_record(verdict="crash", case="", family="ones", message="died"))
+    )
     assert "✗ 1 suspect (2 findings)" in page.words
     assert "Findings of no suspect" in page.words
     assert "K crash" in page.words
 
 
-def test_very_many_suspects_are_counted_and_their_texts_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_very_many_suspects_are_counted_and_their_texts_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kerneltest.report.html.suspects.MOST_SUSPECTS", 2)
-    long = replace(WRONG, message="x" * 20_000, dims={f"{i}" * 400: i for i in range(60)})
-    passing = replace(made_record(), case="c0", dims={f"{i}" * 400: i + 1 for i in range(60)}, signature="n=0")
+    long, passing = (
+        replace(each, dims={f"{i}" * 400: i + n for i in range(60)}, statics={f"{i}": f"{n}" for i in range(60)})
+        for n, each in enumerate((replace(WRONG, message="x" * 20_000), made_record(case="c0", signature="n=0")))
+    )
     many = [replace(each, pairing=f"t.py::p{i}") for i in range(5) for each in (long, passing)]
     page = _page(made_run(tmp_path / "run", *many, planned=2))
     assert len(page.data["suspects"]) == 2

@@ -374,7 +374,9 @@ def test_printing_leaves_the_table_and_drops_the_controls(page: Any, report: str
     assert not page.locator("#filters").is_visible()
 
 
-@pytest.mark.parametrize("view", ["#/suspects/absent", "#/pairing/absent", "#/finding/absent", "#/nowhere", "#/pairing/%"])
+@pytest.mark.parametrize(
+    "view", ["#/suspects/absent", "#/pairing/absent", "#/finding/absent", "#/nowhere", "#/pairing/%"]
+)
 def test_an_address_that_names_nothing_says_so(page: Any, report: str, view: str) -> None:
     _open(page, report + view)
     shown = page.locator("main").inner_text()
