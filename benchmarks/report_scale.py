@@ -49,6 +49,7 @@ def records(cases: int) -> Iterator[Record]:
             group=group,
             family=family,
             signature=f"m={33 + i},n={129 + number % 5},{dtype}",
+            dims={"m": 33 + i, "n": 129 + number % 5},
             target="",
             case=case,
             verdict=Verdict.PASS,

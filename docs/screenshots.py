@@ -22,7 +22,7 @@ def main() -> None:
         address = write_html(Path(folder, "report.html"), read_all([ROOT / "reports/findings"])).as_uri()
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
         page = browser.new_page(viewport={"width": 1160, "height": 1100}, color_scheme="light")
-        page.goto(address)
+        page.goto(f"{address}#/matrix")
         page.wait_for_selector("html[data-ready]")
         page.get_by_role("button", name="Dtypes of row_sums").click()
         page.mouse.move(0, 0)
@@ -31,14 +31,17 @@ def main() -> None:
         height = shown["y"] + shown["height"] + 4
         page.screenshot(path=IMAGES / "matrix.png", clip={"x": 0, "y": 0, "width": 1160, "height": height})
 
-        page.get_by_role("link", name="double on interpret").first.click()
-        page.locator("#view-pairing tr", has_text="position_coded").get_by_role("link").click()
-        page.locator(".grid td.wrong").nth(40).hover()
-        shown = page.locator("#view-finding .split").first.bounding_box()
+        page.click("nav [data-view=suspects]")
+        suspect = page.get_by_role("article", name="NaN where there is a row of nothing but -inf in x")
+        suspect.scroll_into_view_if_needed()
+        page.mouse.move(0, 0)
+        shown = suspect.bounding_box()
         assert shown is not None
-        height = shown["y"] + shown["height"] + 16
-        page.set_viewport_size({"width": 1160, "height": int(height) + 1})
-        page.screenshot(path=IMAGES / "finding.png")
+        page.set_viewport_size({"width": 1160, "height": int(shown["y"] + shown["height"]) + 1})
+        suspect.evaluate("(article) => article.scrollIntoView({ block: 'end' })")
+        shown = suspect.bounding_box()
+        assert shown is not None
+        page.screenshot(path=IMAGES / "finding.png", clip={**shown, "x": 0, "width": 1160})
         browser.close()
     for image in sorted(IMAGES.glob("*.png")):
         print(f"{image.relative_to(ROOT)}: {image.stat().st_size} bytes")

@@ -93,9 +93,9 @@ def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.lowering_map.map import MapError, read
     from kerneltest.records.files import write_text
     from kerneltest.records.io import RecordError
+    from kerneltest.records.merge import merge
     from kerneltest.records.runs import read_all
     from kerneltest.report.html.build import render
-    from kerneltest.report.merge import merge
     from kerneltest.report.text.tables import for_terminal
 
     try:
@@ -110,24 +110,30 @@ def _report(chosen: argparse.Namespace) -> int:
 def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.records.files import write_text
     from kerneltest.records.io import RecordError
+    from kerneltest.records.merge import merge, suspects_shown
     from kerneltest.records.runs import read_all
     from kerneltest.report.counts import count
     from kerneltest.report.text.markdown import markdown, write_badge
+    from kerneltest.report.text.suspects import all_suspects
     from kerneltest.report.text.tables import for_terminal
-    from kerneltest.report.text.terminal import lines
+    from kerneltest.report.text.terminal import table
 
     try:
         runs = read_all(chosen.runs)
-        counts = count(runs, chosen.leg)
+        merged = merge(runs)
+        suspects = suspects_shown(merged)
+        counts = count(runs, len(suspects), chosen.leg)
         if chosen.markdown:
-            write_text(chosen.markdown, markdown(runs, counts))
+            write_text(chosen.markdown, markdown(runs, counts, suspects))
         for path in chosen.badge:
             write_badge(path, counts)
     except (RecordError, ValueError, OSError) as error:
         return _refused("summary", error)
+    shown = [*all_suspects(suspects, merged.pairings)]
     for run in runs:
-        for line, _ in [(run.name, ""), *lines(run)]:
-            print(for_terminal(line))
+        shown += [(run.name, ""), *table(run)]
+    for line, _ in shown:
+        print(for_terminal(line))
     print(for_terminal(str(counts)))
     return int(bool(counts.failed) or not counts.complete)
 

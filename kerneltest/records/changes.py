@@ -1,9 +1,8 @@
 """What can change between two runs, and what did in one cell, case by case."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.drawn import FUZZ
@@ -138,17 +137,22 @@ def _kind(before: Verdict, after: Verdict) -> str:
     return "worse finding" if after.severity > before.severity else "milder finding"
 
 
-def _cases(records: Sequence[Record]) -> Mapping[tuple[Any, int], Record]:
+def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
     """Cases by what is the same in both runs. Not by id, which holds the seed; and a drawn case, which shrinks to
     something else when a kernel changes, is the same by its number."""
-    cases: dict[tuple[Any, int], Record] = {}
-    seen: Counter[Any] = Counter()
+    cases: dict[tuple[Hashable, int], Record] = {}
+    seen: Counter[Hashable] = Counter()
     for record in records:
         if record.case:
-            question = None if record.group == FUZZ else (_signature(record), record.target)
-            cases[question, seen[question]] = record
-            seen[question] += 1
+            asked = question(record)
+            cases[asked, seen[asked]] = record
+            seen[asked] += 1
     return cases
+
+
+def question(record: Record) -> Hashable:
+    """What is the same of a case in every run."""
+    return record.cell, None if record.group == FUZZ else (_signature(record), record.target)
 
 
 def _signature(record: Record) -> tuple[frozenset[tuple[str, int | str]], ...]:

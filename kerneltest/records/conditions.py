@@ -49,18 +49,18 @@ def condition(failing: Sequence[Features], passing: Sequence[Features], blocks: 
     count = len(failing) + len(passing)
     if not failing or not passing:
         return Condition("", len(failing), count, count)
-    kept: list[tuple[int, int, str, frozenset[int]]] = []  # exceptions, cost, words, which exceptions
+    kept: list[tuple[int, int, str, int]] = []  # exceptions, cost, words, which exceptions
     for term in _terms([*failing, *passing], blocks):
         if all(map(term.holds, failing)):
             exceptions = _fulfilled(term, passing)
-            if len(exceptions) < len(passing):
-                kept.append((len(exceptions), term.cost, term.words, exceptions))
+            if exceptions.bit_count() < len(passing):
+                kept.append((exceptions.bit_count(), term.cost, term.words, exceptions))
     if not kept:
         return Condition("", len(failing), count, count)
     kept.sort(key=lambda each: each[:2])
     left, cost, words, _ = kept[0]
     for one, other in itertools.combinations(kept[:_MOST_TERMS], 2):
-        both, together = len(one[3] & other[3]), one[1] + other[1] + 2
+        both, together = (one[3] & other[3]).bit_count(), one[1] + other[1] + 2
         if (both, together) < (left, cost):
             left, cost, words = both, together, f"{one[2]} and {other[2]}"
     if left > _MOST_EXCEPTIONS * (len(failing) + left):
@@ -110,24 +110,30 @@ def two_conditions(
         for term in _terms([*failing, *passing], blocks)
     ]
     plain = [each for each in terms if each[0] <= 1]
-    pairs = [(a[0] + b[0] + 2, a[1] & b[1], a[2] & b[2]) for a, b in itertools.combinations(plain, 2)]
-    costs: dict[frozenset[int], int] = {}
-    for cost, bad, good in [*terms, *pairs]:
+    pairs = ((a[0] + b[0] + 2, a[1] & b[1], a[2] & b[2]) for a, b in itertools.combinations(plain, 2))
+    costs: dict[int, int] = {}
+    for cost, bad, good in itertools.chain(terms, pairs):
         if bad and not good:
             costs[bad] = min(cost, costs.get(bad, cost))
+    every = (1 << len(failing)) - 1
     fitting = [
-        (costs[a] + costs[b], sorted((a, b), key=len, reverse=True))
+        (costs[a] + costs[b], sorted((a, b), key=int.bit_count, reverse=True))
         for a, b in itertools.combinations(costs, 2)
-        if len(a | b) == len(failing) and min(len(a - b), len(b - a)) > 1
+        if a | b == every and min((a & ~b).bit_count(), (b & ~a).bit_count()) > 1
     ]
     if not fitting:
         return None
     _, (one, other) = min(fitting, key=lambda each: each[0])
-    return one, other
+    return _numbers(one), _numbers(other)
 
 
-def _fulfilled(term: _Term, signatures: Sequence[Features]) -> frozenset[int]:
-    return frozenset(i for i, each in enumerate(signatures) if term.holds(each))
+def _fulfilled(term: _Term, signatures: Sequence[Features]) -> int:
+    """Which signatures fulfil a term, a bit for each."""
+    return sum(1 << i for i, each in enumerate(signatures) if term.holds(each))
+
+
+def _numbers(bits: int) -> frozenset[int]:
+    return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
 
 
 _ENOUGH = 8  # failing signatures

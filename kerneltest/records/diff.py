@@ -1,4 +1,4 @@
-"""Two runs, or two sets of runs, compared case by case: what became worse, what became better."""
+"""Two runs, or two sets of runs, compared by suspects and case by case: what became worse, what became better."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +15,10 @@ from kerneltest.records.changes import (
     cell_changes,
     unchanged_cases,
 )
+from kerneltest.records.merge import merge
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import ANY, CellKey, Record
+from kerneltest.records.suspect_changes import SuspectChange, suspect_changes
 
 FACTOR = 2.0
 
@@ -36,12 +38,14 @@ class Comparison:
     """All that changed between an older and a newer set of runs.
 
     Attributes:
+      suspects: what became of them, the new ones first.
       changes: in the order of `MEANING`, then of the records.
       problems: why the newer runs are incomplete; each is a regression.
       unlike: how the environments differ.
       unchanged: cases in both whose verdict is the same.
     """
 
+    suspects: tuple[SuspectChange, ...]
     changes: tuple[Change, ...]
     problems: tuple[str, ...]
     unlike: tuple[str, ...]
@@ -49,7 +53,11 @@ class Comparison:
 
     @property
     def regressed(self) -> bool:
-        return bool(self.problems) or any(change.regression for change in self.changes)
+        return (
+            bool(self.problems)
+            or any(each.regression for each in self.suspects)
+            or any(each.regression for each in self.changes)
+        )
 
 
 def compare(
@@ -91,7 +99,8 @@ def compare(
     order = list(MEANING)
     changes.sort(key=lambda change: order.index(change.kind))
     problems = tuple(f"{run.name}: {line}" if run.name else line for run in new for line in _problems(run))
-    return Comparison(tuple(changes), problems, tuple(sorted(unlike)), unchanged)
+    suspects = suspect_changes(merge(old), merge(new))
+    return Comparison(suspects, tuple(changes), problems, tuple(sorted(unlike)), unchanged)
 
 
 class _Side:

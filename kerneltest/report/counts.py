@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.attribution import lowering_bugs
+from kerneltest.records.merge import superseded
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Plan, Record
-from kerneltest.report.merge import superseded
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Counts:
       gaps: cells without a verdict for every case, or in which nothing was compared.
       problems: what else is wrong with the bookkeeping.
       not_run: runs that should be there and are not.
+      suspects: what is thought to be wrong, in how many things.
     """
 
     passed: int
@@ -31,6 +32,7 @@ class Counts:
     gaps: int
     problems: tuple[str, ...]
     not_run: tuple[str, ...]
+    suspects: int
 
     @property
     def planned(self) -> int:
@@ -54,14 +56,16 @@ class Counts:
             (self.unavailable, "unavailable"),
         ):
             parts += [f"{count} {word}"] * bool(count)
-        return ", ".join([*parts, *(f"{name} not run" for name in self.not_run)])
+        cells = ", ".join([*parts, *(f"{name} not run" for name in self.not_run)])
+        return f"{self.suspects} suspect{'s' * (self.suspects > 1)}; {cells}" if self.suspects else cells
 
 
-def count(runs: Sequence[Run], legs: Sequence[str] = ()) -> Counts:
+def count(runs: Sequence[Run], suspects: int = 0, legs: Sequence[str] = ()) -> Counts:
     """Counts the cells of some runs. One that several runs planned counts in each that served it.
 
     Args:
       runs: what there is.
+      suspects: how many things are thought to be wrong in them.
       legs: names of runs that there should be.
     """
     dropped = superseded(runs)
@@ -80,6 +84,7 @@ def count(runs: Sequence[Run], legs: Sequence[str] = ()) -> Counts:
         gaps=sum(endings[gap] for gap in Gap),
         problems=tuple(f"{run.name}: {each}" if run.name else each for run in runs for each in run.reconciled.problems),
         not_run=tuple(leg for leg in dict.fromkeys(legs) if leg not in there),
+        suspects=suspects,
     )
 
 

@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 from kerneltest.backends.registry import in_order
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, worst
+from kerneltest.records.merge import Merged, merge, superseded
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import ANY
-from kerneltest.report.merge import Merged, merge, superseded
 
 _Key = TypeVar("_Key")
 

@@ -10,10 +10,10 @@ from kerneltest.cli import main
 from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome, Result, dumps
 from kerneltest.lowering_map.table import markdown, print_table, tabulate_maps
 from kerneltest.records.io import write_plan
+from kerneltest.records.merge import merge
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Plan
 from kerneltest.report.html.build import render
-from kerneltest.report.merge import merge
 from tests.lowering_map.sample_maps import EXP, MAP, with_exp
 from tests.pages import Page
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,56 @@ def test_a_reader_that_leaves_early_gets_no_traceback(tmp_path: Path, command: s
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 1
+
+
+def _cases(families: str, verdict: str = "mismatch", seed: int = 0, **more: Any) -> tuple[Record, ...]:
+    """A case for each family, a letter; one of the same letter is the same case in another run."""
+    return tuple(case(family=name, case=f"{verdict} {seed} {name}", verdict=verdict, **more) for name in families)
+
+
+def _lost(families: str, message: str = "boom") -> tuple[Record, ...]:
+    return _cases(families, "runtime_error", message=message)
+
+
+def _unbuilt(families: str, message: str) -> tuple[Record, ...]:
+    return _cases(families, "unimplemented", message=message, backend="lower:sm_90")
+
+
+# What the older and the newer run found; fates and titles of the suspects, and whether that is a regression.
+FATES = [
+    ((), _cases("ab"), ["new: wrong values"], True),
+    (_cases("ab"), _cases("ab", "pass"), ["gone: wrong values"], False),
+    (_cases("ab"), (), ["not run again: wrong values"], True),  # for the cases that are gone
+    (_cases("ab"), _cases("ab", "unavailable"), ["not run again: wrong values"], True),
+    (_cases("ab"), _cases("ab"), ["still there: wrong values"], False),
+    (_cases("ab"), _cases("ab", seed=1), ["still there: wrong values"], False),
+    # In most of the cases, whatever it is called now; or of its own name, wherever it fails now.
+    (_cases("abc"), _lost("ab"), ["still there: runtime_error: boom"], True),
+    (_cases("ab"), _cases("xyz"), ["still there: wrong values"], True),
+    (_cases("a"), _lost("abc"), ["new: runtime_error: boom"], True),
+    # One falls apart into two, and two become one: every case failed before.
+    (_cases("abcd"), (*_cases("ab"), *_lost("cd")), ["still there: wrong values", "still there: runtime_error: boom"], True),
+    ((*_cases("a"), *_lost("b")), _cases("ab"), ["still there: wrong values"], False),
+    ((*_lost("a", "one"), *_lost("b", "two"), *_lost("c", "three")), _cases("abc"), ["still there: wrong values"], False),
+    # Of two that are called alike, ids number the first: it is gone, or another one comes before it.
+    ((*_unbuilt("ab", "no exp"), *_unbuilt("c", "no log")), _unbuilt("c", "no log"),
+     ["not run again: does not lower", "still there: does not lower"], True),
+    (_unbuilt("c", "no log"), (*_unbuilt("ab", "no exp"), *_unbuilt("c", "no log")),
+     ["new: does not lower", "still there: does not lower"], True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "fates", "regressed"), FATES)
+def test_what_becomes_of_suspects(
+    tmp_path: Path, old: tuple[Record, ...], new: tuple[Record, ...], fates: list[str], regressed: bool
+) -> None:
+    older = read_runs(write_run(tmp_path / "a", OTHER, *old, started="2026-01-05T00:00:00+00:00"))
+    newer = read_runs(write_run(tmp_path / "b", OTHER, *new, started="2026-01-06T00:00:00+00:00"))
+    comparison = compare(older, newer)
+    assert [f"{each.fate}: {each.suspect.what}" for each in comparison.suspects] == fates
+    assert all(each.regression is (each.fate == "new") for each in comparison.suspects)
+    assert {each.since for each in comparison.suspects if each.fate == "still there"} <= {"2026-01-05T00:00:00+00:00"}
+    assert comparison.regressed is regressed
 
 
 SAME = [
@@ -296,7 +347,7 @@ def test_many_changes_are_counted_and_not_all_shown(tmp_path: Path, capsys: pyte
     assert main(["diff", str(write_run(tmp_path / "a", *passing)), str(write_run(tmp_path / "b", *failing))]) == 1
     shown = capsys.readouterr().out
     assert "... and 10 more cells" in shown
-    assert "REGRESSION: 30 newly failing; 0 cases unchanged" in shown
+    assert "REGRESSION: 1 new suspect, 30 newly failing; 0 cases unchanged" in shown
 
 
 def test_comparing_refuses_in_code_too(tmp_path: Path) -> None:

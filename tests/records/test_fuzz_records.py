@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 import kerneltest as kt
 from kerneltest.cli import main
-from kerneltest.records.io import save_arguments
-from kerneltest.records.schema import NotApplicable
+from kerneltest.records.io import Writer, save_arguments
+from kerneltest.records.schema import Birth, NotApplicable, Smallest
 from kerneltest.report.reproduce import again
 from tests.made_runs import WRONG
 from tests.written import HOSTILE, PASS, absent, case, write_run
@@ -172,6 +172,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Files]
             xfail={PAIRING: ("race on cuda: reason",)},
             not_applicable=(NotApplicable(PAIRING, "interpret-tpu", "not for TPUs", 7),),
         )
+        writer = Writer(made, "main")
+        writer.write_smallest(
+            Smallest(record.case, replace(record, case="c9"), 1, 9, True, Birth("k.py:3", "x", "y", True))
+        )
+        writer.close()
         (folder / "cases").rename(made / "cases")
         *some, last = (made / SHARD).read_bytes().splitlines(keepends=True)
         (made / SHARD).write_bytes(b"".join(some))

@@ -30,7 +30,7 @@ from kerneltest.records.runs import read_runs
 from kerneltest.records.schema import Evidence
 from kerneltest.records.strict_json import dumps
 from kerneltest.report.html.build import write_html
-from kerneltest.report.html.findings import _script
+from kerneltest.report.html.findings import script
 from tests.records.test_records import FINDING, PLAN, RECORD, SCHEMA, _line
 from tests.written import PASS, write_run
 
@@ -314,7 +314,7 @@ def test_no_regular_file_in_place_of_inputs_or_script(
     make(tmp_path / name)
     with pytest.raises(RecordError, match=words):
         load_arguments(tmp_path, name)
-    assert _script(tmp_path, Evidence(script=name)) == ""
+    assert script(tmp_path, name) == ""
 
 
 @pytest.mark.parametrize("field", ["file", "script", "files"])

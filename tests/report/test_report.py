@@ -10,11 +10,13 @@ import pytest
 
 from benchmarks.report_scale import synthesize
 from kerneltest.cli import main
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict
+from kerneltest.records.io import Writer
+from kerneltest.records.merge import merge
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import Evidence, Record
+from kerneltest.records.schema import Birth, Evidence, Record, Smallest
 from kerneltest.report.html.build import render, write_html
-from kerneltest.report.merge import merge
 from tests.made_runs import HOSTILE, PAIRING, WRONG, hostile, made_record, made_run
 from tests.pages import Page
 
@@ -40,7 +42,7 @@ def test_a_finding_has_evidence_place_and_reproduction(tmp_path: Path) -> None:
     (folder / "cases").mkdir()
     (folder / "cases/reproduce_c1-interpret.py").write_text("print('again')")
     page = _page(folder)
-    assert "✗ 1 finding" in page.words
+    assert "✗ 1 suspect (1 finding)" in page.words
     (finding,) = page.data["findings"]
     assert finding["at"]["index"] == [3]
     assert (finding["picture"]["wrong"], finding["inputs"][0]["values"][2]) == ("0001", "nan")
@@ -50,6 +52,100 @@ def test_a_finding_has_evidence_place_and_reproduction(tmp_path: Path) -> None:
         "kerneltest repro run c1 --backend interpret",
     ]
     assert "from suites.test_t import p" in finding["python"]
+
+
+BORN = Birth("kernels/k.py:4", "return x", "x is wrong", certain=False, others=("kernels/k.py:9",))
+
+
+def _smallest(folder: Path, origin: Record, record: Record, cut: str = "") -> Path:
+    """Adds the smallest case of a finding to a run."""
+    writer = Writer(folder, "smallest")
+    writer.write_smallest(Smallest(origin.case, record, 1, 9, True, BORN, cut))
+    writer.close()
+    return folder
+
+
+def test_a_suspect_has_its_smallest_case_its_place_and_where_it_shows(tmp_path: Path) -> None:
+    passing = made_record(case="c2", family="ones", dims={"n": 2}, signature="n=2")
+    small = replace(WRONG, case="c9", signature="n=9", dims={"n": 9})
+    page = _page(_smallest(made_run(tmp_path / "run", WRONG, passing), WRONG, small))
+    assert page.words.count("1 wrong values where n is at most 1 1 of 2 cases on interpret") == 1
+    assert "perhaps born at kernels/k.py:4 return x" in page.words  # without scripts
+    (suspect,) = page.data["suspects"]
+    assert suspect["signature"] == "n=9"
+    assert (suspect["picture"]["wrong"], suspect["inputs"][0]["name"]) == ("0001", "x")
+    assert suspect["birth"] == ["kernels/k.py:4", "return x", "x is wrong", False, ["kernels/k.py:9"]]
+    assert suspect["conditions"] == ["n is at most 1: 1 of 1 such signature fails; none of the other 1 does"]
+    assert suspect["strips"] == [["n", [[1, 1, 1], [2, 0, 1]], 0], ["family", [["normal", 1, 1], ["ones", 0, 1]], 0]]
+    assert suspect["commands"][0] == "kerneltest repro run c9 --backend interpret"
+    assert f"{PAIRING}[i]" in suspect["commands"][1]
+    assert "case='c1'" in suspect["python"]  # the smallest case is none that a plan has
+    assert [page.data["rows"]["suspect"][row] for *_, row in suspect["cases"]] == [0]
+    assert sorted(page.data["rows"]["suspect"]) == [-1, 0]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("cases/cut_c9-interpret.py", True), ("cases/other.py", False)])
+def test_a_script_of_the_operations_that_fail_is_shown_and_no_other_file(
+    tmp_path: Path, name: str, shown: bool
+) -> None:
+    folder = _smallest(made_run(tmp_path / "run", WRONG), WRONG, replace(WRONG, case="c9"), name)
+    (folder / "cases").mkdir()
+    (folder / name).write_text("print('cut')")
+    (suspect,) = _page(folder).data["suspects"]
+    assert suspect.get("cut") == ([name, "print('cut')"] if shown else None)
+
+
+def test_a_bug_that_two_runs_show_is_one_suspect(tmp_path: Path) -> None:
+    there = replace(WRONG, backend="simulate:sm_90", tier=Tier.SIMULATE)
+    small = replace(there, case="c9")
+    page = _page(made_run(tmp_path / "a", WRONG), _smallest(made_run(tmp_path / "b", there, seed=7), there, small))
+    assert "✗ 1 suspect (2 findings)" in page.words
+    (suspect,) = page.data["suspects"]
+    assert suspect["strips"] == [["backend", [["interpret", 1, 1], ["simulate:sm_90", 1, 1]], 0]]
+    assert suspect["commands"][0] == "kerneltest repro b c9 --backend simulate:sm_90"
+    assert "--kt-seed 7 --kt-backends simulate:sm_90" in suspect["commands"][1]
+
+
+# Beside a finding of wrong values, records of other backends; what the strip of backends has.
+STRIPS = [
+    ([], None),
+    ([made_record(backend="simulate:sm_90", tier=Tier.SIMULATE)], [["interpret", 1, 1], ["simulate:sm_90", 0, 1]]),
+    ([made_record(backend="lower:sm_90", tier=Tier.LOWER)], None),  # which says nothing of values
+    ([made_record(backend="cuda", tier=Tier.DEVICE, verdict=Verdict.UNAVAILABLE)], None),
+]
+
+
+@pytest.mark.parametrize(("others", "shown"), STRIPS)
+def test_a_backend_is_compared_where_it_can_say_something(
+    tmp_path: Path, others: list[Record], shown: list[list[object]] | None
+) -> None:
+    (suspect,) = _page(made_run(tmp_path / "run", WRONG, *others)).data["suspects"]
+    assert {name: values for name, values, _ in suspect["strips"]}.get("backend") == shown
+
+
+def test_a_finding_of_a_whole_cell_is_no_suspect_and_is_shown(tmp_path: Path) -> None:
+    page = _page(
+        made_run(tmp_path / "run", WRONG, made_record(verdict="crash", case="", family="ones", message="died"))
+    )
+    assert "✗ 1 suspect (2 findings)" in page.words
+    assert "Findings of no suspect" in page.words
+    assert "K crash" in page.words
+
+
+def test_very_many_suspects_are_counted_and_their_texts_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kerneltest.report.html.suspects.MOST_SUSPECTS", 2)
+    long, passing = (
+        replace(each, dims={f"{i}" * 400: i + n for i in range(60)}, statics={f"{i}": f"{n}" for i in range(60)})
+        for n, each in enumerate((replace(WRONG, message="x" * 20_000), made_record(case="c0", signature="n=0")))
+    )
+    many = [replace(each, pairing=f"t.py::p{i}") for i in range(5) for each in (long, passing)]
+    page = _page(made_run(tmp_path / "run", *many, planned=2))
+    assert len(page.data["suspects"]) == 2
+    assert sorted(set(page.data["rows"]["suspect"])) == [-1, 0, 1]
+    assert "and 3 more suspects, which are in the records" in page.words
+    assert all(len(each["strips"]) == 16 for each in page.data["suspects"])
+    assert all(len(name) <= 300 for each in page.data["suspects"] for name, *_ in each["strips"])
+    assert "x" * 301 not in page.source
 
 
 @pytest.mark.parametrize("name", ["secret.py", "cases/secret.py", "plan.json", "cases/reproduce_c1-x.txt"])
@@ -119,9 +215,9 @@ def test_runs_of_several_machines_make_one_matrix(tmp_path: Path) -> None:
 
 RACE = replace(WRONG, verdict=Verdict.RACE)
 WORST_SHOWN = [
-    ((WRONG, {}), (GREEN, {}), "✗ 1 finding", "p on interpret: mismatch in a, pass in b"),
+    ((WRONG, {}), (GREEN, {}), "✗ 1 suspect (1 finding)", "p on interpret: mismatch in a, pass in b"),
     ((GREEN, {"planned": 2}), (GREEN, {}), "? INCOMPLETE", "p on interpret: missing in a, pass in b"),
-    ((WRONG, {}), (RACE, {}), "✗ 1 finding", "p on interpret: race in b, mismatch in a"),
+    ((WRONG, {}), (RACE, {}), "✗ 1 suspect (1 finding)", "p on interpret: race in b, mismatch in a"),
     ((made_record(verdict="xfail"), {}), (GREEN, {}), "✓ No finding", "p on interpret: xfail in a, pass in b"),
     ((made_record(verdict="unavailable"), {}), (GREEN, {}), "✓ No finding", ""),
     ((GREEN, {}), (GREEN, {}), "✓ No finding", ""),

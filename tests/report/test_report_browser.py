@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from kerneltest.core.verdicts import Verdict
+from kerneltest.records.io import Writer
+from kerneltest.records.merge import merge, suspects_shown
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import ANY
+from kerneltest.records.schema import ANY, Birth, Record, Smallest
 from kerneltest.report.html.build import write_html
-from kerneltest.report.merge import merge
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,7 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", "examples"]
     command += ["-k", "not sort and not clamp", "--kt-depth", "quick"]
     command += ["--kt-backends", "interpret,simulate:sm_90,simulate:gfx942", "--kt-report", str(folder)]
+    command += ["--kt-minimize", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout[-2000:] + done.stderr
     return folder
@@ -79,12 +81,12 @@ def _reload(page: Any) -> None:
 
 
 def _readout(page: Any) -> dict[str, str]:
-    names, values = (page.locator(f".readout {tag}").all_inner_texts() for tag in ("dt", "dd"))
+    names, values = (page.locator(f".readout:visible {tag}").all_inner_texts() for tag in ("dt", "dd"))
     return dict(zip(names, values, strict=True))
 
 
 def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, findings: Path, report: str) -> None:
-    _open(page, report)
+    _open(page, f"{report}#/matrix")
     page.select_option("select[name=verdict]", "special_mismatch")
     cell = page.get_by_role("link", name=re.compile(r"^softmax on interpret: \d+ special_mismatch$"))
     cell.click()
@@ -92,8 +94,8 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, fi
     assert page.locator("#view-finding h2").first.inner_text().endswith("softmax on interpret, float32")
     assert "elements wrong" in page.locator("#view-finding .lead").inner_text()
 
-    wrong = page.locator(".grid td.special").last
-    right = page.locator(".grid tbody td:not(.special):not(.wrong)").first
+    wrong = page.locator("#view-finding .grid td.special").last
+    right = page.locator("#view-finding .grid tbody td:not(.special):not(.wrong)").first
     wrong.hover()
     shown = _readout(page)
     assert shown["got"] == "nan (wrong)"
@@ -106,7 +108,7 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, fi
     page.get_by_role("button", name="Copy the script").click()
     copied = page.evaluate("navigator.clipboard.readText()")
     (script,) = [p for p in (findings / "cases").glob("*.py") if p.read_text(encoding="utf-8") == copied]
-    assert script.name == page.locator("h3 code").inner_text().removeprefix("cases/")
+    assert script.name == page.locator("#view-finding h3 code").inner_text().removeprefix("cases/")
 
     before = page.locator("main").inner_text()
     address = page.url
@@ -135,7 +137,7 @@ def test_a_filter_leaves_what_it_names_and_lives_in_the_address(
 ) -> None:
     rows = merge(read_all([findings])).rows
     shown = f"{sum(map(left, rows)):,} of {len(rows):,} results"
-    _open(page, report)
+    _open(page, f"{report}#/matrix")
     field = page.locator(f"[name={name}]")
     field.fill(value) if name == "text" else field.select_option(value)
     page.wait_for_function("(text) => document.getElementById('shown').textContent === text", arg=shown)
@@ -152,7 +154,7 @@ def test_a_filter_leaves_what_it_names_and_lives_in_the_address(
 
 
 def test_everything_is_reached_with_the_keyboard(page: Any, report: str) -> None:
-    _open(page, report)
+    _open(page, f"{report}#/matrix")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.get_by_role("button", name="Dtypes of add").focus()
@@ -166,8 +168,8 @@ def test_everything_is_reached_with_the_keyboard(page: Any, report: str) -> None
     page.wait_for_selector("#view-pairing:visible")
     assert page.evaluate("document.activeElement.textContent") == "double"
     page.locator("#view-pairing .wide a").first.press("Enter")
-    page.wait_for_selector(".grid:visible")
-    page.locator(".grid td[tabindex='0']").focus()
+    page.wait_for_selector("#view-finding .grid")
+    page.locator("#view-finding .grid td[tabindex='0']").focus()
     places = []
     for key in ("Home", "ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):
         page.keyboard.press(key)
@@ -175,6 +177,63 @@ def test_everything_is_reached_with_the_keyboard(page: Any, report: str) -> None
         assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith(places[-1])
     assert len(set(places)) == 4
     assert places[0] == places[-1]
+
+
+def test_the_page_opens_on_the_suspects(page: Any, findings: Path, report: str) -> None:
+    suspects = suspects_shown(merge(read_all([findings])))
+    (born,) = [each for each in suspects if each.title == "NaN where there is a row of nothing but -inf in x"]
+    _open(page, report)
+    assert page.locator("nav a").first.inner_text() == f"Suspects {len(suspects)}"
+    assert page.locator("nav a[aria-current]").inner_text() == f"Suspects {len(suspects)}"
+    assert page.locator(".suspect").count() == len(suspects)
+    article = page.get_by_role("article", name=born.title)
+    assert article.locator(".grid td.special").count() > 0
+    assert article.locator(".source li.here").inner_text().strip() == "e = jnp.exp(row - jnp.max(row))"
+    assert "-inf - -inf is nan" in article.locator(".born").inner_text()
+    bar = article.locator(".bars li", has_text="all_masked_row")
+    tried = sum(r.backend == "interpret" and r.family == "all_masked_row" for r in _records(findings, born.pairing))
+    failing = sum(r.backend == "interpret" and r.family == "all_masked_row" for r in born.findings)
+    assert bar.get_attribute("title") == f"family all_masked_row: {failing} of {tried} case{'s' * (tried > 1)} " + (
+        "fails" if failing == 1 else "fail"
+    )
+    article.get_by_role("button", name=f"Copy the commands of suspect {born.id}").click()
+    first, second = page.evaluate("navigator.clipboard.readText()").split("\n")
+    assert first.startswith("kerneltest repro ")
+    assert second.startswith("pytest -p kerneltest ")
+
+    article.get_by_text(f"{len(born.findings)} cases", exact=True).click()
+    article.get_by_role("link", name=f"List all {len(born.findings)}").click()
+    page.wait_for_selector("#view-results:visible")
+    shown = f"{len(born.findings)} of {sum(1 for _ in _records(findings)):,} results"
+    assert page.locator("#shown").inner_text() == shown
+    page.locator("#view-results td a").first.click()
+    page.locator("#view-finding dd a", has_text=born.title).click()
+    page.wait_for_selector("#view-suspects:visible")
+    assert page.url.endswith(f"#/suspects/{born.id}")
+    assert page.evaluate("document.activeElement.textContent").endswith(born.title)
+
+
+def _records(findings: Path, pairing: str = "") -> Iterator[Record]:
+    """The records of a page on a run, or those of a pairing that could be run."""
+    for row in merge(read_all([findings])).rows:
+        if not pairing or (row.record.pairing == pairing and row.record.verdict is not Verdict.UNAVAILABLE):
+            yield row.record
+
+
+def test_of_many_suspects_the_first_are_open_and_the_others_drawn_when_they_are(page: Any, tmp_path: Path) -> None:
+    many = [replace(WRONG, pairing=f"t.py::p{i}", case=f"c{i}") for i in range(9)]
+    _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", *many)])).as_uri())
+    assert page.locator(".suspect .body").count() == 6
+    page.locator(".suspect summary").last.click()
+    page.wait_for_selector(".suspect[data-suspect='8'] .body .grid")
+    assert page.locator(".suspect .body").count() == 7
+
+
+def test_a_page_without_a_finding_starts_at_the_matrix(page: Any, tmp_path: Path) -> None:
+    _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", made_record())])).as_uri())
+    assert page.locator("#matrix").is_visible()
+    assert page.locator("nav a").first.inner_text() == "Matrix"
+    assert not page.locator("select[name=suspect]").is_visible()
 
 
 def _turn(page: Any, view: str) -> None:
@@ -188,7 +247,7 @@ def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int)
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 800})
     _open(page, report)
-    views = ["#/matrix", "#/matrix?verdict=mismatch", "#/findings", "#/results", "#/runs"]
+    views = ["#/suspects", "#/matrix", "#/matrix?verdict=mismatch", "#/findings", "#/results", "#/runs"]
     for name in ("softmax", "matmul"):  # a finding with a picture, one with a source line
         views.append(f"#/pairing/examples%2Ftest_broken.py%3A%3A{name}")
         _turn(page, views[-1])
@@ -207,9 +266,14 @@ def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int)
 
 def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) -> None:
     record, plan = hostile()
-    _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", record, **plan)])).as_uri())
+    run = made_run(tmp_path / "run", record, **plan)
+    writer = Writer(run, "main")
+    writer.write_smallest(Smallest(HOSTILE, record, 1, 1, False, Birth(HOSTILE, HOSTILE, HOSTILE, False, (HOSTILE,))))
+    writer.close()
+    _open(page, write_html(tmp_path / "report.html", read_all([run])).as_uri())
+    assert page.locator(".suspect").inner_text().count(HOSTILE) > 8
     elements = page.evaluate("document.querySelectorAll('img, iframe, script:not(#data), object').length")
-    for view in ("matrix", "findings", "results", "runs"):
+    for view in ("suspects", "matrix", "findings", "results", "runs"):
         page.click(f"nav [data-view={view}]")
         assert HOSTILE in page.locator("main").inner_text()
     page.click("nav [data-view=matrix]")
@@ -219,7 +283,7 @@ def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) 
     page.locator("#view-pairing .wide a").first.click()
     page.wait_for_selector("#view-finding h2")
     assert page.locator("#view-finding").inner_text().count(HOSTILE) > 8
-    page.locator(".grid td.worst").hover()
+    page.locator("#view-finding .grid td.worst").hover()
     assert page.evaluate("window.pwned") is None
     assert page.evaluate("document.querySelectorAll('img, iframe, script:not(#data), object').length") == elements
     links = page.evaluate("[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))")
@@ -232,6 +296,8 @@ def test_no_character_in_a_name_stops_the_scripts(page: Any, tmp_path: Path, odd
         WRONG, pairing=f"{odd}t.py::{odd}p", backend=f"lower:{odd}", dtype=odd, family=odd, signature=odd, case=odd
     )
     _open(page, write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", record)])).as_uri())
+    assert page.locator(".suspect .grid").count() == bool(odd)  # without an id it is a whole cell's
+    page.click("nav [data-view=matrix]")
     page.locator("#matrix td a:visible").first.click()
     page.locator("#view-pairing .wide a").first.click()
     page.wait_for_selector("#view-finding h2")
@@ -273,7 +339,8 @@ def test_without_scripts_the_matrix_and_the_findings_are_there(browser: Any, rep
     assert page.get_by_role("row", name="softmax").first.get_by_role("link").first.inner_text().startswith("S ")
     assert page.get_by_role("rowheader", name="int32").first.is_visible()
     assert page.get_by_role("columnheader", name="simulate").is_visible()
-    assert page.get_by_role("heading", name="Findings").is_visible()
+    assert page.get_by_role("heading", name="NaN where there is a row of nothing but -inf in x").is_visible()
+    assert page.get_by_text("row - jnp.max(row)").is_visible()
     assert not page.locator("#filters").is_visible()
     context.close()
 
@@ -283,7 +350,7 @@ def test_history_is_a_line_in_the_cell_and_is_said(page: Any, tmp_path: Path) ->
         made_run(tmp_path / "monday", WRONG, started="2026-01-05"),
         made_run(tmp_path / "tuesday", made_record(), started="2026-01-06"),
     ]
-    _open(page, write_html(tmp_path / "report.html", read_all(runs)).as_uri())
+    _open(page, write_html(tmp_path / "report.html", read_all(runs)).as_uri() + "#/matrix")
     words = "p on interpret: 1 mismatch; findings by run: monday 1 of 1, tuesday 0 of 1"
     assert page.get_by_role("link", name=words).is_visible()
     assert page.locator("#matrix td .spark polyline").get_attribute("points") == "2.0,1.0 34.0,9.0"
@@ -295,20 +362,22 @@ def test_the_source_line_that_a_message_names_is_marked(page: Any, tmp_path: Pat
         write_html(tmp_path / "report.html", read_all([made_run(tmp_path / "run", WRONG)])).as_uri() + "#/findings",
     )
     page.locator("#view-results td a").click()
-    assert page.locator(".source li.here").inner_text().strip() == "return x  # three"
-    assert page.locator(".why").inner_text() == "What it looks like: the last one"
+    assert page.locator("#view-finding .source li.here").inner_text().strip() == "return x  # three"
+    assert page.locator("#view-finding .why").inner_text() == "What it looks like: the last one"
 
 
 def test_printing_leaves_the_table_and_drops_the_controls(page: Any, report: str) -> None:
-    _open(page, report)
+    _open(page, f"{report}#/matrix")
     page.emulate_media(media="print")
     assert page.locator("#matrix").is_visible()
     assert not page.locator("nav").is_visible()
     assert not page.locator("#filters").is_visible()
 
 
-@pytest.mark.parametrize("view", ["#/pairing/absent", "#/finding/absent", "#/nowhere", "#/pairing/%"])
+@pytest.mark.parametrize(
+    "view", ["#/suspects/absent", "#/pairing/absent", "#/finding/absent", "#/nowhere", "#/pairing/%"]
+)
 def test_an_address_that_names_nothing_says_so(page: Any, report: str, view: str) -> None:
     _open(page, report + view)
     shown = page.locator("main").inner_text()
-    assert "This report has no" in shown or page.locator("#matrix").is_visible()
+    assert "This report has no" in shown or page.locator(".suspect .body").first.is_visible()

@@ -36,7 +36,7 @@ WRONG = case(verdict="mismatch", message="1 of 4 elements wrong\nx holds a NaN",
         ((case(verdict="xfail"), OTHER), {}, "1 of 2 cells pass, 1 xfail", "brightgreen", 0),
         ((PASS, OTHER), NOT_FOR_IT, "2 of 2 cells pass", "brightgreen", 0),
         ((ABSENT, OTHER), UNSERVED, "1 of 2 cells pass, 1 unavailable", "yellow", 0),
-        ((WRONG, OTHER), {}, "1 of 2 cells pass, 1 fail", "red", 1),
+        ((WRONG, OTHER), {}, "1 suspect; 1 of 2 cells pass, 1 fail", "red", 1),
         ((PASS, OTHER), {"planned": 2}, "incomplete, 0 of 2 cells pass, 2 without a verdict", "orange", 1),
         ((case(compared=0), OTHER), {}, "incomplete, 1 of 2 cells pass, 1 without a verdict", "orange", 1),
         ((PASS, PASS, OTHER), {"planned": 1}, "incomplete, 2 of 2 cells pass", "orange", 1),
@@ -97,7 +97,7 @@ def test_a_narrow_terminal_gets_signs_and_their_legend(tmp_path: Path) -> None:
     assert dict(lines(run, 80))[next(line for line in wide if "1 mismatch" in line)] == "red"
 
 
-def test_the_markdown_has_matrix_findings_commands_and_what_was_not_run(tmp_path: Path) -> None:
+def test_the_markdown_has_suspects_commands_matrix_and_what_was_not_run(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     absent = case(backend="rocm", case="", signature="*", verdict="unavailable", compared=0)
     run = write_run(
@@ -109,10 +109,11 @@ def test_the_markdown_has_matrix_findings_commands_and_what_was_not_run(tmp_path
     )
     assert main(["summary", str(run), "--markdown", str(page)]) == 1
     text = re.sub(" +", " ", page.read_text())  # tables are padded
-    assert text.startswith("## ❌ Kernel conformance: 0 of 2 cells pass, 1 fail, 1 unavailable")
+    head = "## ❌ Kernel conformance: 1 suspect; 0 of 2 cells pass, 1 fail, 1 unavailable\n\n"
+    assert text.startswith(f"{head}### suites/test\\_t.py\\:\\:p\n\n1. **wrong values** (1 of 1 cases on interpret; ")
     assert re.search(r"^\| suites/test\\_t\.py\\:\\:p \| 1 mismatch \| unavailable \|$", text, re.MULTILINE)
-    assert "### 1 findings" in text
-    assert "| mismatch | suites/test\\_t.py\\:\\:p\\[i\\] | normal | 1 | n=1 | 1 of 4 elements wrong |" in text
+    assert " - for example\\: n=1\n - 1 of 4 elements wrong\n" in text
+    assert text.index("wrong values") < text.index("1 mismatch")
     assert f'pytest -p kerneltest --kt-depth quick --kt-seed 0 --kt-backends interpret "{PAIRING}[i]"' in text
     assert "- rocm unavailable\\: no device" in text
     assert "race on cuda\\: reason" in text
@@ -156,13 +157,26 @@ def test_half_a_surrogate_pair_ends_no_command(tmp_path: Path, encoding: str, mo
     headline([case(message=HALF)], ()).encode()  # which pytest writes, and xdist sends
 
 
-def test_more_findings_than_a_page_holds_are_counted(tmp_path: Path) -> None:
-    many = [case(verdict="mismatch", family=f"f{i}", case=f"c{i}", message="long " * 10_000) for i in range(60)]
+def test_more_suspects_than_a_page_holds_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many = [case(verdict="mismatch", pairing=f"t.py::p{i}", case=f"c{i}", message="long " * 10_000) for i in range(60)]
     page = tmp_path / "page.md"
     main(["summary", str(write_run(tmp_path / "run", *many)), "--markdown", str(page)])
-    assert "### 60 findings" in page.read_text()
-    assert "and 10 more cells" in page.read_text()
+    assert "60 suspects; " in page.read_text()
+    assert "and 10 more suspects" in page.read_text()
     assert page.stat().st_size < 100_000
+    assert "and 40 more suspects" in capsys.readouterr().out
+
+
+def test_a_bug_that_two_runs_show_is_one_suspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for leg in ("interpret", "simulate:sm_90"):
+        write_run(tmp_path / "runs" / leg, case(backend=leg, verdict="mismatch"), case(backend=leg, case="c2"))
+    page = tmp_path / "page.md"
+    assert main(["summary", str(tmp_path / "runs"), "--markdown", str(page)]) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("wrong values") == 1
+    assert "1 of 2 cases on interpret; also simulate:sm_90" in shown
+    assert shown.splitlines()[-1] == "1 suspect; 0 of 2 cells pass, 2 fail"
+    assert page.read_text().count("**wrong values**") == 1
 
 
 @pytest.mark.parametrize(

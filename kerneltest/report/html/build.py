@@ -11,15 +11,16 @@ from kerneltest.lowering_map.table import change_line, count_line, tabulate_maps
 from kerneltest.records.changes import MEANING, REGRESSIONS
 from kerneltest.records.diff import Comparison
 from kerneltest.records.files import opened
+from kerneltest.records.merge import Merged, merge
 from kerneltest.records.runs import Run
 from kerneltest.report import templating
 from kerneltest.report.html.data import compressed, data
 from kerneltest.report.html.page import Page
-from kerneltest.report.merge import Merged, merge
-from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, title
+from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, suspect_rows, title
+from kerneltest.report.text.tables import MOST
 
 # In this order: each uses what is above it.
-_SCRIPTS = ("data", "filters", "results", "picture", "pairing", "finding", "main")
+_SCRIPTS = ("data", "filters", "results", "picture", "pairing", "finding", "suspects", "main")
 
 
 def write_html(path: Path, runs: Sequence[Run]) -> Path:
@@ -38,7 +39,7 @@ def render(merged: Merged, maps: Sequence[LoweringMap] = ()) -> str:
         page=page,
         style=templating.static("page.css"),
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
-        data=compressed(data(merged, page.matrix)),
+        data=compressed(data(merged, page.matrix, page.lineup)),
         lowering=_lowering(maps) if maps else None,
     )
 
@@ -63,10 +64,12 @@ def diff_page(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) ->
         comparison=comparison,
         conclusion=conclusion(comparison),
         rows=rows(comparison),
+        suspects=suspect_rows(comparison, old, new),
         meaning=MEANING,
         regressions=REGRESSIONS,
         old=title(old),
         new=title(new),
         most=MOST_ROWS,
+        longest=MOST,
         style=templating.static("diff.css"),
     )

@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kerneltest.core.verdicts import Gap, Verdict
+from kerneltest.records.merge import Merged, Row
 from kerneltest.records.schema import ANY, Record
 from kerneltest.report.html import code
 from kerneltest.report.html.findings import MOST_TEXT, details
+from kerneltest.report.html.suspects import Lineup
 from kerneltest.report.matrix import Matrix
-from kerneltest.report.merge import Merged, Row
 
 MOST_MESSAGES = 4000  # small pages open: what is over this limit stays in the records, and the page says so
 COMPILER_FACTS = ("registers", "shared memory", "stack", "spills", "matrix instructions", "float64 instructions")
-_COLUMNS = ("pairing", "backend", "dtype", "family", "signature", "target", "verdict", "used", "text")
+_COLUMNS = ("pairing", "backend", "dtype", "family", "signature", "target", "verdict", "used", "text", "suspect")
 
 
 class _Words:
@@ -39,7 +40,7 @@ def compressed(value: Any) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def data(merged: Merged, matrix: Matrix) -> dict[str, Any]:
+def data(merged: Merged, matrix: Matrix, lineup: Lineup) -> dict[str, Any]:
     """All that the scripts draw."""
     pairings = _Words(*(line.pairing for line in matrix.lines))
     backends = _Words(*(column.title for column in matrix.columns))
@@ -66,9 +67,11 @@ def data(merged: Merged, matrix: Matrix) -> dict[str, Any]:
             verdicts(row.ending),
             _used(record.used),
             messages(message) if kept else -1,
+            lineup.number_of.get(id(record), -1),
         )
         for name, value in zip(_COLUMNS, values, strict=True):
             columns[name].append(value)
+    names = {"pairing": pairings.number, "backend": backends.number, "family": families.number}
     return {
         "verdicts": [
             {"name": e, "letter": e.letter, "kind": e.kind, "meaning": e.meaning, "finding": e.is_finding}
@@ -82,6 +85,7 @@ def data(merged: Merged, matrix: Matrix) -> dict[str, Any]:
         "targets": targets.words,
         "texts": messages.words,
         "rows": columns,
+        "suspects": list(lineup.drawn([row.record for row in rows], names)),
         "findings": details(merged, rows),
         "runs": [
             {

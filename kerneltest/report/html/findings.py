@@ -10,10 +10,10 @@ from typing import Any
 from kerneltest.core.verdicts import Gap
 from kerneltest.records.attribution import attributions
 from kerneltest.records.files import opened
+from kerneltest.records.merge import Merged, Row
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Evidence, Record, Window
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
-from kerneltest.report.merge import Merged, Row
 
 
 def picture(evidence: Evidence) -> dict[str, Any] | None:
@@ -61,7 +61,7 @@ MOST_DRAWN = 40_000  # elements in pictures
 MOST_SCRIPTS = 100
 MOST_TEXT = 4000  # characters of one message
 _MOST_SCRIPT = 20_000  # bytes
-_SCRIPT = re.compile(r"cases/reproduce_\w+-\w+\.py", re.ASCII)
+_SCRIPT = re.compile(r"cases/(reproduce|cut)_\w+-\w+\.py", re.ASCII)
 
 
 def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
         if drawn < MOST_DRAWN and (image := picture(evidence)) is not None:
             drawn += len(image["values"])
             detail["picture"], detail["inputs"] = image, inputs(evidence)
-        if scripts < MOST_SCRIPTS and (text := _script(run.folder, evidence)):
+        if scripts < MOST_SCRIPTS and (text := script(run.folder, evidence.script)):
             scripts += 1
             detail["code"] = text
         chosen.append(detail)
@@ -140,12 +140,12 @@ def _evidence(record: Record, evidence: Evidence) -> dict[str, Any]:
     return {name: value for name, value in detail.items() if value not in ("", {}, None)}
 
 
-def _script(folder: Path, evidence: Evidence) -> str:
-    """The reproduction script of a finding, or "". Names in records come from outside: no other file is read."""
-    if not _SCRIPT.fullmatch(evidence.script):
+def script(folder: Path, name: str) -> str:
+    """A script that a run wrote, or "". Names in records come from outside: no other file is read."""
+    if not _SCRIPT.fullmatch(name):
         return ""
     try:
-        with opened(folder, evidence.script) as file:
+        with opened(folder, name) as file:
             text = file.read(_MOST_SCRIPT + 1)
         return text.decode("utf-8") if len(text) <= _MOST_SCRIPT else ""
     except (OSError, ValueError):

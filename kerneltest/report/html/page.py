@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kerneltest.core.verdicts import Ending
+from kerneltest.records.merge import Merged, Past, suspects_shown
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Record
+from kerneltest.records.suspects import Suspect
 from kerneltest.report.counts import future, gaps, not_applicable, suspected_lowerings
+from kerneltest.report.html.suspects import Lineup, lineup
 from kerneltest.report.matrix import Matrix, by_backend, tallied
-from kerneltest.report.merge import Merged, Past
 
 WIDTH, HEIGHT = 36, 10
 
@@ -99,6 +101,16 @@ class Page:
     def matrix(self) -> Matrix:
         return by_backend(self.merged)
 
+    @cached_property
+    def suspects(self) -> tuple[Suspect, ...]:
+        """What is thought to be wrong."""
+        return suspects_shown(self.merged)
+
+    @cached_property
+    def lineup(self) -> Lineup:
+        """Those of them that the page shows."""
+        return lineup(self.merged, self.suspects)
+
     @property
     def sparks(self) -> Mapping[tuple[str, str], Spark]:
         """The history of a pairing on a backend, where there is one."""
@@ -177,10 +189,11 @@ class Page:
 
     @property
     def kinds(self) -> list[FindingKind]:
-        """Kinds of findings, the most severe first; what the page shows of them where scripts are off."""
+        """Kinds of the findings that are no suspect's, as those of whole cells, the most severe first."""
+        gathered = {id(record) for suspect in self.suspects for record in suspect.findings}
         grouped: dict[tuple[Ending, str, str], list[Record]] = {}
         for row in self.merged.rows:
-            if row.is_finding:
+            if row.is_finding and id(row.record) not in gathered:
                 grouped.setdefault((row.ending, row.record.pairing, row.record.backend), []).append(row.record)
         return [
             FindingKind(pairing, backend, ending, len(records), records[0].message)

@@ -1,5 +1,6 @@
 """A comparison of runs as text: for a terminal, and as Markdown for a job's page."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,9 @@ from kerneltest.records.changes import MEANING, REGRESSIONS, Change
 from kerneltest.records.diff import Comparison
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import ANY, CellKey
+from kerneltest.records.suspect_changes import Fate, SuspectChange
+from kerneltest.report.text.markdown import points
+from kerneltest.report.text.suspects import counts, kernel_of, told
 from kerneltest.report.text.tables import for_markdown, for_terminal, markdown_table
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
@@ -58,11 +62,54 @@ def rows(comparison: Comparison) -> Mapping[str, Sequence[Row]]:
     return {kind: [Row(tuple(changes)) for changes in cells.values()] for kind, cells in by_kind.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class SuspectRow:
+    """A suspect of a comparison, and the kernel that it is in."""
+
+    change: SuspectChange
+    kernel: str
+
+    @property
+    def title(self) -> str:
+        return self.change.suspect.title
+
+    @property
+    def counts(self) -> str:
+        """How often it shows; since when, for one that is still there."""
+        since = f"; since {self.change.since[:10]}" if self.change.since else ""
+        return f"{counts(self.change.suspect)}{since}"
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """What a new one needs to be told of."""
+        return told(self.change.suspect)[1:] if self.change.fate is Fate.NEW else ()
+
+
+def suspect_rows(
+    comparison: Comparison, old: Sequence[Run], new: Sequence[Run]
+) -> Mapping[Fate, tuple[str, Sequence[SuspectRow]]]:
+    """Suspects by what became of them, the new ones first: what these are called, and rows."""
+    declared = {name: each for run in (*old, *new) for name, each in run.plan.pairings.items()}
+    rows: dict[Fate, list[SuspectRow]] = {}
+    for change in comparison.suspects:
+        kernel = kernel_of(change.suspect.pairing, declared.get(change.suspect.pairing))
+        rows.setdefault(change.fate, []).append(SuspectRow(change, kernel))
+    return {fate: (_called(fate, len(mine)), mine) for fate, mine in rows.items()}
+
+
+def _called(fate: Fate, count: int) -> str:
+    suspects = f"suspect{'s' * (count > 1)}"
+    return f"{count} new {suspects}" if fate is Fate.NEW else f"{count} {suspects} {fate}"
+
+
 def conclusion(comparison: Comparison) -> str:
     """The outcome in one line."""
-    counts = [f"{sum(c.kind == kind for c in comparison.changes)} {kind}" for kind in rows(comparison)]
-    regressed = [text for text, kind in zip(counts, rows(comparison), strict=True) if kind in REGRESSIONS]
-    others = [text for text in counts if text not in regressed]
+    fates = Counter(change.fate for change in comparison.suspects)
+    kinds = Counter(change.kind for change in comparison.changes)
+    regressed = [_called(fate, n) for fate, n in fates.items() if fate is Fate.NEW]
+    regressed += [f"{n} {kind}" for kind, n in kinds.items() if kind in REGRESSIONS]
+    others = [_called(fate, n) for fate, n in fates.items() if fate is not Fate.NEW]
+    others += [f"{n} {kind}" for kind, n in kinds.items() if kind not in REGRESSIONS]
     regressed += ["incomplete"] * bool(comparison.problems)
     result = f"REGRESSION: {', '.join(regressed)}" if regressed else "no regression"
     return "; ".join([result, *others, f"{comparison.unchanged} cases unchanged"])
@@ -78,6 +125,12 @@ def title(runs: Sequence[Run]) -> str:
 def terminal(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:
     lines = [f"old: {title(old)}", f"new: {title(new)}"]
     lines += [f"unlike: {line}" for line in comparison.unlike]
+    for called, mine in suspect_rows(comparison, old, new).values():
+        lines += ["", called]
+        for each in mine[:_MOST_LINES]:
+            lines.append(f"  {each.kernel}: {each.title}    {each.counts}")
+            lines += [f"    {line}" for line in each.lines]
+        lines += [f"  ... and {len(mine) - _MOST_LINES} more"] * (len(mine) > _MOST_LINES)
     for kind, changed in rows(comparison).items():
         lines += ["", f"{kind} ({MEANING[kind]})"]
         for row in changed[:_MOST_LINES]:
@@ -100,6 +153,14 @@ def _markdown(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) ->
     yield f"Old: {for_markdown(title(old))}  \nNew: {for_markdown(title(new))}\n"
     yield from (f"- unlike: {for_markdown(line)}" for line in comparison.unlike)
     yield from (f"- incomplete: {for_markdown(line)}" for line in comparison.problems[:MOST_ROWS])
+    for fate, (called, mine) in suspect_rows(comparison, old, new).items():
+        yield f"\n### {called}\n"
+        for each in mine[:MOST_ROWS]:
+            first, *rest = points(each.change.suspect)
+            since = f"; since {for_markdown(each.change.since[:10])}" if each.change.since else ""
+            yield f"- {for_markdown(each.kernel)}: {first}{since}"
+            yield from (f"   - {line}" for line in rest if fate is Fate.NEW)
+        yield from [f"- and {len(mine) - MOST_ROWS} more"] * (len(mine) > MOST_ROWS)
     for kind, changed in rows(comparison).items():
         yield f"\n### {kind}\n\n{MEANING[kind]}\n"
         yield markdown_table(

@@ -1,36 +1,39 @@
 """The summary of some runs as Markdown, for a job's page."""
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kerneltest.core.verdicts import Verdict
 from kerneltest.records.files import write_text
+from kerneltest.records.merge import merge
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import Record
+from kerneltest.records.suspects import Suspect
 from kerneltest.report.commands import pytest_command
 from kerneltest.report.counts import Counts
 from kerneltest.report.matrix import by_tier
 from kerneltest.report.templating import render
+from kerneltest.report.text.suspects import counts as in_counts
+from kerneltest.report.text.suspects import kernel_of, told
 from kerneltest.report.text.tables import for_markdown, for_terminal, in_words, markdown_table
 from kerneltest.report.text.terminal import remarks
 
-_MOST_FINDINGS = 50
+_MOST_SUSPECTS = 50
 _MOST_NOTES = 100
 _SIGNS = {"red": "❌", "orange": "❌", "yellow": "⚠️", "brightgreen": "✅"}
 
 
-def markdown(runs: Sequence[Run], counts: Counts) -> str:
-    """A page of the matrix, the findings, and what was not run."""
-    return "\n".join(_page(runs, counts)) + "\n"
+def markdown(runs: Sequence[Run], counts: Counts, suspects: Sequence[Suspect]) -> str:
+    """A page of the suspects, the matrix, and what was not run."""
+    return "\n".join(_page(runs, counts, suspects)) + "\n"
 
 
-def _page(runs: Sequence[Run], counts: Counts) -> Iterator[str]:
+def _page(runs: Sequence[Run], counts: Counts, suspects: Sequence[Suspect]) -> Iterator[str]:
     yield f"## {_SIGNS[colour(counts)]} Kernel conformance: {for_markdown(message(counts))}\n"
+    yield from _suspects(runs, suspects)
     matrix = by_tier(runs)
     headings = ["pairing", *(column.title for column in matrix.columns)]
     yield markdown_table(headings, [[line.pairing, *map(in_words, line.fields)] for line in matrix.lines])
-    yield from _findings(runs)
     notes = [f"{name}: not run" for name in counts.not_run]
     for run in runs:
         declared = [f"declared for {name}: {text}" for name, texts in run.plan.xfail.items() for text in texts]
@@ -42,33 +45,28 @@ def _page(runs: Sequence[Run], counts: Counts) -> Iterator[str]:
         yield from [f"- and {len(notes) - _MOST_NOTES} more"] * (len(notes) > _MOST_NOTES)
 
 
-def _findings(runs: Sequence[Run]) -> Iterator[str]:
-    """A row for all findings with one verdict in a cell: the first case stands for the others."""
-    grouped: dict[tuple[int, str, str, Verdict], list[Record]] = {}
-    for number, run in enumerate(runs):
-        for record in run.records:
-            if record.verdict.is_finding:
-                grouped.setdefault((number, record.item, record.family, record.verdict), []).append(record)
-    if not grouped:
-        return
-    most_severe_first = sorted(grouped.items(), key=lambda pair: -pair[0][3].severity)
-    shown = [(runs[number], records) for (number, *_), records in most_severe_first[:_MOST_FINDINGS]]
-    yield f"\n### {sum(map(len, grouped.values()))} findings\n"
-    yield markdown_table(
-        ["verdict", "item", "family", "cases", "first", ""], [_row(run, records) for run, records in shown]
-    )
-    yield from [f"\nand {len(grouped) - len(shown)} more cells"] * (len(grouped) > len(shown))
-    yield "\nTo see them again:\n\n```"
-    commands = (pytest_command(run.plan, records[0].backend, records[0].item) for run, records in shown)
-    yield from dict.fromkeys(map(for_terminal, commands))
-    yield "```"
+def _suspects(runs: Sequence[Run], suspects: Sequence[Suspect]) -> Iterator[str]:
+    """A list for each kernel: what is wrong and how often, its smallest case, where it is born."""
+    declared = merge(runs).pairings
+    run_of = {id(record): run for run in runs for record in run.records}
+    shown = suspects[:_MOST_SUSPECTS]
+    for pairing, mine in itertools.groupby(shown, lambda each: each.pairing):
+        yield f"### {for_markdown(kernel_of(pairing, declared.get(pairing)))}\n"
+        for number, suspect in enumerate(mine, 1):
+            first, *rest = points(suspect)
+            yield f"{number}. {first}"
+            yield from (f"   - {line}" for line in rest)
+        yield ""
+    yield from [f"and {len(suspects) - len(shown)} more suspects\n"] * (len(suspects) > len(shown))
+    firsts = [suspect.findings[0] for suspect in shown]
+    commands = dict.fromkeys(pytest_command(run_of[id(r)].plan, r.backend, r.item) for r in firsts)
+    yield from ["To see them again:\n\n```", *map(for_terminal, commands), "```\n"] if suspects else []
 
 
-def _row(run: Run, records: Sequence[Record]) -> list[str]:
-    first = records[0]
-    signature = f"{first.signature} in {first.target}" if first.target else first.signature
-    item = f"{run.name}: {first.item}" if run.name else first.item
-    return [first.verdict, item, first.family, str(len(records)), signature, (first.message.splitlines() or [""])[0]]
+def points(suspect: Suspect) -> list[str]:
+    """A suspect as Markdown: its title with counts and id, then a line for each thing that is told of it."""
+    title = f"**{for_markdown(suspect.title)}** ({for_markdown(in_counts(suspect))}; {suspect.id})"
+    return [title, *(for_markdown(line.strip()) for line in told(suspect)[1:])]
 
 
 _LABEL = "kernel conformance"

@@ -22,13 +22,18 @@ def lines(run: Run, width: int | None = None, folder: str = "") -> Iterator[tupl
       folder: of the run as its user named it; "" where it is not kept.
     """
     yield from all_suspects(suspects_of(run), run.plan.pairings, folder)
+    yield from table(run, width)
+
+
+def table(run: Run, width: int | None = None) -> Iterator[tuple[str, str]]:
+    """The matrix of a run, and what is not in it, as `lines` has them."""
     matrix = by_tier([run])
     if matrix.lines:
-        yield from _table(matrix, width)
+        yield from _matrix(matrix, width)
     yield from remarks(run)
 
 
-def _table(matrix: Matrix, width: int | None) -> Iterator[tuple[str, str]]:
+def _matrix(matrix: Matrix, width: int | None) -> Iterator[tuple[str, str]]:
     headings = ["", *(column.title for column in matrix.columns)]
     words, signs = (
         terminal_table(headings, [[line.pairing, *map(shown, line.fields)] for line in matrix.lines])

@@ -1,6 +1,6 @@
-// The address after # is the whole state: #/view/name?verdict=...&backend=...&dtype=...&family=...&text=...
+// The address after # is the whole state: #/view/name?verdict=...&backend=...&dtype=...&family=...&suspect=...&text=...
 
-const FILTERS = ["verdict", "backend", "dtype", "family", "text"];
+const FILTERS = ["verdict", "backend", "dtype", "family", "suspect", "text"];
 
 function parse(hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
@@ -10,7 +10,7 @@ function parse(hash) {
   for (const name of FILTERS) if (asked.get(name)) filters[name] = asked.get(name);
   let name = "";
   try { name = decodeURIComponent(parts.slice(1).join("/")); } catch { /* a damaged address names nothing */ }
-  return { view: parts[0] || "matrix", name, filters };
+  return { view: parts[0], name, filters };
 }
 
 function address(view, name = "", filters = {}) {
@@ -34,12 +34,14 @@ function select(data, filters, { pairing = -1, findings = false } = {}) {
   const backend = data.backends.map((each) => !filters.backend || each.id === filters.backend || tier(each, filters.backend));
   const dtype = allowed(data.dtypes, filters.dtype);
   const family = data.families.map((each) => !filters.family || each.id === filters.family);
+  const suspect = data.suspects.map((each) => each.id === filters.suspect);
   const text = (filters.text || "").toLowerCase();
   const columns = Object.entries(data.lower);
   const hits = columns.map(([column, words]) => [rows[column], words.map((word) => word.includes(text))]);
   for (let row = 0; row < data.count; row++) {
     if (pairing >= 0 && rows.pairing[row] !== pairing) continue;
     if (!verdict[rows.verdict[row]] || !backend[rows.backend[row]] || !dtype[rows.dtype[row]] || !family[rows.family[row]]) continue;
+    if (filters.suspect && !suspect[rows.suspect[row]]) continue;
     if (text && !hits.some(([column, hit]) => hit[column[row]])) continue;
     selected.push(row);
   }
@@ -59,6 +61,7 @@ function bindFilters(data, form, go) {
   fill("dtype", data.dtypes.filter((each) => each !== ALL).map((each) => option(each)));
   const families = group(data.families.filter((each) => each.id !== ALL), (each) => each.group);
   fill("family", [...families].map(([name, members]) => el("optgroup", { label: name }, members.map((each) => option(each.id)))));
+  fill("suspect", data.suspects.map((each) => option(each.id, `${data.short[each.pairing]}: ${each.title}`)));
   let waiting = 0;
   const apply = () => go(Object.fromEntries(FILTERS.map((name) => [name, form.elements[name].value.trim()])));
   form.addEventListener("change", apply);

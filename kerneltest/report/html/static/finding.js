@@ -19,7 +19,7 @@ function drawFinding(data, name, filters) {
     el("div", { class: "split" },
       finding.picture ? drawPicture(finding.picture) : null,
       el("div", { class: "facts-of" }, pairs(factsOf(data, finding, verdict, family)), el("h3", {}, "The same case on other backends"), others(data, row, filters))),
-    finding.inputs && finding.inputs.length ? [el("h2", {}, "The inputs there"), el("div", { class: "split" }, finding.inputs.map(drawInput))] : argumentsOf(finding),
+    finding.inputs && finding.inputs.length ? [el("h2", {}, "The inputs there"), el("div", { class: "split" }, finding.inputs.map((each) => drawInput(each)))] : argumentsOf(finding),
     line ? [el("h2", {}, "Source ", el("span", { class: "dim" }, line.text)), drawSource(line.source, { here: line.line, around: 6 })]
       : pairing.kernel && pairing.kernel.parts.length ? [el("h2", {}, "Kernel ", el("span", { class: "dim" }, pairing.kernel.file)), drawSource(pairing.kernel)] : null,
     reproduction(data, finding),
@@ -40,6 +40,8 @@ function factsOf(data, finding, verdict, family) {
     facts.push(["counterexample", el("span", {}, "got ", el("code", {}, number(at.actual)), ", expected ", el("code", {}, number(at.expected)), " ± ", el("code", {}, number(at.bound)))]);
     if (at.blocks[1] > 1) facts.push(["blocks", `${at.blocks[0]} of ${at.blocks[1]} hold a wrong element`]);
   }
+  const suspect = data.suspects[data.rows.suspect[row]];
+  if (suspect) facts.push(["suspect", el("a", { href: address("suspects", suspect.id) }, suspect.title)]);
   if (finding.pattern) facts.push(["pattern", finding.pattern]);
   if (data.rows.used[row] >= 0) facts.push(["bound used", number(data.rows.used[row])]);
   if (finding.file) facts.push(["inputs saved", el("code", {}, finding.file)]);

@@ -6,6 +6,7 @@ async function start() {
   document.documentElement.classList.add("js");
   const form = byId("filters"), shown = byId("shown"), title = document.title;
   const drawMatrix = bindMatrix(data, byId("matrix"));
+  const showSuspect = bindSuspects(data), start = byId("view-suspects") ? "suspects" : "matrix";
   const list = caseTable(data, { title: "Results" });
   const lead = el("p", { class: "dim" });
   byId("view-results").append(lead, list.box);
@@ -16,7 +17,7 @@ async function start() {
   function draw() {
     const { view: asked, name, filters } = parse(location.hash);
     const known = sections.some((section) => section.dataset.view.split(" ").includes(asked));
-    const view = known ? asked : "matrix", findings = view === "findings";
+    const view = known ? asked : start, findings = view === "findings";
     showFilters(form, filters);
     form.hidden = !["matrix", "findings", "results", "pairing"].includes(view);
     for (const section of sections) section.hidden = !section.dataset.view.split(" ").includes(view);
@@ -47,6 +48,7 @@ async function start() {
         (drawn ? sections.find((section) => !section.hidden).querySelector("h2") : byId("main")).focus({ preventScroll: true });
       }
       last = place;
+      if (view === "suspects" && name) showSuspect(name);
     }
   }
 

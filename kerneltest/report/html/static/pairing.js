@@ -1,6 +1,6 @@
 // Source with line numbers; `here` is the line to point at.
 
-function drawSource(source, { here = 0, around = 0 } = {}) {
+function drawSource(source, { here = 0, around = 0, of = "" } = {}) {
   const items = [];
   source.parts.forEach(([first, lines]) => {
     const from = around && here ? Math.max(0, here - first - around) : 0;
@@ -13,7 +13,7 @@ function drawSource(source, { here = 0, around = 0 } = {}) {
         lines[i].map(([token, text]) => (token ? el("span", { class: token }, text) : text))));
     }
   });
-  return el("div", { class: "source", tabindex: "0", role: "region", "aria-label": `Source in ${source.file}` }, el("ol", {}, items));
+  return el("div", { class: "source", tabindex: "0", role: "region", "aria-label": `Source in ${source.file}${of}` }, el("ol", {}, items));
 }
 
 // The line of a pairing's sources that a message names as FILE:LINE, the first such if there are several.

@@ -75,7 +75,7 @@ function drawPicture(picture) {
     }
     const at = indexOf(picture, start), row = flat ? at.at(-1) : at.length > 1 ? at.at(-2) : "";
     const numbered = flat || start === 0 || row % (picture.blocks[0] || 8) === 0;
-    lines.push(el("tr", {}, el("th", { scope: "row" }, numbered ? String(row) : el("span", { class: "hidden" }, String(row))), line));
+    lines.push(el("tr", {}, el("th", { scope: "row" }, numbered && row !== "" ? String(row) : el("span", { class: "hidden" }, String(row) || "output")), line));
   }
   const first = picture.origin.at(-1) || 0;
   const every = block || 8, mark = (j) => (flat ? (j % 8 ? "" : `+${j}`) : (first + j) % every && (j || every - first % every < 4) ? "" : String(first + j));
@@ -163,15 +163,20 @@ function key(picture) {
 }
 
 // The values of an argument around the element.
-function drawInput(window) {
+function drawInput(window, of = "") {
   const [rows, columns] = window.extent, across = rows === 1 ? Math.min(columns, 16) : columns;
+  const title = [el("b", {}, window.name), ` ${window.dtype} [${window.shape.join(", ")}]`];
+  const [one] = window.values;
+  if (window.values.length > 1 && window.values.every((value) => Object.is(value, one))) {
+    return el("figure", {}, el("figcaption", {}, title, `: each is ${number(one)}`));
+  }
   const lines = [];
   for (let start = 0; start < window.values.length; start += across) {
     const at = indexOf(window, start), row = rows === 1 ? at.at(-1) : at.at(-2);
-    lines.push(el("tr", {}, el("th", { scope: "row" }, String(row ?? "")),
+    lines.push(el("tr", {}, el("th", { scope: "row" }, row === undefined ? el("span", { class: "hidden" }, "value") : String(row)),
       window.values.slice(start, start + across).map((value) => el("td", { class: isOdd(value) ? "odd" : null }, typeof value === "number" ? String(Number(value.toPrecision(4))) : String(value)))));
   }
   const head = rows === 1 ? null : el("thead", {}, el("tr", {}, el("td", {}), Array.from({ length: across }, (_, j) => el("th", { scope: "col" }, String(window.origin.at(-1) + j)))));
-  return el("figure", {}, el("figcaption", {}, el("b", {}, window.name), ` ${window.dtype} [${window.shape.join(", ")}]`),
-    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Values of ${window.name}` }, el("table", { class: "values" }, head, el("tbody", {}, lines))));
+  return el("figure", {}, el("figcaption", {}, title),
+    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Values of ${window.name}${of}` }, el("table", { class: "values" }, head, el("tbody", {}, lines))));
 }

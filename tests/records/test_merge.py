@@ -10,11 +10,11 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.core.verdicts import Verdict
+from kerneltest.records.merge import merge
 from kerneltest.records.runs import read_all, read_runs
 from kerneltest.records.schema import ANY, NotApplicable, Plan, Record
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
 from kerneltest.report.html.build import render
-from kerneltest.report.merge import merge
 from tests.made_runs import PAIRING, WRONG, made_record, made_run
 from tests.pages import Page
 

@@ -1,0 +1,129 @@
+// Suspects: what the page says of each without scripts becomes its head; the rest is drawn when it is opened.
+
+const AT_FIRST = 6;  // are open
+const FEW = 16;  // elements that stand in full size
+
+function bindSuspects(data) {
+  const articles = [...document.querySelectorAll(".suspect")];
+  const draw = (article) => {
+    if (article.dataset.drawn) return;
+    article.dataset.drawn = "true";
+    article.firstElementChild.append(drawSuspect(data, data.suspects[article.dataset.suspect]));
+  };
+  for (const link of document.querySelectorAll("#view-suspects h2 a")) link.setAttribute("href", address("pairing", link.dataset.pairing));
+  articles.forEach((article, i) => {
+    const box = article.firstElementChild;
+    box.open = i < AT_FIRST;
+    if (box.open) draw(article);
+    box.addEventListener("toggle", () => box.open && draw(article));
+  });
+  return (id) => {
+    const article = articles.find((each) => data.suspects[each.dataset.suspect].id === id);
+    if (!article) return;
+    article.firstElementChild.open = true;
+    draw(article);
+    article.scrollIntoView();
+    article.querySelector("h3").focus({ preventScroll: true });
+  };
+}
+
+function drawSuspect(data, suspect) {
+  const pairing = data.pairings[suspect.pairing];
+  return el("div", { class: "body" },
+    el("div", { class: "shown" },
+      el("section", {}, smallestOf(suspect)),
+      el("section", { class: "place" }, placeOf(suspect, pairing),
+        suspect.conditions.length || suspect.strips.length ? [
+          el("h4", {}, "Where it shows"),
+          suspect.conditions.map((words) => el("p", {}, words)),
+          el("div", { class: "strips" }, suspect.strips.map(strip))] : null),
+      el("section", {}, againOf(suspect))),
+    casesOf(data, suspect));
+}
+
+// The smallest case: the output and the inputs as drawn, or in words.
+function smallestOf(suspect) {
+  const [first, ...rest] = suspect.message.split("\n"), of = ` of suspect ${suspect.id}`;
+  const given = (suspect.inputs || []).map((each) => drawInput(each, of)), few = (suspect.inputs || []).every((each) => each.values.length <= FEW);
+  return [
+    el("h4", {}, suspect.smallest ? "The smallest case" : "For example"),
+    el("p", { class: "dim" }, [suspect.backend, suspect.signature, suspect.family].join(" · "), suspect.smallest ? [el("br"), howFound(suspect)] : null),
+    suspect.picture ? el("div", { class: Math.max(...suspect.picture.extent) > FEW ? "split fine" : "split" },
+      few ? given : null, drawPicture(suspect.picture), few ? null : given)
+      : [el("p", { class: "lead" }, first), suspect.arguments.map(([path, text]) => el("pre", { tabindex: "0", role: "region", "aria-label": `Values of ${path}${of}` }, `${path} = ${text}`)),
+        suspect.at ? el("p", {}, "got ", el("code", {}, number(suspect.at[1])), ", expected ", el("code", {}, number(suspect.at[2]))) : null,
+        rest.length ? el("p", { class: "message dim" }, rest.join("\n")) : null],
+    suspect.diagnosis ? el("div", { class: "why" }, suspect.diagnosis) : null,
+  ];
+}
+
+function howFound(suspect) {
+  const [unusual, tries, complete] = suspect.smallest;
+  const values = suspect.arguments.length ? `${plural(unusual, "input element")} neither 0 nor 1; ` : "";
+  return `${values}${plural(tries, "case")} tried${complete ? "" : ", then the time was over"}`;
+}
+
+function againOf(suspect) {
+  return [
+    el("h4", {}, "Reproduce"), copyable(suspect.commands.join("\n"), `the commands of suspect ${suspect.id}`),
+    suspect.cut ? el("details", {}, el("summary", {}, "The operations that fail, by themselves"), el("p", {}, el("code", {}, suspect.cut[0])), copyable(suspect.cut[1], `the script of suspect ${suspect.id}`)) : null,
+    suspect.python ? el("details", {}, el("summary", {}, "In Python"), copyable(suspect.python, `the Python lines of suspect ${suspect.id}`)) : null,
+  ];
+}
+
+// Where it is born, as experiments show; else the lines that messages name.
+function placeOf(suspect, pairing) {
+  const [place, operation, words, certain, others] = suspect.birth || [suspect.lines[0] || ""];
+  const named = lineNamed(pairing, place);
+  const of = ` of suspect ${suspect.id}`;
+  const source = named ? drawSource(named.source, { here: named.line, around: 7, of })
+    : pairing.kernel && pairing.kernel.parts.length ? drawSource(pairing.kernel, { of }) : null;
+  if (!place) return source ? [el("h4", {}, "The kernel"), el("p", { class: "dim" }, pairing.kernel.file), source] : null;
+  return [
+    el("h4", {}, suspect.birth ? (certain ? "Born at " : "Perhaps born at ") : "At ", el("code", {}, place)),
+    operation ? el("p", { class: "born" }, el("code", {}, operation), el("span", {}, words)) : null,
+    source,
+    others && others.length ? el("p", { class: "dim" }, `Or at ${others.join(", ")}: a change there makes it right as well.`) : null,
+    !suspect.birth && suspect.lines.length > 1 ? el("p", { class: "dim" }, `Also named: ${suspect.lines.slice(1).join(", ")}`) : null,
+  ];
+}
+
+// One feature: a bar for each of its values, as high as the share of cases that fail.
+const BAR = { width: 18, height: 26, long: 56, thin: 9 }, MOST_ROWS = 10, MOST_NAMES = 6, LONG = 9;
+
+function strip([name, values, more]) {
+  const flat = values.some(([value]) => String(value).length > LONG);
+  const failing = values.filter(([, bad]) => bad), right = values.filter(([, bad]) => !bad).map(([value]) => String(value));
+  const words = ([value, bad, all]) => `${name} ${value}: ${whole(bad)} of ${plural(all, "case")} ${bad === 1 ? "fails" : "fail"}`;
+  const bar = ([, bad, all]) => {
+    const [width, height] = flat ? [BAR.long, BAR.thin] : [BAR.width, BAR.height];
+    const part = bad ? Math.max(2, Math.round((flat ? width : height) * Math.min(1, bad / all))) : 0;
+    const filled = flat ? { x: 0, y: 0, width: part, height } : { x: 0, y: height - part, width, height: part };
+    return svg("svg", { width, height, "aria-hidden": "true" }, svg("rect", { class: "track", x: .5, y: .5, width: width - 1, height: height - 1 }), part ? svg("rect", { class: "filled", ...filled }) : null);
+  };
+  const item = (each) => el("li", { title: words(each), class: each[1] ? "bad" : null }, bar(each),
+    el("span", { "aria-hidden": "true" }, String(each[0])), flat ? el("span", { class: "number", "aria-hidden": "true" }, `${whole(each[1])}/${whole(each[2])}`) : null,
+    el("span", { class: "hidden" }, words(each)));
+  const shown = flat ? failing.slice(0, MOST_ROWS) : values;
+  if (flat && !more && values.every(([, bad, all]) => bad === all)) return el("figure", {}, el("figcaption", {}, name), el("p", { class: "dim" }, `all ${values.length} alike: every case fails`));
+  const left = more + failing.length - (flat ? shown.length : failing.length);
+  return el("figure", {}, el("figcaption", {}, name),
+    el("ul", { class: flat ? "bars flat" : "bars" }, shown.map(item)),
+    flat && right.length ? el("p", { class: "dim", title: right.join(", ") }, `not with ${right.slice(0, MOST_NAMES).join(", ")}${right.length > MOST_NAMES ? ` and ${right.length - MOST_NAMES} more` : ""}`) : null,
+    left ? el("p", { class: "dim" }, `and ${whole(left)} more`) : null);
+}
+
+function casesOf(data, suspect) {
+  const lines = suspect.cases.map(([backend, family, count, row]) => {
+    const detail = data.detail.get(row), verdict = data.verdicts[data.rows.verdict[row]];
+    return el("tr", {},
+      el("td", { class: `k-${verdict.kind} line` }, tagText(verdict, detail && findingAddress(data, detail))),
+      el("td", { class: "line" }, data.backends[backend].id), el("td", { class: "line" }, data.families[family].id),
+      el("td", { class: "number" }, whole(count)), el("td", { class: "cut" }, data.message(row).split("\n")[0]));
+  });
+  return el("details", {},
+    el("summary", {}, plural(suspect.findings, "case")),
+    scrolled(`Cases of suspect ${suspect.id}`, ["verdict", "backend", "family", "cases", "the first"], lines),
+    el("p", {}, el("a", { href: address("findings", "", { suspect: suspect.id }) }, `List all ${whole(suspect.findings)}`), " · ",
+      el("a", { href: address("suspects", suspect.id) }, "link to suspect ", el("code", {}, suspect.id))));
+}
