@@ -93,21 +93,17 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) < 130
 
 
-def test_the_example_finds_what_the_readme_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairing = _executed("README.md", monkeypatch).softmax_oracle
-    values, lowered = kt.check(pairing), kt.check(pairing, backends=["lower:sm_90", "lower:gfx942", "lower:gfx1151"])
-    assert f"plans {values.cases} cases" in README
-    for result, verdict in ((values, "special_mismatch"), (lowered, "compile_error")):
-        assert f"{result.cases - len(result.findings)} pass, {len(result.findings)} {verdict}" in README
-    told = {_words(_told(finding)) for finding in (*values.findings, *lowered.findings)}
-    for block in "\n".join(_shown("README.md", "E   special")).split("\n\n"):
-        assert any(_words(block.replace("E   ", "")) in each for each in told)
-
-
-def _told(finding: Any) -> str:
-    target = f" in {finding.record.target}" if finding.record.target else ""
-    title = f"{finding.verdict}: {finding.family}{target}, {finding.signature}"
-    return f"{title}\n  assert {finding.verdict.assertion}\n{finding.message}"
+def test_the_example_is_told_as_the_readme_shows(tmp_path: Path) -> None:
+    (code,) = [text for language, text in _fenced("README.md") if "oracle_for" in text]
+    (tmp_path / "test_softmax.py").write_text(code, encoding="utf-8")
+    run = _pytest(tmp_path, "test_softmax.py", "--kt-report", "report")
+    assert _words("\n".join(_shown("README.md", "2 suspects in softmax"))) in _words(run.stdout)
+    table = " ".join(line for line in README.splitlines() if line.startswith("test_softmax.py::softmax_oracle"))
+    assert all(part in _words(run.stdout) for part in re.findall(r"\d+ pass, \d+ \w+", table))
+    records = list(read_records(tmp_path / "report"))
+    cases = sum(record.backend == "interpret" and bool(record.case) for record in records)
+    assert f"plans {cases} cases" in README
+    assert " 6 failed" in run.stdout  # a test each for interpret mode, two simulators and three targets
 
 
 def test_the_guide_runs(monkeypatch: pytest.MonkeyPatch) -> None:

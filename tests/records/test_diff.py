@@ -168,9 +168,11 @@ FATES = [
     (_cases("ab"), _cases("xyz"), ["still there: wrong values"], True),
     (_cases("a"), _lost("abc"), ["new: runtime_error: boom"], True),
     # One falls apart into two, and two become one: every case failed before.
-    (_cases("abcd"), (*_cases("ab"), *_lost("cd")), ["still there: wrong values", "still there: runtime_error: boom"], True),
+    (_cases("abcd"), (*_cases("ab"), *_lost("cd")),
+     ["still there: wrong values", "still there: runtime_error: boom"], True),
     ((*_cases("a"), *_lost("b")), _cases("ab"), ["still there: wrong values"], False),
-    ((*_lost("a", "one"), *_lost("b", "two"), *_lost("c", "three")), _cases("abc"), ["still there: wrong values"], False),
+    ((*_lost("a", "one"), *_lost("b", "two"), *_lost("c", "three")), _cases("abc"),
+     ["still there: wrong values"], False),
     # Of two that are called alike, ids number the first: it is gone, or another one comes before it.
     ((*_unbuilt("ab", "no exp"), *_unbuilt("c", "no log")), _unbuilt("c", "no log"),
      ["not run again: does not lower", "still there: does not lower"], True),
