@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kerneltest.core.verdicts import Kind
 from kerneltest.records.conditions import Features, two_conditions
 from kerneltest.records.schema import Record, Smallest
-from kerneltest.records.symptoms import IMPRECISE, Level, Symptom
+from kerneltest.records.symptoms import GRADIENT, IMPRECISE, WRONG, Level, Symptom
 
 _SHARP = 0.3  # of the plain cases of a signature: a bug in which elements are computed fails more of them than rounding
 
@@ -77,7 +77,7 @@ def _wrong_values(findings: Sequence[Finding], records: Sequence[Record], blocks
     for level in _LEVELS[1:]:
         new: list[Finding] = []
         for pair in at[level].findings:
-            known = next((cause for cause in causes if pair[0].signature in cause.signatures), None)
+            known = next((c for c, whats in zip(causes, own, strict=True) if _explains(c, whats, pair)), None)
             (known.findings if known is not None else new).append(pair)
         if new:
             alike = next((i for i, whats in enumerate(own) if _shows(whats, new)), None)
@@ -177,6 +177,17 @@ def by_experiment(group: Group, known: Mapping[tuple[str, str, str], Smallest]) 
         explained = next((mine for mine, other in votes if mine != other), True)
         (kept if explained else left).append(pair)
     return [Group(group.level, part) for part in (kept, left) if part]
+
+
+def _explains(cause: Group, whats: Counter[str], pair: Finding) -> bool:
+    """Whether a finding follows from a cause at its signature; `whats` is how the cause shows by itself.
+
+    A kernel that gives NaN where it should not does not make the gradient of other values wrong.
+    """
+    record, said = pair
+    if record.signature not in cause.signatures:
+        return False
+    return not said.what.startswith(GRADIENT) or any(what in (WRONG, IMPRECISE) for what in whats)
 
 
 def _shows(whats: Counter[str], new: Sequence[Finding]) -> bool:

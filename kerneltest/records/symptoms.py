@@ -88,6 +88,7 @@ def _level(record: Record, what: str) -> Level:
 
 IMPRECISE = "values of too little precision"
 WRONG = "wrong values"
+GRADIENT = "a wrong gradient"
 UNTOUCHED = "elements that nobody wrote"
 _MEMORY = {
     Verdict.UNWRITTEN: UNTOUCHED,
@@ -101,11 +102,12 @@ _ACCESS = re.compile(r"\b(load|store|atomic) at ([^\s\[]+)")
 def _how_wrong(record: Record) -> str:
     """What became of the worst element."""
     evidence = record.evidence
-    if record.family == "gradient" and (by := re.search(r"\bby ([\w.]+): ", record.message)):
-        return f"a wrong gradient by {by[1]}"
     if evidence is None or evidence.actual is None or evidence.expected is None:
         return WRONG
     got, wanted = float(evidence.actual), float(evidence.expected)
+    by = re.search(r"\bby ([\w.]+): ", record.message) if record.family == "gradient" else None
+    if by is not None and math.isfinite(got) and math.isfinite(wanted):
+        return f"{GRADIENT} by {by[1]}"
     if got == wanted == 0:
         return "a zero of the wrong sign"
     if math.isfinite(got) and math.isfinite(wanted):
