@@ -10,6 +10,7 @@ import kerneltest as kt
 from benchmarks import checkers
 from benchmarks.detection import Scaled, right
 from benchmarks.detection_report import CHECKERS, WHY, markdown
+from benchmarks.suspects import line_named, told_apart, touched
 from benchmarks.variants import VARIANTS
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
@@ -18,6 +19,7 @@ from kerneltest.declare.closed_forms import Dot
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.runnable import runnable
 from kerneltest.jaxprs.trace import trace
+from tests.broken import KERNELS
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 QUICKLY_FOUND = (
@@ -146,3 +148,53 @@ def test_an_ignored_precision_is_wrong_all_the_same() -> None:
         errors.append(np.abs(product - x.astype(np.float64) @ y).max())
     assert errors[0] > 2.0**-11  # of operands rounded to TF32
     assert errors[1] < 2.0**-16
+
+
+SINGLE = {
+    "p: one": {"suspects": [{"cases": ["a", "b", "c"]}]},
+    "p: two": {"suspects": [{"cases": ["d", "e"]}]},
+    "p: part": {"suspects": [{"cases": ["b"]}]},
+    "p: unseen": {"suspects": []},
+}
+
+
+@pytest.mark.parametrize(
+    ("bugs", "suspects", "told"),
+    [
+        ("one AND two", [["a", "b", "c"], ["d", "e"]], True),
+        ("one AND two", [["a", "b", "c", "d", "e"]], False),
+        ("one AND two", [["a", "b"], ["c"]], False),
+        ("one AND part", [["a", "c"], ["b"]], True),
+        ("one AND part", [["a", "b", "c"]], False),
+        ("one AND unseen", [["a", "b", "c"]], None),
+    ],
+)
+def test_bugs_are_told_apart_by_the_cases_that_each_fails_alone(
+    bugs: str, suspects: list[list[str]], told: bool | None
+) -> None:
+    row = {"name": f"p: {bugs}", "suspects": [{"cases": cases} for cases in suspects]}
+    assert told_apart(row, SINGLE) is told
+
+
+@pytest.mark.parametrize(
+    ("born", "lines", "named"),
+    [
+        (("k.py:7", "x", True), [], "right"),
+        (("k.py:9", "x", True), [], "wrong and certain"),
+        (("k.py:9", "x", False), [], "wrong"),
+        (("k.py:9", "0 / 0 is nan, in program (0)", True), [], "right"),
+        (None, ["k.py:7"], "right"),
+        (None, ["k.py:9"], "wrong"),
+        (None, [], "none"),
+    ],
+)
+def test_a_line_is_right_where_the_edit_is(born: tuple[str, str, bool] | None, lines: list[str], named: str) -> None:
+    suspect = {"born": dict(zip(("place", "words", "certain"), born, strict=True)) if born else None, "lines": lines}
+    assert line_named({"lines": [6, 7], "suspects": [suspect]}) == named
+
+
+def test_the_lines_of_a_variant_are_those_of_the_statement_it_edits() -> None:
+    variant = next(each for each in VARIANTS if each.name == "vector_add.blocked: the store is not masked")
+    source = (KERNELS / "vector_add.py").read_text(encoding="utf-8").splitlines()
+    (line,) = touched(variant)
+    assert "plgpu.store(" in source[line - 1]

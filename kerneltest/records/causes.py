@@ -205,9 +205,10 @@ def _sharp(structure: Group, records: Sequence[Record]) -> bool:
 
 
 def signatures_tried(records: Sequence[Record]) -> dict[str, Features]:
-    """The signatures that were tried, by name."""
+    """The signatures that were tried, by name; of empty arrays, which hold nothing that could be wrong, failing ones."""
     tried: dict[str, Features] = {}
     for record in records:
-        if record.verdict.kind is not Kind.UNAVAILABLE:
+        empty = 0 in record.dims.values() and not record.verdict.is_finding
+        if record.verdict.kind is not Kind.UNAVAILABLE and not empty:
             tried[record.signature] = {**record.dims, "dtype": record.dtype, **record.statics}
     return tried
