@@ -205,7 +205,7 @@ def _sharp(structure: Group, records: Sequence[Record]) -> bool:
 
 
 def signatures_tried(records: Sequence[Record]) -> dict[str, Features]:
-    """The signatures that were tried, by name, without those of empty arrays that pass: nothing in them can be wrong."""
+    """The signatures that were tried, by name, without those of empty arrays that pass: nothing there can be wrong."""
     tried: dict[str, Features] = {}
     for record in records:
         empty = 0 in record.dims.values() and not record.verdict.is_finding

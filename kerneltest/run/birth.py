@@ -112,7 +112,8 @@ def _named(hits: Sequence[Idea], result: str) -> Birth:
     least = [hit for hit in hits if hit.reach == min(hit.reach for hit in hits)]
     best = least[-1 if least[0].reach > 2 else 0]  # of two uses of one value the later one is likelier the slip
     others = tuple(dict.fromkeys(hit.place for hit in hits if hit.place != best.place))
-    certain = best.said and not others and result == "the result is right"
+    # A number that stands there by name may be wrong where it was named, and the same change mends that.
+    certain = not others and result == "the result is right" and all(hit.said for hit in hits)
     return Birth(best.place, best.operation, f"{best.words} {result}", certain, others)
 
 

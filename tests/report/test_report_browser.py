@@ -181,7 +181,7 @@ def test_everything_is_reached_with_the_keyboard(page: Any, report: str) -> None
 
 def test_the_page_opens_on_the_suspects(page: Any, findings: Path, report: str) -> None:
     suspects = suspects_shown(merge(read_all([findings])))
-    (born,) = [each for each in suspects if each.title == "NaN where there is a row of nothing but -inf in x"]
+    (born,) = [each for each in suspects if each.title == "NaN where a row of x holds nothing but -inf"]
     _open(page, report)
     assert page.locator("nav a").first.inner_text() == f"Suspects {len(suspects)}"
     assert page.locator("nav a[aria-current]").inner_text() == f"Suspects {len(suspects)}"
@@ -339,7 +339,7 @@ def test_without_scripts_the_matrix_and_the_findings_are_there(browser: Any, rep
     assert page.get_by_role("row", name="softmax").first.get_by_role("link").first.inner_text().startswith("S ")
     assert page.get_by_role("rowheader", name="int32").first.is_visible()
     assert page.get_by_role("columnheader", name="simulate").is_visible()
-    assert page.get_by_role("heading", name="NaN where there is a row of nothing but -inf in x").is_visible()
+    assert page.get_by_role("heading", name="NaN where a row of x holds nothing but -inf").is_visible()
     assert page.get_by_text("row - jnp.max(row)").is_visible()
     assert not page.locator("#filters").is_visible()
     context.close()
