@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Kind
 from kerneltest.records.conditions import Features, two_conditions
 from kerneltest.records.schema import Record, Smallest
@@ -94,6 +95,23 @@ def grouped(findings: Sequence[Finding], key: Callable[[Symptom], str]) -> list[
     for pair in findings:
         groups.setdefault(key(pair[1]), Group(pair[1].level, [])).findings.append(pair)
     return list(groups.values())
+
+
+def told_on_devices(groups: Sequence[Group]) -> list[Group]:
+    """Groups of findings that say the same: what a device's compiler says, with what lowering for a target says."""
+    targets: dict[str, Group] = {}
+    kept: list[Group] = []
+    for group in groups:
+        record, said = group.findings[0]
+        if group.level is Level.BUILD and record.tier is not Tier.DEVICE:
+            targets.setdefault(said.says.removesuffix(f" {said.line}"), group)
+    for group in groups:
+        same = targets.get(group.findings[0][1].says)
+        if same is not None and same is not group and same.signatures & group.signatures:
+            same.findings += group.findings
+        else:
+            kept.append(group)
+    return kept
 
 
 def _nested(groups: Sequence[Group]) -> list[Group]:

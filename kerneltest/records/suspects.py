@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.verdicts import Kind
-from kerneltest.records.causes import Group, by_cause, by_experiment, grouped, signatures_tried
+from kerneltest.records.causes import Group, by_cause, by_experiment, grouped, signatures_tried, told_on_devices
 from kerneltest.records.conditions import Condition, condition, held
 from kerneltest.records.schema import Record, Smallest
 from kerneltest.records.symptoms import Level, symptom
@@ -113,7 +113,7 @@ def _of_pairing(
     said = [pair for pair in findings if pair[1].level in _SAID]
     values = [pair for pair in findings if pair[1].level not in _SAID]
     causes = [part for group in by_cause(values, records, blocks) for part in by_experiment(group, known)]
-    groups = [*causes, *grouped(said, lambda said: said.says)]
+    groups = [*causes, *told_on_devices(grouped(said, lambda said: said.says))]
     groups.sort(key=lambda group: (_ORDER.index(group.level), -len(group.findings)))
     seen: Counter[tuple[Level, str]] = Counter()
     made = []

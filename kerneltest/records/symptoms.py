@@ -11,6 +11,8 @@ from kerneltest.records.schema import Record
 
 _SLIGHT = 1 / 16  # an error relative to the larger of both numbers: below it something was rounded, above it lost
 _LINE = re.compile(r"[^\s(),;]+\.py:\d+")
+_PLACE = re.compile(r" ?\([^\s()]+\.py:\d+\)$")
+_ERROR = re.compile(r"^(kernel \S+: )?(primitive \S+: )?\w+(Error|Exception): ")
 _NUMBER = re.compile(r"0x[0-9a-f]+|-?\d+(\.\d+)?(e[+-]?\d+)?")
 _TENSOR = re.compile(r"(tensor|vector|memref)<[^>]*>")
 _PLURAL = re.compile(r"\[#(, #)*,?\]|\(#(, #)*,?\)|(#x)+")
@@ -50,7 +52,7 @@ def symptom(record: Record) -> Symptom:
     found = _LINE.search(first)
     line = found[0] if found else ""
     if verdict.kind is Kind.BUILD:
-        return Symptom(Level.BUILD, _not_built(record), line, without_numbers(first))
+        return Symptom(Level.BUILD, _not_built(record), line, _build_message(record, line))
     if verdict in (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH):
         what = _how_wrong(record)
         return Symptom(_level(record, what), what)
@@ -61,6 +63,14 @@ def symptom(record: Record) -> Symptom:
         return Symptom(level, f"{_MEMORY[verdict]}{where}", line)
     said = without_numbers(first)
     return Symptom(Level.BROKEN, f"{verdict}: {said}", line, said)
+
+
+def _build_message(record: Record, line: str) -> str:
+    """What JAX or a compiler said, without numbers, and the line of source; a device names none, or another one."""
+    lines = record.message.rstrip().split("\n")
+    said = lines[0 if record.tier is Tier.DEVICE else -1]
+    said = _ERROR.sub("", without_numbers(_PLACE.sub("", said)))
+    return said if record.tier is Tier.DEVICE else f"{said} {line}"
 
 
 def _not_built(record: Record) -> str:

@@ -20,7 +20,7 @@ SLIGHT = Evidence(index=(0,), actual=1.01, expected=1.0, wrong_blocks=(1, 1))
 NAN = Evidence(index=(0,), actual=float("nan"), expected=1.0, wrong_blocks=(1, 1))
 FAMILIES = (("structural", "ones"), ("structural", "ties"), ("numeric", "normal"), ("special", "nan_first"))
 OUTSIDE = "kernel k: load at x_ref[{n}] offset {n} of {n} elements by program ({n}), at kernels/k.py:7; {n} in all"
-NO_RULE = "kernel k: primitive cumsum has no lowering (kernels/k.py:9)"
+NO_RULE = "kernel k: primitive cumsum has no lowering (kernels/k.py:9)\nUnimplemented primitive: cumsum"
 
 
 def _run(fails: Any, backend: str = "interpret", dtypes: Sequence[str] = ("float32", "bfloat16")) -> list[Record]:
@@ -64,6 +64,11 @@ def _unlowered(n: int, dtype: str, group: str) -> Any:
     return ("unimplemented", NO_RULE, Evidence()) if dtype == "bfloat16" else None
 
 
+def _uncompiled(n: int, dtype: str, group: str) -> Any:
+    found = "unimplemented", "NotImplementedError: Unimplemented primitive: cumsum (kernels/k.py:8)", Evidence()
+    return found if dtype == "bfloat16" else None
+
+
 def _either(*fails: Any) -> Any:
     return lambda *what: next((found for each in fails if (found := each(*what)) is not None), None)
 
@@ -89,6 +94,8 @@ def _of(records: Sequence[Record], *smallest: Smallest) -> tuple[Suspect, ...]:
          ["an access out of bounds: load of x_ref where n is longer than its block, 16"]),
         ([*_run(_unlowered, "lower:sm_90"), *_run(_unlowered, "lower:gfx942")],
          ["does not lower where dtype is bfloat16"]),
+        ([*_run(_uncompiled, "cuda"), *_run(_unlowered, "lower:sm_90")], ["does not lower where dtype is bfloat16"]),
+        ([*_run(_uncompiled, "cuda")], ["does not compile where dtype is bfloat16"]),
         # two bugs
         (_run(_either(_tail, _rounded)),
          ["wrong values where n is no multiple of its block, 16",
@@ -103,7 +110,8 @@ def _of(records: Sequence[Record], *smallest: Smallest) -> tuple[Suspect, ...]:
           "wrong values where n is shorter than its block, 16"]),
     ],
     ids=["none", "no finding", "structure", "precision", "special", "memory", "build", "two tiers", "seen twice",
-         "two targets", "structure and precision", "memory and special", "values and build", "two conditions"],
+         "two targets", "target and device", "device",
+         "structure and precision", "memory and special", "values and build", "two conditions"],
 )  # fmt: skip
 def test_a_bug_is_one_suspect_and_two_are_two(records: list[Record], titles: list[str]) -> None:
     assert [suspect.title for suspect in _of(records)] == titles
