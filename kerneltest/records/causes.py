@@ -1,7 +1,7 @@
 """Findings of one kernel by cause: what explains what, and what shows two causes."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kerneltest.core.targets import Tier
@@ -13,6 +13,7 @@ from kerneltest.records.symptoms import GRADIENT, IMPRECISE, WRONG, Level, Sympt
 _SHARP = 0.3  # of the plain cases of a signature: a bug in which elements are computed fails more of them than rounding
 
 Finding = tuple[Record, Symptom]
+Shown = Mapping[tuple[str, str], int]  # by backend and signature, how elementary a question is answered wrongly
 
 
 @dataclass(slots=True)
@@ -31,15 +32,22 @@ class Group:
         return Counter(each.what for _, each in self.findings)
 
     @property
+    def backends(self) -> frozenset[str]:
+        return frozenset(record.backend for record, _ in self.findings)
+
+    @property
     def what(self) -> str:
         """What shows most often; of memory, where that is seen, since wrong values follow from it."""
         memory = Counter(each.what for record, each in self.findings if record.verdict.kind is Kind.MEMORY)
         return (memory or self.whats).most_common(1)[0][0]
 
 
-def by_cause(findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int]) -> list[Group]:
+def by_cause(
+    findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], shown: Shown
+) -> list[Group]:
     """Wrong values and memory errors by cause, case by case on all backends that ran it."""
-    values = _wrong_values([pair for pair in findings if pair[0].verdict.kind is not Kind.MEMORY], records, blocks)
+    wrong = [pair for pair in findings if pair[0].verdict.kind is not Kind.MEMORY]
+    values = _wrong_values(wrong, records, blocks, shown)
     memory = _nested(
         grouped([pair for pair in findings if pair[0].verdict.kind is Kind.MEMORY], lambda said: said.what)
     )
@@ -56,7 +64,9 @@ def by_cause(findings: Sequence[Finding], records: Sequence[Record], blocks: Map
 _LEVELS = (Level.STRUCTURE, Level.PRECISION, Level.SPECIAL, Level.INVARIANT)
 
 
-def _wrong_values(findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int]) -> list[Group]:
+def _wrong_values(
+    findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], shown: Shown
+) -> list[Group]:
     """Wrong values by cause.
 
     The most elementary level at which a signature fails explains what else fails there: where elements are mixed up
@@ -72,8 +82,7 @@ def _wrong_values(findings: Sequence[Finding], records: Sequence[Record], blocks
     if structure.findings and precision.findings and not _sharp(structure, records):
         precision.findings += structure.findings
         structure.findings = []
-    failing = frozenset(record.signature for record, _ in findings)
-    causes = [part for each in _parts(structure, records) for part in _by_condition(each, failing, records, blocks)]
+    causes = [part for each in _parts(structure, records) for part in _by_condition(each, records, blocks, shown)]
     own = [cause.whats for cause in causes]
     for level in _LEVELS[1:]:
         new: list[Finding] = []
@@ -153,13 +162,12 @@ def _parts(group: Group, records: Sequence[Record]) -> list[Group]:
     ]
 
 
-def _by_condition(
-    group: Group, failing: frozenset[str], records: Sequence[Record], blocks: Mapping[str, int]
-) -> list[Group]:
+def _by_condition(group: Group, records: Sequence[Record], blocks: Mapping[str, int], shown: Shown) -> list[Group]:
     """A group; two where its signatures fulfil one of two conditions, and no single one tells them."""
-    tried = signatures_tried(records)
+    mine = [record for record in records if record.backend in group.backends]
+    tried = signatures_tried(mine, group.signatures, Level.INVARIANT, shown)
     names = [name for name in tried if name in group.signatures]
-    passing = [features for name, features in tried.items() if name not in failing]
+    passing = [features for name, features in tried.items() if name not in group.signatures]
     sides = two_conditions([tried[name] for name in names], passing, blocks)
     if sides is None:
         return [group]
@@ -222,11 +230,31 @@ def _sharp(structure: Group, records: Sequence[Record]) -> bool:
     return not cases or len(failing) >= _SHARP * len(cases)
 
 
-def signatures_tried(records: Sequence[Record]) -> dict[str, Features]:
-    """The signatures that were tried, by name, without those of empty arrays that pass: nothing there can be wrong."""
+def elementary(findings: Iterable[Finding]) -> Shown:
+    """The most elementary level at which each signature fails on each backend."""
+    shown: dict[tuple[str, str], int] = {}
+    for record, said in findings:
+        place, order = (record.backend, record.signature), _ELEMENTARY.index(said.level)
+        shown[place] = min(order, shown.get(place, order))
+    return shown
+
+
+_ELEMENTARY = (Level.BUILD, Level.BROKEN, *_LEVELS)
+
+
+def signatures_tried(
+    records: Sequence[Record], failing: Collection[str], level: Level, shown: Shown
+) -> dict[str, Features]:
+    """Signatures by name: the failing ones, and those that pass.
+
+    Nothing can be wrong in empty arrays. Where a question at least as elementary is answered wrongly, it is hidden
+    whether a signature would pass.
+    """
+    own = _ELEMENTARY.index(level)
     tried: dict[str, Features] = {}
     for record in records:
-        empty = 0 in record.dims.values() and not record.verdict.is_finding
-        if record.verdict.kind is not Kind.UNAVAILABLE and not empty:
+        fails = record.signature in failing
+        hidden = 0 in record.dims.values() or shown.get((record.backend, record.signature), own + 1) <= own
+        if record.verdict.kind is not Kind.UNAVAILABLE and (fails or not hidden):
             tried[record.signature] = {**record.dims, "dtype": record.dtype, **record.statics}
     return tried

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.verdicts import Kind
-from kerneltest.records.causes import Group, by_cause, by_experiment, grouped, signatures_tried, told_on_devices
+from kerneltest.records.causes import (
+    Group,
+    Shown,
+    by_cause,
+    by_experiment,
+    elementary,
+    grouped,
+    signatures_tried,
+    told_on_devices,
+)
 from kerneltest.records.conditions import Condition, condition, held
 from kerneltest.records.schema import Record, Smallest
 from kerneltest.records.symptoms import Level, symptom
@@ -110,9 +119,10 @@ def _of_pairing(
     pairing: str, records: Sequence[Record], blocks: Mapping[str, int], known: Mapping[tuple[str, str, str], Smallest]
 ) -> list[Suspect]:
     findings = [(record, symptom(record)) for record in records if record.verdict.is_finding]
+    shown = elementary(findings)
     said = [pair for pair in findings if pair[1].level in _SAID]
     values = [pair for pair in findings if pair[1].level not in _SAID]
-    causes = [part for group in by_cause(values, records, blocks) for part in by_experiment(group, known)]
+    causes = [part for group in by_cause(values, records, blocks, shown) for part in by_experiment(group, known)]
     groups = [*causes, *told_on_devices(grouped(said, lambda said: said.says))]
     groups.sort(key=lambda group: (_ORDER.index(group.level), -len(group.findings)))
     seen: Counter[tuple[Level, str]] = Counter()
@@ -120,7 +130,7 @@ def _of_pairing(
     for group in groups:
         what = group.what
         seen[group.level, what] += 1
-        made.append(_suspect(pairing, group, what, seen[group.level, what], records, blocks))
+        made.append(_suspect(pairing, group, what, seen[group.level, what], records, blocks, shown))
     return made
 
 
@@ -129,15 +139,21 @@ _ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Leve
 
 
 def _suspect(
-    pairing: str, group: Group, what: str, number: int, records: Sequence[Record], blocks: Mapping[str, int]
+    pairing: str,
+    group: Group,
+    what: str,
+    number: int,
+    records: Sequence[Record],
+    blocks: Mapping[str, int],
+    shown: Shown,
 ) -> Suspect:
     findings = tuple(record for record, _ in group.findings)
     backend = Counter(record.backend for record in findings).most_common(1)[0][0]
     here = [r for r in records if r.backend == backend and r.verdict.kind is not Kind.UNAVAILABLE]
-    tried = signatures_tried(here)
     failing = {record.signature for record in findings if record.backend == backend}
+    tried = signatures_tried(here, failing, group.level, shown)
     bad = {record.case for record in findings if record.backend == backend}
-    cases = [record for record in here if record.signature in failing and record.case]
+    good = [record for record in here if record.signature in failing and not record.verdict.is_finding]
     name = pairing.rpartition("::")[2]
     return Suspect(
         id=hashlib.sha256(f"{name}|{group.level}|{what}|{number}".encode()).hexdigest()[:8],
@@ -152,5 +168,5 @@ def _suspect(
             [features for name, features in tried.items() if name not in failing],
             blocks,
         ),
-        inputs=held([r.holds for r in cases if r.case in bad], [r.holds for r in cases if r.case not in bad]),
+        inputs=held([r.holds for r in here if r.case in bad], [r.holds for r in good]),
     )

@@ -99,19 +99,22 @@ def _of(records: Sequence[Record], *smallest: Smallest) -> tuple[Suspect, ...]:
         # two bugs
         (_run(_either(_tail, _rounded)),
          ["wrong values where n is no multiple of its block, 16",
-          "values of too little precision where n is a multiple of its block, 16 and dtype is bfloat16"]),
+          "values of too little precision where dtype is bfloat16"]),
         ([*_run(_lost), *_run(_either(_outside, _lost), "simulate:sm_90")],
          ["an access out of bounds: load of x_ref where n is longer than its block, 16",
           "NaN where x holds a NaN"]),
         ([*_run(_tail), *_run(_unlowered, "lower:sm_90")],
          ["wrong values where n is no multiple of its block, 16", "does not lower where dtype is bfloat16"]),
+        # what does not compile does not pass either
+        (_run(_either(_uncompiled, _lost), "cuda"),
+         ["NaN where x holds a NaN", "does not compile where dtype is bfloat16"]),
         (_run(lambda n, dtype, group: _mismatch(WRONG) if n < 16 or (n > 16 and dtype == "float32") else None),
          ["wrong values where dtype is float32 and n is longer than its block, 16",
           "wrong values where n is shorter than its block, 16"]),
     ],
     ids=["none", "no finding", "structure", "precision", "special", "memory", "build", "two tiers", "seen twice",
          "two targets", "target and device", "device",
-         "structure and precision", "memory and special", "values and build", "two conditions"],
+         "structure and precision", "memory and special", "values and build", "values beside build", "two conditions"],
 )  # fmt: skip
 def test_a_bug_is_one_suspect_and_two_are_two(records: list[Record], titles: list[str]) -> None:
     assert [suspect.title for suspect in _of(records)] == titles
