@@ -26,20 +26,16 @@ class Ending(StrEnum):
       letter: shows it without colour.
       kind: what it has in common with others.
       meaning: in a sentence, for reports.
-      assertion: what does not hold where this is a finding; "" elsewhere.
     """
 
     letter: str
     kind: Kind
     meaning: str
-    assertion: str
 
-    def __new__(
-        cls, value: str, letter: str = "", kind: Kind = Kind.BROKEN, meaning: str = "", assertion: str = ""
-    ) -> Self:
+    def __new__(cls, value: str, letter: str = "", kind: Kind = Kind.BROKEN, meaning: str = "") -> Self:
         member = str.__new__(cls, value)
         member._value_ = value
-        member.letter, member.kind, member.meaning, member.assertion = letter, kind, meaning, assertion
+        member.letter, member.kind, member.meaning = letter, kind, meaning
         return member
 
     @property
@@ -59,58 +55,32 @@ class Verdict(Ending):
     PASS = "pass", "✓", Kind.PASS, "agrees with the oracle"
     XFAIL = "xfail", "≈", Kind.XFAIL, "a declared xfail that did occur"
     UNAVAILABLE = "unavailable", "–", Kind.UNAVAILABLE, "this machine lacks the backend, or cannot run this call on it"
-    XPASS = (
-        "xpass", "!", Kind.BROKEN, "a declared xfail that did not occur, or a call that was not rejected",
-        "a declared xfail occurs",
-    )  # fmt: skip
-    MISMATCH = (
-        "mismatch", "M", Kind.VALUES, "finite values are off by more than the bound",
-        "finite values are within their bound of the oracle's",
-    )  # fmt: skip
+    XPASS = "xpass", "!", Kind.BROKEN, "a declared xfail that did not occur, or a call that was not rejected"
+    MISMATCH = "mismatch", "M", Kind.VALUES, "finite values are off by more than the bound"
     SPECIAL_MISMATCH = (
-        "special_mismatch", "S", Kind.VALUES, "a NaN, an infinity or a signed zero where the oracle has none, or the "
-        "reverse", "NaNs, infinities and signed zeros are where the oracle has them",
-    )  # fmt: skip
-    NONDETERMINISTIC = (
-        "nondeterministic", "N", Kind.VALUES, "the same inputs gave different bits",
-        "the same inputs give the same bits",
-    )  # fmt: skip
-    INPUT_MODIFIED = (
-        "input_modified", "I", Kind.VALUES, "the kernel wrote to an input", "the kernel does not write to its inputs",
-    )  # fmt: skip
-    UNWRITTEN = (
-        "unwritten", "W", Kind.MEMORY, "an output element was never written", "the kernel writes every output element",
-    )  # fmt: skip
-    UNINITIALISED = (
-        "uninitialised", "U", Kind.MEMORY, "a result depends on memory that was never written",
-        "no result depends on memory that was never written",
-    )  # fmt: skip
-    RACE = (
-        "race", "R", Kind.MEMORY, "two programs touch one element and at least one writes",
-        "no two programs touch one element that either of them writes",
-    )  # fmt: skip
-    OUT_OF_BOUNDS = (
-        "out_of_bounds", "O", Kind.MEMORY, "an access outside a buffer", "every access lies inside its buffer",
-    )  # fmt: skip
-    UNIMPLEMENTED = (
-        "unimplemented", "L", Kind.BUILD, "a primitive has no lowering on this backend",
-        "every primitive has a lowering on the backend",
-    )  # fmt: skip
+        "special_mismatch",
+        "S",
+        Kind.VALUES,
+        "a NaN, an infinity or a signed zero where the oracle has none, or the reverse",
+    )
+    NONDETERMINISTIC = "nondeterministic", "N", Kind.VALUES, "the same inputs gave different bits"
+    INPUT_MODIFIED = "input_modified", "I", Kind.VALUES, "the kernel wrote to an input"
+    UNWRITTEN = "unwritten", "W", Kind.MEMORY, "an output element was never written"
+    UNINITIALISED = "uninitialised", "U", Kind.MEMORY, "a result depends on memory that was never written"
+    RACE = "race", "R", Kind.MEMORY, "two programs touch one element and at least one writes"
+    OUT_OF_BOUNDS = "out_of_bounds", "O", Kind.MEMORY, "an access outside a buffer"
+    UNIMPLEMENTED = "unimplemented", "L", Kind.BUILD, "a primitive has no lowering on this backend"
     RESOURCE_EXCEEDED = (
-        "resource_exceeded", "X", Kind.BUILD, "more shared memory, registers or threads than the target has",
-        "the target has the shared memory, registers and threads that the kernel needs",
-    )  # fmt: skip
-    COMPILE_ERROR = "compile_error", "C", Kind.BUILD, "the kernel does not compile", "the kernel compiles"
-    RUNTIME_ERROR = (
-        "runtime_error", "E", Kind.BROKEN, "the kernel raised while it was traced or run",
-        "the kernel is traced and run without an exception",
-    )  # fmt: skip
-    ORACLE_ERROR = (
-        "oracle_error", "Q", Kind.BROKEN, "the oracle raised, or returned what the kernel does not",
-        "the oracle returns what the kernel does, without an exception",
-    )  # fmt: skip
-    HANG = "hang", "H", Kind.BROKEN, "no answer within the time limit", "the kernel answers within the time limit"
-    CRASH = "crash", "K", Kind.BROKEN, "the process died", "the process outlives the case"
+        "resource_exceeded",
+        "X",
+        Kind.BUILD,
+        "more shared memory, registers or threads than the target has",
+    )
+    COMPILE_ERROR = "compile_error", "C", Kind.BUILD, "the kernel does not compile"
+    RUNTIME_ERROR = "runtime_error", "E", Kind.BROKEN, "the kernel raised while it was traced or run"
+    ORACLE_ERROR = "oracle_error", "Q", Kind.BROKEN, "the oracle raised, or returned what the kernel does not"
+    HANG = "hang", "H", Kind.BROKEN, "no answer within the time limit"
+    CRASH = "crash", "K", Kind.BROKEN, "the process died"
 
 
 class Gap(Ending):

@@ -14,7 +14,6 @@ from pathlib import Path
 import pyte
 import pytest
 
-from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.progress import Progress
 from kerneltest.records.io import read_plan
 from tests.pytest_plugin.test_plugin import RIGHT, ROOT, WRONG
@@ -200,10 +199,6 @@ def test_tb_line_gives_one_line_a_finding(tmp_path: Path) -> None:
     shown = _plain(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", "--tb", "line")
     assert re.search(r"^\S+test_suite\.py:8: wrong values", shown, re.MULTILINE)
     assert "reproduce" not in shown
-
-
-def test_every_finding_has_an_assertion_in_words() -> None:
-    assert all(bool(verdict.assertion) == verdict.is_finding for verdict in Verdict)
 
 
 def test_progress_counts_rates_and_leaves_out_what_is_skipped() -> None:
