@@ -1,11 +1,14 @@
 """A suspect's smallest case, and where its wrong values come from."""
 
+import re
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.backends.codegen.cut import cut
 from kerneltest.backends.codegen.lower import lower
+from kerneltest.backends.simulate.address import address
+from kerneltest.backends.simulate.experiment import Experiment
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Kind
@@ -80,7 +83,7 @@ def _smallest(
     if found is None:
         return None
     outcome, born = found.outcome, None
-    if words := unwritten(item, found.case, outcome.record, cache):
+    if words := unwritten(item, found.case, outcome.record, cache) or _address(item, found.case, outcome.record, cache):
         outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
     if outcome.record.evidence is not None and outcome.arguments is not None:
         shown = {path: excerpt(value) for path, value in outcome.arguments.items()}
@@ -112,6 +115,24 @@ def _cut(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
         found = cut(traced, target, failure, seconds) if failure.lowering else None
         return found.script if found is not None else ""
     return ""
+
+
+def _address(item: Item, case: AnyCase, record: Record, cache: Cache) -> str:
+    """The offset of a bad access, as the lowered code computes it; "" where the record is of none."""
+    access = _ACCESS.search(record.message.partition("\n")[0])
+    target = TARGETS.get(item.backend.lowered_by().partition(":")[2])
+    if access is None or target is None or isinstance(item.group, Varied):
+        return ""
+    try:
+        specimens = Experiment(cache.traced(item.pairing, case.signature), target, dict(case.signature.dims)).specimens
+    except Failure:
+        return ""
+    found = (address(specimen.listing, access["place"], access["name"]) for specimen in specimens)
+    offset = next(filter(None, found), "")
+    return f"{access['name']} at offset {offset}" if offset else ""
+
+
+_ACCESS = re.compile(r"\b(?:load|store|atomic) at (?P<name>[^\s\[]+).* at (?P<place>\S+\.py:\d+)")
 
 
 def _beside(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) -> list[AnyCase]:

@@ -97,9 +97,9 @@ def smallest(record: Record, how: str) -> list[str]:
     if evidence is not None and evidence.actual is not None:
         place = f" at {list(evidence.index)}" if evidence.index and any(evidence.index) else ""
         lines.append(f"  got {evidence.actual}, expected {evidence.expected}{place}")
-        lines += [f"  {evidence.diagnosis}"] if evidence.diagnosis else []
     elif message:
         lines.append(f"  {message[0]}")
+    lines += [f"  {evidence.diagnosis}"] if evidence is not None and evidence.diagnosis else []
     return lines
 
 
