@@ -11,7 +11,7 @@ from kerneltest.backends.simulate.address import address
 from kerneltest.backends.simulate.experiment import Experiment
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
-from kerneltest.core.verdicts import Kind
+from kerneltest.core.verdicts import Kind, Verdict
 from kerneltest.judge.evidence import excerpt
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.records.schema import Record, Smallest
@@ -118,21 +118,25 @@ def _cut(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
 
 
 def _address(item: Item, case: AnyCase, record: Record, cache: Cache) -> str:
-    """The offset of a bad access, as the lowered code computes it; "" where the record is of none."""
-    access = _ACCESS.search(record.message.partition("\n")[0])
+    """The offsets of bad accesses, as the lowered code computes them; "" where the record is of none."""
+    first = record.message.partition("\n")[0]
+    array = _ARRAY.search(first) if record.verdict in (Verdict.OUT_OF_BOUNDS, Verdict.RACE) else None
     target = TARGETS.get(item.backend.lowered_by().partition(":")[2])
-    if access is None or target is None or isinstance(item.group, Varied):
+    if array is None or target is None or isinstance(item.group, Varied):
         return ""
     try:
         specimens = Experiment(cache.traced(item.pairing, case.signature), target, dict(case.signature.dims)).specimens
     except Failure:
         return ""
-    found = (address(specimen.listing, access["place"], access["name"]) for specimen in specimens)
-    offset = next(filter(None, found), "")
-    return f"{access['name']} at offset {offset}" if offset else ""
+    found: dict[str, None] = {}
+    for place in _PLACE.findall(first):
+        offsets = (address(specimen.listing, place, array[1]) for specimen in specimens)
+        found |= dict.fromkeys(offset for offset in offsets if offset)
+    return f"{array[1]} at offset {'; '.join(found)}" if found else ""
 
 
-_ACCESS = re.compile(r"\b(?:load|store|atomic) at (?P<name>[^\s\[]+).* at (?P<place>\S+\.py:\d+)")
+_ARRAY = re.compile(r"(?:\b(?:load|store|atomic) at |: )([^\s\[:]+)(?: offset |\[)")
+_PLACE = re.compile(r" at (\S+\.py:\d+)")
 
 
 def _beside(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) -> list[AnyCase]:

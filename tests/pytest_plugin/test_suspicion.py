@@ -106,3 +106,28 @@ def test_no_smallest_case_is_looked_for_in_no_time(tmp_path: Path) -> None:
 def test_verbose_runs_list_the_cases(tmp_path: Path) -> None:
     run = _run(tmp_path, "--kt-backends", "interpret", "-k", "copies and float32", "-v")
     assert "E     special_mismatch: ones, n=17,float32" in run.stdout
+
+
+RACING = """
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+import kerneltest as kt
+
+def halves(x):
+    def body(x_ref, o_ref):
+        at = pl.ds(pl.program_id(0) * 8, 16)
+        plgpu.store(o_ref.at[at], plgpu.load(x_ref.at[at]))
+
+    return pl.pallas_call(body, out_shape=x, grid=(3,))(x)
+
+@kt.oracle_for(halves, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(32,))), tolerance=kt.tolerance.exact())
+def copies(x):
+    return x
+"""
+
+
+def test_a_race_comes_with_the_offsets_of_both_accesses(tmp_path: Path) -> None:
+    run = _pytest(tmp_path, *QUICK, "--kt-backends", "simulate:sm_90", suite=RACING)
+    assert "a race" in run.stdout
+    assert "o_ref at offset program_id(0) * 8 + arange(16)" in run.stdout
