@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kerneltest.declare.arguments import tree as tree
     from kerneltest.declare.bounds import Bound as Bound
     from kerneltest.declare.bounds import Measured as Measured
-    from kerneltest.declare.bounds import Precision as Precision
+    from kerneltest.core.precision import Precision as Precision
     from kerneltest.declare.bounds import Tolerance as Tolerance
     from kerneltest.declare.check import DeclarationError as DeclarationError
     from kerneltest.declare.dims import dim as dim
@@ -70,7 +70,8 @@ _HOMES = {
     "kerneltest.declare.arguments": (
         "DEFAULT_FLOATS DEFAULT_INTEGERS array dim_size indices lengths mask scalar static tree"
     ),
-    "kerneltest.declare.bounds": "Bound Measured Precision Tolerance",
+    "kerneltest.core.precision": "Precision",
+    "kerneltest.declare.bounds": "Bound Measured Tolerance",
     "kerneltest.declare.check": "DeclarationError",
     "kerneltest.declare.dims": "dim",
     "kerneltest.declare.oracle_for": "oracle_for",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
-from kerneltest.declare.bounds import Precision
+from kerneltest.core.precision import Precision
 from kerneltest.jaxprs.trace import Traced, device_problem
 
 

@@ -11,9 +11,10 @@ from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
 from kerneltest.core.dtypes import TF32
 from kerneltest.core.targets import Tier
-from kerneltest.declare.bounds import Precision
+from kerneltest.core.precision import AMD, NVIDIA
 from kerneltest.jaxprs.trace import Traced, device_problem
 
+_ROWS = {"cuda": NVIDIA, "rocm": AMD}
 _DRIVER = {
     "cuda": ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
     "rocm": ["rocm-smi", "--showdriverversion", "--csv"],
@@ -42,7 +43,7 @@ class Device(Backend):
         return f"a kernel written for {', '.join(wrong)} cannot be compiled for {self.id}" if wrong else ""
 
     def prepare(self, traced: Traced) -> Executable:
-        precision = Precision(dot_input=TF32 if traced.reduced_dots else None)
+        precision = (_ROWS[self.id] if traced.reduced_dots else _ROWS[self.id].with_exact_dots())
         return compile_for(traced, jax.devices(self.id)[0], precision, interpret=False)
 
     def environment(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import jax
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
 from kerneltest.core.targets import Tier
-from kerneltest.declare.bounds import Precision
+from kerneltest.core.precision import XLA_CPU
 from kerneltest.jaxprs.trace import Traced, device_problem
 
 # The interpreter's loops gain nothing from LLVM's optimiser, and its compilation is most of the time.
@@ -37,4 +37,4 @@ class Interpret(Backend):
 
     def prepare(self, traced: Traced) -> Executable:
         device = jax.devices("cpu")[0]
-        return compile_for(traced, device, Precision(flushes=True), interpret=True, options=OPTIONS)
+        return compile_for(traced, device, XLA_CPU, interpret=True, options=OPTIONS)

@@ -14,7 +14,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.bounds import Precision
+from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU, TPU, Interpreter, run
 from kerneltest.jaxprs.compat.names import debugging_off_in_callbacks
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate
@@ -54,7 +54,7 @@ class InterpretMosaic(Backend):
                     compiled[id(call.equation)] = jax.jit(function).lower(*shapes).compile()
         except Exception as error:
             raise interpreting_failure(error, checks=True) from error
-        return Interpreted(traced, interpreter, compiled, Precision(flushes=True))
+        return Interpreted(traced, interpreter, compiled, XLA_CPU)
 
     def environment(self) -> dict[str, Any]:
         lacking = f"JAX {jax.__version__} detects those between copies into shared memory and reads, and no others"

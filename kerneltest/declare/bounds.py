@@ -7,30 +7,18 @@ it meets a `Precision`: what a backend does to values.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_format
+from kerneltest.core.precision import Precision
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import Dim
 
 FLOAT32 = float_format(np.dtype(np.float32))
 
 Evaluate = Callable[[Mapping[str, Array]], tuple[Array, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Precision:
-    """What a backend does to a kernel's numbers.
-
-    Attributes:
-      dot_input: the format to which it rounds the operands of a matrix product; None where it keeps them.
-      flushes: it treats subnormal float32 numbers as zero.
-    """
-
-    dot_input: FloatFormat | None = None
-    flushes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +43,11 @@ class Bound:
         """The bound on a backend: float64, the output's shape."""
         lost = self.accumulate.smallest_normal if precision.flushes else self.accumulate.smallest_subnormal / 2
         total = self.fixed + self.roundings * lost
-        if precision.dot_input is not None and self.products is not None and self.operands is not None:
-            u = precision.dot_input.unit_roundoff
+        rounded = precision.dot_input.get("float32")
+        if rounded is not None and self.products is not None and self.operands is not None:
+            u = rounded.unit_roundoff
             total = total + (2 * u + u * u) * self.products
-            total = total + precision.dot_input.smallest_subnormal / 2 * self.operands
+            total = total + rounded.smallest_subnormal / 2 * self.operands
         return np.asarray(total)
 
 
@@ -72,7 +61,9 @@ class Measured:
       values: the oracle's outputs for them.
       declared: the leaves' declarations.
       dims: the length of each dim.
-      input_formats: the formats of the float leaves as the kernel gets them.
+      formats: of the float leaves, as the kernel gets them.
+      watched: the oracle, on leaves that may be watched arrays and are not checked.
+      oracle: the function itself, by which is remembered how it can be followed.
       in_kernel_dtypes: evaluates another function on the leaves as the kernel gets them; its outputs as float64.
       statics: the chosen option of each static argument.
     """
@@ -82,9 +73,16 @@ class Measured:
     values: tuple[Array, ...]
     declared: Mapping[str, ArrayArgument]
     dims: Mapping[str, int]
-    input_formats: tuple[FloatFormat, ...]
+    formats: Mapping[str, FloatFormat]
+    watched: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    oracle: Callable[..., Any]
     in_kernel_dtypes: Callable[[Callable[..., object]], tuple[Array, ...]]
     statics: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def input_formats(self) -> tuple[FloatFormat, ...]:
+        """Of the float leaves, in their order."""
+        return tuple(self.formats.values())
 
 
 class Tolerance(Protocol):

@@ -9,7 +9,7 @@ from kerneltest.declare.check import DeclarationError, check_declaration, check_
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import MADE, Pairing
 from kerneltest.declare.rejects import Rejection
-from kerneltest.declare.tolerance import conditioned
+from kerneltest.declare.tolerance import rounding
 from kerneltest.declare.xfail import Xfail
 
 
@@ -42,7 +42,7 @@ def oracle_for(
       kernel: the callable under test. It takes and returns arrays (or pytrees of them).
       arguments: declarations by name, for parameters whose names are options here, as in `{"dims": kt.array("n")}`.
       dims: block, bounds or values of dims, by name; a dim left out has no block and any length from 1.
-      tolerance: the error model of numeric families; by default `kt.tolerance.conditioned()`.
+      tolerance: the error model of numeric families; by default `kt.tolerance.rounding()`.
       signed_zeros: whether -0 and +0 differ.
       xfail: expected findings, made by `kt.xfail`.
       all_masked: what all outputs are where everything is masked: `"zeros"`, `"nan"`, or "" to declare nothing.
@@ -91,7 +91,7 @@ def oracle_for(
             oracle=oracle,
             arguments=every,
             dims=_all_dims(every, dims or {}),
-            tolerance=tolerance or conditioned(),
+            tolerance=tolerance or rounding(),
             signed_zeros=signed_zeros,
             xfail=tuple(xfail),
             all_masked=all_masked,

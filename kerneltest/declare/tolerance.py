@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from kerneltest.declare.bounds import Tolerance
 from kerneltest.declare.closed_forms import Dot, Exact, Reduction, Ulp
+from kerneltest.declare.rounding import Rounding
 from kerneltest.declare.sampled import Conditioned, Reference
 
 
@@ -18,8 +19,19 @@ def exact() -> Tolerance:
     return Exact()
 
 
+def rounding(*, compute: str = "float32", precision: str = "") -> Tolerance:
+    """What rounding does to the oracle's own operations on the backend in question; the default.
+
+    Args:
+      compute: the format of the kernel's arithmetic other than sums and products of matrices, which are in float32.
+      precision: the static argument whose option `highest` forbids a backend to round operands of products; by default
+        one that is called `precision`.
+    """
+    return Rounding(compute, precision)
+
+
 def conditioned(factor: float = 8.0, *, over: str = "", compute: str = "float32", samples: int = 4) -> Tolerance:
-    """A multiple of what the oracle does when its inputs are perturbed by one rounding; the default.
+    """A multiple of what the oracle does when its inputs are perturbed by one rounding.
 
     `|error| <= factor * (max_s |f(x(1 + u e_s)) - f(x)| + u |f(x)|) + gamma_n |f(x)|`
 

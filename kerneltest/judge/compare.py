@@ -1,5 +1,6 @@
 """Compares a kernel's outputs with what was expected: by class for special values, by bound for the rest."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,8 @@ class Comparison:
       wrong: where the two disagree.
       special: where they differ in class: NaN, an infinity and its sign, a signed zero.
       compared: how many elements had a bound that says something, or a special expectation.
-      used: the largest error as a fraction of its bound, over elements whose bound is not zero; None without any.
+      used: the largest error as a fraction of its bound, both without the rounding of the output itself, over elements
+        whose bound is not zero; None without any.
       vacuous: zeros would be within the bound of every finite element, though some should not be zero.
       ulps: finite floats by their distance from the rounded expectation, as `ulp_histogram` counts them.
     """
@@ -54,7 +56,15 @@ class Comparison:
         return tuple(int(i) for i in np.unravel_index(int(np.argmax(rank)), rank.shape))
 
 
-def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool, noise: float = 0.0) -> Comparison:
+def compare(
+    actual: Array,
+    expected: Array,
+    bound: Array,
+    *,
+    signed_zeros: bool,
+    noise: float = 0.0,
+    others: Sequence[Array] = (),
+) -> Comparison:
     """Judges one output. Where zeros would pass in place of all its finite elements, none of these counts as compared.
 
     Args:
@@ -63,16 +73,19 @@ def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool,
       bound: the same shape, absolute; zero demands the rounded value itself, infinity asks nothing.
       signed_zeros: whether -0 and +0 differ.
       noise: how much of an expected value may be the oracle's own rounding of a zero.
+      others: what integers and booleans may be instead, element by element; the same shape each.
     """
     if not is_float(actual.dtype):
         wrong = np.asarray(actual != cast(expected, actual.dtype))
+        for other in others:
+            wrong &= actual != cast(other, actual.dtype)
         return Comparison(actual, expected, bound, wrong, np.zeros(wrong.shape, bool), wrong.size, None)
     with np.errstate(invalid="ignore"):  # never-written memory may hold signalling NaNs
         got = actual.astype(np.float64)
     exact = np.asarray(expected, np.float64)
     rounded = cast(exact, actual.dtype).astype(np.float64)
     finite = np.isfinite(exact)
-    ignored = finite & np.isinf(bound)
+    ignored = np.isinf(bound)
     with np.errstate(all="ignore"):
         error = np.abs(got - exact)
         same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
@@ -84,12 +97,22 @@ def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool,
     special = (np.isnan(got) != np.isnan(rounded)) | zeros
     special |= (np.isinf(got) | np.isinf(rounded)) & ~same
     judged = finite & np.isfinite(got) & np.isfinite(bound) & (bound > 0)
-    used = float(np.max(error[judged] / bound[judged])) if judged.any() else None
+    used = _used(got[judged], exact[judged], bound[judged], actual.dtype) if judged.any() else None
     counted = np.isfinite(rounded) & np.isfinite(got) & ~ignored
     distance = np.abs(got[counted] - rounded[counted]) / float_format(actual.dtype).ulp(rounded[counted])
     vacuous = _zeros_would_pass(exact, bound, noise, actual.dtype)
     compared = int(wrong.size - (finite if vacuous else ignored).sum())
     return Comparison(actual, exact, bound, wrong, special, compared, used, vacuous, ulp_histogram(distance))
+
+
+def _used(got: Array, exact: Array, bound: Array, dtype: np.dtype[Any]) -> float:
+    """The largest error / bound of some elements, both before the result was rounded to the output's dtype."""
+    fmt = float_format(dtype)
+    # A power of two has finer neighbours towards zero.
+    inward = np.where(np.abs(exact) < np.abs(got), 1 - 2.0**-30, 1.0)
+    error = np.abs(got - exact)
+    before, room = error - fmt.ulp(got * inward) / 2, bound - fmt.ulp(exact) / 2
+    return float(np.max(np.where(room > 0, np.maximum(before, 0.0) / np.where(room > 0, room, 1.0), error / bound)))
 
 
 def _zeros_would_pass(exact: Array, bound: Array, noise: float, dtype: np.dtype[Any]) -> bool:

@@ -12,9 +12,11 @@ from jax.tree_util import tree_leaves
 from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
 from kerneltest.core.failures import Failure, described, raised_by
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.bounds import Bound, Evaluate, Measured, Precision
+from kerneltest.core.precision import Precision
+from kerneltest.declare.bounds import Bound, Evaluate, Measured
 from kerneltest.declare.closed_forms import Exact
 from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.rounding import Rounded, Rounding
 from kerneltest.plan.signatures import Signature
 
 
@@ -30,7 +32,7 @@ class Expectation:
 
     values: tuple[Array, ...]
     flushed: tuple[Array, ...] | None
-    bounds: tuple[Bound, ...] | None
+    bounds: tuple[Bound | Rounded, ...] | None
 
     def bound(self, output: int, output_dtype: np.dtype[Any], precision: Precision) -> Array:
         """The largest absolute error of an output of some dtype, its own rounding included; zeros if exact."""
@@ -40,7 +42,7 @@ class Expectation:
         value = np.asarray(value, np.float64)
         size = np.where(np.isfinite(value), np.abs(value), 0.0)
         fmt = float_format(output_dtype)
-        total = np.zeros(value.shape)
+        total = before = np.zeros(value.shape)
         if self.bounds is not None:
             before = self.bounds[output].at(precision)
             if before.any():
@@ -53,12 +55,29 @@ class Expectation:
                     moved = np.abs(np.asarray(self.flushed[output], np.float64) - value)
                 # A comparison may see zero where a move keeps the number, so an input may come out as it is.
                 total = total + np.where(np.isfinite(moved), moved, 0.0) + np.where(size < threshold, threshold, 0.0)
-            total = total + np.where(size < threshold, size, 0.0)
+            total = total + np.where(size < threshold + before, size, 0.0) * (threshold > 0)
         return total
+
+    def others(self, output: int, precision: Precision) -> tuple[Array, ...]:
+        """What else than `values` an output of integers or booleans may be, as a whole and element by element."""
+        if is_float(self.values[output].dtype):
+            return ()
+        if self.bounds is not None and isinstance(bound := self.bounds[output], Rounded):
+            return bound.others(precision)
+        return (self.flushed[output],) if precision.flushes and self.flushed is not None else ()
 
     def all_bounds(self, outputs: Sequence[ShapeDtype | Array], precision: Precision) -> tuple[Array, ...]:
         """`bound` of every output, whose dtypes are those of `outputs`."""
         return tuple(self.bound(i, output.dtype, precision) for i, output in enumerate(outputs))
+
+    def all_others(self, precision: Precision) -> tuple[tuple[Array, ...], ...]:
+        """`others` of every output."""
+        return tuple(self.others(i, precision) for i in range(len(self.values)))
+
+    def note(self, precision: Precision) -> str:
+        """What a bound could not take into account, or ""."""
+        found = (b.note(precision) for b in self.bounds or () if isinstance(b, Rounded))
+        return next(filter(None, found), "")
 
 
 @contextmanager
@@ -76,11 +95,11 @@ def evaluator(pairing: Pairing, signature: Signature) -> Evaluate:
       Failure: when it is called: the oracle wrote to one of its arguments.
     """
 
+    unchecked = _unchecked(pairing, signature)
+
     def evaluate(wide: Mapping[str, Array]) -> tuple[Array, ...]:
         given = {path: value.copy() for path, value in wide.items()}
-        values = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
-        with _special_values_allowed():
-            outputs = tuple(np.array(value) for value in tree_leaves(pairing.call_oracle(values)))
+        outputs = tuple(np.array(value) for value in unchecked(given))
         for path, value in given.items():
             if value.tobytes() != wide[path].tobytes():
                 raise Failure(
@@ -88,6 +107,17 @@ def evaluator(pairing: Pairing, signature: Signature) -> Evaluate:
                     f"oracle {pairing.name} wrote to its argument {path!r}: let it copy that first",
                 )
         return outputs
+
+    return evaluate
+
+
+def _unchecked(pairing: Pairing, signature: Signature) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """The oracle for a signature, from leaves of any kind, to which it may write."""
+
+    def evaluate(given: Mapping[str, Any]) -> tuple[Any, ...]:
+        values = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
+        with _special_values_allowed():
+            return tuple(tree_leaves(pairing.call_oracle(values)))
 
     return evaluate
 
@@ -115,12 +145,13 @@ def expect(
     with raised_by(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
         values = evaluate(wide)
         again = evaluate(wide) if repeat else values
-        flushed = evaluate(flat) if has_subnormals else None
+        sampled = isinstance(pairing.tolerance, Rounding) and not bitwise  # it flushes by itself
+        flushed = evaluate(flat) if has_subnormals and not sampled else None
     _check_outputs(pairing.name, values, outputs)
     _check_repeatable(pairing.name, values, again)
     if bitwise or isinstance(pairing.tolerance, Exact):
         return Expectation(values, flushed, None)
-    formats = tuple(float_format(value.dtype) for value in leaves.values() if is_float(value.dtype))
+    formats = {path: float_format(value.dtype) for path, value in leaves.items() if is_float(value.dtype)}
 
     def in_kernel_dtypes(reference: Callable[..., object]) -> tuple[Array, ...]:
         given = {path: value.copy() for path, value in leaves.items()}
@@ -130,7 +161,18 @@ def expect(
         return tuple(np.asarray(output).astype(np.float64) for output in outputs)
 
     dims, statics = dict(signature.dims), dict(signature.statics)
-    measured = Measured(evaluate, wide, values, pairing.leaves, dims, formats, in_kernel_dtypes, statics)
+    measured = Measured(
+        evaluate=evaluate,
+        leaves=wide,
+        values=values,
+        declared=pairing.leaves,
+        dims=dims,
+        formats=formats,
+        watched=_unchecked(pairing, signature),
+        oracle=pairing.oracle,
+        in_kernel_dtypes=in_kernel_dtypes,
+        statics=statics,
+    )
     try:
         return Expectation(values, flushed, pairing.tolerance.bounds(measured))
     except (KeyboardInterrupt, GeneratorExit):

@@ -8,7 +8,7 @@ import numpy as np
 from kerneltest.backends.base import Backend
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.targets import Tier
-from kerneltest.declare.bounds import Precision
+from kerneltest.core.precision import Precision
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import Traced
 from kerneltest.oracle.expectation import Expectation
@@ -28,11 +28,13 @@ class Wanted:
       bounds: how far each element may be off, in the same shapes: 0 for the value rounded to the output's dtype, inf
         where nothing is asked.
       bitwise: whether not a bit may differ, the sign of a zero included.
+      others: for each output, other arrays whose integers or booleans are as right as those of `values`.
     """
 
     values: Outputs
     bounds: Outputs
     bitwise: bool = False
+    others: tuple[Outputs, ...] = ()
 
 
 Expect = Callable[[Outputs, Precision], Wanted]
@@ -130,7 +132,9 @@ class Asked:
           expectation: what it says of other arguments; by default of the case's.
         """
         chosen = expectation or self.expectation
-        return lambda share, precision: Wanted(chosen.values, chosen.all_bounds(share, precision))
+        return lambda share, precision: Wanted(
+            chosen.values, chosen.all_bounds(share, precision), others=chosen.all_others(precision)
+        )
 
     def as_plain_call(self, part: Take = _all) -> Expect:
         """What the plain call gives: bit for bit on a device, and by the oracle's bound elsewhere.
@@ -144,7 +148,10 @@ class Asked:
         def wanted(share: Outputs, precision: Precision) -> Wanted:
             if self.backend.tier is not Tier.DEVICE:
                 bounds = self.expectation.all_bounds(self.traced.outputs, precision)
-                return Wanted(part(self.expectation.values), part(bounds))
+                values, others = self.expectation.values, self.expectation.all_others(precision)
+                most = max(map(len, others), default=0)
+                sets = [tuple(o[i] if i < len(o) else v for v, o in zip(values, others, strict=True)) for i in range(most)]
+                return Wanted(part(values), part(bounds), others=tuple(zip(*map(part, sets), strict=True)))
             values = tuple(map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves))))
             return Wanted(values, tuple(np.zeros(value.shape) for value in values), bitwise=True)
 

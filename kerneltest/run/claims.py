@@ -30,6 +30,7 @@ class Claim:
       tolerance: the error model, in words.
       label: the call that gave them, where it is not the plain one.
       gradient_of: the leaf that each output is a gradient with respect to, where they are gradients.
+      others: for each output, what integers and booleans may be instead.
     """
 
     outputs: Sequence[Array]
@@ -39,13 +40,14 @@ class Claim:
     tolerance: str
     label: str = ""
     gradient_of: tuple[str, ...] = ()
+    others: Sequence[Sequence[Array]] = ()
 
     def compare(self, noise: float) -> list[Comparison]:
         """Output by output; `noise` is what the oracle's own rounding may leave of a zero."""
-        triples = zip(self.outputs, self.values, self.bounds, strict=True)
+        others = self.others or [()] * len(self.outputs)
         return [
-            compare(actual, value, bound, signed_zeros=self.signed_zeros, noise=noise)
-            for actual, value, bound in triples
+            compare(actual, value, bound, signed_zeros=self.signed_zeros, noise=noise, others=other)
+            for actual, value, bound, other in zip(self.outputs, self.values, self.bounds, others, strict=True)
         ]
 
 

@@ -11,7 +11,7 @@ from kerneltest.core.dtypes import TF32, Array, is_float
 from kerneltest.core.failures import Failure, raised_by
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.bounds import Precision
+from kerneltest.core.precision import NVIDIA
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.plan.cases import Case, slot_of
@@ -41,7 +41,7 @@ class Trial:
         self.experiment, self.leaves = experiment, variation.leaves
         self.plain = experiment.run(self.leaves)
         self._shares = variation.shares
-        precision = Precision(dot_input=TF32 if variation.traced.reduced_dots else None)
+        precision = NVIDIA if variation.traced.reduced_dots else NVIDIA.with_exact_dots()
         self._wanted = [share.wanted(share.take(self.plain.outputs), precision) for share in self._shares]
         self._signed_zeros = signed_zeros
         self.comparisons = self.compare(self.plain)
@@ -49,9 +49,11 @@ class Trial:
     def compare(self, run: Run) -> list[Comparison]:
         """Every output against what it should be."""
         return [
-            compare(actual, value, bound, signed_zeros=wanted.bitwise or self._signed_zeros)
+            compare(actual, value, bound, signed_zeros=wanted.bitwise or self._signed_zeros, others=others)
             for share, wanted in zip(self._shares, self._wanted, strict=True)
-            for actual, value, bound in zip(share.take(run.outputs), wanted.values, wanted.bounds, strict=True)
+            for actual, value, bound, others in zip(
+                share.take(run.outputs), wanted.values, wanted.bounds, wanted.others or repeat(()), strict=False
+            )
         ]
 
     def is_right(self, run: Run) -> bool:

@@ -47,7 +47,14 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         _check_repeated(outputs, executable.run(leaves))
     bounds = expectation.all_bounds(outputs, executable.precision)
     tolerance = BIT_FOR_BIT if bitwise else str(pairing.tolerance)
-    claim = Claim(outputs, expectation.values, bounds, pairing.signed_zeros, tolerance)
+    claim = Claim(
+        outputs,
+        expectation.values,
+        bounds,
+        pairing.signed_zeros,
+        tolerance,
+        others=expectation.all_others(executable.precision),
+    )
     return judge_claims(item, case, arguments, [claim])
 
 

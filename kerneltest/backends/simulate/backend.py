@@ -18,7 +18,7 @@ from kerneltest.core.dtypes import TF32, Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target, Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.bounds import Precision
+from kerneltest.core.precision import NVIDIA, Precision
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate
 from kerneltest.jaxprs.runnable import Reference, references
 from kerneltest.jaxprs.trace import Call, Traced
@@ -50,7 +50,7 @@ class Simulate(Backend):
 
     def prepare(self, traced: Traced) -> "Simulated":
         calls = {id(call.equation): _SimulatedCall(call, self.target, self.orders) for call in traced.calls}
-        return Simulated(traced, calls, Precision(dot_input=TF32 if traced.reduced_dots else None))
+        return Simulated(traced, calls, NVIDIA if traced.reduced_dots else NVIDIA.with_exact_dots())
 
 
 class _SimulatedCall:

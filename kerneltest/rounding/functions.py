@@ -1,0 +1,392 @@
+"""What NumPy's functions do with watched arrays, ufuncs aside: they move values, or are made of ufuncs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, float_format, is_float
+from kerneltest.rounding import products
+from kerneltest.rounding.sampled import Sampled, Unfollowed, aligned, axes_of, promoted
+
+# These move or choose values, or count, find and compare; no number in their results is computed.
+_MOVING = frozenset(
+    "sort argsort take take_along_axis repeat tile roll flip fliplr flipud rot90 tril triu diag diagonal pad split "
+    "array_split hsplit vsplit dsplit broadcast_arrays atleast_1d atleast_2d atleast_3d vstack hstack column_stack "
+    "dstack rollaxis argmax argmin nanmax nanmin nanargmax nanargmin count_nonzero searchsorted digitize "
+    "partition argpartition select choose compress extract delete insert append block isclose nonzero "
+    "triu_indices_from tril_indices_from unravel_index ravel_multi_index round around fix isposinf isneginf "
+    "nan_to_num resize flatnonzero argwhere diagflat fill_diagonal_copy lexsort".split()
+)
+_ABOUT = frozenset("shape ndim size result_type may_share_memory iscomplexobj isrealobj isscalar".split())
+
+Rule = Callable[..., Any]
+_RULES: dict[str, Rule] = {}
+
+
+def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A NumPy function of watched arrays.
+
+    Raises:
+      Unfollowed: how it rounds is not known.
+    """
+    name = func.__name__
+    if rule := _RULES.get(f"linalg.{name}" if func.__module__ == "numpy.linalg" else name):
+        return rule(*args, **kwargs)
+    if name in _ABOUT:
+        return func(*_row((args, kwargs), 0)[0], **kwargs)
+    if name in _MOVING and func.__module__ == "numpy":
+        return each(func, args, kwargs)
+    raise Unfollowed(f"np.{name}" if func.__module__ == "numpy" else f"{func.__module__}.{name}")
+
+
+def rule(name: str) -> Callable[[Rule], Rule]:
+    def register(function: Rule) -> Rule:
+        _RULES[name] = function
+        return function
+
+    return register
+
+
+def each(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A function that moves values, sample by sample."""
+    watched = list(_watched((args, kwargs)))
+    first = watched[0]
+    rows = max(len(w.samples) for w in watched)
+    given = [_row((args, kwargs), row) for row in range(rows)]
+    results = [func(*a, **k) for a, k in given]
+    fmt = promoted(watched)
+
+    def stacked(parts: Sequence[Any]) -> Any:
+        if isinstance(parts[0], (list, tuple)):
+            return type(parts[0])(stacked(several) for several in zip(*parts, strict=True))
+        return first.made(np.stack([np.asarray(part) for part in parts]), fmt)
+
+    made = stacked(results)
+    if isinstance(made, Sampled):
+        made.noted("moved", (), func=func, args=args, kwargs=kwargs, watched=watched)
+    elif first.machine.tape is not None:
+        raise Unfollowed(f"the gradient of np.{func.__name__}")
+    return made
+
+
+def _watched(tree: Any) -> Any:
+    if isinstance(tree, Sampled):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for one in tree:
+            yield from _watched(one)
+    elif isinstance(tree, dict):
+        yield from _watched(list(tree.values()))
+
+
+def replaced(tree: Any, change: Callable[[Sampled], Any]) -> Any:
+    """Arguments with each watched array replaced."""
+    if isinstance(tree, Sampled):
+        return change(tree)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(replaced(one, change) for one in tree)
+    if isinstance(tree, dict):
+        return {name: replaced(one, change) for name, one in tree.items()}
+    return tree
+
+
+def _row(tree: Any, row: int) -> Any:
+    return replaced(tree, lambda w: w.samples[row if len(w.samples) > 1 else 0])
+
+
+def item(array: Sampled, index: Any) -> Any:
+    """`array[index]`."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(part, Sampled) for part in parts):
+        return each(_item, (array, index), {})
+    fancy = [part for part in parts if isinstance(part, (list, np.ndarray)) and np.ndim(part)]
+    plain = all(isinstance(part, (slice, type(None), type(...))) or part in fancy for part in parts) if len(
+        fancy
+    ) == 1 and fancy[0] is not None and False else False
+    basic = all(isinstance(part, (int, np.integer, slice, type(None), type(...))) for part in parts)
+    alone = len(parts) == 1 and len(fancy) == 1
+    if not (basic or alone or plain):
+        return each(_item, (array, index), {})
+    made = array.made(array.samples[(slice(None), *parts)])
+    return made.noted("moved", (), func=_item, args=(array, index), kwargs={}, watched=[array])
+
+
+def _item(array: Any, index: Any) -> Any:
+    return array[index]
+
+
+def put(array: Sampled, index: Any, value: Any) -> None:
+    """`array[index] = value`."""
+    if array.machine.tape is not None:
+        raise Unfollowed("the gradient of an assignment to a part of an array")
+    parts = index if isinstance(index, tuple) else (index,)
+    rows = max(len(w.samples) for w in (array, *_watched((index, value))))
+    samples = np.array(np.broadcast_to(array.samples, (rows, *array.shape)))
+    for row in range(rows):
+        samples[row][_row(parts, row) if parts else ()] = _row(value, row)
+    array.samples = samples
+
+
+def cast(array: Sampled, dtype: np.dtype[Any]) -> Any:
+    """`array.astype(dtype)`: in an oracle, a narrower float is a rounding that the kernel is to make too."""
+    if not is_float(dtype):
+        return array.made(array.samples.astype(dtype))
+    if not is_float(array.samples.dtype):
+        return array.made(array.samples.astype(np.float64))
+    fmt = float_format(dtype)
+    if fmt.precision >= 24:
+        return array.made(array.samples).noted("cast", (array,))
+    samples = array.machine.operand(array.samples, fmt, False, f"cast to {dtype.name}:")
+    return array.made(samples).noted("cast", (array,))
+
+
+def _axis_rule(name: str, apply: Callable[..., Array]) -> None:
+    """A function of one array that rearranges its axes: applied to all samples at once."""
+
+    def moved(array: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(array, Sampled):
+            raise Unfollowed(f"np.{name} of this")
+        made = array.made(apply(array.samples, array.shape, *args, **kwargs))
+        return made.noted(
+            "moved", (), func=getattr(np, name), args=(array, *args), kwargs=kwargs, watched=[array]
+        )
+
+    _RULES[name] = moved
+
+
+def _shifted(axis: int, ndim: int) -> int:
+    return 1 + axis if axis >= 0 else axis
+
+
+_axis_rule("reshape", lambda s, shape, new, **kw: s.reshape(len(s), *np.empty(shape, bool).reshape(new, **kw).shape))
+_axis_rule("ravel", lambda s, shape: s.reshape(len(s), -1))
+_axis_rule(
+    "transpose",
+    lambda s, shape, axes=None: s.transpose(
+        0, *(1 + a % len(shape) for a in (axes if axes is not None else range(len(shape))[::-1]))
+    ),
+)
+_axis_rule("swapaxes", lambda s, shape, a, b: s.swapaxes(1 + a % len(shape), 1 + b % len(shape)))
+_axis_rule(
+    "moveaxis",
+    lambda s, shape, a, b: np.moveaxis(
+        s,
+        [1 + each % len(shape) for each in np.atleast_1d(a)],
+        [1 + each % len(shape) for each in np.atleast_1d(b)],
+    ),
+)
+_axis_rule(
+    "expand_dims",
+    lambda s, shape, axis: s.reshape(len(s), *np.expand_dims(np.empty(shape, bool), axis).shape),
+)
+_axis_rule("squeeze", lambda s, shape, axis=None: s.reshape(len(s), *np.squeeze(np.empty(shape, bool), axis).shape))
+_axis_rule(
+    "broadcast_to",
+    lambda s, shape, new: np.broadcast_to(
+        s.reshape(len(s), *(1,) * (len(_tuple(new)) - len(shape)), *shape), (len(s), *_tuple(new))
+    ),
+)
+
+
+def _tuple(shape: Any) -> tuple[int, ...]:
+    return tuple(shape) if isinstance(shape, (tuple, list)) else (int(shape),)
+
+
+@rule("where")
+def _where(condition: Any, *choices: Any) -> Any:
+    if not choices:
+        raise Unfollowed("np.where(condition) alone")
+    first = next(_watched((condition, *choices)))
+    made = first.made(np.where(*aligned((condition, *choices))), promoted(choices))
+    return made.noted("where", (condition, *choices))
+
+
+@rule("concatenate")
+def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
+    watched = list(_watched(arrays))
+    rows = max(len(w.samples) for w in watched)
+    ndim = np.ndim(arrays[0])
+    parts = [a.samples if isinstance(a, Sampled) else np.asarray(a)[None] for a in arrays]
+    whole = [np.broadcast_to(p, (rows, *p.shape[1:])) for p in parts]
+    (at,) = axes_of(axis, ndim)
+    made = watched[0].made(np.concatenate(whole, at), promoted(watched))
+    return made.noted("moved", (), func=np.concatenate, args=(arrays, axis), kwargs={}, watched=watched)
+
+
+@rule("stack")
+def _stack(arrays: Sequence[Any], axis: int = 0) -> Any:
+    return np.concatenate([np.expand_dims(a, axis) for a in arrays], axis)
+
+
+@rule("clip")
+def _clip(array: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
+    low = kwargs.get("min", a_min)
+    high = kwargs.get("max", a_max)
+    array = array if low is None else np.maximum(array, low)
+    return array if high is None else np.minimum(array, high)
+
+
+def _reducing(name: str, ufunc: np.ufunc) -> None:
+    def reduced(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False,
+                initial: Any = None, where: Any = True) -> Any:  # fmt: skip
+        more = {} if initial is None else {"initial": initial}
+        return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
+
+    _RULES[name] = reduced
+
+
+for _name, _ufunc in (("sum", np.add), ("prod", np.multiply), ("any", np.logical_or), ("all", np.logical_and)):
+    _reducing(_name, _ufunc)
+
+
+def _extreme(name: str, ufunc: np.ufunc) -> None:
+    def reduced(array: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None,
+                where: Any = True) -> Any:  # fmt: skip
+        more = {} if initial is None or initial is np._NoValue else {"initial": initial}  # type: ignore[attr-defined]
+        return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
+
+    for each_name in (name, f"a{name}"):
+        _RULES[each_name] = reduced
+
+
+_extreme("max", np.maximum)
+_extreme("min", np.minimum)
+
+
+@rule("ptp")
+def _ptp(array: Any, axis: Any = None) -> Any:
+    return np.max(array, axis) - np.min(array, axis)
+
+
+@rule("cumsum")
+def _cumsum(array: Any, axis: Any = None, **kwargs: Any) -> Any:
+    return np.add.accumulate(np.reshape(array, -1) if axis is None else array, axis=axis or 0)
+
+
+@rule("cumprod")
+def _cumprod(array: Any, axis: Any = None, **kwargs: Any) -> Any:
+    return np.multiply.accumulate(np.reshape(array, -1) if axis is None else array, axis=axis or 0)
+
+
+@rule("mean")
+def _mean(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False,
+          where: Any = True) -> Any:  # fmt: skip
+    if where is not True:
+        count = np.sum(np.broadcast_to(where, np.shape(array)), axis=axis, keepdims=keepdims is True)
+    else:
+        count = np.prod([np.shape(array)[i - 1] for i in axes_of(axis, np.ndim(array))])
+    return np.sum(array, axis=axis, keepdims=keepdims is True, where=where) / count
+
+
+@rule("average")
+def _average(array: Any, axis: Any = None, weights: Any = None, **kwargs: Any) -> Any:
+    if weights is None:
+        return np.mean(array, axis)
+    return np.sum(array * weights, axis) / np.sum(weights * np.ones(np.shape(array)), axis)
+
+
+@rule("var")
+def _var(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: Any = False,
+         **kwargs: Any) -> Any:  # fmt: skip
+    off = array - np.mean(array, axis, keepdims=True)
+    count = int(np.prod([np.shape(array)[i - 1] for i in axes_of(axis, np.ndim(array))])) - ddof
+    return np.sum(off * off, axis, keepdims=keepdims is True) / count
+
+
+@rule("std")
+def _std(array: Any, *args: Any, **kwargs: Any) -> Any:
+    return np.sqrt(np.var(array, *args, **kwargs))
+
+
+@rule("diff")
+def _diff(array: Any, n: int = 1, axis: int = -1) -> Any:
+    for _ in range(n):
+        front = [slice(None)] * np.ndim(array)
+        back = list(front)
+        front[axis], back[axis] = slice(1, None), slice(None, -1)
+        array = array[tuple(front)] - array[tuple(back)]
+    return array
+
+
+@rule("trace")
+def _trace(array: Any, *args: Any, **kwargs: Any) -> Any:
+    return np.sum(np.diagonal(array, *args, **kwargs), axis=-1)
+
+
+@rule("dot")
+def _dot(a: Any, b: Any) -> Any:
+    if not np.ndim(a) or not np.ndim(b):
+        return a * b
+    return np.tensordot(a, b, (np.ndim(a) - 1, max(np.ndim(b) - 2, 0)))
+
+
+@rule("inner")
+def _inner(a: Any, b: Any) -> Any:
+    return np.tensordot(a, b, (-1, -1)) if np.ndim(a) and np.ndim(b) else a * b
+
+
+@rule("vdot")
+def _vdot(a: Any, b: Any) -> Any:
+    return np.dot(np.reshape(a, -1), np.reshape(b, -1))
+
+
+@rule("outer")
+def _outer(a: Any, b: Any) -> Any:
+    return np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1))
+
+
+@rule("tensordot")
+def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    if isinstance(axes, int):
+        axes = (range(np.ndim(a) - axes, np.ndim(a)), range(axes))
+    left, right = ([i % np.ndim(x) for i in np.atleast_1d(np.asarray(one))] for x, one in zip((a, b), axes, strict=True))
+    one = [f"a{i}" for i in range(np.ndim(a))]
+    two = [f"b{i}" for i in range(np.ndim(b))]
+    for i, j in zip(left, right, strict=True):
+        two[j] = one[i]
+    out = [x for x in one if x not in two] + [x for x in two if x not in one]
+    return products.product(a, one, b, two, out)
+
+
+@rule("einsum")
+def _einsum(subscripts: Any, *operands: Any, **kwargs: Any) -> Any:
+    if not isinstance(subscripts, str):
+        raise Unfollowed("np.einsum without a string")
+    return products.einsum(subscripts, operands)
+
+
+@rule("linalg.norm")
+def _norm(array: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    if ord not in (None, 2, "fro") or (ord == 2 and axis is None and np.ndim(array) > 1):
+        raise Unfollowed(f"np.linalg.norm(ord={ord})")
+    return np.sqrt(np.sum(array * array, axis=axis, keepdims=keepdims))
+
+
+def _made_like(name: str) -> None:
+    def like(array: Any, *args: Any, **kwargs: Any) -> Any:
+        # Watched, since an oracle may write into it.
+        values = getattr(np, name)(np.empty(np.shape(array), array.dtype), *args, **kwargs)
+        return array.made(values[None])
+
+    _RULES[name] = like
+
+
+for _name in ("zeros_like", "ones_like", "empty_like", "full_like"):
+    _made_like(_name)
+
+
+@rule("copy")
+def _copy(array: Any, *args: Any, **kwargs: Any) -> Any:
+    return array.copy()
+
+
+@rule("real")
+def _real(array: Any) -> Any:
+    return array
+
+
+@rule("array_equal")
+def _array_equal(a: Any, b: Any, **kwargs: Any) -> bool:
+    options: Mapping[str, Any] = kwargs
+    return bool(np.array_equal(_row(a, 0), _row(b, 0), **options))

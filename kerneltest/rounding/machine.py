@@ -1,0 +1,211 @@
+"""A machine that rounds: what one operation adds to a value, in every sample at once."""
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, FloatFormat, float_format
+from kerneltest.core.precision import Precision
+from kerneltest.rounding.places import Place, place
+
+FLOAT32 = float_format(np.dtype(np.float32))
+QUIET = 3  # the first rows: exact; rounded to nearest, nothing flushed; rounded to nearest, all flushed
+
+_NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 19)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an error comes from: an operation of the oracle, and what of it rounds.
+
+    Attributes:
+      place: the expression in the oracle's source.
+      kind: `rounding`, `summing`, `flushing`, or the format of operands, such as `TF32 operands`.
+    """
+
+    place: Place
+    kind: str
+
+
+@dataclass(slots=True)
+class Machine:
+    """Rounds the samples of watched arrays, whose first axis counts the samples (or has length 1: all alike).
+
+    Row 0 stays exact. Without `parts`, rows 1 and 2 are rounded to nearest, as a machine without any freedom does
+    it (in row 2 all that is subnormal becomes zero), and in all further rows each result is moved at random within
+    the error that the machine may make before it is rounded. With `parts`, each source of error moves its own rows
+    alone, so that the rows tell what each source contributes.
+
+    Attributes:
+      precision: what the backend does.
+      compute: the format of elementwise arithmetic and of sums; None for that of the arrays that go in.
+      rows: how many samples, row 0 included.
+      parts: the rows that each source of error moves.
+      sources: those met so far, in order.
+      left: how a value left the watched arrays; "" while none did.
+      single: the one row that is evaluated, where the oracle is evaluated row by row.
+      tape: operations to differentiate, where there is one.
+    """
+
+    precision: Precision
+    compute: FloatFormat | None = FLOAT32
+    rows: int = 17
+    parts: Mapping[Source, slice] | None = None
+    single: int | None = None
+    seed: int = 0
+    sources: dict[Source, None] = field(default_factory=dict)
+    left: str = ""
+    tape: "list[object] | None" = None
+    _random: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed if self.single is None else self.seed + 7919 * self.single)
+
+    @property
+    def length(self) -> int:
+        """Of the first axis of samples that are not all alike."""
+        return self.rows if self.single is None else 1
+
+    def rounded(self, values: Array, ulps: "float | Array", fmt: FloatFormat, *, flushing: bool = False) -> Array:
+        """An operation's exact results, as the machine may give them.
+
+        Args:
+          values: (rows or 1, ...), float64: for each row what is right for that row's operands.
+          ulps: the largest error before the last rounding, in ulps of the result; 0 for a correctly rounded operation,
+            whose representable results stay what they are. A number, or an array like `values`.
+          fmt: of the result.
+          flushing: the operation flushes what is subnormal, even where the machine does not.
+        """
+        out, rows, loud = self._moving(values, "rounding")
+        if rows is None:
+            return out
+        with np.errstate(all="ignore"):
+            # Half of the spacing at most, so that what is representable is rounded back to itself.
+            amplitude = np.asarray(0.499 * fmt.unit_roundoff + 2 * fmt.unit_roundoff * ulps)
+            out[loud] *= 1 + _of(amplitude, loud) * self._noise(out[loud].shape)
+            out[rows] = _nearest(out[rows], fmt)
+        self._flush(out, rows, fmt, flushing or self.precision.flushes)
+        return out
+
+    def summed(self, values: Array, mass: Array, terms: int, fmt: FloatFormat, in_turn: Array | None) -> Array:
+        """Sums of `terms` terms, in any order.
+
+        The error of a sum is a walk of `terms - 1` steps, each at most u times a partial sum and so at most `u mass`:
+        within `lambda sqrt(terms) u mass` but for a probability of `2 exp(-lambda^2 / 2)` (Higham and Mary, "A new
+        approach to probabilistic rounding error analysis", 2019), and never above `gamma_terms mass` (Higham, section
+        4.2). A sample moves by up to the smaller of `sqrt(terms) u mass` and `gamma_terms mass`; row 1 is the sum one
+        term after the other, whose errors may all have one sign.
+
+        Args:
+          values: exact sums, (rows or 1, ...).
+          mass: the sums of the terms' magnitudes, (rows or 1, ...).
+          terms: how many.
+          fmt: in which they are summed.
+          in_turn: row 1 as it comes out one after the other, or None.
+        """
+        if terms < 2:
+            return self.rounded(values, 0.0, fmt)
+        out, rows, loud = self._moving(values, "summing")
+        if rows is None:
+            return out
+        u = fmt.unit_roundoff
+        steps = min(math.sqrt(terms), (terms - 1) / max(1 - terms * u, 0.5))
+        with np.errstate(all="ignore"):
+            known = np.where(np.isfinite(mass), mass, 0.0)
+            out[loud] += steps * u * _of(known, loud) * self._noise(out[loud].shape)
+            if in_turn is not None and self.parts is None and self.single in (None, 1):
+                out[rows.start] = in_turn
+            out[rows] = _nearest(out[rows], fmt)
+            lost = np.isfinite(mass) & (mass >= fmt.overflow)
+            if lost.any():  # a partial sum may overflow, and what comes after is infinite or NaN
+                out[rows] = np.where(_of(lost, rows) & np.isfinite(out[rows]), np.nan, out[rows])
+        self._flush(out, rows, fmt, self.precision.flushes)
+        return out
+
+    def operand(self, values: Array, fmt: FloatFormat, truncates: bool, name: str) -> Array:
+        """An operand of a product of matrices, as the machine takes it in; with `truncates` it drops bits in half of
+        the rows."""
+        out, rows, loud = self._moving(values, f"{name} operands")
+        if rows is None:
+            return out
+        with np.errstate(all="ignore"):
+            cut = slice(2, None, 2) if self.single is None else slice(self.single % 2, 1)
+            down = _truncated(out[cut], fmt) if truncates else None
+            out[loud] *= 1 + 0.499 * fmt.unit_roundoff * self._noise(out[loud].shape)
+            out[rows] = _nearest(out[rows], fmt)
+            if down is not None and self.parts is None:
+                out[cut] = down
+        return out
+
+    def flushed(self, values: Array) -> Array:
+        """Inputs, as a machine sees them that takes subnormal numbers for zero."""
+        small = (np.abs(values) < FLOAT32.smallest_normal) & (values != 0)
+        if not (self.precision.flushes and small.any()):
+            return values
+        out, rows, _ = self._moving(values, "flushing")
+        if rows is not None:
+            self._flush(out, rows, FLOAT32, True)
+        return out
+
+    def _moving(self, values: Array, kind: str) -> tuple[Array, slice | None, slice]:
+        """A copy of the rows, which of them move, and which of these at random."""
+        source = Source(place(), kind)
+        self.sources.setdefault(source)
+        out = np.empty((self.length, *values.shape[1:]))
+        out[...] = values
+        if self.single is not None:
+            return out, slice(0, 1) if self.single else None, slice(int(self.single < QUIET), 1)
+        if self.parts is None:
+            return out, slice(1, None), slice(QUIET, None)
+        rows = self.parts.get(source)
+        return out, rows, rows or slice(0, 0)
+
+    def _flush(self, out: Array, rows: slice, fmt: FloatFormat, flushes: bool) -> None:
+        """Sets subnormal results to zero: all of row 2, none of row 1, about half of the others."""
+        if not flushes or fmt.min_exponent > FLOAT32.min_exponent:
+            return
+        with np.errstate(invalid="ignore"):
+            small = np.abs(out) < FLOAT32.smallest_normal
+        small &= out != 0
+        if not small.any():
+            return
+        chosen = np.zeros(out.shape, bool)
+        chosen[rows] = self._noise(out[rows].shape) < 0
+        if self.single is None and self.parts is None:
+            chosen[1], chosen[2] = False, True
+        elif self.single in (1, 2):
+            chosen[...] = self.single == 2
+        out[small & chosen] *= 0.0
+
+    def _noise(self, shape: tuple[int, ...]) -> Array:
+        """Numbers between -1 and 1, as if drawn for this call alone."""
+        count = math.prod(shape)
+        if count > _NOISE.size // 2:
+            drawn = np.resize(np.roll(_NOISE, self._random.randrange(_NOISE.size)), count)
+        else:
+            start = self._random.randrange(_NOISE.size - count)
+            drawn = _NOISE[start : start + count]
+        return drawn.reshape(shape)
+
+
+def _of(values: Array, rows: slice) -> Array:
+    """Some rows of an array that has all of them, or one for all, or none."""
+    return values[rows] if values.ndim and len(values) > 1 else values
+
+
+def _nearest(values: Array, fmt: FloatFormat) -> Array:
+    """To nearest; what is too large becomes infinite."""
+    if fmt == FLOAT32:
+        return values.astype(np.float32)
+    spacing = fmt.ulp(values)
+    near = np.where(np.isfinite(values), np.rint(values / spacing) * spacing, values)
+    return np.where(np.abs(values) >= fmt.overflow, np.copysign(np.inf, values), near)
+
+
+def _truncated(values: Array, fmt: FloatFormat) -> Array:
+    """Towards zero."""
+    spacing = fmt.ulp(values)
+    return np.where(np.isfinite(values), np.trunc(values / spacing) * spacing, values)

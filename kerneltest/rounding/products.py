@@ -1,0 +1,124 @@
+"""Products of matrices: operands rounded to what the machine multiplies, sums in any order."""
+
+import math
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format
+from kerneltest.rounding.machine import FLOAT32
+from kerneltest.rounding.sampled import Sampled, Unfollowed, promoted
+
+_LETTERS = string.ascii_letters
+_NAMES = {TF32: "TF32", float_format(dtype_named("bfloat16")): "bfloat16", float_format(np.dtype(np.float16)): "float16"}
+
+
+def matmul(left: Any, right: Any) -> Sampled:
+    """`left @ right`, of any number of axes; one of the two may be an ordinary array."""
+    a, b = np.ndim(left), np.ndim(right)
+    if not a or not b:
+        raise ValueError("matmul takes no scalars")
+    batch = [_LETTERS[3 + i] for i in range(max(a, b) - 2)]
+    one = [*batch[len(batch) - max(a - 2, 0) :], *("mk" if a > 1 else "k")] if batch else list("mk" if a > 1 else "k")
+    two = [*batch[len(batch) - max(b - 2, 0) :], *("kn" if b > 1 else "k")] if batch else list("kn" if b > 1 else "k")
+    names = {"m": "A", "k": "B", "n": "C"}
+    one, two = [names.get(c, c) for c in one], [names.get(c, c) for c in two]
+    out = [*batch, *("A" if a > 1 else ""), *("C" if b > 1 else "")]
+    return product(left, one, right, two, out)
+
+
+def einsum(subscripts: str, operands: Sequence[Any]) -> Sampled:
+    """`np.einsum` of one or two operands.
+
+    Raises:
+      Unfollowed: three operands or more, an ellipsis, or a letter twice in one operand.
+    """
+    given, _, wanted = subscripts.replace(" ", "").partition("->")
+    parts = given.split(",")
+    if "..." in subscripts or any(len(set(part)) < len(part) for part in parts) or len(parts) > 2:
+        raise Unfollowed(f"np.einsum({subscripts!r})")
+    if "->" not in subscripts:
+        wanted = "".join(sorted(letter for letter in set(given) - {","} if given.count(letter) == 1))
+    if len(parts) == 2:
+        return product(operands[0], list(parts[0]), operands[1], list(parts[1]), list(wanted))
+    summed = tuple(i for i, letter in enumerate(parts[0]) if letter not in wanted)
+    kept = [letter for letter in parts[0] if letter in wanted]
+    total = np.sum(operands[0], axis=summed) if summed else operands[0]
+    return np.transpose(total, [kept.index(letter) for letter in wanted])  # type: ignore[return-value]
+
+
+def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str]) -> Sampled:
+    """The sum over all letters that `out` lacks of the products of two arrays, whose axes are named by letters."""
+    left, one = _without_lone(left, one, two, out)
+    right, two = _without_lone(right, two, one, out)
+    first = left if isinstance(left, Sampled) else right
+    lengths = _lengths(left, one, right, two)
+    # An axis of length 1 that broadcasts is an axis that the operand lacks.
+    left_values, one = _squeezed(left, one, lengths)
+    right_values, two = _squeezed(right, two, lengths)
+    fmt = promoted((left, right))
+    both = [letter for letter in one if letter in two]
+    batch = [letter for letter in both if letter in out]
+    inner = [letter for letter in both if letter not in out]
+    rows = [letter for letter in one if letter not in two]
+    columns = [letter for letter in two if letter not in one]
+
+    def of(letters: list[str]) -> int:
+        return math.prod(lengths[letter] for letter in letters)
+
+    a = _arranged(left_values, one, [*batch, *rows, *inner])
+    b = _arranged(right_values, two, [*batch, *inner, *columns])
+    a = a.reshape(len(a), of(batch), of(rows), of(inner))
+    b = b.reshape(len(b), of(batch), of(inner), of(columns))
+    made = first.made(a, fmt)
+    operands = first.machine.precision.dot_input.get("float32") if fmt == FLOAT32 else fmt
+    if inner and operands is not None:
+        truncates = first.machine.precision.truncates and fmt == FLOAT32
+        a, b = (first.machine.operand(each, operands, truncates, _NAMES[operands]) for each in (a, b))
+    with np.errstate(all="ignore"):
+        if inner:
+            exact, mass = a @ b, np.abs(a[:1]) @ np.abs(b[:1])
+        else:
+            exact = a[..., :1] * b[..., :1, :]
+    order = [*batch, *rows, *columns]
+    shape = [lengths[letter] for letter in order]
+    if inner:
+        samples = first.machine.summed(exact, mass, of(inner), FLOAT32, None)
+    else:
+        samples = first.machine.rounded(exact, 0.0, made.compute)
+    missing = [letter for letter in out if letter not in order]
+    samples = samples.reshape(len(samples), *shape, *(1 for _ in missing))
+    result = _arranged(samples, [*order, *missing], out)
+    return first.made(result, fmt).noted("product", (left, right), one=one, two=two, out=out, lengths=lengths)
+
+
+def _lengths(left: Any, one: list[str], right: Any, two: list[str]) -> dict[str, int]:
+    lengths: dict[str, int] = {}
+    for letter, length in [*zip(one, np.shape(left), strict=True), *zip(two, np.shape(right), strict=True)]:
+        known = lengths.setdefault(letter, length)
+        if 1 not in (known, length) and known != length:
+            raise ValueError(f"operands of shapes {np.shape(left)} and {np.shape(right)} do not fit each other")
+        lengths[letter] = length if known == 1 else known
+    return lengths
+
+
+def _squeezed(array: Any, letters: list[str], lengths: dict[str, int]) -> tuple[Array, list[str]]:
+    """The samples, without axes that broadcast."""
+    values = array.samples if isinstance(array, Sampled) else np.asarray(array)[None]
+    lone = [i for i, letter in enumerate(letters) if values.shape[1 + i] == 1 and lengths[letter] != 1]
+    kept = [letter for i, letter in enumerate(letters) if i not in lone]
+    return values.reshape(len(values), *(n for i, n in enumerate(values.shape[1:]) if i not in lone)), kept
+
+
+def _without_lone(array: Any, letters: list[str], others: list[str], out: list[str]) -> tuple[Any, list[str]]:
+    """The array summed over what is neither in the other nor in the result."""
+    lone = tuple(i for i, letter in enumerate(letters) if letter not in others and letter not in out)
+    if not lone:
+        return array, letters
+    return np.sum(array, axis=lone), [letter for i, letter in enumerate(letters) if i not in lone]
+
+
+def _arranged(samples: Array, letters: list[str], order: list[str]) -> Array:
+    return samples.transpose(0, *(1 + letters.index(letter) for letter in order))

@@ -1,0 +1,83 @@
+"""Evaluates an oracle in samples, and turns their spread into a bound."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, FloatFormat
+from kerneltest.rounding.machine import FLOAT32, Machine
+from kerneltest.rounding.sampled import Sampled
+from kerneltest.rounding.watched import Watched
+
+Oracle = Callable[[Mapping[str, Any]], Sequence[Any]]
+
+
+def sampled(oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: Machine) -> list[Array]:
+    """The oracle's outputs, each (rows or 1, *shape).
+
+    Raises:
+      Exception: whatever the oracle raises, among it `Unfollowed`.
+    """
+    given: dict[str, Any] = {}
+    for path, value in leaves.items():
+        if path in formats:
+            start = Watched(value[None], machine, formats[path])
+            given[path] = start.made(machine.flushed(start.samples))
+        else:
+            given[path] = value
+    return [out.samples if isinstance(out, Sampled) else np.asarray(out)[None] for out in oracle(given)]
+
+
+def row_by_row(oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: Machine) -> list[Array]:
+    """The same, one evaluation a row: for an oracle that takes values out of watched arrays."""
+    rows = []
+    for row in range(machine.rows):
+        machine.single = row
+        machine.__post_init__()
+        rows.append([samples[0] for samples in sampled(oracle, leaves, formats, machine)])
+    return [np.stack(parts) for parts in zip(*rows, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How far one output moves.
+
+    Attributes:
+      deviation: root mean square over the samples of the distance from the exact row, per element.
+      lost: elements that some sample turns into NaN or an infinity, or the other way round: nothing can be asked.
+      others: the results of the samples, where these are integers or booleans and differ.
+    """
+
+    deviation: Array
+    lost: Array
+    others: tuple[Array, ...] = ()
+
+    @staticmethod
+    def none(value: Array) -> "Spread":
+        """Of a value that does not move."""
+        return Spread(np.zeros(value.shape), np.zeros(value.shape, bool))
+
+    def at_least(self, floor: Array) -> "Spread":
+        """The same with no element's deviation below a floor, which may be infinite."""
+        finite = np.isfinite(floor)
+        deviation = np.maximum(self.deviation, np.where(finite, floor, 0.0))
+        return replace(self, deviation=deviation, lost=self.lost | ~finite)
+
+
+def spread(samples: Array) -> Spread:
+    """The spread of an output's samples, (rows or 1, *shape), around the first."""
+    exact, moved = samples[0], samples[1:]
+    if not len(moved):
+        return Spread.none(exact)
+    if exact.dtype.kind != "f":
+        return replace(Spread.none(exact), others=tuple(row for row in moved if (row != exact).any()))
+    with np.errstate(all="ignore"):
+        alike = (moved == exact) | (np.isnan(moved) & np.isnan(exact))
+        # Beyond what float32 holds, an infinity is how it says the same.
+        alike |= np.isinf(moved) & (np.sign(moved) == np.sign(exact)) & (np.abs(exact) >= FLOAT32.overflow)
+        off = np.where(alike, 0.0, moved - exact)
+        finite = np.isfinite(off)
+        deviation = np.sqrt(np.mean(np.where(finite, off, 0.0) ** 2, 0))
+    return Spread(deviation, ~finite.all(0))

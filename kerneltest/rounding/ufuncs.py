@@ -1,0 +1,158 @@
+"""How each ufunc rounds: what is exact, what is rounded once, and what a machine's library is further off."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.precision import Ulps
+from kerneltest.rounding.sampled import Sampled, Unfollowed, aligned, axes_of, promoted
+
+# Their results are among their operands, whole numbers, truth values, or exact by another argument.
+EXACT = frozenset(
+    "negative positive absolute fabs conjugate sign copysign maximum minimum fmax fmin rint floor ceil trunc fmod "
+    "isnan isfinite isinf signbit equal not_equal less less_equal greater greater_equal logical_and logical_or "
+    "logical_not logical_xor bitwise_and bitwise_or bitwise_xor invert left_shift right_shift floor_divide remainder "
+    "heaviside ldexp clip nextafter".split()
+)
+UNKNOWN = Ulps(4.0, source="assumed of a function that no table holds")
+_CORRECT = frozenset("add subtract multiply square".split())
+# Other ways to the same function that authors choose: 2^(x log2 e) for exp, x^-1/2 by a product, x * (1 / y).
+_EXP_BY_EXP2 = 1.5  # ulps for each unit of the argument: log2(e) and the product are rounded, relative to x log2(e)
+_BY_RECIPROCAL = 1.0
+
+
+def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sampled:
+    """A ufunc of arrays, of which at least one is watched."""
+    first = next(each for each in inputs if isinstance(each, Sampled))
+    if ufunc is np.matmul:
+        raise AssertionError("a product of matrices is not elementwise")
+    if kwargs:
+        raise Unfollowed(f"np.{ufunc.__name__} with {', '.join(kwargs)}=")
+    operands = aligned(inputs)
+    with np.errstate(all="ignore"):
+        exact = ufunc(*operands)
+    if isinstance(exact, tuple):
+        raise Unfollowed(f"np.{ufunc.__name__}, which has several results")
+    fmt = promoted(inputs)
+    name = ufunc.__name__
+    made = first.made(exact, fmt)
+    if name in EXACT or not is_float(exact.dtype):
+        return made.noted(name, inputs)
+    ulps = _ulps(name, inputs, operands, exact, first)
+    flushing = name in first.machine.precision.flushing
+    made.samples = first.machine.rounded(exact, ulps, made.compute, flushing=flushing)
+    return made.noted(name, inputs)
+
+
+def _ulps(name: str, inputs: tuple[Any, ...], operands: list[Array], exact: Array, first: Sampled) -> "float | Array":
+    """How far off it may be before its last rounding, in ulps of the result."""
+    if name in _CORRECT:
+        return 0.0
+    known = first.machine.precision.ulps.get(name, UNKNOWN)
+    beyond = max(known.relative - 0.5, 0.0)
+    if name == "divide" and not isinstance(inputs[1], Sampled) and _powers_of_two(operands[1]):
+        return 0.0
+    if name in ("divide", "true_divide"):
+        return beyond + _BY_RECIPROCAL
+    if name == "power":
+        return _of_power(inputs[1], operands, beyond)
+    ulps: float | Array = beyond
+    with np.errstate(all="ignore"):
+        if name in ("exp", "exp2", "expm1", "logaddexp"):
+            ulps = ulps + np.nan_to_num(_EXP_BY_EXP2 * np.abs(operands[0]), nan=0.0, posinf=0.0)
+        if name == "logaddexp":
+            absolute = np.maximum(np.abs(operands[0]), np.abs(operands[1]))
+            return beyond * np.nan_to_num(1 + absolute / np.abs(exact), nan=0.0, posinf=0.0)
+        if known.absolute:
+            ulps = ulps + known.absolute * np.nan_to_num(1 / np.abs(exact), nan=0.0, posinf=0.0)
+    return ulps
+
+
+def _powers_of_two(values: Array) -> bool:
+    mantissa, _ = np.frexp(np.asarray(values, np.float64))
+    return bool((np.abs(mantissa) == 0.5).all())
+
+
+def _of_power(exponent: Any, operands: list[Array], ulps: float) -> "float | Array":
+    """A small whole exponent is a product of so many factors; else 2^(y log2 x)."""
+    if not isinstance(exponent, Sampled) and np.ndim(exponent) == 0 and float(exponent) in (1.0, 2.0):
+        return 0.0
+    if not isinstance(exponent, Sampled) and np.ndim(exponent) == 0 and abs(float(exponent)) <= 8:
+        return ulps + abs(float(exponent))
+    with np.errstate(all="ignore"):
+        grown = np.abs(operands[1] * np.log2(np.abs(operands[0])))
+    return ulps + _EXP_BY_EXP2 * np.nan_to_num(grown, nan=0.0, posinf=0.0)
+
+
+def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sampled:
+    """`ufunc.reduce` over axes of a watched array."""
+    options = dict(kwargs)
+    axis, keepdims = options.pop("axis", 0), bool(options.pop("keepdims", False))
+    options.pop("dtype", None)
+    where = options.pop("where", True)
+    initial = options.pop("initial", None)
+    if initial is np._NoValue:  # type: ignore[attr-defined]
+        initial = None
+    axes = axes_of(axis, array.ndim)
+    values = array.samples
+    if where is not True:
+        neutral = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}.get(ufunc.__name__)
+        if neutral is None or isinstance(where, Sampled):
+            raise Unfollowed(f"np.{ufunc.__name__}.reduce with where=")
+        values = np.where(where, values, neutral)
+    extra = {} if initial is None else {"initial": initial}
+    with np.errstate(all="ignore"):
+        exact = ufunc.reduce(values, axis=axes, keepdims=keepdims, **extra)
+    made, noted = array.made(exact), f"{ufunc.__name__}.reduce"
+    if ufunc.__name__ in EXACT or not is_float(exact.dtype):
+        return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=where)
+    terms = int(np.prod([values.shape[each] for each in axes]))
+    if ufunc is np.add:
+        with np.errstate(all="ignore"):
+            mass = np.add.reduce(np.abs(values), axis=axes, keepdims=keepdims)
+        in_turn = None if extra else _in_turn(array, values, axes, exact.shape[1:])
+        made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn)
+    elif ufunc is np.multiply:
+        made.samples = array.machine.rounded(exact, np.sqrt(terms), array.compute)
+    else:
+        raise Unfollowed(f"np.{noted}")
+    return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=where)
+
+
+def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
+    """The sum of row 1, or of the only row, one term after the other in the format of the sum."""
+    row = values[min(1, len(values) - 1)]
+    if array.compute.precision != 24 or not row.size:
+        return None
+    inner = tuple(each - 1 for each in axes)
+    kept = [each for each in range(row.ndim) if each not in inner]
+    terms = row.transpose(*inner, *kept).reshape(-1, *(row.shape[each] for each in kept))
+    with np.errstate(all="ignore"):
+        if not kept:
+            return np.asarray(np.add.accumulate(terms.astype(np.float32))[-1], np.float64).reshape(shape)
+        total = np.add.reduce(np.ascontiguousarray(terms, np.float32), axis=0, dtype=np.float32)
+    return total.astype(np.float64).reshape(shape)
+
+
+def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
+    """`ufunc.accumulate` along an axis of a watched array."""
+    (at,) = axes_of(axis, array.ndim)
+    with np.errstate(all="ignore"):
+        exact = ufunc.accumulate(array.samples, axis=at)
+    made, noted = array.made(exact), f"{ufunc.__name__}.accumulate"
+    if ufunc.__name__ in EXACT or not is_float(exact.dtype):
+        return made.noted(noted, (array,), axis=at)
+    terms = exact.shape[at]
+    if ufunc is np.multiply:
+        made.samples = array.machine.rounded(exact, np.sqrt(terms), array.compute)
+        return made.noted(noted, (array,), axis=at)
+    if ufunc is not np.add:
+        raise Unfollowed(f"np.{noted}")
+    with np.errstate(all="ignore"):
+        mass = np.add.accumulate(np.abs(array.samples), axis=at)
+        row = array.samples[min(1, len(array.samples) - 1)]
+        in_turn = np.add.accumulate(row.astype(np.float32), axis=at - 1).astype(np.float64)
+    made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn)
+    return made.noted(noted, (array,), axis=at)
