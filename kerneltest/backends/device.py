@@ -9,9 +9,8 @@ import jax
 
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
-from kerneltest.core.dtypes import TF32
+from kerneltest.core.precision import AMD, NVIDIA
 from kerneltest.core.targets import Tier
-from kerneltest.declare.bounds import Precision
 from kerneltest.jaxprs.trace import Traced, device_problem
 
 _DRIVER = {
@@ -42,7 +41,8 @@ class Device(Backend):
         return f"a kernel written for {', '.join(wrong)} cannot be compiled for {self.id}" if wrong else ""
 
     def prepare(self, traced: Traced) -> Executable:
-        precision = Precision(dot_input=TF32 if traced.reduced_dots else None)
+        row = AMD if self.id == "rocm" else NVIDIA
+        precision = row if traced.reduced_dots else row.with_exact_dots()
         return compile_for(traced, jax.devices(self.id)[0], precision, interpret=False)
 
     def environment(self) -> dict[str, Any]:

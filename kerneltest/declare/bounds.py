@@ -12,25 +12,12 @@ from typing import Protocol
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_format
+from kerneltest.core.precision import FLOAT32 as FLOAT32
+from kerneltest.core.precision import Precision
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import Dim
 
-FLOAT32 = float_format(np.dtype(np.float32))
-
 Evaluate = Callable[[Mapping[str, Array]], tuple[Array, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Precision:
-    """What a backend does to a kernel's numbers.
-
-    Attributes:
-      dot_input: the format to which it rounds the operands of a matrix product; None where it keeps them.
-      flushes: it treats subnormal float32 numbers as zero.
-    """
-
-    dot_input: FloatFormat | None = None
-    flushes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +42,9 @@ class Bound:
         """The bound on a backend: float64, the output's shape."""
         lost = self.accumulate.smallest_normal if precision.flushes else self.accumulate.smallest_subnormal / 2
         total = self.fixed + self.roundings * lost
-        if precision.dot_input is not None and self.products is not None and self.operands is not None:
-            u = precision.dot_input.unit_roundoff
+        if (u := precision.operand_roundoff("float32")) and self.products is not None and self.operands is not None:
             total = total + (2 * u + u * u) * self.products
-            total = total + precision.dot_input.smallest_subnormal / 2 * self.operands
+            total = total + u * precision.dot_input["float32"].smallest_normal * self.operands
         return np.asarray(total)
 
 
