@@ -57,7 +57,7 @@ class Function:
         """Its arguments: float32 vectors of one length."""
         rng = np.random.Generator(np.random.PCG64(0))
         if self.pairs is None:
-            return (_padded(np.concatenate([_patterns(COUNT), _around(4096), rng.uniform(-20, 20, COUNT // 4)])),)
+            return (_padded(np.concatenate([_patterns(COUNT), _around(4096), 4 * rng.standard_normal(COUNT)])),)
         some = [_patterns(COUNT), _patterns(COUNT)]
         rng.shuffle(some[1])
         near = [rng.uniform(-20, 20, COUNT // 4) for _ in some]
@@ -76,7 +76,7 @@ def _around(count: int) -> Array:
     """The `count` neighbours of numbers at which functions change: 1, multiples of pi / 2, ends of `exp`, and so on."""
     points = [0, TINY, 0.5, 1, 2, *(np.arange(1, 9) * np.pi / 2), np.log(2), np.e, 10, np.log(LARGEST), np.log(TINY)]
     points += [np.log(FLOAT32.smallest_subnormal), 127, 128, 126, 149, 1e4, 2**23, 2**24]
-    bits = np.asarray(points, np.float32).view(np.int32)[:, None] + np.arange(-count // 2, count // 2, dtype=np.int32)
+    bits = np.abs(np.asarray(points, np.float32)).view(np.int32)[:, None] + np.arange(-count // 2, count // 2, dtype=np.int32)
     found = np.maximum(bits, 0).astype(np.int32).reshape(-1).view(np.float32)
     return np.concatenate([found, -found])
 
