@@ -27,7 +27,7 @@ from jax.experimental.pallas import triton as plgpu
 from tabulate import tabulate
 
 from kerneltest.backends.interpret import OPTIONS
-from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, XLA_CPU, Precision
+from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, XLA_AMD, XLA_CPU, XLA_NVIDIA, Precision
 
 DTYPES = "float32 bfloat16 float16 float8_e4m3fn float8_e5m2".split()
 TINY, LARGEST = FLOAT32.smallest_normal, float(np.finfo(np.float32).max)
@@ -74,9 +74,9 @@ def _patterns(count: int) -> Array:
 
 def _around(count: int) -> Array:
     """The `count` neighbours of numbers at which functions change: 1, multiples of pi / 2, ends of `exp`, and so on."""
-    points = [0, TINY, 0.5, 1, 2, *(np.arange(1, 9) * np.pi / 2), np.log(2), np.e, 10, np.log(LARGEST), np.log(TINY)]
-    points += [np.log(FLOAT32.smallest_subnormal), 127, 128, 126, 149, 1e4, 2**23, 2**24]
-    bits = np.abs(np.asarray(points, np.float32)).view(np.int32)[:, None] + np.arange(-count // 2, count // 2, dtype=np.int32)
+    points = [0, TINY, 0.5, 1, 2, *(np.arange(1, 9) * np.pi / 2), np.log(2), np.e, 10]
+    points += [*np.log([LARGEST, TINY, FLOAT32.smallest_subnormal]), 127, 128, 126, 149, 1e4, 2**23, 2**24]
+    bits = np.abs(np.asarray(points, np.float32)).view(np.int32)[:, None] + np.arange(-count // 2, count // 2)
     found = np.maximum(bits, 0).astype(np.int32).reshape(-1).view(np.float32)
     return np.concatenate([found, -found])
 
@@ -138,6 +138,64 @@ FUNCTIONS = (
 
 
 @dataclass(frozen=True)
+class Place:
+    """A way to compute a function of arrays.
+
+    Attributes:
+      name: as the table shows it.
+      row: what is allowed there.
+      run: the function's result for some arguments.
+    """
+
+    name: str
+    row: Precision
+    run: Callable[[Callable[..., Any], Sequence[Array]], Array]
+
+
+def places(device: Any) -> tuple[Place, Place]:
+    """XLA and Pallas on a device."""
+
+    def run(transform: Any, options: Mapping[str, Any], function: Any, arguments: Sequence[Array]) -> Array:
+        given = [jax.device_put(x, device) for x in arguments]
+        compiled = jax.jit(transform(function)).lower(*given).compile(compiler_options=dict(options))
+        return np.asarray(compiled(*given))
+
+    by_xla = partial(run, lambda function: function, {})
+    if device.platform == "cpu":
+        interpreted = partial(run, partial(_kernel, interpret=True), OPTIONS)
+        return Place("XLA, CPU", XLA_CPU, by_xla), Place("Pallas, interpreted", XLA_CPU, interpreted)
+    rocm = "rocm" in device.client.platform_version.lower()
+    by_triton = partial(run, partial(_kernel, interpret=False), {})
+    return (
+        Place(f"XLA, {device.device_kind}", XLA_AMD if rocm else XLA_NVIDIA, by_xla),
+        Place(f"Pallas, {device.device_kind}", AMD if rocm else NVIDIA, by_triton),
+    )
+
+
+def _kernel(function: Callable[..., Any], *, interpret: bool) -> Callable[..., Any]:
+    """A function as a Pallas kernel, of vectors in blocks, of anything else as a whole."""
+
+    def body(*refs: Any) -> None:
+        refs[-1][...] = function(*(ref[...] for ref in refs[:-1]))
+
+    def call(*arguments: Any) -> Any:
+        shape = arguments[0].shape
+        blocks = 1 if interpret or len(shape) > 1 else shape[0] // BLOCK
+        spec = pl.BlockSpec((shape[0] // blocks, *shape[1:]), lambda i: (i, *(0 for _ in shape[1:])))
+        return pl.pallas_call(
+            body,
+            grid=blocks,
+            in_specs=[spec] * len(arguments),
+            out_specs=spec,
+            out_shape=jax.ShapeDtypeStruct(shape, np.float32),
+            interpret=interpret,
+            compiler_params=None if interpret else plgpu.CompilerParams(num_warps=4),
+        )(*arguments)
+
+    return call
+
+
+@dataclass(frozen=True)
 class Measured:
     """What was found of a function.
 
@@ -169,20 +227,18 @@ class Measured:
 
 
 def compare(
-    place: str, name: str, row: Precision, arguments: Sequence[Array], got: Array, true: Array, moved: Array
+    place: Place, name: str, arguments: Sequence[Array], got: Array, true: Array, moved: Array
 ) -> Measured:
     """What the results `got` say of a function.
 
     Args:
       place, name: how it was computed and what it is called.
-      row: what is allowed.
       arguments, got: float32.
       true: the true results, float64.
       moved: how far these are from those for other arguments, see `Ulps.error`.
     """
-    wide = got.astype(np.float64)
-    errors = row.ulps[FUNCTIONS[name].row]
-    bound = errors.error(true, moved)
+    row, function = place.row, FUNCTIONS[name].row
+    wide, bound = got.astype(np.float64), row.ulps[function].error(true, moved)
     subnormal = [(np.abs(x) < TINY) & (x != 0) for x in arguments]
     ordinary = ~np.logical_or.reduce(subnormal)
     finite = np.isfinite(true) & (np.abs(true) <= LARGEST)
@@ -196,14 +252,14 @@ def compare(
     gives_zero = bool((tiny & (wide == 0)).any())
     wrong = ~(np.abs(wide - true) <= bound + FLOAT32.ulp(true))
     takes_zero = bool((~ordinary & finite & (np.abs(true) >= TINY) & wrong).any())
-    flushing = row.flushes or FUNCTIONS[name].row in row.flushing
+    flushing = row.flushes or function in row.flushing
 
     def at(values: Array) -> tuple[float, ...]:
         return tuple(float(x[np.argmax(values)]) for x in arguments)
 
     allowed = float(used.max()) <= 1 + 2.0**-20 and (flushing or not (gives_zero or takes_zero)) and not special.any()
     return Measured(
-        place,
+        place.name,
         name,
         float(ulps.max()),
         at(ulps),
@@ -217,63 +273,25 @@ def compare(
     )
 
 
-def places(device: Any) -> Iterator[tuple[str, Callable[[Callable[..., Any], Sequence[Array]], Array]]]:
-    """The ways to compute a function of vectors on a device."""
-    kind = "CPU" if device.platform == "cpu" else device.device_kind
-
-    def run(transform: Any, options: Mapping[str, Any], function: Any, arguments: Sequence[Array]) -> Array:
-        given = [jax.device_put(x, device) for x in arguments]
-        compiled = jax.jit(transform(function)).lower(*given).compile(compiler_options=dict(options))
-        return np.asarray(compiled(*given))
-
-    yield f"XLA, {kind}", partial(run, lambda function: function, {})
-    if device.platform == "cpu":
-        yield "Pallas, interpreted", partial(run, partial(_kernel, interpret=True), OPTIONS)
-    else:
-        yield f"Pallas, {kind}", partial(run, partial(_kernel, interpret=False), {})
-
-
-def _kernel(function: Callable[..., Any], *, interpret: bool) -> Callable[..., Any]:
-    """A function as a Pallas kernel, of vectors in blocks, of anything else as a whole."""
-
-    def body(*refs: Any) -> None:
-        refs[-1][...] = function(*(ref[...] for ref in refs[:-1]))
-
-    def call(*arguments: Any) -> Any:
-        shape = arguments[0].shape
-        blocks = 1 if interpret or len(shape) > 1 else shape[0] // BLOCK
-        spec = pl.BlockSpec((shape[0] // blocks, *shape[1:]), lambda i: (i, *(0 for _ in shape[1:])))
-        return pl.pallas_call(
-            body,
-            grid=blocks,
-            in_specs=[spec] * len(arguments),
-            out_specs=spec,
-            out_shape=jax.ShapeDtypeStruct(shape, np.float32),
-            interpret=interpret,
-            compiler_params=None if interpret else plgpu.CompilerParams(num_warps=4),
-        )(*arguments)
-
-    return call
-
-
-def measure(device: Any, row: Precision, names: Sequence[str]) -> Iterator[Measured | str]:
-    """What is found of functions on a device; a sentence for what cannot be computed there."""
+def measure(where: Sequence[Place], names: Sequence[str]) -> Iterator[Measured | str]:
+    """What is found of functions; a sentence for what cannot be computed somewhere."""
     for name in names:
         function = FUNCTIONS[name]
         arguments = function.samples()
-        wide = [x.astype(np.float64) for x in arguments]
+        x, *others = (argument.astype(np.float64) for argument in arguments)
         with np.errstate(all="ignore"):
-            true, moved = function.true(*wide), np.zeros(len(wide[0]))
-            for step in (-1, 1) if (off := row.ulps[function.row].argument) else ():
-                other = np.abs(function.true(wide[0] + step * off * FLOAT32.ulp(wide[0]), *wide[1:]) - true)
-                moved = np.fmax(moved, np.where(np.isfinite(other), other, 0))
-            for place, run in places(device):
+            true = function.true(x, *others)
+            for place in where:
                 try:
-                    got = run(function.computed, arguments)
+                    got = place.run(function.computed, arguments)
                 except Exception as error:
-                    yield f"{place}: {name} cannot be computed: {str(error).splitlines()[0][:100]}"
+                    yield f"{place.name}: {name} cannot be computed: {str(error).splitlines()[0][:100]}"
                     continue
-                yield compare(place, name, row, arguments, got, true, moved)
+                moved = np.zeros(true.shape)
+                for off in (-1, 1) if place.row.ulps[function.row].argument else ():
+                    near = function.true(x + off * place.row.ulps[function.row].argument * FLOAT32.ulp(x), *others)
+                    moved = np.fmax(moved, np.where(np.isfinite(near), np.abs(near - true), 0))
+                yield compare(place, name, arguments, got, true, moved)
 
 
 @dataclass(frozen=True)
@@ -299,34 +317,26 @@ class Product:
     allowed: bool
 
 
-def products(device: Any, row: Precision) -> Iterator[Product | str]:
-    """What is found of matrix products on a device; a sentence for what cannot be computed there."""
+def products(where: Sequence[Place]) -> Iterator[Product | str]:
+    """What is found of matrix products; a sentence for what cannot be computed somewhere."""
     rng = np.random.Generator(np.random.PCG64(0))
     for dtype, precision, size in itertools.product(DTYPES, ("default", "highest"), (16, 64, 128)):
         x, y = (np.exp2(rng.uniform(-8, 0, (size, size))).astype(dtype) for _ in range(2))
-        u = row.operand_roundoff(dtype) if precision == "default" else 0.0
-        sums = row.accumulate.get(dtype, FLOAT32).unit_roundoff
+        wide, other = x.astype(np.float64), y.astype(np.float64)
         dot = partial(jnp.dot, precision=precision, preferred_element_type=np.float32)
-        for place, run in places(device):
+        for place in where:
+            u = place.row.operand_roundoff(dtype) if precision == "default" else 0.0
+            additions = size * place.row.accumulate.get(dtype, FLOAT32).unit_roundoff
             try:
-                kept = run(dot, (x, np.eye(size, dtype=dtype))).astype(np.float64)
-                got = run(dot, (x, y)).astype(np.float64)
+                kept = place.run(dot, (x, np.eye(size, dtype=dtype))).astype(np.float64)
+                got = place.run(dot, (x, y)).astype(np.float64)
             except Exception as error:
-                yield f"{place}: product of {dtype}, {precision}: {str(error).splitlines()[0][:100]}"
+                yield f"{place.name}: product of {dtype}, {precision}: {str(error).splitlines()[0][:100]}"
                 continue
-            wide, other = x.astype(np.float64), y.astype(np.float64)
-            operands = float((np.abs(kept - wide) / np.abs(wide)).max())
-            true = wide @ other
-            lost = float((np.abs(got - true) / ((2 * u + u * u + size * sums) * true)).max())
+            operands = float((np.abs(kept - wide) / wide).max())
+            lost = float((np.abs(got / (wide @ other) - 1) / (2 * u + u * u + additions)).max())
             allowed = operands <= u + 2.0**-30 and lost <= 1
-            yield Product(place, dtype, precision, size, operands, lost, allowed)
-
-
-def row_of(device: Any) -> Precision:
-    """The table's row for a device."""
-    if device.platform == "cpu":
-        return XLA_CPU
-    return AMD if "rocm" in device.client.platform_version.lower() else NVIDIA
+            yield Product(place.name, dtype, precision, size, operands, lost, allowed)
 
 
 def main() -> int:
@@ -336,8 +346,8 @@ def main() -> int:
     options = parser.parse_args()
     found: list[Measured | Product | str] = []
     for device in {device.platform: device for device in [*jax.devices("cpu"), *jax.devices()]}.values():
-        found += measure(device, row_of(device), options.functions or list(FUNCTIONS))
-        found += products(device, row_of(device)) if not options.functions else ()
+        found += measure(places(device), options.functions or list(FUNCTIONS))
+        found += products(places(device)) if not options.functions else ()
     functions = [each for each in found if isinstance(each, Measured)]
     dots = [each for each in found if isinstance(each, Product)]
     print(tabulate(map(_cells, functions), "place function ulps at used flushes special".split(), floatfmt=".2f"))

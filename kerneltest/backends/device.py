@@ -9,9 +9,10 @@ import jax
 
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
-from kerneltest.core.precision import AMD, NVIDIA
+from kerneltest.core.precision import AMD, NVIDIA, XLA_AMD, XLA_NVIDIA
 from kerneltest.core.targets import Tier
 from kerneltest.jaxprs.trace import Traced, device_problem
+from kerneltest.jaxprs.walk import computes_around
 
 _DRIVER = {
     "cuda": ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
@@ -41,7 +42,8 @@ class Device(Backend):
         return f"a kernel written for {', '.join(wrong)} cannot be compiled for {self.id}" if wrong else ""
 
     def prepare(self, traced: Traced) -> Executable:
-        row = AMD if self.id == "rocm" else NVIDIA
+        inside, around = (AMD, XLA_AMD) if self.id == "rocm" else (NVIDIA, XLA_NVIDIA)
+        row = inside.beside(around) if computes_around(traced.jaxpr.jaxpr) else inside
         precision = row if traced.reduced_dots else row.with_exact_dots()
         return compile_for(traced, jax.devices(self.id)[0], precision, interpret=False)
 

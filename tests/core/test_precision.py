@@ -1,6 +1,7 @@
 """The table of what machines do to numbers, and that it is no better than the machine at hand."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,9 +12,21 @@ import pytest
 from benchmarks import function_errors
 from kerneltest.backends import device
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import TF32
-from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, SIMULATED, XLA_CPU, Precision, Ulps
+from kerneltest.core.dtypes import TF32, ShapeDtype
+from kerneltest.core.precision import (
+    AMD,
+    FLOAT32,
+    NVIDIA,
+    SIMULATED,
+    XLA_AMD,
+    XLA_CPU,
+    XLA_NVIDIA,
+    Precision,
+    Ulps,
+)
 from kerneltest.declare.bounds import Bound
+from kerneltest.jaxprs.trace import trace_function
+from tests.sample import double
 from tests.simulated import TARGETS, elementwise_block, simulated
 
 ROWS = (XLA_CPU, NVIDIA, AMD, SIMULATED)
@@ -32,7 +45,7 @@ def test_an_oracle_that_divides_by_a_root_allows_for_a_reciprocal_root(row: Prec
 
 
 def test_rows_have_names_of_their_own_and_can_be_keys() -> None:
-    made = [*ROWS, NVIDIA.with_exact_dots(), SIMULATED.beside(XLA_CPU)]
+    made = [*ROWS, XLA_NVIDIA, XLA_AMD, NVIDIA.with_exact_dots(), SIMULATED.beside(XLA_CPU)]
     assert len({row.name for row in made}) == len(made)
     assert {row: row.name for row in made}[replace(NVIDIA)] == "NVIDIA"
 
@@ -45,12 +58,10 @@ def test_an_error_counts_from_the_result_from_one_and_from_the_argument() -> Non
 
 def _measured(name: str, row: Precision, monkeypatch: pytest.MonkeyPatch) -> list[function_errors.Measured]:
     monkeypatch.setattr(function_errors, "COUNT", 2**14)
-    found = list(function_errors.measure(jax.devices("cpu")[0], row, [name]))
-    assert [each.place for each in found if isinstance(each, function_errors.Measured)] == [
-        "XLA, CPU",
-        "Pallas, interpreted",
-    ]
-    return [each for each in found if isinstance(each, function_errors.Measured)]
+    places = [replace(place, row=row) for place in function_errors.places(jax.devices("cpu")[0])]
+    found = [each for each in function_errors.measure(places, [name]) if not isinstance(each, str)]
+    assert [each.place for each in found] == ["XLA, CPU", "Pallas, interpreted"]
+    return found
 
 
 @pytest.mark.parametrize("name", ["add", "exp", "exp2", "log", "tanh", "divide by 7.0", "power by 20", "logaddexp"])
@@ -123,12 +134,40 @@ def test_two_machines_side_by_side_have_the_larger_errors_of_both() -> None:
     assert both.flushing == {"exp"}
 
 
-def test_a_device_and_its_exact_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
-    monkeypatch.setattr(device, "compile_for", lambda traced, place, precision, **_: made.append(precision))
+@pytest.mark.parametrize(("name", "inside", "around"), [("cuda", NVIDIA, XLA_NVIDIA), ("rocm", AMD, XLA_AMD)])
+def test_a_device_has_its_row_and_that_of_what_stands_around_the_calls(
+    name: str, inside: Precision, around: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "compile_for", lambda traced, place, precision, **_: precision)
     monkeypatch.setattr(device.jax, "devices", lambda platform: [platform])
-    for name in ("cuda", "rocm"):
-        for reduced in (True, False):
-            (backend,) = resolve([name])
-            backend.prepare(type("Traced", (), {"reduced_dots": reduced})())
-    assert made == [NVIDIA, NVIDIA.with_exact_dots(), AMD, AMD.with_exact_dots()]
+    (backend,) = resolve([name])
+
+    def row(kernel: Any) -> Any:
+        return backend.prepare(trace_function(lambda x: [kernel(x)], (ShapeDtype((64, 64), np.dtype("float32")),), ""))
+
+    one = elementwise_block(lambda x: x @ x)
+    assert row(one) == inside
+    assert row(elementwise_block(jnp.exp)) == inside.with_exact_dots()
+    assert row(lambda x: one(x + x)) == inside.beside(around)
+
+
+def test_the_simulator_flushes_where_xla_computes_around_the_calls() -> None:
+    (backend,) = resolve(["simulate:sm_90"])
+    x = np.full(128, 1e-40, np.float32)
+    for kernel, row in ((lambda x: double(x), SIMULATED), (lambda x: double(x) + x, SIMULATED.beside(XLA_CPU))):
+        traced = trace_function(lambda x, kernel=kernel: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
+        executable: Any = backend.prepare(traced)
+        assert executable.precision == row.with_exact_dots()
+        assert row.flushes or executable.run([x])[0].all()
+
+
+def test_the_documented_table_is_this_one() -> None:
+    page = (Path(__file__).parents[2] / "docs/precision.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:3] == "| `"]
+    documented = {cells[0].strip("`"): cells[1:] for cells in rows if cells[0].strip("`") in NVIDIA.ulps}
+    assert documented == {name: [_shown(row.ulps[name]) for row in ROWS] for name in NVIDIA.ulps}
+
+
+def _shown(errors: Ulps) -> str:
+    absolute = f" + {errors.absolute:g} at 1" if errors.absolute else ""
+    return f"{errors.relative:g}{absolute}" + (f" + {errors.argument:g} of x" if errors.argument else "")

@@ -56,8 +56,8 @@ class Simulate(Backend):
 
 def precision_of(traced: Traced) -> Precision:
     """What simulating a kernel does to its numbers: XLA computes on the CPU what stands around its Pallas calls."""
-    row = SIMULATED if traced.reduced_dots else SIMULATED.with_exact_dots()
-    return row.beside(XLA_CPU) if computes_around(traced.jaxpr.jaxpr) else row
+    row = SIMULATED.beside(XLA_CPU) if computes_around(traced.jaxpr.jaxpr) else SIMULATED
+    return row if traced.reduced_dots else row.with_exact_dots()
 
 
 class _SimulatedCall:
