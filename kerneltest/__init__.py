@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kerneltest.backends.codegen.hints import add_lowering_hint as add_lowering_hint
     from kerneltest.backends.registry import backend as backend
     from kerneltest.core.failures import Failure as Failure
+    from kerneltest.core.precision import Precision as Precision
+    from kerneltest.core.precision import Ulps as Ulps
     from kerneltest.core.targets import Tier as Tier
     from kerneltest.core.verdicts import Verdict as Verdict
     from kerneltest.declare import tolerance as tolerance
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from kerneltest.declare.arguments import tree as tree
     from kerneltest.declare.bounds import Bound as Bound
     from kerneltest.declare.bounds import Measured as Measured
-    from kerneltest.core.precision import Precision as Precision
     from kerneltest.declare.bounds import Tolerance as Tolerance
     from kerneltest.declare.check import DeclarationError as DeclarationError
     from kerneltest.declare.dims import dim as dim
@@ -64,13 +65,13 @@ _HOMES = {
     "kerneltest.backends.codegen.hints": "add_lowering_hint",
     "kerneltest.backends.registry": "backend",
     "kerneltest.core.failures": "Failure",
+    "kerneltest.core.precision": "Precision Ulps",
     "kerneltest.core.targets": "Tier",
     "kerneltest.core.verdicts": "Verdict",
     "kerneltest.declare": "tolerance",
     "kerneltest.declare.arguments": (
         "DEFAULT_FLOATS DEFAULT_INTEGERS array dim_size indices lengths mask scalar static tree"
     ),
-    "kerneltest.core.precision": "Precision",
     "kerneltest.declare.bounds": "Bound Measured Tolerance",
     "kerneltest.declare.check": "DeclarationError",
     "kerneltest.declare.dims": "dim",

@@ -46,7 +46,7 @@ class Absolute:
 class Zeros:
     """An executable of one's own."""
 
-    precision = kt.Precision(flushes=True)
+    precision = kt.Precision("zeros", {"exp": kt.Ulps(0.5)}, flushes=True)
 
     def __init__(self, traced: kt.Traced) -> None:
         self.outputs = traced.outputs

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from kerneltest.core.dtypes import Array
-from kerneltest.core.targets import Tier
 from kerneltest.core.precision import Precision
+from kerneltest.core.targets import Tier
 from kerneltest.jaxprs.trace import Traced, device_problem
 
 

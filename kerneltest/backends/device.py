@@ -9,12 +9,11 @@ import jax
 
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
-from kerneltest.core.dtypes import TF32
+from kerneltest.core.precision import AMD, NVIDIA, XLA_AMD, XLA_NVIDIA
 from kerneltest.core.targets import Tier
-from kerneltest.core.precision import AMD, NVIDIA
 from kerneltest.jaxprs.trace import Traced, device_problem
+from kerneltest.jaxprs.walk import computes_around
 
-_ROWS = {"cuda": NVIDIA, "rocm": AMD}
 _DRIVER = {
     "cuda": ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
     "rocm": ["rocm-smi", "--showdriverversion", "--csv"],
@@ -43,7 +42,9 @@ class Device(Backend):
         return f"a kernel written for {', '.join(wrong)} cannot be compiled for {self.id}" if wrong else ""
 
     def prepare(self, traced: Traced) -> Executable:
-        precision = (_ROWS[self.id] if traced.reduced_dots else _ROWS[self.id].with_exact_dots())
+        inside, around = (AMD, XLA_AMD) if self.id == "rocm" else (NVIDIA, XLA_NVIDIA)
+        row = inside.beside(around) if computes_around(traced.jaxpr.jaxpr) else inside
+        precision = row if traced.reduced_dots else row.with_exact_dots()
         return compile_for(traced, jax.devices(self.id)[0], precision, interpret=False)
 
     def environment(self) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 from kerneltest.backends.base import Artifact, Backend, Executable
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.failures import Failure, described, raised_by
-from kerneltest.core.verdicts import Verdict
 from kerneltest.core.precision import Precision
+from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.trace import Traced
 
 

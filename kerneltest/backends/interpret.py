@@ -6,8 +6,8 @@ import jax
 
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
-from kerneltest.core.targets import Tier
 from kerneltest.core.precision import XLA_CPU
+from kerneltest.core.targets import Tier
 from kerneltest.jaxprs.trace import Traced, device_problem
 
 # The interpreter's loops gain nothing from LLVM's optimiser, and its compilation is most of the time.
@@ -16,10 +16,7 @@ OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_pass
 
 @dataclass(frozen=True, slots=True)
 class Interpret(Backend):
-    """Any kernel, with no cooperation from it: its jaxpr is rewritten.
-
-    XLA's CPU code flushes subnormal float32 numbers to zero, which JAX calls intended (jax issue 16200).
-    """
+    """Any kernel, with no cooperation from it: its jaxpr is rewritten."""
 
     id: str
     tier = Tier.INTERPRET

@@ -10,8 +10,8 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_packed
 from kerneltest.core.failures import Failure
-from kerneltest.core.verdicts import Verdict
 from kerneltest.core.precision import Precision
+from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.compat.limits import fails_by_itself, limit
 from kerneltest.jaxprs.compat.names import user_line, whole_tracebacks
 from kerneltest.jaxprs.runnable import eagerly, runnable

@@ -12,9 +12,9 @@ from kerneltest.backends.base import Backend
 from kerneltest.backends.jitted import interpreting_failure
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU, TPU, Interpreter, run
 from kerneltest.jaxprs.compat.names import debugging_off_in_callbacks
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate
@@ -25,8 +25,6 @@ from kerneltest.jaxprs.trace import Traced, device_problem, on_a_tpu
 @dataclass(frozen=True, slots=True)
 class InterpretMosaic(Backend):
     """Threads, on-chip memory, asynchronous copies and barriers of a Mosaic kernel, with their order in time.
-
-    XLA's CPU code, which does the arithmetic, flushes subnormal float32 numbers to zero (jax issue 16200).
 
     Attributes:
       dialect: of the kernels it is for, `mosaic_gpu` or `mosaic_tpu`.

@@ -12,11 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_format
+from kerneltest.core.precision import FLOAT32 as FLOAT32
 from kerneltest.core.precision import Precision
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import Dim
-
-FLOAT32 = float_format(np.dtype(np.float32))
 
 Evaluate = Callable[[Mapping[str, Array]], tuple[Array, ...]]
 
@@ -43,11 +42,9 @@ class Bound:
         """The bound on a backend: float64, the output's shape."""
         lost = self.accumulate.smallest_normal if precision.flushes else self.accumulate.smallest_subnormal / 2
         total = self.fixed + self.roundings * lost
-        rounded = precision.dot_input.get("float32")
-        if rounded is not None and self.products is not None and self.operands is not None:
-            u = rounded.unit_roundoff
+        if (u := precision.operand_roundoff("float32")) and self.products is not None and self.operands is not None:
             total = total + (2 * u + u * u) * self.products
-            total = total + rounded.smallest_subnormal / 2 * self.operands
+            total = total + u * precision.dot_input["float32"].smallest_normal * self.operands
         return np.asarray(total)
 
 

@@ -78,6 +78,26 @@ def _holds_floats(aval: Any) -> bool:
         return False  # a key, a semaphore or a barrier
 
 
+_MOVES = frozenset(
+    """broadcast_in_dim reshape squeeze expand_dims transpose rev concatenate split slice dynamic_slice
+    dynamic_update_slice gather scatter pad select_n copy copy_p iota stop_gradient full_like device_put
+    optimization_barrier""".split()
+)
+
+
+def computes_around(jaxpr: Any) -> bool:
+    """Whether anything is computed of floats outside of its Pallas calls, where moving them does not count."""
+    for equation in jaxpr.eqns:
+        inner = [each for value in equation.params.values() for each in nested(value)]
+        if name_of(equation) in ENTRIES or name_of(equation) in _MOVES:
+            continue
+        if any(map(computes_around, inner)):
+            return True
+        if not inner and any(_holds_floats(v.aval) for v in equation.invars):
+            return True
+    return False
+
+
 def has_reduced_dots(jaxpr: Any) -> bool:
     """Whether a float32 matrix product in it leaves its precision to the backend."""
     return any(_is_reduced_dot(equation) for equation, _ in equations(jaxpr))

@@ -11,8 +11,8 @@ from jax.tree_util import tree_leaves
 
 from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
 from kerneltest.core.failures import Failure, described, raised_by
-from kerneltest.core.verdicts import Verdict
 from kerneltest.core.precision import Precision
+from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Bound, Evaluate, Measured
 from kerneltest.declare.closed_forms import Exact
 from kerneltest.declare.pairing import Pairing

@@ -7,8 +7,8 @@ import numpy as np
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.dtypes import Array, widen
-from kerneltest.core.targets import Tier
 from kerneltest.core.precision import Precision
+from kerneltest.core.targets import Tier
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import Traced
 from kerneltest.oracle.expectation import Expectation

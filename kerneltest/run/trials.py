@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kerneltest.backends.registry import resolve
+from kerneltest.backends.simulate.backend import precision_of
 from kerneltest.backends.simulate.experiment import Changed, Experiment, Run
-from kerneltest.core.dtypes import TF32, Array, is_float
+from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure, raised_by
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
-from kerneltest.core.precision import NVIDIA
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.plan.cases import Case, slot_of
@@ -41,7 +41,7 @@ class Trial:
         self.experiment, self.leaves = experiment, variation.leaves
         self.plain = experiment.run(self.leaves)
         self._shares = variation.shares
-        precision = NVIDIA if variation.traced.reduced_dots else NVIDIA.with_exact_dots()
+        precision = precision_of(variation.traced)
         self._wanted = [share.wanted(share.take(self.plain.outputs), precision) for share in self._shares]
         self._signed_zeros = signed_zeros
         self.comparisons = self.compare(self.plain)

@@ -13,7 +13,7 @@ import kerneltest as kt
 from kerneltest.backends import registry as registry_module
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import Entry, backend_ids, in_order, resolve
-from kerneltest.declare.bounds import Precision
+from kerneltest.core.precision import Precision
 from kerneltest.jaxprs.trace import Traced
 from kerneltest.records.io import read_plan, read_records
 from tests.sample import double
@@ -25,11 +25,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import kerneltest as kt
-from kerneltest.declare.bounds import Precision
+from kerneltest.core.precision import Precision
 
 @dataclass(frozen=True)
 class Doubling:
-    precision: Precision = Precision()
+    precision: Precision = Precision("mine", {})
 
     def run(self, leaves):
         (x,) = leaves
@@ -69,7 +69,7 @@ def _raise() -> Any:
 
 
 class _Doubling:
-    precision = Precision()
+    precision = Precision("mine", {})
 
     def run(self, leaves: Any) -> Any:
         return [leaves[0] + leaves[0]]

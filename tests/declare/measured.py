@@ -7,10 +7,12 @@ import numpy as np
 
 import kerneltest as kt
 from kerneltest.core.dtypes import TF32, Array, float_format
+from kerneltest.core.precision import Precision
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import Measured, Precision
+from kerneltest.declare.bounds import Measured
 
-PLAIN, ON_TENSOR_CORES, FLUSHING = Precision(), Precision(dot_input=TF32), Precision(flushes=True)
+PLAIN, FLUSHING = Precision("plain", {}), Precision("flushing", {}, flushes=True)
+ON_TENSOR_CORES = Precision("tensor cores", {}, dot_input={"float32": TF32})
 
 
 def measured(

@@ -25,6 +25,7 @@ from kernels.vector_add import vector_add
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
 from kerneltest.jaxprs.trace import Traced, trace, version_problem
+from kerneltest.jaxprs.walk import computes_around
 from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise, exponential
 
@@ -110,6 +111,24 @@ def test_a_product_left_to_the_backend_is_recognised(dtype: str, precision: str 
     kernel = functools.partial(matmul, precision=precision)
     traced = _traced(kernel, x=kt.array("m k", dtype), y=kt.array("k n", dtype))
     assert traced.reduced_dots is reduced
+
+
+AROUND: dict[str, tuple[Callable[..., Any], bool]] = {
+    "nothing": (lambda x: vector_add(x, x), False),
+    "moves": (lambda x: vector_add(x[::-1], jnp.roll(jnp.pad(x, 3)[3:-3], 1)).reshape(-1, 1), False),
+    "indices": (lambda x: vector_add(x, x)[jnp.arange(x.shape[0]) // 2], False),
+    "a product": (lambda x: vector_add(x, 2 * x), True),
+    "a function in jit": (lambda x: vector_add(x, jax.jit(jnp.exp)(x)), True),
+    "a comparison": (lambda x: (vector_add(x, x) > 0), True),
+    "in a loop": (lambda x: jax.lax.fori_loop(0, 3, lambda _, v: vector_add(v, v) / 2, x), True),
+    "a loop of calls": (_scanned, False),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_what_is_computed_around_the_calls_is_recognised(name: str) -> None:
+    kernel, computed = AROUND[name]
+    assert computes_around(_vector(kernel).jaxpr.jaxpr) is computed
 
 
 def test_calls_are_listed_with_grid_and_dialect() -> None:

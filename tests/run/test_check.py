@@ -296,7 +296,7 @@ def test_other_bits_the_second_time_are_found(monkeypatch: pytest.MonkeyPatch) -
 def test_an_input_that_was_written_to_is_found() -> None:
     from kerneltest.backends.jitted import Jitted
     from kerneltest.core.failures import Failure
-    from kerneltest.declare.bounds import Precision
+    from kerneltest.core.precision import XLA_CPU
 
     def overwriting(x: jax.Array) -> tuple[jax.Array]:
         np.asarray(x).setflags(write=False)
@@ -304,7 +304,7 @@ def test_an_input_that_was_written_to_is_found() -> None:
         writable[0] = 7
         return (x,)
 
-    made = Jitted(overwriting, jax.devices("cpu")[0], Precision())
+    made = Jitted(overwriting, jax.devices("cpu")[0], XLA_CPU)
     with pytest.raises(Failure, match="the kernel wrote to its array argument 0") as caught:
         made.run([np.full(256, 1, np.float32)])
     assert caught.value.verdict == "input_modified"

@@ -14,14 +14,15 @@ from kerneltest.backends.codegen.tiers import unsupported_on
 from kerneltest.backends.simulate.memory import UNWRITTEN, Buffer, element
 from kerneltest.backends.simulate.parse import parse
 from kerneltest.backends.simulate.simulation import Simulation
-from kerneltest.core.dtypes import TF32, Array
+from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.core.precision import SIMULATED, XLA_CPU, Precision
 from kerneltest.core.targets import Target, Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.core.precision import NVIDIA, Precision
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate
 from kerneltest.jaxprs.runnable import Reference, references
 from kerneltest.jaxprs.trace import Call, Traced
+from kerneltest.jaxprs.walk import computes_around
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,13 @@ class Simulate(Backend):
 
     def prepare(self, traced: Traced) -> "Simulated":
         calls = {id(call.equation): _SimulatedCall(call, self.target, self.orders) for call in traced.calls}
-        return Simulated(traced, calls, NVIDIA if traced.reduced_dots else NVIDIA.with_exact_dots())
+        return Simulated(traced, calls, precision_of(traced))
+
+
+def precision_of(traced: Traced) -> Precision:
+    """What simulating a kernel does to its numbers: XLA computes on the CPU what stands around its Pallas calls."""
+    row = SIMULATED.beside(XLA_CPU) if computes_around(traced.jaxpr.jaxpr) else SIMULATED
+    return row if traced.reduced_dots else row.with_exact_dots()
 
 
 class _SimulatedCall:

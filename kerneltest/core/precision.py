@@ -1,0 +1,267 @@
+"""What machines do to a kernel's numbers: errors of functions, formats of matrix products, flushed subnormals.
+
+The one table of it. Each backend names its row; docs/precision.md shows the sources, and
+`benchmarks/function_errors.py` measures a machine and checks its row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format
+
+FLOAT32 = float_format(np.dtype(np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class Ulps:
+    """The largest error of a function in float32, its own rounding included: a correctly rounded one has 0.5.
+
+    Attributes:
+      relative: ulps at the true result.
+      absolute: ulps at 1.0 (each 2**-23), in addition; for a result that is a small difference of larger terms.
+      argument: ulps by which the first argument is off, in addition; for an error that grows with the argument.
+      source: where the figures are from.
+    """
+
+    relative: float
+    absolute: float = 0.0
+    argument: float = 0.0
+    source: str = ""
+
+    def error(self, true: Array, moved: Array | float = 0.0) -> Array:
+        """The largest absolute error, float64.
+
+        Args:
+          true: the results.
+          moved: how far they are from those for a first argument that is `argument` ulps off.
+        """
+        return self.relative * FLOAT32.ulp(true) + self.absolute * 2.0**-23 + moved
+
+    def or_else(self, other: "Ulps") -> "Ulps":
+        """The errors of a function that is computed in either of two ways."""
+        return Ulps(
+            max(self.relative, other.relative),
+            max(self.absolute, other.absolute),
+            max(self.argument, other.argument),
+            " or ".join(dict.fromkeys((self.source, other.source))),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """What a backend does to a kernel's numbers.
+
+    Attributes:
+      name: of the arithmetic, as reports show it.
+      ulps: errors of float32 functions, by the name of the NumPy or SciPy ufunc. A ufunc not in it is exact.
+      flushes: any operation may take a subnormal float32 input for 0 and return 0 for a subnormal result.
+      flushing: functions that may do so although the backend does not.
+      dot_input: by operand dtype, the format to which operands of a matrix product are rounded where the kernel leaves
+        its precision open; dtypes not in it are kept.
+      truncates: that rounding drops bits instead of rounding to nearest, so that it errs by twice as much.
+      accumulate: by operand dtype, in which format a matrix product is summed; float32 for dtypes not in it.
+    """
+
+    name: str
+    ulps: Mapping[str, Ulps] = field(hash=False)
+    flushes: bool = False
+    flushing: frozenset[str] = frozenset()
+    dot_input: Mapping[str, FloatFormat] = field(default_factory=dict, hash=False)
+    truncates: bool = False
+    accumulate: Mapping[str, FloatFormat] = field(default_factory=dict, hash=False)
+
+    def operand_roundoff(self, dtype: str) -> float:
+        """The largest relative error of rounding an operand of a matrix product; 0 where it is kept."""
+        return (1 + self.truncates) * self.dot_input[dtype].unit_roundoff if dtype in self.dot_input else 0.0
+
+    def with_exact_dots(self) -> "Precision":
+        """The same for a kernel that asks for the highest precision of its products: no operand is rounded."""
+        return replace(self, name=f"{self.name}, exact products", dot_input={}) if self.dot_input else self
+
+    def beside(self, other: "Precision") -> "Precision":
+        """The same for a kernel of which `other` does a part: the larger errors, and all that either flushes."""
+        both = {name: self.ulps[name].or_else(other.ulps[name]) for name in self.ulps if name in other.ulps}
+        return replace(
+            self,
+            name=f"{self.name}, {other.name}",
+            ulps={**self.ulps, **other.ulps, **both},
+            flushes=self.flushes or other.flushes,
+            flushing=self.flushing | other.flushing,
+        )
+
+
+def _row(source: str, **figures: float | Ulps) -> dict[str, Ulps]:
+    """Errors from one source; a number is `relative`."""
+    return {
+        name: replace(figure, source=source) if isinstance(figure, Ulps) else Ulps(figure, source=source)
+        for name, figure in figures.items()
+    }
+
+
+_IEEE = _row("IEEE 754", add=0.5, subtract=0.5, multiply=0.5, square=0.5, deg2rad=1, rad2deg=1)
+
+# CUDA states errors against the correctly rounded result, half an ulp more is against the true one.
+_CUDA = "CUDA C++ Programming Guide, Mathematical Functions Appendix"
+_NVIDIA = {
+    **_IEEE,
+    **_row(
+        _CUDA,
+        cbrt=1.5,
+        exp=2.5,
+        exp2=2.5,
+        expm1=1.5,
+        log=1.5,
+        log1p=1.5,
+        sin=2.5,
+        cos=2.5,
+        tan=4.5,
+        arcsin=4.5,
+        arccos=3.5,
+        arctan=2.5,
+        arctan2=3.5,
+        sinh=3.5,
+        cosh=2.5,
+        tanh=2.5,
+        arcsinh=3.5,
+        arccosh=4.5,
+        arctanh=3.5,
+        power=Ulps(8.5, argument=1),
+        rsqrt=2.5,
+        erf=2.5,
+        erfc=4.5,
+    ),
+    # Triton emits sqrt.approx.ftz.f32 and div.full.f32, where CUDA would round correctly.
+    **_row("CUDA C++ Programming Guide, -prec-sqrt=false", sqrt=1.5),
+    **_row("PTX ISA, div.full.f32", divide=2.5, reciprocal=2.5),
+    # What JAX composes: the errors of the parts, a factor of two where the result's ulp may be half as large.
+    **_row(
+        "composed by JAX",
+        log2=6.5,
+        log10=4.5,
+        hypot=6,
+        logaddexp=Ulps(4, absolute=2),
+        logaddexp2=Ulps(8, absolute=4),
+        expit=8.5,
+    ),
+}
+
+# Their own document states errors against the true result, over all inputs.
+_OCML = "OCML User Guide, Supported functions"
+_AMD = {
+    **_IEEE,
+    **_row(
+        _OCML,
+        sqrt=3,
+        rsqrt=2,
+        cbrt=2,
+        exp=3,
+        exp2=3,
+        expm1=3,
+        log=3,
+        log1p=2,
+        sin=4,
+        cos=4,
+        tan=5,
+        arcsin=4,
+        arccos=4,
+        arctan=5,
+        arctan2=6,
+        sinh=4,
+        cosh=4,
+        tanh=5,
+        arcsinh=4,
+        arccosh=4,
+        arctanh=5,
+        power=Ulps(16, argument=1),
+        erf=16,
+        erfc=16,
+    ),
+    # v_div_scale_f32, v_div_fmas_f32, v_div_fixup_f32: correctly rounded.
+    **_row("AMDGPU code of Triton", divide=0.5, reciprocal=0.5),
+    **_row(
+        "composed by JAX",
+        log2=8,
+        log10=7.5,
+        hypot=6,
+        logaddexp=Ulps(5, absolute=3),
+        logaddexp2=Ulps(10, absolute=5),
+        expit=8,
+    ),
+}
+
+# XLA documents none. Measured with JAX 0.10.2 and 0.12.0 on x86-64, the figure behind each, and rounded up.
+_XLA_CPU = {
+    **_IEEE,
+    **_row(
+        "measured with benchmarks/function_errors.py",
+        divide=1.5,  # 1.14 by a constant: it multiplies by the reciprocal; otherwise 0.5
+        reciprocal=0.5,
+        sqrt=0.5,
+        rsqrt=2,  # 1.65
+        cbrt=1.5,  # 0.95
+        exp=6,  # 5.51 just below where it overflows, 1.01 elsewhere
+        exp2=Ulps(6, argument=1.5),  # 68 at 126: it is exp(x * log(2)), and that product is rounded
+        expm1=6,  # 5.51
+        log=1.5,  # 1.13
+        log2=2.5,  # 2.13
+        log10=3,  # 2.56
+        log1p=3,  # 2.35
+        sin=1,  # 0.56
+        cos=1,  # 0.56
+        tan=2,  # 1.39
+        arcsin=3,  # 2.40
+        arccos=2.5,  # 1.82
+        arctan=6,  # 5.33 as `interpret` compiles it, 0.83 by default
+        arctan2=6,  # 1.48
+        sinh=Ulps(6, argument=1),  # 24 at 88.7: it is exp(x - log(2))
+        cosh=Ulps(6, argument=1),  # 24
+        tanh=5,  # 4.66
+        arcsinh=3.5,  # 2.84
+        arccosh=4.5,  # 3.81
+        arctanh=3.5,  # 2.79
+        power=Ulps(1.5, argument=1),  # 0.63; 15 for x**20, which is a product
+        hypot=2.5,  # 1.98
+        logaddexp=Ulps(3, absolute=1),
+        logaddexp2=Ulps(4, absolute=2),
+        expit=3,  # 2.39
+        erf=6,  # 5.21
+        erfc=Ulps(7, argument=2),  # 64 at 8.9: it is made of exp(-x * x)
+    ),
+}
+
+# The simulator computes the functions of the IR in float64 and rounds once.
+_SIMULATED = {
+    **_row("kerneltest/backends/simulate", **dict.fromkeys(_NVIDIA, 0.5)),
+    **_row(
+        "composed by JAX",
+        deg2rad=1,
+        rad2deg=1,
+        log2=2.5,
+        log10=2.5,
+        hypot=3,
+        logaddexp=Ulps(2, absolute=1),
+        logaddexp2=Ulps(3, absolute=1),
+        expit=2.5,
+        power=Ulps(1.5, argument=1),
+    ),
+}
+
+# https://github.com/jax-ml/jax/issues/16200: that it flushes is intended.
+XLA_CPU = Precision("XLA on a CPU", _XLA_CPU, flushes=True)
+# Inside Pallas kernels. Approximations within functions flush (ex2.approx.ftz.f32, sqrt.approx.ftz.f32).
+NVIDIA = Precision(
+    "NVIDIA",
+    _NVIDIA,
+    flushing=frozenset(_NVIDIA) - {*_IEEE, "divide", "reciprocal"},
+    dot_input={"float32": TF32},
+    accumulate={"float8_e4m3fn": FloatFormat(14, -126, 127), "float8_e5m2": FloatFormat(14, -126, 127)},
+)
+# expit is 1 / (1 + exp(-x)), and that exp overflows where the result is subnormal. OCML's functions keep subnormals.
+# CDNA3 has matrix instructions for XF32, which is TF32's format; no document says how they round. Others keep float32.
+AMD = Precision("AMD", _AMD, flushing=frozenset({"expit"}), dot_input={"float32": TF32}, truncates=True)
+SIMULATED = Precision("simulated", _SIMULATED, flushing=frozenset({"expit"}), dot_input={"float32": TF32})
+# Around Pallas kernels. Most functions are the formulas that XLA has for a CPU, made of the vendor's exp and log.
+XLA_NVIDIA = replace(NVIDIA.beside(XLA_CPU), name="XLA on NVIDIA", flushes=False)
+XLA_AMD = replace(AMD.beside(XLA_CPU), name="XLA on AMD", flushes=False)
