@@ -14,16 +14,11 @@ from jax.experimental.pallas import triton as plgpu
 BLOCK = 32
 
 
-def _capped(x: jax.Array, softcap: float | None) -> jax.Array:
-    x = x.astype(jnp.float32)
-    return x if softcap is None else softcap * jnp.tanh(x / softcap)
-
-
-def _tile(x_ref: Any, tile: Any, *, block: int, columns: int, softcap: float | None) -> jax.Array:
-    """A tile of this program's row; past the end it has -inf, which no softcap may touch."""
-    at = tile * block + jnp.arange(block)
-    x = plgpu.load(x_ref.at[pl.program_id(0), pl.ds(tile * block, block)], mask=at < columns, other=0)
-    return jnp.where(at < columns, _capped(x, softcap), -jnp.inf)
+def _tile(x_ref: Any, at: jax.Array, *, columns: int, softcap: float | None) -> jax.Array:
+    """Logits of this program's row, capped; past its end there is -inf, which no softcap may touch."""
+    inside = at < columns
+    x = plgpu.load(x_ref.at[pl.program_id(0), at], mask=inside, other=0).astype(jnp.float32)
+    return jnp.where(inside, x if softcap is None else softcap * jnp.tanh(x / softcap), -jnp.inf)
 
 
 def _shift(maximum: jax.Array) -> jax.Array:
@@ -31,33 +26,36 @@ def _shift(maximum: jax.Array) -> jax.Array:
     return jnp.where(jnp.abs(maximum) < jnp.inf, maximum, 0.0)
 
 
-def _store_loss(
-    x_ref: Any, labels_ref: Any, o_ref: Any, shift: jax.Array, total: jax.Array, softcap: float | None
-) -> None:
-    """The shift is taken from the label's logit before its size can drown the logarithm."""
-    row = pl.program_id(0)
-    label = _capped(x_ref[row, labels_ref[row]], softcap)
-    o_ref[row] = jnp.log(total) - (label - shift)
+def _at_label(x: jax.Array, at: jax.Array, label: jax.Array) -> jax.Array:
+    """The label's logit if it is among these, and 0 if not: picked, so that it has the same bits as in the sum."""
+    return jnp.sum(jnp.where(at == label, x, 0.0))
 
 
 def _row(x_ref: Any, labels_ref: Any, o_ref: Any, *, block: int, columns: int, softcap: float | None) -> None:
-    x = _tile(x_ref, 0, block=block, columns=columns, softcap=softcap)
+    row, at = pl.program_id(0), jnp.arange(block)
+    x = _tile(x_ref, at, columns=columns, softcap=softcap)
     shift = _shift(jnp.max(x))
-    _store_loss(x_ref, labels_ref, o_ref, shift, jnp.sum(jnp.exp(x - shift)), softcap)
+    total = jnp.sum(jnp.exp(x - shift))
+    o_ref[row] = jnp.log(total) - (_at_label(x, at, labels_ref[row]) - shift)
 
 
 def _row_of_tiles(x_ref: Any, labels_ref: Any, o_ref: Any, *, block: int, columns: int, softcap: float | None) -> None:
-    def step(tile: jax.Array, so_far: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    row = pl.program_id(0)
+    label = labels_ref[row]
+
+    def step(tile: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """A greater maximum shrinks the sum so far. NaN may get lost in a maximum, never in a sum."""
-        maximum, total = so_far
-        x = _tile(x_ref, tile, block=block, columns=columns, softcap=softcap)
+        maximum, total, at_label = so_far
+        at = tile * block + jnp.arange(block)
+        x = _tile(x_ref, at, columns=columns, softcap=softcap)
         greater = jnp.maximum(maximum, jnp.max(x))
         shift = _shift(greater)
-        return greater, total * jnp.exp(_shift(maximum) - shift) + jnp.sum(jnp.exp(x - shift))
+        total = total * jnp.exp(maximum - shift) + jnp.sum(jnp.exp(x - shift))
+        return greater, total, at_label + _at_label(x, at, label)
 
-    nothing = jnp.float32(-jnp.inf), jnp.float32(0.0)
-    maximum, total = jax.lax.fori_loop(0, pl.cdiv(columns, block), step, nothing)
-    _store_loss(x_ref, labels_ref, o_ref, _shift(maximum), total, softcap)
+    nothing = jnp.float32(-jnp.inf), jnp.float32(0.0), jnp.float32(0.0)
+    maximum, total, at_label = jax.lax.fori_loop(0, pl.cdiv(columns, block), step, nothing)
+    o_ref[row] = jnp.log(total) - (at_label - _shift(maximum))
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array, *, softcap: float | None = None) -> jax.Array:
