@@ -14,10 +14,10 @@ from jax.experimental.pallas import triton as plgpu
 BLOCK = 32
 
 
-def _tile(x_ref: Any, at: jax.Array, *, columns: int, softcap: float | None) -> jax.Array:
-    """Logits of this program's row, capped; past its end there is -inf, which no softcap may touch."""
+def _tile(x_ref: Any, row: jax.Array, at: jax.Array, *, columns: int, softcap: float | None) -> jax.Array:
+    """Logits of a row, capped; past its end there is -inf, which no softcap may touch."""
     inside = at < columns
-    x = plgpu.load(x_ref.at[pl.program_id(0), at], mask=inside, other=0).astype(jnp.float32)
+    x = plgpu.load(x_ref.at[row, at], mask=inside, other=0).astype(jnp.float32)
     return jnp.where(inside, x if softcap is None else softcap * jnp.tanh(x / softcap), -jnp.inf)
 
 
@@ -33,7 +33,7 @@ def _at_label(x: jax.Array, at: jax.Array, label: jax.Array) -> jax.Array:
 
 def _row(x_ref: Any, labels_ref: Any, o_ref: Any, *, block: int, columns: int, softcap: float | None) -> None:
     row, at = pl.program_id(0), jnp.arange(block)
-    x = _tile(x_ref, at, columns=columns, softcap=softcap)
+    x = _tile(x_ref, row, at, columns=columns, softcap=softcap)
     shift = _shift(jnp.max(x))
     total = jnp.sum(jnp.exp(x - shift))
     o_ref[row] = jnp.log(total) - (_at_label(x, at, labels_ref[row]) - shift)
@@ -47,7 +47,7 @@ def _row_of_tiles(x_ref: Any, labels_ref: Any, o_ref: Any, *, block: int, column
         """A greater maximum shrinks the sum so far. NaN may get lost in a maximum, never in a sum."""
         maximum, total, at_label = so_far
         at = tile * block + jnp.arange(block)
-        x = _tile(x_ref, at, columns=columns, softcap=softcap)
+        x = _tile(x_ref, row, at, columns=columns, softcap=softcap)
         greater = jnp.maximum(maximum, jnp.max(x))
         shift = _shift(greater)
         total = total * jnp.exp(maximum - shift) + jnp.sum(jnp.exp(x - shift))

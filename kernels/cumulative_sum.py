@@ -12,11 +12,13 @@ BLOCK = 32
 
 
 def _row(x_ref: Any, o_ref: Any, *, block: int, columns: int, reverse: bool) -> None:
+    row = pl.program_id(0)
+
     def step(tile: jax.Array, carry: jax.Array) -> jax.Array:
         position = tile * block + jnp.arange(block)
         inside = position < columns
         # Sums from the end are those of the row read backwards: no total to subtract from.
-        at = (pl.program_id(0), jnp.where(inside, columns - 1 - position, position) if reverse else position)
+        at = (row, jnp.where(inside, columns - 1 - position, position) if reverse else position)
         x = plgpu.load(x_ref.at[at], mask=inside, other=0).astype(jnp.float32)
         plgpu.store(o_ref.at[at], (carry + jnp.cumsum(x)).astype(o_ref.dtype), mask=inside)
         return carry + jnp.sum(x)
