@@ -1,4 +1,4 @@
-"""Layer normalisation of a matrix's rows, `(x - mean) / sqrt(variance + EPSILON) * weight + bias`, with its gradient."""
+"""Layer normalisation of the rows of a matrix, `(x - mean) / sqrt(variance + EPSILON) * weight + bias`."""
 
 import functools
 from typing import Any
@@ -66,7 +66,7 @@ def _column_gradients(
 
 @jax.custom_vjp
 def layer_norm(x: jax.Array, weight: jax.Array, bias: jax.Array) -> jax.Array:
-    """The rows of `x` `(m, n)` less their mean, over their standard deviation, times `weight` `(n,)`, plus `bias` `(n,)`.
+    """The rows of `x` `(m, n)` less their mean, over their standard deviation, times `weight` plus `bias`, both `(n,)`.
 
     Any `m, n > 0`. The variance is the mean of squared distances from the mean. Computed in float32, so the squares of
     what lies beyond 2^64 overflow.
