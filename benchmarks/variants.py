@@ -466,6 +466,7 @@ LAYER_NORM = _variants(
 
 _SCALED, _OF_TILE = "total * jnp.exp(maximum - shift)", "jnp.sum(jnp.exp(x - shift))"
 _TOTAL = f"total = {_OF_TILE}"
+_LOSS = "o_ref[row] = jnp.log(total) - (_at_label(x, at, labels_ref[row]) - shift)"
 _RUNNING_TOTAL = f"total = {_SCALED} + {_OF_TILE}"
 
 CROSS_ENTROPY = [
@@ -491,11 +492,6 @@ CROSS_ENTROPY = [
                 "softcap * (jnp.exp(2 * x / softcap) - 1) / (jnp.exp(2 * x / softcap) + 1)",
             ),
             (
-                "logits are capped and exponentiated in the input's dtype",
-                "other=0).astype(jnp.float32)",
-                "other=0)",
-            ),
-            (
                 "the label's logit is picked by a product with a bfloat16 one-hot row",
                 "jnp.sum(jnp.where(at == label, x, 0.0))",
                 "jnp.sum((at == label).astype(jnp.bfloat16) * jnp.where(x == -jnp.inf, 0.0, x).astype(jnp.bfloat16),\n"
@@ -503,16 +499,23 @@ CROSS_ENTROPY = [
             ),
             (
                 "the log-sum-exp is rounded to the input's dtype",
-                "o_ref[row] = jnp.log(total) - (_at_label(x, at, labels_ref[row]) - shift)",
+                _LOSS,
                 "o_ref[row] = (jnp.log(total) + shift).astype(x_ref.dtype).astype(jnp.float32) - "
                 "_at_label(x, at, labels_ref[row])",
             ),
             (
                 "1e-5 is added to the sum against a logarithm of zero",
-                "o_ref[row] = jnp.log(total) - (_at_label(x, at, labels_ref[row]) - shift)",
-                "o_ref[row] = jnp.log(total + 1e-5) - (_at_label(x, at, labels_ref[row]) - shift)",
+                _LOSS,
+                _LOSS.replace("total", "total + 1e-5"),
             ),
         ],
+        numeric=True,
+    ),
+    Variant(
+        "logits are capped and exponentiated in the input's dtype",
+        "cross_entropy.whole_rows",
+        "cross_entropy",
+        (("other=0).astype(jnp.float32)", "other=0)"), (_LOSS, _LOSS.replace("= ", "= (") + ").astype(jnp.float32)")),
         numeric=True,
     ),
     *_variants(
