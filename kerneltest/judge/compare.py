@@ -65,8 +65,9 @@ def compare(actual: Array, expected: Array, bound: Array, *, signed_zeros: bool,
       noise: how much of an expected value may be the oracle's own rounding of a zero.
     """
     if not is_float(actual.dtype):
-        wrong = np.asarray(actual != cast(expected, actual.dtype))
-        return Comparison(actual, expected, bound, wrong, np.zeros(wrong.shape, bool), wrong.size, None)
+        asked = np.isfinite(bound)
+        wrong = np.asarray((actual != cast(expected, actual.dtype)) & asked)
+        return Comparison(actual, expected, bound, wrong, np.zeros(wrong.shape, bool), int(asked.sum()), None)
     with np.errstate(invalid="ignore"):  # never-written memory may hold signalling NaNs
         got = actual.astype(np.float64)
     exact = np.asarray(expected, np.float64)

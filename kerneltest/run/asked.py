@@ -28,11 +28,13 @@ class Wanted:
       bounds: how far each element may be off, in the same shapes: 0 for the value rounded to the output's dtype, inf
         where nothing is asked.
       bitwise: whether not a bit may differ, the sign of a zero included.
+      asked: where the oracle asks something, bool, in the same shapes; () for everywhere.
     """
 
     values: Outputs
     bounds: Outputs
     bitwise: bool = False
+    asked: Outputs = ()
 
 
 Expect = Callable[[Outputs, Precision], Wanted]
@@ -130,7 +132,7 @@ class Asked:
           expectation: what it says of other arguments; by default of the case's.
         """
         chosen = expectation or self.expectation
-        return lambda share, precision: Wanted(chosen.values, chosen.all_bounds(share, precision))
+        return lambda share, precision: Wanted(chosen.values, chosen.all_bounds(share, precision), asked=chosen.asked)
 
     def as_plain_call(self, part: Take = _all) -> Expect:
         """What the plain call gives: bit for bit on a device, and by the oracle's bound elsewhere.
@@ -142,10 +144,14 @@ class Asked:
         """
 
         def wanted(share: Outputs, precision: Precision) -> Wanted:
+            asked = part(self.expectation.asked)
             if self.backend.tier is not Tier.DEVICE:
                 bounds = self.expectation.all_bounds(self.traced.outputs, precision)
-                return Wanted(part(self.expectation.values), part(bounds))
-            values = tuple(map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves))))
-            return Wanted(values, tuple(np.zeros(value.shape) for value in values), bitwise=True)
+                return Wanted(part(self.expectation.values), part(bounds), asked=asked)
+            plain = map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves)))
+            values = tuple(
+                np.where(where, value, np.zeros_like(value)) for value, where in zip(plain, asked, strict=True)
+            )
+            return Wanted(values, tuple(np.where(where, 0.0, np.inf) for where in asked), bitwise=True, asked=asked)
 
         return wanted
