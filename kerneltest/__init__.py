@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kerneltest.declare.bounds import Measured as Measured
     from kerneltest.declare.bounds import Tolerance as Tolerance
     from kerneltest.declare.check import DeclarationError as DeclarationError
+    from kerneltest.declare.defined import defined as defined
     from kerneltest.declare.dims import dim as dim
     from kerneltest.declare.oracle_for import oracle_for as oracle_for
     from kerneltest.declare.pairing import Pairing as Pairing
@@ -74,6 +75,7 @@ _HOMES = {
     ),
     "kerneltest.declare.bounds": "Bound Measured Tolerance",
     "kerneltest.declare.check": "DeclarationError",
+    "kerneltest.declare.defined": "defined",
     "kerneltest.declare.dims": "dim",
     "kerneltest.declare.oracle_for": "oracle_for",
     "kerneltest.declare.pairing": "Pairing",

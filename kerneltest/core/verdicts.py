@@ -40,8 +40,8 @@ class Ending(StrEnum):
 
     @property
     def severity(self) -> int:
-        """From harmless to severe. A gap in the bookkeeping is worse than any finding."""
-        return [*Verdict, *Gap].index(self)
+        """From harmless to severe: no finding, a finding, and worse than any a gap in the bookkeeping."""
+        return sorted([*Verdict, *Gap], key=lambda ending: ending.is_finding).index(self)
 
     @property
     def is_finding(self) -> bool:
@@ -86,6 +86,12 @@ class Verdict(Ending):
 class Gap(Ending):
     """How a planned cell ended that has no verdict to show."""
 
+    NOTHING_ASKED = (
+        "nothing asked",
+        "·",
+        Kind.UNAVAILABLE,
+        "every case ran, and of none of its elements the oracle asks anything",
+    )
     NOTHING_COMPARED = "nothing compared", "∅", Kind.BROKEN, "every case passed, and none compared anything"
     MISSING = "missing", "?", Kind.BROKEN, "planned, and not recorded"
 

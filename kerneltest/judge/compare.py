@@ -76,10 +76,11 @@ def compare(
       others: what integers and booleans may be instead, element by element; the same shape each.
     """
     if not is_float(actual.dtype):
-        wrong = np.asarray(actual != cast(expected, actual.dtype))
+        asked = np.isfinite(bound)
+        wrong = np.asarray((actual != cast(expected, actual.dtype)) & asked)
         for other in others:
             wrong &= actual != cast(other, actual.dtype)
-        return Comparison(actual, expected, bound, wrong, np.zeros(wrong.shape, bool), wrong.size, None)
+        return Comparison(actual, expected, bound, wrong, np.zeros(wrong.shape, bool), int(asked.sum()), None)
     with np.errstate(invalid="ignore"):  # never-written memory may hold signalling NaNs
         got = actual.astype(np.float64)
     exact = np.asarray(expected, np.float64)

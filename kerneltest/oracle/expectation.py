@@ -15,6 +15,7 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Bound, Evaluate, Measured
 from kerneltest.declare.closed_forms import Exact
+from kerneltest.declare.defined import Defined, parted
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rounding import Rounded, Rounding
 from kerneltest.plan.signatures import Signature
@@ -25,17 +26,29 @@ class Expectation:
     """What a kernel should give for a case.
 
     Attributes:
-      values: the oracle's outputs, float64, int64 or bool.
+      values: the oracle's outputs, float64, int64 or bool; zero where nothing is asked.
       flushed: the same for inputs whose subnormal numbers are zero; None where no input has any.
       bounds: how far each output may be off, before it is rounded to its dtype; None for bit for bit.
+      asked: where something is asked of each output, bool, in its shape; by default everywhere.
     """
 
     values: tuple[Array, ...]
     flushed: tuple[Array, ...] | None
     bounds: tuple[Bound | Rounded, ...] | None
+    asked: tuple[Array, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.asked:
+            object.__setattr__(self, "asked", tuple(np.broadcast_to(np.True_, value.shape) for value in self.values))
 
     def bound(self, output: int, output_dtype: np.dtype[Any], precision: Precision) -> Array:
-        """The largest absolute error of an output of some dtype, its own rounding included; zeros if exact."""
+        """The largest absolute error of an output of some dtype, its own rounding included: zero if exact, infinite
+        where nothing is asked.
+        """
+        total = self._bound(output, output_dtype, precision)
+        return np.where(self.asked[output], total, np.inf)
+
+    def _bound(self, output: int, output_dtype: np.dtype[Any], precision: Precision) -> Array:
         value = self.values[output]
         if not is_float(output_dtype):
             return np.zeros(value.shape)
@@ -91,33 +104,39 @@ def _special_values_allowed() -> Iterator[None]:
 def evaluator(pairing: Pairing, signature: Signature) -> Evaluate:
     """The oracle for a signature: from leaves in float64, complex128 or int64 to its outputs.
 
+    They are zero where nothing is asked.
+
     Raises:
       Failure: when it is called: the oracle wrote to one of its arguments.
     """
+    return lambda wide: _answer(pairing, signature, wide)[0]
 
-    unchecked = _unchecked(pairing, signature)
 
-    def evaluate(wide: Mapping[str, Array]) -> tuple[Array, ...]:
-        given = {path: value.copy() for path, value in wide.items()}
-        outputs = tuple(np.array(value) for value in unchecked(given))
-        for path, value in given.items():
-            if value.tobytes() != wide[path].tobytes():
-                raise Failure(
-                    Verdict.ORACLE_ERROR,
-                    f"oracle {pairing.name} wrote to its argument {path!r}: let it copy that first",
-                )
-        return outputs
-
-    return evaluate
+def _answer(
+    pairing: Pairing, signature: Signature, wide: Mapping[str, Array]
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """The oracle's outputs, and where something is asked of each."""
+    given = {path: value.copy() for path, value in wide.items()}
+    values = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
+    with _special_values_allowed():
+        outputs = parted(tree_leaves(pairing.call_oracle(values)))
+    for path, value in given.items():
+        if value.tobytes() != wide[path].tobytes():
+            raise Failure(
+                Verdict.ORACLE_ERROR,
+                f"oracle {pairing.name} wrote to its argument {path!r}: let it copy that first",
+            )
+    return outputs
 
 
 def _unchecked(pairing: Pairing, signature: Signature) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """The oracle for a signature, from leaves of any kind, to which it may write."""
+    """The oracle for a signature, from leaves of any kind, to which it may write; zeros where nothing is asked."""
 
     def evaluate(given: Mapping[str, Any]) -> tuple[Any, ...]:
         values = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
         with _special_values_allowed():
-            return tuple(tree_leaves(pairing.call_oracle(values)))
+            outputs = tree_leaves(pairing.call_oracle(values))
+            return tuple(np.where(o.where, o.values, 0) if isinstance(o, Defined) else o for o in outputs)
 
     return evaluate
 
@@ -143,22 +162,22 @@ def expect(
     floats = [path for path, value in wide.items() if is_float(value.dtype)]
     has_subnormals = any(not np.array_equal(flat[path], wide[path], equal_nan=True) for path in floats)
     with raised_by(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
-        values = evaluate(wide)
+        values, asked = _answer(pairing, signature, wide)
         again = evaluate(wide) if repeat else values
         sampled = isinstance(pairing.tolerance, Rounding) and not bitwise  # it flushes by itself
         flushed = evaluate(flat) if has_subnormals and not sampled else None
     _check_outputs(pairing.name, values, outputs)
     _check_repeatable(pairing.name, values, again)
     if bitwise or isinstance(pairing.tolerance, Exact):
-        return Expectation(values, flushed, None)
+        return Expectation(values, flushed, None, asked)
     formats = {path: float_format(value.dtype) for path, value in leaves.items() if is_float(value.dtype)}
 
     def in_kernel_dtypes(reference: Callable[..., object]) -> tuple[Array, ...]:
         given = {path: value.copy() for path, value in leaves.items()}
         chosen = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
         with _special_values_allowed():
-            outputs = tree_leaves(pairing.call_as_oracle(reference, chosen))
-        return tuple(np.asarray(output).astype(np.float64) for output in outputs)
+            outputs, _ = parted(tree_leaves(pairing.call_as_oracle(reference, chosen)))
+        return tuple(output.astype(np.float64) for output in outputs)
 
     dims, statics = dict(signature.dims), dict(signature.statics)
     measured = Measured(
@@ -174,7 +193,7 @@ def expect(
         statics=statics,
     )
     try:
-        return Expectation(values, flushed, pairing.tolerance.bounds(measured))
+        return Expectation(values, flushed, pairing.tolerance.bounds(measured), asked)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
@@ -196,14 +215,19 @@ def _check_repeatable(name: str, values: tuple[Array, ...], again: tuple[Array, 
             )
 
 
-def check_all_masked(pairing: Pairing, expectation: Expectation) -> None:
-    """Holds the oracle's values for a case in which everything is masked against what the pairing declares.
+def check_all_masked(pairing: Pairing, target: str, expectation: Expectation) -> None:
+    """Holds the oracle's values for a case in which all of an argument is masked against what the pairing declares.
+
+    Where there are masks, they alone mask: of scores that are all -inf, NaN may be right beside masked zeros.
 
     Raises:
       Failure: they are not what it declares.
     """
-    for value in expectation.values:
-        fits = (value == 0) if pairing.all_masked == "zeros" else np.isnan(np.asarray(value, np.float64))
+    masks = [path for path, leaf in pairing.leaves.items() if leaf.role == "mask"]
+    if masks and target not in masks:
+        return
+    for value, asked in zip(expectation.values, expectation.asked, strict=True):
+        fits = (value == 0) if pairing.all_masked == "zeros" else np.isnan(np.asarray(value, np.float64)) | ~asked
         if pairing.all_masked and not fits.all():
             raise Failure(
                 Verdict.ORACLE_ERROR,

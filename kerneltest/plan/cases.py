@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,22 +66,30 @@ def value_cases(
     pairing: Pairing, pairing_id: str, dtype_name: str, group: str, seed: int, depth: str
 ) -> Iterator[Case]:
     """Every case of a pairing, dtype and group of families, signature by signature."""
-    for signature in signatures(pairing, depth):
-        if signature.dtype != dtype_name:
-            continue
+    chosen = [signature for signature in signatures(pairing, depth) if signature.dtype == dtype_name]
+    for number, signature in enumerate(chosen):
         slots = {
             path: slot_of(pairing, signature, path, leaf, i) for i, (path, leaf) in enumerate(pairing.leaves.items())
         }
-        for family in FAMILIES.values():
-            if family.group != group:
-                continue
+        for place, family in enumerate(each for each in FAMILIES.values() if each.group == group):
+            fitting = [path for path, slot in slots.items() if family.applies(slot)]
             if family.each:
-                targets = [path for path, slot in slots.items() if family.applies(slot)]
+                targets = fitting
             else:
-                any_data = any(family.applies(slot) for slot in slots.values())
-                targets = [""] if any_data or (not slots and family.without_arrays) else []
+                targets = [""] if fitting or (not slots and family.without_arrays) else []
+                targets += _alone(family, fitting, number + place, depth)
             for target in targets:
                 yield Case(pairing_id, pairing.name, signature, family, target, seed)
+
+
+def _alone(family: Family, fitting: Sequence[str], turn: int, depth: str) -> list[str]:
+    """The argument that a numeric family also disturbs alone, as all at once may hide what one does: on each signature
+    another one, and at `quick` on every third.
+    """
+    every = 3 if depth == "quick" else 1
+    if family.group != "numeric" or family.name == "normal" or len(fitting) < 2 or turn % every:
+        return []
+    return [fitting[turn // every % len(fitting)]]
 
 
 def slot_of(pairing: Pairing, signature: Signature, path: str, leaf: ArrayArgument, order: int) -> Slot:

@@ -1,7 +1,7 @@
 """Named ways of filling a signature with values: the registry that users extend (`standard_families` fills it).
 
 A family is given a `Slot`, what there is to know of one array argument, and returns its values. Families with a
-target (`each=True`) disturb one argument at a time; the others then hold ordinary values.
+target (`each=True`) disturb one argument at a time; the others then hold ordinary values. Numeric ones do both.
 """
 
 from collections.abc import Callable
@@ -180,7 +180,8 @@ def family(
       group: how cases are judged: `structural` (values so small and whole that a kernel's arithmetic is exact, judged
         bit for bit), `numeric` (by the error bound), `special` (by class and bound) or `masks`.
       applies: whether a slot can be filled so; by default all data, whatever its dtype.
-      each: one case for each argument that can be filled so, the others ordinary, rather than one for all at once.
+      each: one case for each argument that can be filled so, the others ordinary, rather than one for all at once. A
+        numeric family that fills all at once also fills one alone, in turn, where there are several.
       without_arrays: also planned for a kernel that takes no array at all.
       name: of the family; by default the function's.
 

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+import kerneltest.plan.numeric_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import Array, float_format
 from kerneltest.plan.families import (
     Rng,
@@ -82,60 +83,6 @@ def ends(slot: Slot, rng: Rng) -> Array:
 
 def _prime_below(limit: int) -> int:
     return next((p for p in range(limit, 1, -1) if all(p % d for d in range(2, int(p**0.5) + 1))), 1)
-
-
-@family(group="numeric", applies=lambda slot: slot.is_float_data)
-def log_uniform(slot: Slot, rng: Rng) -> Array:
-    """Magnitudes from 2^-12 to 2^5, both signs."""
-    return slot.cast(np.exp2(rng.uniform(-12, 5, slot.shape)) * rng.choice((-1.0, 1.0), slot.shape))
-
-
-@family(group="numeric", applies=lambda slot: slot.is_float_data)
-def wide_magnitudes(slot: Slot, rng: Rng) -> Array:
-    """Magnitudes from 2^-26 to 2^20, as far as the dtype goes: past both ends of what float16 holds exactly."""
-    most = min(20, float_format(slot.dtype).max_exponent - 1)
-    return slot.cast(np.exp2(rng.uniform(-26, most, slot.shape)) * rng.choice((-1.0, 1.0), slot.shape))
-
-
-@family(group="numeric", applies=lambda slot: slot.is_float_data)
-def large_and_small(slot: Slot, rng: Rng) -> Array:
-    """One large value first in each row, small ones after it: a narrow accumulator loses these."""
-    values = rng.uniform(0.5, 1.0, slot.shape) * 2.0**-4
-    if slot.shape:
-        values[..., :1] = 2.0**6
-    return slot.cast(values)
-
-
-@family(group="numeric", applies=lambda slot: slot.is_float_data)
-def small_and_large(slot: Slot, rng: Rng) -> Array:
-    """The same with the large value last: what a narrow accumulator loses depends on the order."""
-    return np.ascontiguousarray(large_and_small(slot, rng)[..., ::-1]) if slot.shape else large_and_small(slot, rng)
-
-
-@family(group="numeric", applies=lambda slot: slot.is_float_data and slot.size > 1)
-def alternating(slot: Slot, rng: Rng) -> Array:
-    """Terms that cancel in pairs but for their last digits."""
-    pairs = rng.uniform(1.0, 2.0, slot.shape)
-    pairs[..., 1::2] = -pairs[..., : slot.shape[-1] // 2 * 2 : 2] * (1 + 2.0**-6)
-    return slot.cast(pairs)
-
-
-@family(group="numeric", applies=lambda slot: slot.is_float_data)
-def far_below_zero(slot: Slot, rng: Rng) -> Array:
-    """Values around -200: their exponentials underflow unless the right maximum is subtracted."""
-    return slot.cast(rng.standard_normal(slot.shape) - 200)
-
-
-@family(group="numeric", applies=lambda slot: slot.is_float_data)
-def below_sentinels(slot: Slot, rng: Rng) -> Array:
-    """Values around -2^15, below the -10000 that is taken for -inf by those who avoid it."""
-    return slot.cast(32 * rng.standard_normal(slot.shape) - 2.0**15)
-
-
-@family(group="numeric", applies=lambda slot: slot.is_float_data)
-def far_above_zero(slot: Slot, rng: Rng) -> Array:
-    """Values around 200: their exponentials overflow unless a maximum is subtracted."""
-    return slot.cast(rng.standard_normal(slot.shape) + 200)
 
 
 def _at(values: Array, position: int, special: float) -> Array:

@@ -20,7 +20,7 @@ class Row:
     Attributes:
       run: number of the run it was taken from.
       record: as written; made up for a planned cell that has cases without one.
-      ending: the record's verdict, `missing`, or `nothing compared` where a cell that passed compared nothing.
+      ending: the record's verdict, `missing`, or how its cell ended where that passed and compared nothing.
     """
 
     run: int
@@ -163,8 +163,8 @@ def _splits(runs: Sequence[Run], serving: Mapping[CellKey, Sequence[int]]) -> tu
 
 
 def _ending(record: Record, status: Status) -> Ending:
-    compared_nothing = status.verdict is Gap.NOTHING_COMPARED and record.verdict is Verdict.PASS
-    return status.verdict if compared_nothing else record.verdict
+    compared_nothing = status.verdict in (Gap.NOTHING_COMPARED, Gap.NOTHING_ASKED)
+    return status.verdict if compared_nothing and record.verdict is Verdict.PASS else record.verdict
 
 
 def _stand_in(item: PlannedItem, cell: CellKey, status: Status) -> Record:

@@ -19,7 +19,7 @@ class Status:
     Attributes:
       item: the pytest item it belongs to.
       verdict: the worst of its records; `Gap.MISSING` where some planned case has no record, `Gap.NOTHING_COMPARED`
-        where every case passed but no element was ever compared.
+        where every case passed but no element was ever compared, and `Gap.NOTHING_ASKED` where none was to be.
       verdicts: cases by verdict.
       planned, compared: cases planned, elements compared.
       used: the largest fraction of a bound that was used up, or None.
@@ -100,7 +100,8 @@ def _status(item: PlannedItem, cell: CellKey, records: list[Record]) -> Status:
     else:
         verdict = worst(verdicts)
         if verdict is Verdict.PASS and not compared:
-            verdict = Gap.NOTHING_COMPARED
+            asked, unasked = (sum(counts) for counts in zip(*((r.asked, r.unasked) for r in records), strict=True))
+            verdict = Gap.NOTHING_ASKED if unasked and not asked else Gap.NOTHING_COMPARED
     used = max((record.used for record in records if record.used is not None), default=None)
     ordered = dict(sorted(verdicts.items(), key=lambda pair: pair[0].severity))
     return Status(item.item, verdict, ordered, planned, compared, used)

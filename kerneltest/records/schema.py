@@ -121,6 +121,7 @@ class Record:
       signature: of the case, in words; "*" for a whole cell.
       dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and options by static argument.
       holds: the special values among its inputs, in words: `x holds a NaN`.
+      asked, unasked: elements of which the oracle asks something, and nothing (`kt.defined`).
       target: the argument that the family disturbs; "" for all, and for a whole cell.
       case: the case's id; "" for a whole cell.
       verdict: how it ended.
@@ -162,6 +163,8 @@ class Record:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     statics: Mapping[str, str] = field(default_factory=dict)
     holds: tuple[str, ...] = ()
+    asked: Count = 0
+    unasked: Count = 0
 
     @property
     def cell(self) -> CellKey:

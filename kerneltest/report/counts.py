@@ -19,6 +19,7 @@ class Counts:
     Attributes:
       passed, xfailed, failed: cells that passed, passed but for declared xfails, have a finding.
       unavailable: cells of backends that were not there: one for each pairing and backend.
+      unasked: cells in which the oracle asks nothing.
       gaps: cells without a verdict for every case, or in which nothing was compared.
       problems: what else is wrong with the bookkeeping.
       not_run: runs that should be there and are not.
@@ -29,6 +30,7 @@ class Counts:
     xfailed: int
     failed: int
     unavailable: int
+    unasked: int
     gaps: int
     problems: tuple[str, ...]
     not_run: tuple[str, ...]
@@ -36,7 +38,7 @@ class Counts:
 
     @property
     def planned(self) -> int:
-        return self.passed + self.xfailed + self.failed + self.unavailable + self.gaps
+        return self.passed + self.xfailed + self.failed + self.unavailable + self.unasked + self.gaps
 
     @property
     def complete(self) -> bool:
@@ -54,6 +56,7 @@ class Counts:
             (self.failed, "fail"),
             (self.gaps, "without a verdict"),
             (self.unavailable, "unavailable"),
+            (self.unasked, "asked nothing"),
         ):
             parts += [f"{count} {word}"] * bool(count)
         cells = ", ".join([*parts, *(f"{name} not run" for name in self.not_run)])
@@ -81,7 +84,8 @@ def count(runs: Sequence[Run], suspects: int = 0, legs: Sequence[str] = ()) -> C
         xfailed=endings[Verdict.XFAIL],
         failed=sum(n for ending, n in endings.items() if isinstance(ending, Verdict) and ending.is_finding),
         unavailable=endings[Verdict.UNAVAILABLE],
-        gaps=sum(endings[gap] for gap in Gap),
+        unasked=endings[Gap.NOTHING_ASKED],
+        gaps=endings[Gap.MISSING] + endings[Gap.NOTHING_COMPARED],
         problems=tuple(f"{run.name}: {each}" if run.name else each for run in runs for each in run.reconciled.problems),
         not_run=tuple(leg for leg in dict.fromkeys(legs) if leg not in there),
         suspects=suspects,
@@ -117,6 +121,22 @@ def not_applicable(runs: Sequence[Run]) -> list[tuple[str, str]]:
         count = f"{pairings} pairing{'s' * (pairings > 1)}, {sum(by_place.values()):,} cases"
         lines.append((backends, f"{reason} ({count})"))
     return lines
+
+
+def hardly_asked(records: Iterable[Record]) -> list[str]:
+    """Pairings whose oracle asks nothing of most of what the kernel gives for ordinary values: that hides its bugs."""
+    asked: Counter[str] = Counter()
+    unasked: Counter[str] = Counter()
+    for record in records:
+        if record.group in ("structural", "numeric"):
+            asked[record.pairing] += record.asked
+            unasked[record.pairing] += record.unasked
+    return [
+        f"{name}: the oracle asks nothing of {count / (count + asked[name]):.0%} of all elements in ordinary cases; "
+        "bugs there stay hidden"
+        for name, count in unasked.items()
+        if count > asked[name]
+    ]
 
 
 def suspected_lowerings(records: Iterable[Record]) -> list[str]:

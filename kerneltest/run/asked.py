@@ -29,12 +29,14 @@ class Wanted:
         where nothing is asked.
       bitwise: whether not a bit may differ, the sign of a zero included.
       others: for each output, other arrays whose integers or booleans are as right as those of `values`.
+      asked: where the oracle asks something, bool, in the same shapes; () for everywhere.
     """
 
     values: Outputs
     bounds: Outputs
     bitwise: bool = False
     others: tuple[Outputs, ...] = ()
+    asked: Outputs = ()
 
 
 Expect = Callable[[Outputs, Precision], Wanted]
@@ -133,7 +135,10 @@ class Asked:
         """
         chosen = expectation or self.expectation
         return lambda share, precision: Wanted(
-            chosen.values, chosen.all_bounds(share, precision), others=chosen.all_others(precision)
+            chosen.values,
+            chosen.all_bounds(share, precision),
+            asked=chosen.asked,
+            others=chosen.all_others(precision),
         )
 
     def as_plain_call(self, part: Take = _all) -> Expect:
@@ -146,13 +151,18 @@ class Asked:
         """
 
         def wanted(share: Outputs, precision: Precision) -> Wanted:
+            asked = part(self.expectation.asked)
             if self.backend.tier is not Tier.DEVICE:
                 bounds = self.expectation.all_bounds(self.traced.outputs, precision)
                 values, others = self.expectation.values, self.expectation.all_others(precision)
                 most = max(map(len, others), default=0)
                 sets = [tuple(o[i] if i < len(o) else v for v, o in zip(values, others, strict=True)) for i in range(most)]
-                return Wanted(part(values), part(bounds), others=tuple(zip(*map(part, sets), strict=True)))
-            values = tuple(map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves))))
-            return Wanted(values, tuple(np.zeros(value.shape) for value in values), bitwise=True)
+                alike = tuple(zip(*map(part, sets), strict=True))
+                return Wanted(part(values), part(bounds), asked=asked, others=alike)
+            plain = map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves)))
+            values = tuple(
+                np.where(where, value, np.zeros_like(value)) for value, where in zip(plain, asked, strict=True)
+            )
+            return Wanted(values, tuple(np.where(where, 0.0, np.inf) for where in asked), bitwise=True, asked=asked)
 
         return wanted

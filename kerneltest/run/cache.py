@@ -144,7 +144,7 @@ class Cache:
                     repeat=case.family.name in REPEATED,
                 )
                 if case.family.name == "all_masked_array":
-                    check_all_masked(pairing, expectation)
+                    check_all_masked(pairing, case.target, expectation)
             except Failure as failure:
                 expectation = failure
             self.expectations[case.id] = Expected(arguments, expectation, bitwise)

@@ -31,6 +31,7 @@ class Claim:
       label: the call that gave them, where it is not the plain one.
       gradient_of: the leaf that each output is a gradient with respect to, where they are gradients.
       others: for each output, what integers and booleans may be instead.
+      asked: where the oracle asks something of each output; () for everywhere.
     """
 
     outputs: Sequence[Array]
@@ -40,7 +41,15 @@ class Claim:
     tolerance: str
     label: str = ""
     gradient_of: tuple[str, ...] = ()
+    asked: Sequence[Array] = ()
     others: Sequence[Sequence[Array]] = ()
+
+    @property
+    def elements(self) -> tuple[int, int]:
+        """Of how many elements the oracle asks something, and of how many nothing."""
+        total = sum(output.size for output in self.outputs)
+        unasked = sum(int((~where).sum()) for where in self.asked)
+        return total - unasked, unasked
 
     def compare(self, noise: float) -> list[Comparison]:
         """Output by output; `noise` is what the oracle's own rounding may leave of a zero."""
@@ -55,10 +64,16 @@ def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], clai
     """A pass that counts what was compared, or the finding of the first output that is wrong."""
     record = item.record(case=case, verdict=Verdict.PASS)
     noise = _ORACLE_NOISE * max(map(_typical, arguments.values()), default=0.0)
-    too_wide = ""
+    why_not = ""
     for claim in claims:
         comparisons = claim.compare(noise)
-        record = replace(_counted(record, comparisons), tolerance=claim.tolerance)
+        asked, unasked = claim.elements
+        record = replace(
+            _counted(record, comparisons),
+            tolerance=claim.tolerance,
+            asked=record.asked + asked,
+            unasked=record.unasked + unasked,
+        )
         for number, comparison in enumerate(comparisons):
             if comparison.verdict.is_finding:
                 finding = mismatch(
@@ -75,8 +90,10 @@ def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], clai
                 message = f"{claim.label}: {finding.message}" if claim.label else finding.message
                 return Outcome(replace(finding, message=message), arguments)
         if any(comparison.vacuous for comparison in comparisons):
-            too_wide = f"zeros would pass, so wide is the bound by {claim.tolerance}: choose a tighter error model"
-    return Outcome(record if record.compared else replace(record, message=too_wide))
+            why_not = f"zeros would pass, so wide is the bound by {claim.tolerance}: choose a tighter error model"
+    if record.unasked and not record.asked:
+        why_not = "the oracle asks nothing: nothing was compared"
+    return Outcome(record if record.compared else replace(record, message=why_not))
 
 
 def _typical(values: Array) -> float:

@@ -155,12 +155,12 @@ def _cut(values: Array, axis: int | None, at: int) -> Array:
 
 @invariant(applies=lambda pairing, signature: pairing.grad)
 def gradient(asked: Asked) -> Iterator[Variation]:
-    """The gradient is the oracle's: declared by `grad=True`."""
+    """The gradient is the oracle's: declared by `grad=True`. That of elements of which nothing is asked counts as 0."""
     traced = asked.traced
-    kept = [o for o in traced.outputs if is_float(o.dtype)]
+    kept = [(o, where) for o, where in zip(traced.outputs, asked.expectation.asked, strict=True) if is_float(o.dtype)]
     moving = [i for i, x in enumerate(traced.inputs) if is_float(x.dtype)]
     rng = np.random.Generator(np.random.PCG64(int(asked.case.entropy, 16)))
-    cotangents = tuple(rng.choice((-1.0, -0.5, 0.5, 1.0), o.shape).astype(o.dtype) for o in kept)
+    cotangents = tuple((rng.choice((-1.0, -0.5, 0.5, 1.0), o.shape) * where).astype(o.dtype) for o, where in kept)
 
     def pulled_back(*values: Any) -> list[Any]:
         leaves, weights = values[: len(traced.inputs)], values[len(traced.inputs) :]

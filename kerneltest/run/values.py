@@ -44,7 +44,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     leaves = [arguments[path] for path in pairing.leaves]
     outputs = executable.run(leaves)
     if case.family.name in REPEATED:
-        _check_repeated(outputs, executable.run(leaves))
+        _check_repeated(outputs, executable.run(leaves), expectation.asked)
     bounds = expectation.all_bounds(outputs, executable.precision)
     tolerance = BIT_FOR_BIT if bitwise else str(pairing.tolerance)
     claim = Claim(
@@ -53,6 +53,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         bounds,
         pairing.signed_zeros,
         tolerance,
+        asked=expectation.asked,
         others=expectation.all_others(executable.precision),
     )
     return judge_claims(item, case, arguments, [claim])
@@ -116,10 +117,10 @@ def _each_once(planned: Iterable[Case]) -> Iterator[Case]:
             yield case
 
 
-def _check_repeated(outputs: Sequence[Array], again: Sequence[Array]) -> None:
-    """Raises Failure if the same inputs gave other bits the second time."""
-    for number, (one, other) in enumerate(zip(outputs, again, strict=True)):
-        differs = np.argwhere(one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}"))
+def _check_repeated(outputs: Sequence[Array], again: Sequence[Array], asked: Sequence[Array]) -> None:
+    """Raises Failure if the same inputs gave other bits the second time, where something is asked."""
+    for number, (one, other, where) in enumerate(zip(outputs, again, asked, strict=True)):
+        differs = np.argwhere((one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}")) & where)
         if len(differs):
             at = tuple(differs[0])
             raise Failure(

@@ -124,6 +124,7 @@ def _claims(invariant: Invariant, asked: Asked) -> Iterator[Claim]:
                 BIT_FOR_BIT if wanted.bitwise else str(asked.pairing.tolerance),
                 share.label,
                 share.gradient_of,
+                wanted.asked,
                 wanted.others,
             )
 

@@ -1,6 +1,7 @@
 """Expected values and gradients, with their bounds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.declare.bounds import Bound
-from kerneltest.oracle.expectation import Expectation, expect
+from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
 from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.signatures import signatures
 from tests.declare.measured import FLUSHING, PLAIN
@@ -78,3 +79,32 @@ def test_nothing_is_asked_at_a_kink() -> None:
     found = gradients(lambda leaves: (np.abs(leaves["x"].real),), {"x": x}, [np.ones(3, np.float32)],
                       np.random.default_rng(0))  # fmt: skip
     assert list(np.isinf(found.bound(0, np.dtype(np.float32), PLAIN))) == [False, True, False]
+
+
+def _all_nan(*, masked: bool) -> tuple[kt.Pairing, Expectation]:
+    more = {"mask": kt.mask("n")} if masked else {}
+    kernel = (lambda x, mask: double(x)) if masked else double
+    made = kt.oracle_for(kernel, x=kt.array("n"), all_masked="zeros", dims=dict(n=kt.dim(block=4)), **more)(kernel)
+    return made, Expectation((np.full(3, np.nan),), None, None)
+
+
+def test_where_a_mask_is_declared_it_alone_masks() -> None:
+    made, nan = _all_nan(masked=True)
+    check_all_masked(made, "x", nan)  # of scores that are all -inf
+    with pytest.raises(kt.Failure, match="returns nan where everything is masked"):
+        check_all_masked(made, "mask", nan)
+
+
+def test_without_a_mask_minus_infinity_masks() -> None:
+    made, nan = _all_nan(masked=False)
+    with pytest.raises(kt.Failure, match="returns nan where everything is masked"):
+        check_all_masked(made, "x", nan)
+
+
+def test_what_is_declared_of_everything_masked_is_not_held_against_what_is_not_asked() -> None:
+    made, nan = _all_nan(masked=True)
+    unasked = Expectation((np.zeros(3),), None, None, (np.zeros(3, bool),))
+    check_all_masked(replace(made, all_masked="nan"), "mask", unasked)
+    with pytest.raises(kt.Failure):
+        check_all_masked(replace(made, all_masked="nan"), "mask", Expectation((np.zeros(3),), None, None))
+    check_all_masked(replace(made, all_masked="nan"), "mask", nan)

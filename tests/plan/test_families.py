@@ -1,6 +1,7 @@
 """Each family's values are what its name says."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,6 +40,9 @@ CHECKS = {
     "far_above_zero": lambda v: v.min() > 190,
     "below_sentinels": lambda v: (v > -33000).all() and (v < -32500).all() and len(np.unique(v)) > 50,
     "wide_magnitudes": lambda v: np.abs(v).min() < 2.0**-20 and 2.0**16 < np.abs(v).max() <= 2.0**20,
+    "constant": lambda v: (v == np.float32(0.1)).all(),
+    "nearly_constant": lambda v: 0.9 < v.min() < 1 < v.max() < 1.1 and len(np.unique(v)) > 50,
+    "nearly_largest": lambda v: v.min() >= 65504 / 2 and v.max() <= 65504 and len(np.unique(v)) > 50,
     "one_inf": lambda v: _count(np.isposinf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "one_negative_inf": lambda v: _count(np.isneginf(v)) == 1 and _count(~np.isfinite(v)) == 1,
     "all_masked_tile": lambda v: np.isneginf(v[:, :8]).all() and np.isfinite(v[:, 8:]).all(),
@@ -103,6 +107,26 @@ def test_subnormals_are_the_dtype_s_own(name: str) -> None:
 def test_values_stay_in_their_domain(name: str) -> None:
     values = _fill(name, replace(BASE, domain=(0.25, 2.0))).astype(np.float64)
     assert ((values >= 0.25) & (values <= 2.0)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "domain", "largest"),
+    [
+        ("float16", None, 65504),
+        ("bfloat16", None, 65504),
+        ("float8_e4m3fn", None, 448),
+        ("float32", (-10.0, 10.0), 10),
+        ("float32", (-np.inf, np.inf), None),  # its author sets the largest aside
+        ("float32", (-2.0, -1.0), None),
+    ],
+)
+def test_the_largest_numbers_are_those_that_an_argument_may_hold(name: str, domain: Any, largest: float | None) -> None:
+    slot = replace(BASE, dtype=dtype_named(name), domain=domain)
+    assert FAMILIES["nearly_largest"].applies(slot) == (largest is not None)
+    if largest is not None:
+        values = _fill("nearly_largest", slot).astype(np.float64)
+        assert (values >= largest * 0.49).all()
+        assert (values <= largest * 1.01).all()  # bfloat16 rounds up
 
 
 def test_specials_are_not_fed_to_a_bounded_domain() -> None:

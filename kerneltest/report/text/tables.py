@@ -24,7 +24,9 @@ def for_markdown(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@:$^-])", r"\\\1", shown)
 
 
-SIGNS_EXPLAINED = "✓ pass  ≈ xfail  – unavailable  ✗ finding  ? no verdict  ∅ nothing compared; a number: cases"
+SIGNS_EXPLAINED = (
+    "✓ pass  ≈ xfail  – unavailable  ✗ finding  ? no verdict  ∅ nothing compared  · nothing asked; a number: cases"
+)
 
 
 def terminal_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
