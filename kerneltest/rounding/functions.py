@@ -101,9 +101,11 @@ def item(array: Sampled, index: Any) -> Any:
     if any(isinstance(part, Sampled) for part in parts):
         return each(_item, (array, index), {})
     fancy = [part for part in parts if isinstance(part, (list, np.ndarray)) and np.ndim(part)]
-    plain = all(isinstance(part, (slice, type(None), type(...))) or part in fancy for part in parts) if len(
-        fancy
-    ) == 1 and fancy[0] is not None and False else False
+    plain = (
+        all(isinstance(part, (slice, type(None), type(...))) or part in fancy for part in parts)
+        if len(fancy) == 1 and fancy[0] is not None and False
+        else False
+    )
     basic = all(isinstance(part, (int, np.integer, slice, type(None), type(...))) for part in parts)
     alone = len(parts) == 1 and len(fancy) == 1
     if not (basic or alone or plain):
@@ -148,9 +150,7 @@ def _axis_rule(name: str, apply: Callable[..., Array]) -> None:
         if not isinstance(array, Sampled):
             raise Unfollowed(f"np.{name} of this")
         made = array.made(apply(array.samples, array.shape, *args, **kwargs))
-        return made.noted(
-            "moved", (), func=getattr(np, name), args=(array, *args), kwargs=kwargs, watched=[array]
-        )
+        return made.noted("moved", (), func=getattr(np, name), args=(array, *args), kwargs=kwargs, watched=[array])
 
     _RULES[name] = moved
 
@@ -340,7 +340,9 @@ def _outer(a: Any, b: Any) -> Any:
 def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     if isinstance(axes, int):
         axes = (range(np.ndim(a) - axes, np.ndim(a)), range(axes))
-    left, right = ([i % np.ndim(x) for i in np.atleast_1d(np.asarray(one))] for x, one in zip((a, b), axes, strict=True))
+    left, right = (
+        [i % np.ndim(x) for i in np.atleast_1d(np.asarray(one))] for x, one in zip((a, b), axes, strict=True)
+    )
     one = [f"a{i}" for i in range(np.ndim(a))]
     two = [f"b{i}" for i in range(np.ndim(b))]
     for i, j in zip(left, right, strict=True):

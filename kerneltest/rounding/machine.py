@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, FloatFormat, float_format
-from kerneltest.core.precision import Precision
+from kerneltest.core.dtypes import Array, FloatFormat
+from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.rounding.places import Place, place
 
-FLOAT32 = float_format(np.dtype(np.float32))
 QUIET = 3  # the first rows: exact; rounded to nearest, nothing flushed; rounded to nearest, all flushed
 
 _NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 19)

@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format
-from kerneltest.rounding.machine import FLOAT32
+from kerneltest.core.precision import FLOAT32
 from kerneltest.rounding.sampled import Sampled, Unfollowed, promoted
 
 _LETTERS = string.ascii_letters
-_NAMES = {TF32: "TF32", float_format(dtype_named("bfloat16")): "bfloat16", float_format(np.dtype(np.float16)): "float16"}
+_NAMES = {
+    TF32: "TF32",
+    float_format(dtype_named("bfloat16")): "bfloat16",
+    float_format(np.dtype(np.float16)): "float16",
+}
 
 
 def matmul(left: Any, right: Any) -> Sampled:

@@ -7,7 +7,8 @@ from typing import Any, Self
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
-from kerneltest.rounding.machine import FLOAT32, Machine
+from kerneltest.core.precision import FLOAT32
+from kerneltest.rounding.machine import Machine
 
 
 class Unfollowed(TypeError):

@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
-from kerneltest.rounding.machine import FLOAT32, Machine
+from kerneltest.core.precision import FLOAT32
+from kerneltest.rounding.machine import Machine
 from kerneltest.rounding.sampled import Sampled
 from kerneltest.rounding.watched import Watched
 
 Oracle = Callable[[Mapping[str, Any]], Sequence[Any]]
 
 
-def sampled(oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: Machine) -> list[Array]:
+def sampled(
+    oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: Machine
+) -> list[Array]:
     """The oracle's outputs, each (rows or 1, *shape).
 
     Raises:
@@ -30,7 +33,9 @@ def sampled(oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, F
     return [out.samples if isinstance(out, Sampled) else np.asarray(out)[None] for out in oracle(given)]
 
 
-def row_by_row(oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: Machine) -> list[Array]:
+def row_by_row(
+    oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: Machine
+) -> list[Array]:
     """The same, one evaluation a row: for an oracle that takes values out of watched arrays."""
     rows = []
     for row in range(machine.rows):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
-from kerneltest.core.precision import Ulps
+from kerneltest.core.precision import FLOAT32, Ulps
 from kerneltest.rounding.sampled import Sampled, Unfollowed, aligned, axes_of, promoted
 
 # Their results are among their operands, whole numbers, truth values, or exact by another argument.
@@ -16,11 +16,10 @@ EXACT = frozenset(
     "logical_not logical_xor bitwise_and bitwise_or bitwise_xor invert left_shift right_shift floor_divide remainder "
     "heaviside ldexp clip nextafter".split()
 )
-UNKNOWN = Ulps(4.0, source="assumed of a function that no table holds")
-_CORRECT = frozenset("add subtract multiply square".split())
-# Other ways to the same function that authors choose: 2^(x log2 e) for exp, x^-1/2 by a product, x * (1 / y).
-_EXP_BY_EXP2 = 1.5  # ulps for each unit of the argument: log2(e) and the product are rounded, relative to x log2(e)
+# Other ways to the same function that authors choose: 2^(x log2 e) for exp, which rounds its argument, and x (1 / y).
+_BY_EXP2 = 1.0
 _BY_RECIPROCAL = 1.0
+_UNKNOWN = Ulps(4.5, source="assumed of a function that the table lacks")
 
 
 def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sampled:
@@ -40,34 +39,35 @@ def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     made = first.made(exact, fmt)
     if name in EXACT or not is_float(exact.dtype):
         return made.noted(name, inputs)
-    ulps = _ulps(name, inputs, operands, exact, first)
+    ulps = _ulps(ufunc, inputs, operands, exact, first)
     flushing = name in first.machine.precision.flushing
     made.samples = first.machine.rounded(exact, ulps, made.compute, flushing=flushing)
     return made.noted(name, inputs)
 
 
-def _ulps(name: str, inputs: tuple[Any, ...], operands: list[Array], exact: Array, first: Sampled) -> "float | Array":
+def _ulps(
+    ufunc: np.ufunc, inputs: tuple[Any, ...], operands: list[Array], exact: Array, first: Sampled
+) -> "float | Array":
     """How far off it may be before its last rounding, in ulps of the result."""
-    if name in _CORRECT:
-        return 0.0
-    known = first.machine.precision.ulps.get(name, UNKNOWN)
-    beyond = max(known.relative - 0.5, 0.0)
-    if name == "divide" and not isinstance(inputs[1], Sampled) and _powers_of_two(operands[1]):
-        return 0.0
-    if name in ("divide", "true_divide"):
-        return beyond + _BY_RECIPROCAL
+    name = ufunc.__name__
+    known = first.machine.precision.ulps.get(name, _UNKNOWN)
+    beyond = known.relative - 0.5
+    if name == "divide":
+        lone = not isinstance(inputs[1], Sampled) and _powers_of_two(operands[1])
+        return 0.0 if lone else beyond + _BY_RECIPROCAL
     if name == "power":
         return _of_power(inputs[1], operands, beyond)
-    ulps: float | Array = beyond
+    argument = max(known.argument, _BY_EXP2) if name in ("exp", "exp2", "expm1", "logaddexp") else known.argument
+    if not argument and not known.absolute:
+        return beyond
+    u = FLOAT32.unit_roundoff
     with np.errstate(all="ignore"):
-        if name in ("exp", "exp2", "expm1", "logaddexp"):
-            ulps = ulps + np.nan_to_num(_EXP_BY_EXP2 * np.abs(operands[0]), nan=0.0, posinf=0.0)
+        absolute = 2 * u * known.absolute * np.ones(exact.shape)
         if name == "logaddexp":
-            absolute = np.maximum(np.abs(operands[0]), np.abs(operands[1]))
-            return beyond * np.nan_to_num(1 + absolute / np.abs(exact), nan=0.0, posinf=0.0)
-        if known.absolute:
-            ulps = ulps + known.absolute * np.nan_to_num(1 / np.abs(exact), nan=0.0, posinf=0.0)
-    return ulps
+            absolute += 2 * u * np.maximum(np.abs(operands[0]), np.abs(operands[1]))
+        elif argument:
+            absolute += np.abs(ufunc(operands[0] * (1 + 2 * u * argument), *operands[1:]) - exact)
+        return beyond + np.nan_to_num(absolute / (2 * u * np.abs(exact)), nan=0.0, posinf=0.0)
 
 
 def _powers_of_two(values: Array) -> bool:
@@ -83,7 +83,7 @@ def _of_power(exponent: Any, operands: list[Array], ulps: float) -> "float | Arr
         return ulps + abs(float(exponent))
     with np.errstate(all="ignore"):
         grown = np.abs(operands[1] * np.log2(np.abs(operands[0])))
-    return ulps + _EXP_BY_EXP2 * np.nan_to_num(grown, nan=0.0, posinf=0.0)
+    return ulps + 1.5 * np.nan_to_num(grown, nan=0.0, posinf=0.0)
 
 
 def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sampled:

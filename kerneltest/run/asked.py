@@ -156,7 +156,9 @@ class Asked:
                 bounds = self.expectation.all_bounds(self.traced.outputs, precision)
                 values, others = self.expectation.values, self.expectation.all_others(precision)
                 most = max(map(len, others), default=0)
-                sets = [tuple(o[i] if i < len(o) else v for v, o in zip(values, others, strict=True)) for i in range(most)]
+                sets = [
+                    tuple(o[i] if i < len(o) else v for v, o in zip(values, others, strict=True)) for i in range(most)
+                ]
                 alike = tuple(zip(*map(part, sets), strict=True))
                 return Wanted(part(values), part(bounds), asked=asked, others=alike)
             plain = map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves)))

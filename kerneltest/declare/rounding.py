@@ -1,0 +1,175 @@
+"""The default error model: what rounding does to the oracle's own operations."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, FloatFormat, dtype_named, float_format, is_float
+from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.declare.arguments import ArrayArgument
+from kerneltest.declare.bounds import Measured
+from kerneltest.declare.dims import Dim
+from kerneltest.declare.sampled import Conditioned
+from kerneltest.rounding.budget import Share, shares
+from kerneltest.rounding.machine import Machine
+from kerneltest.rounding.spread import Spread, row_by_row, sampled, spread
+
+ROWS = 17  # the exact one and sixteen samples
+FACTOR = 10.0
+_FEWEST = 4.0  # roundings of the result itself that a kernel may make in any case
+_QUARTER, _MOST = 0.25, 32.0  # a floor: of the median relative deviation, which counts up to so many roundings
+_SAME = 1e-9  # how near the exact row is to the oracle's values
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """What moves the oracle's result when each of its operations is rounded as the backend rounds it.
+
+    `|error| <= 10 max(s, m |f| / 4) + 4 u |f|`, element by element, with s the root mean square over 16 samples of how
+    far the oracle's result moves, m the median of s / |f| over the output (at most 32 u), and u the unit roundoff of
+    `compute`. `kerneltest.rounding` says how an operation is rounded in a sample.
+
+    Source: stochastic arithmetic, as in CADNA (Vignes, "Discrete stochastic arithmetic for validating results of
+    numerical software", 2004) and Verrou (Févotte and Lathuilière, 2016), here over the oracle in place of the
+    kernel. Of errors that are normally distributed, the root mean square of sixteen samples misses one in 10^8 by a
+    factor of 10 (Student's t with 16 degrees of freedom).
+
+    Attributes:
+      compute: the format of elementwise arithmetic; `input` for that of the arguments that take part.
+      precision: the static argument whose option `highest` forbids a backend to round operands of products; where it
+        is "", one that is called `precision`.
+    """
+
+    compute: str = "float32"
+    precision: str = ""
+
+    def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
+        return ""
+
+    def bounds(self, measured: Measured) -> "tuple[Rounded, ...]":
+        compute = None if self.compute == "input" else float_format(dtype_named(self.compute))
+        exact = measured.statics.get(self.precision or "precision", "").lower() == "highest"
+        samples = Samples(measured, compute, exact)
+        return tuple(Rounded(samples, i) for i in range(len(measured.values)))
+
+    def __str__(self) -> str:
+        return f"rounding(compute={self.compute})" if self.compute != "float32" else "rounding()"
+
+
+# How an oracle can be followed: at once, or sample by sample. What its code does not allow is not tried again.
+_WAYS: tuple[Callable[..., list[Array]], ...] = (sampled, row_by_row)
+_tried: "WeakKeyDictionary[Any, tuple[int, str]]" = WeakKeyDictionary()
+
+
+@dataclass(slots=True)
+class Samples:
+    """The oracle's outputs for one case, as backends round them.
+
+    Attributes:
+      measured: the case.
+      compute: the format of elementwise arithmetic; None for that of the arguments.
+      exact_dots: no backend may round operands of products.
+      known: what was found, by the name of the precision.
+    """
+
+    measured: Measured
+    compute: FloatFormat | None
+    exact_dots: bool
+    known: dict[str, tuple[list[Spread], str]] = field(default_factory=dict)
+
+    def at(self, precision: Precision) -> tuple[list[Spread], str]:
+        """The spread of each output on a backend, and what of the oracle could not be followed."""
+        precision = precision.with_exact_dots() if self.exact_dots else precision
+        if precision.name not in self.known:
+            self.known[precision.name] = self._followed(precision)
+        return self.known[precision.name]
+
+    def shares(self, precision: Precision, output: int) -> tuple[Share, ...]:
+        """What of a bound each of the oracle's operations makes, the largest first; () where it is not followed."""
+        precision = precision.with_exact_dots() if self.exact_dots else precision
+        measured = self.measured
+        if _tried.get(measured.oracle, (0, ""))[0] or self.at(precision)[1]:
+            return ()
+        return shares(measured.watched, measured.leaves, measured.formats, precision, self.compute, output)
+
+    def _followed(self, precision: Precision) -> tuple[list[Spread], str]:
+        measured = self.measured
+        way, why = _tried.get(measured.oracle, (0, ""))
+        while way < len(_WAYS):
+            machine = Machine(precision, self.compute, ROWS)
+            try:
+                outputs = _WAYS[way](measured.watched, measured.leaves, measured.formats, machine)
+                self._check(outputs)
+            except Exception as error:  # whatever an oracle makes of an array that is not NumPy's own
+                way, why = way + 1, f"{type(error).__name__}: {error}".splitlines()[0]
+                if isinstance(error, (TypeError, AttributeError)):  # by how it is written, and not by the values
+                    _tried[measured.oracle] = way, why
+                continue
+            spreads = [spread(samples) for samples in outputs]
+            if not machine.left:
+                return spreads, ""
+            return self._beside(spreads, precision), f"{machine.left} is not followed, conditioned() is the floor"
+        none = [Spread.none(value) for value in measured.values]
+        return self._beside(none, precision), f"conditioned() in its place, for the oracle is not followed ({why})"
+
+    def _beside(self, spreads: Sequence[Spread], precision: Precision) -> list[Spread]:
+        """Spreads that are no smaller than what `conditioned` makes of them."""
+        floors = [bound.at(precision) for bound in Conditioned().bounds(self.measured)]
+        return [each.at_least(floor / FACTOR) for each, floor in zip(spreads, floors, strict=True)]
+
+    def _check(self, outputs: Sequence[Array]) -> None:
+        """The row that nothing moves is the oracle's own result, or something was not followed."""
+        if len(outputs) != len(self.measured.values):
+            raise ValueError("another number of outputs")
+        for samples, value in zip(outputs, self.measured.values, strict=True):
+            wide = np.asarray(value, np.float64)
+            size = float(np.max(np.abs(wide[np.isfinite(wide)]), initial=0.0))
+            if samples.shape[1:] != value.shape or not np.allclose(
+                samples[0], value, rtol=_SAME, atol=1e-3 * _SAME * size, equal_nan=is_float(value.dtype)
+            ):
+                raise ValueError("watched, it computes something else")
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """The bound of one output, once it is known where the kernel runs.
+
+    Attributes:
+      samples: of all outputs of the case.
+      output: which of them, counted from 0.
+    """
+
+    samples: Samples
+    output: int
+
+    def at(self, precision: Precision) -> Array:
+        """The largest absolute error of each element before it is rounded to the output's dtype; infinite where
+        nothing is asked."""
+        found = self.samples.at(precision)[0][self.output]
+        value = np.asarray(self.samples.measured.values[self.output], np.float64)
+        return bound(value, found, (self.samples.compute or FLOAT32).unit_roundoff)
+
+    def others(self, precision: Precision) -> tuple[Array, ...]:
+        """What else than the oracle's values is right for integers and booleans: the samples' values."""
+        return self.samples.at(precision)[0][self.output].others
+
+    def note(self, precision: Precision) -> str:
+        """What of the oracle could not be followed, or ""."""
+        return self.samples.at(precision)[1]
+
+    def shares(self, precision: Precision) -> tuple[Share, ...]:
+        """What each operation of the oracle adds to the bound."""
+        return self.samples.shares(precision, self.output)
+
+
+def bound(value: Array, found: Spread, u: float) -> Array:
+    """How far a right kernel may be from `value`, as `Rounding` says; u is the unit roundoff of its arithmetic."""
+    size = np.where(np.isfinite(value), np.abs(value), 0.0)
+    with np.errstate(all="ignore"):
+        relative = (found.deviation / size)[(size > 0) & (found.deviation > 0)]
+    typical = min(float(np.median(relative)), _MOST * u) if relative.size else 0.0
+    moved = np.maximum(found.deviation, _QUARTER * typical * size)
+    return np.where(found.lost, np.inf, FACTOR * moved + _FEWEST * u * size * (found.deviation > 0))
