@@ -44,9 +44,13 @@ def test_there_are_enough_and_no_two_alike() -> None:
     assert len(BY_NAME) == len(VARIANTS)
     assert len({(v.pairing, v.edits) for v in VARIANTS}) == len(VARIANTS)
     counts = Counter(variant.family for variant in VARIANTS)
-    assert set(counts) == {"vector_add", "iota", "matmul", "batched_matmul", "softmax", "rms_norm"}
+    elementary = {"vector_add", "iota", "matmul", "batched_matmul", "softmax", "rms_norm"}
+    assert set(counts) == elementary | {"attention", "rotary", "swiglu"}
     assert min(counts.values()) >= 5
-    assert sum(variant.numeric for variant in VARIANTS) >= 5
+    numeric = Counter(variant.pairing for variant in VARIANTS if variant.numeric)
+    assert sum(numeric.values()) >= 40
+    composed = ("attention.one_block", "attention.online", "rotary.rotated", "swiglu.fused", "swiglu.gate")
+    assert min(numeric[pairing] for pairing in composed) >= 4
 
 
 @pytest.mark.parametrize("name", QUICKLY_FOUND)

@@ -1,44 +1,8 @@
-"""Kernels of `kernels/` with a bug each, for benchmarks/detection.py: those of tests/broken.py and the ones below."""
+"""Vector sums, iota, products, softmax and RMS normalisation with a bug each."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from benchmarks.variants.variant import Variant, variants
 
-from tests.broken import BROKEN, Edited
-
-Edits = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Variant(Edited):
-    """One bug.
-
-    Attributes:
-      bug: in words, unique in its family.
-      pairing: `suite.name` of a pairing whose declared inputs it is wrong for.
-      function: the kernel's name in its module.
-      edits: pairs of source text, each of which occurs once, and what replaces it.
-      numeric: the results are of too little precision, and not of the wrong elements.
-    """
-
-    bug: str
-    pairing: str
-    function: str
-    edits: Edits
-    numeric: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.pairing}: {self.bug}"
-
-
-def _variants(
-    pairing: str, function: str, bugs: Sequence[tuple[str, str, str]], numeric: bool = False
-) -> list[Variant]:
-    """Those of one pairing, each of one edit: the bug, the text and what replaces it."""
-    return [Variant(bug, pairing, function, ((old, new),), numeric) for bug, old, new in bugs]
-
-
-VECTOR_ADD = _variants(
+VECTOR_ADD = variants(
     "vector_add.blocked",
     "vector_add_blocked",
     [
@@ -64,7 +28,7 @@ VECTOR_ADD = _variants(
         ("a zero in y returns x and its sign of zero", "x + y, mask", "jnp.where(y == 0, x, x + y), mask"),
         ("NaN and inf are replaced by numbers", "x + y, mask", "jnp.nan_to_num(x + y), mask"),
     ],
-) + _variants(
+) + variants(
     "vector_add.blocked",
     "vector_add_blocked",
     [
@@ -77,7 +41,7 @@ VECTOR_ADD = _variants(
     numeric=True,
 )
 
-IOTA = _variants(
+IOTA = variants(
     "iota.blocked",
     "iota_blocked",
     [
@@ -100,7 +64,7 @@ IOTA = _variants(
             "index.astype(jnp.bfloat16).astype(jnp.int32),",
         ),
     ],
-) + _variants("iota.grid", "iota_grid", [("it counts from one", "o_ref[i] = i", "o_ref[i] = i + 1")])
+) + variants("iota.grid", "iota_grid", [("it counts from one", "o_ref[i] = i", "o_ref[i] = i + 1")])
 
 _ACTIVATE = "    if activation is not None:\n        result = activation(result)\n"
 _STEP = "return accumulator + _dot(x, y, precision)"
@@ -140,7 +104,7 @@ MATMUL = [
             (_ACTIVATE, ""),
         ),
     ),
-    *_variants(
+    *variants(
         "matmul.tiled",
         "matmul",
         [
@@ -162,7 +126,7 @@ MATMUL = [
             ("the precision asked for is ignored", _STEP, "return accumulator + _dot(x, y, None)"),
         ],
     ),
-    *_variants(
+    *variants(
         "matmul.tiled",
         "matmul",
         [
@@ -189,7 +153,7 @@ MATMUL = [
         ],
         numeric=True,
     ),
-    *_variants(
+    *variants(
         "matmul.two_by_two",
         "matmul_2x2",
         [
@@ -198,7 +162,7 @@ MATMUL = [
             ("the grid lacks its second column", "grid=(2, 2)", "grid=(2, 1)"),
         ],
     ),
-    *_variants(
+    *variants(
         "matmul.two_by_two",
         "matmul_2x2",
         [
@@ -215,7 +179,7 @@ MATMUL = [
 _PRODUCT = "return product(x, y)"
 
 BATCHED_MATMUL = [
-    *_variants(
+    *variants(
         "batched_matmul.one_axis",
         "batched_matmul",
         [
@@ -226,7 +190,7 @@ BATCHED_MATMUL = [
             )
         ],
     ),
-    *_variants(
+    *variants(
         "batched_matmul.one_axis",
         "batched_matmul",
         [
@@ -238,7 +202,7 @@ BATCHED_MATMUL = [
         ],
         numeric=True,
     ),
-    *_variants(
+    *variants(
         "batched_matmul.two_axes",
         "batched_matmul",
         [
@@ -249,7 +213,7 @@ BATCHED_MATMUL = [
             )
         ],
     ),
-    *_variants(
+    *variants(
         "batched_matmul.left_only",
         "batched_matmul",
         [
@@ -260,7 +224,7 @@ BATCHED_MATMUL = [
             )
         ],
     ),
-    *_variants(
+    *variants(
         "batched_matmul.right_only",
         "batched_matmul",
         [
@@ -278,7 +242,7 @@ _ROW_MASK = "jnp.arange(block) < columns\n    at = (row, pl.ds(tile * block, blo
 _SHIFTED = "e = jnp.exp(x - _shift(jnp.max(x), finite))"
 
 SOFTMAX = [
-    *_variants(
+    *variants(
         "softmax.fused",
         "softmax_fused",
         [
@@ -301,7 +265,7 @@ SOFTMAX = [
             ),
         ],
     ),
-    *_variants(
+    *variants(
         "softmax.fused",
         "softmax_fused",
         [
@@ -318,7 +282,7 @@ SOFTMAX = [
         ],
         numeric=True,
     ),
-    *_variants(
+    *variants(
         "softmax.tiled",
         "softmax_tiled",
         [
@@ -361,14 +325,14 @@ SOFTMAX = [
         ),
         numeric=True,
     ),
-    *_variants(
+    *variants(
         "softmax.tiled_by_comparison",
         "softmax_tiled_by_comparison",
         [("-inf passes for finite", "jnp.abs(x) < jnp.inf", "x < jnp.inf")],
     ),
 ]
 
-RMS_NORM = _variants(
+RMS_NORM = variants(
     "rms_norm.normalised",
     "rms_norm",
     [
@@ -389,17 +353,4 @@ RMS_NORM = _variants(
     ],
 )
 
-_OF_LITTLE_PRECISION = (
-    "sums are accumulated in the input's dtype",
-    "exponentials are computed and summed in the input's dtype",
-)
-
-VARIANTS = (
-    *(Variant(b.name, b.pairing, b.function, b.edits, b.name in _OF_LITTLE_PRECISION) for b in BROKEN),
-    *VECTOR_ADD,
-    *IOTA,
-    *MATMUL,
-    *BATCHED_MATMUL,
-    *SOFTMAX,
-    *RMS_NORM,
-)
+ELEMENTARY = (*VECTOR_ADD, *IOTA, *MATMUL, *BATCHED_MATMUL, *SOFTMAX, *RMS_NORM)
