@@ -1,7 +1,7 @@
 """Rotary position embedding: pairs of features, one in each half of the last axis, turned by an angle that grows.
 
-Feature `i` of `d / 2` at position `p` turns by `p base^(-2i/d)`. Angles are float32 and right to `3 p 2^-24`: positions
-up to 32768 cost a turned value less than a bfloat16 can tell.
+Feature `i` of `d / 2` at position `p` turns by `p base^(-2i/d)`. Angles are float32 and right to `3 p 2^-24`: up to
+position 8192, less than half an ulp of a bfloat16 near 1.
 """
 
 import functools
