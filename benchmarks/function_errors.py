@@ -226,9 +226,7 @@ class Measured:
     allowed: bool
 
 
-def compare(
-    place: Place, name: str, arguments: Sequence[Array], got: Array, true: Array, moved: Array
-) -> Measured:
+def compare(place: Place, name: str, arguments: Sequence[Array], got: Array, true: Array, moved: Array) -> Measured:
     """What the results `got` say of a function.
 
     Args:

@@ -22,20 +22,20 @@ def _dot(x: jax.Array, y: jax.Array, precision: str | None) -> jax.Array:
     return jnp.dot(x, y, precision=precision, preferred_element_type=jnp.float32)
 
 
-def _rows(ref: Any, start: Any, block: tuple[int, int], sizes: tuple[int, int]) -> tuple[Any, jax.Array]:
-    """Where a block of rows of this program's matrix lies, `(rows, d)`, and what of it is inside."""
+def _rows(ref: Any, matrix: Any, start: Any, block: tuple[int, int], sizes: tuple[int, int]) -> tuple[Any, jax.Array]:
+    """Where a block of rows of a matrix `(rows, d)` lies, and what of it is inside."""
     row, column = start + jnp.arange(block[0]), jnp.arange(block[1])
     inside = (row < sizes[0])[:, None] & (column < sizes[1])[None, :]
-    return ref.at[pl.program_id(0), row[:, None], column[None, :]], inside
+    return ref.at[matrix, row[:, None], column[None, :]], inside
 
 
-def _load(ref: Any, start: Any, block: tuple[int, int], sizes: tuple[int, int]) -> jax.Array:
-    at, inside = _rows(ref, start, block, sizes)
+def _load(ref: Any, matrix: Any, start: Any, block: tuple[int, int], sizes: tuple[int, int]) -> jax.Array:
+    at, inside = _rows(ref, matrix, start, block, sizes)
     return plgpu.load(at, mask=inside, other=0)
 
 
-def _store(ref: Any, start: Any, value: jax.Array, sizes: tuple[int, int]) -> None:
-    at, inside = _rows(ref, start, value.shape, sizes)
+def _store(ref: Any, matrix: Any, start: Any, value: jax.Array, sizes: tuple[int, int]) -> None:
+    at, inside = _rows(ref, matrix, start, value.shape, sizes)
     plgpu.store(at, value.astype(ref.dtype), mask=inside)
 
 
@@ -71,13 +71,14 @@ def _one_block(
 ) -> None:
     sq, sk, d = sizes
     block_q, block_k, block_d = block
-    q = _load(q_ref, 0, (block_q, block_d), (sq, d))
-    k = _load(k_ref, 0, (block_k, block_d), (sk, d))
-    v = _load(v_ref, 0, (block_k, block_d), (sk, d))
+    matrix = pl.program_id(0)
+    q = _load(q_ref, matrix, 0, (block_q, block_d), (sq, d))
+    k = _load(k_ref, matrix, 0, (block_k, block_d), (sk, d))
+    v = _load(v_ref, matrix, 0, (block_k, block_d), (sk, d))
     scores = _scores(q, k, (0, 0), sizes=sizes, precision=precision)
     e = jnp.exp(scores - _shift(jnp.max(scores, axis=1))[:, None])
     weights = _divide(e, jnp.sum(e, axis=1))
-    _store(o_ref, 0, _dot(weights.astype(v.dtype), v, precision), (sq, d))
+    _store(o_ref, matrix, 0, _dot(weights.astype(v.dtype), v, precision), (sq, d))
 
 
 def _online(
@@ -92,14 +93,14 @@ def _online(
 ) -> None:
     sq, sk, d = sizes
     block_q, block_k, block_d = block
-    start_q = pl.program_id(1) * block_q
-    q = _load(q_ref, start_q, (block_q, block_d), (sq, d))
+    matrix, start_q = pl.program_id(0), pl.program_id(1) * block_q
+    q = _load(q_ref, matrix, start_q, (block_q, block_d), (sq, d))
 
     def step(i: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         maximum, total, accumulator = carry
         start_k = i * block_k
-        k = _load(k_ref, start_k, (block_k, block_d), (sk, d))
-        v = _load(v_ref, start_k, (block_k, block_d), (sk, d))
+        k = _load(k_ref, matrix, start_k, (block_k, block_d), (sk, d))
+        v = _load(v_ref, matrix, start_k, (block_k, block_d), (sk, d))
         scores = _scores(q, k, (start_q, start_k), sizes=sizes, precision=precision)
         larger = jnp.maximum(maximum, jnp.max(scores, axis=1))
         shift = _shift(larger)
@@ -115,7 +116,7 @@ def _online(
         jnp.zeros((block_q, block_d), jnp.float32),
     )
     _, total, accumulator = jax.lax.fori_loop(0, pl.cdiv(sk, block_k), step, start)
-    _store(o_ref, start_q, _divide(accumulator, total), (sq, d))
+    _store(o_ref, matrix, start_q, _divide(accumulator, total), (sq, d))
 
 
 def _padded(length: int) -> int:

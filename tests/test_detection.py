@@ -45,11 +45,12 @@ def test_there_are_enough_and_no_two_alike() -> None:
     assert len({(v.pairing, v.edits) for v in VARIANTS}) == len(VARIANTS)
     counts = Counter(variant.family for variant in VARIANTS)
     elementary = {"vector_add", "iota", "matmul", "batched_matmul", "softmax", "rms_norm"}
-    composed = {"layer_norm", "cross_entropy", "cumulative_sum"}
+    composed = {"attention", "rotary", "swiglu", "layer_norm", "cross_entropy", "cumulative_sum"}
     assert set(counts) == elementary | composed
     assert min(counts.values()) >= 5
-    numeric = Counter(variant.family for variant in VARIANTS if variant.numeric)
-    assert min(numeric[family] for family in composed) >= 4
+    numeric = Counter(variant.pairing for variant in VARIANTS if variant.numeric)
+    assert sum(numeric.values()) >= 60
+    assert min(n for pairing, n in numeric.items() if pairing.partition(".")[0] in composed) >= 4
 
 
 @pytest.mark.parametrize("name", QUICKLY_FOUND)

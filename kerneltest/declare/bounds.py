@@ -5,7 +5,7 @@ it meets a `Precision`: what a backend does to values.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -82,6 +82,14 @@ class Measured:
         return tuple(self.formats.values())
 
 
+class Limit(Protocol):
+    """What an error model gives for an output: a bound, once it is known where the kernel runs."""
+
+    def at(self, precision: Precision) -> Array:
+        """The largest absolute error of each element, before it is rounded to the output's dtype."""
+        ...
+
+
 class Tolerance(Protocol):
     """An error model: any object with these two methods. `str()` of it names it in reports, with its constants."""
 
@@ -94,7 +102,7 @@ class Tolerance(Protocol):
         """
         ...
 
-    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+    def bounds(self, measured: Measured) -> Sequence[Limit]:
         """A bound for each output of a case. What it raises ends the case as an `oracle_error`.
 
         Args:

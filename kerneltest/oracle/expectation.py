@@ -13,7 +13,7 @@ from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnor
 from kerneltest.core.failures import Failure, described, raised_by
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.bounds import Bound, Evaluate, Measured
+from kerneltest.declare.bounds import Evaluate, Limit, Measured
 from kerneltest.declare.closed_forms import Exact
 from kerneltest.declare.defined import Defined, parted
 from kerneltest.declare.pairing import Pairing
@@ -34,7 +34,7 @@ class Expectation:
 
     values: tuple[Array, ...]
     flushed: tuple[Array, ...] | None
-    bounds: tuple[Bound | Rounded, ...] | None
+    bounds: Sequence[Limit] | None
     asked: tuple[Array, ...] = ()
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ _MOVING = frozenset(
     "dstack rollaxis argmax argmin nanmax nanmin nanargmax nanargmin count_nonzero searchsorted digitize "
     "partition argpartition select choose compress extract delete insert append block isclose nonzero "
     "triu_indices_from tril_indices_from unravel_index ravel_multi_index round around fix isposinf isneginf "
-    "nan_to_num resize flatnonzero argwhere diagflat fill_diagonal_copy lexsort".split()
+    "nan_to_num resize flatnonzero argwhere diagflat lexsort".split()
 )
 _ABOUT = frozenset("shape ndim size result_type may_share_memory iscomplexobj isrealobj isscalar".split())
 
@@ -100,15 +100,9 @@ def item(array: Sampled, index: Any) -> Any:
     parts = index if isinstance(index, tuple) else (index,)
     if any(isinstance(part, Sampled) for part in parts):
         return each(_item, (array, index), {})
-    fancy = [part for part in parts if isinstance(part, (list, np.ndarray)) and np.ndim(part)]
-    plain = (
-        all(isinstance(part, (slice, type(None), type(...))) or part in fancy for part in parts)
-        if len(fancy) == 1 and fancy[0] is not None and False
-        else False
-    )
     basic = all(isinstance(part, (int, np.integer, slice, type(None), type(...))) for part in parts)
-    alone = len(parts) == 1 and len(fancy) == 1
-    if not (basic or alone or plain):
+    # An index that is one array stays where it is behind the samples' axis; several may move to the front.
+    if not basic and not (len(parts) == 1 and isinstance(parts[0], (list, np.ndarray))):
         return each(_item, (array, index), {})
     made = array.made(array.samples[(slice(None), *parts)])
     return made.noted("moved", (), func=_item, args=(array, index), kwargs={}, watched=[array])
@@ -359,7 +353,7 @@ def _einsum(subscripts: Any, *operands: Any, **kwargs: Any) -> Any:
 
 
 @rule("linalg.norm")
-def _norm(array: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+def _norm(array: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
     if ord not in (None, 2, "fro") or (ord == 2 and axis is None and np.ndim(array) > 1):
         raise Unfollowed(f"np.linalg.norm(ord={ord})")
     return np.sqrt(np.sum(array * array, axis=axis, keepdims=keepdims))

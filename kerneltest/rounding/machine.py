@@ -13,7 +13,7 @@ from kerneltest.rounding.places import Place, place
 
 QUIET = 3  # the first rows: exact; rounded to nearest, nothing flushed; rounded to nearest, all flushed
 
-_NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 19)
+_NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,15 @@ class Machine:
         """Of the first axis of samples that are not all alike."""
         return self.rows if self.single is None else 1
 
-    def rounded(self, values: Array, ulps: "float | Array", fmt: FloatFormat, *, flushing: bool = False) -> Array:
+    def rounded(
+        self,
+        values: Array,
+        ulps: "float | Array",
+        fmt: FloatFormat,
+        *,
+        flushing: bool = False,
+        vanishing: Array | None = None,
+    ) -> Array:
         """An operation's exact results, as the machine may give them.
 
         Args:
@@ -77,6 +85,7 @@ class Machine:
             whose representable results stay what they are. A number, or an array like `values`.
           fmt: of the result.
           flushing: the operation flushes what is subnormal, even where the machine does not.
+          vanishing: where a part of the operation is subnormal though its result is not, like `values`.
         """
         out, rows, loud = self._moving(values, "rounding")
         if rows is None:
@@ -86,7 +95,7 @@ class Machine:
             amplitude = np.asarray(0.499 * fmt.unit_roundoff + 2 * fmt.unit_roundoff * ulps)
             out[loud] *= 1 + _of(amplitude, loud) * self._noise(out[loud].shape)
             out[rows] = _nearest(out[rows], fmt)
-        self._flush(out, rows, fmt, flushing or self.precision.flushes)
+        self._flush(out, rows, fmt, flushing or self.precision.flushes, vanishing)
         return out
 
     def summed(self, values: Array, mass: Array, terms: int, fmt: FloatFormat, in_turn: Array | None) -> Array:
@@ -162,12 +171,14 @@ class Machine:
         rows = self.parts.get(source)
         return out, rows, rows or slice(0, 0)
 
-    def _flush(self, out: Array, rows: slice, fmt: FloatFormat, flushes: bool) -> None:
+    def _flush(self, out: Array, rows: slice, fmt: FloatFormat, flushes: bool, vanishing: Array | None = None) -> None:
         """Sets subnormal results to zero: all of row 2, none of row 1, about half of the others."""
         if not flushes or fmt.min_exponent > FLOAT32.min_exponent:
             return
         with np.errstate(invalid="ignore"):
             small = np.abs(out) < FLOAT32.smallest_normal
+        if vanishing is not None:
+            small |= vanishing & np.isfinite(out)
         small &= out != 0
         if not small.any():
             return
@@ -182,12 +193,9 @@ class Machine:
     def _noise(self, shape: tuple[int, ...]) -> Array:
         """Numbers between -1 and 1, as if drawn for this call alone."""
         count = math.prod(shape)
-        if count > _NOISE.size // 2:
-            drawn = np.resize(np.roll(_NOISE, self._random.randrange(_NOISE.size)), count)
-        else:
-            start = self._random.randrange(_NOISE.size - count)
-            drawn = _NOISE[start : start + count]
-        return drawn.reshape(shape)
+        start = self._random.randrange(max(_NOISE.size - count, 1))
+        drawn = _NOISE[start : start + count]
+        return (drawn if drawn.size == count else np.resize(drawn, count)).reshape(shape)
 
 
 def _of(values: Array, rows: slice) -> Array:

@@ -85,4 +85,4 @@ def spread(samples: Array) -> Spread:
         off = np.where(alike, 0.0, moved - exact)
         finite = np.isfinite(off)
         deviation = np.sqrt(np.mean(np.where(finite, off, 0.0) ** 2, 0))
-    return Spread(deviation, ~finite.all(0))
+    return Spread(np.asarray(deviation), np.asarray(~finite.all(0)))

@@ -41,7 +41,8 @@ def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         return made.noted(name, inputs)
     ulps = _ulps(ufunc, inputs, operands, exact, first)
     flushing = name in first.machine.precision.flushing
-    made.samples = first.machine.rounded(exact, ulps, made.compute, flushing=flushing)
+    vanishing = _small_reciprocals(operands[1]) if name == "divide" else None
+    made.samples = first.machine.rounded(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
     return made.noted(name, inputs)
 
 
@@ -68,6 +69,13 @@ def _ulps(
         elif argument:
             absolute += np.abs(ufunc(operands[0] * (1 + 2 * u * argument), *operands[1:]) - exact)
         return beyond + np.nan_to_num(absolute / (2 * u * np.abs(exact)), nan=0.0, posinf=0.0)
+
+
+def _small_reciprocals(divisors: Array) -> Array | None:
+    """Where x (1 / y) and y's reciprocal vanish though x / y does not."""
+    with np.errstate(all="ignore"):
+        small = np.abs(divisors) > 1 / FLOAT32.smallest_normal
+    return small & np.isfinite(divisors) if small.any() else None
 
 
 def _powers_of_two(values: Array) -> bool:

@@ -103,7 +103,7 @@ class Watched(Sampled, NDArrayOperatorsMixin):
         return self.made(self.samples)
 
     def dot(self, other: Any) -> Any:
-        return np.dot(self, other)  # type: ignore[arg-type]
+        return np.dot(self, other)
 
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
         return np.reshape(self, shape[0] if len(shape) == 1 else shape, **kwargs)

@@ -119,7 +119,7 @@ AROUND: dict[str, tuple[Callable[..., Any], bool]] = {
     "indices": (lambda x: vector_add(x, x)[jnp.arange(x.shape[0]) // 2], False),
     "a product": (lambda x: vector_add(x, 2 * x), True),
     "a function in jit": (lambda x: vector_add(x, jax.jit(jnp.exp)(x)), True),
-    "a comparison": (lambda x: (vector_add(x, x) > 0), True),
+    "a comparison": (lambda x: vector_add(x, x) > 0, True),
     "in a loop": (lambda x: jax.lax.fori_loop(0, 3, lambda _, v: vector_add(v, v) / 2, x), True),
     "a loop of calls": (_scanned, False),
 }

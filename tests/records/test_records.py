@@ -58,7 +58,9 @@ RECORD = Record(
     dims={"n": 1},
     dtypes={"x": "float32"},
     statics={"mode": "up"},
-    holds=("x holds a NaN",), asked=3, unasked=1,
+    holds=("x holds a NaN",),
+    asked=3,
+    unasked=1,
 )
 CELL = CellKey("t.py::p", "b", "float32", "one_inf")
 ITEM = PlannedItem(RECORD.item, "t.py::p", "b", Tier.DEVICE, "float32", "special", {"one_inf": 2})

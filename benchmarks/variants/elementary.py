@@ -1,44 +1,8 @@
-"""Kernels of `kernels/` with a bug each, for benchmarks/detection.py: those of tests/broken.py and the ones below."""
+"""Vector sums, iota, products, softmax and RMS normalisation with a bug each."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from benchmarks.variants.variant import Variant, variants
 
-from tests.broken import BROKEN, Edited
-
-Edits = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Variant(Edited):
-    """One bug.
-
-    Attributes:
-      bug: in words, unique in its family.
-      pairing: `suite.name` of a pairing whose declared inputs it is wrong for.
-      function: the kernel's name in its module.
-      edits: pairs of source text, each of which occurs once, and what replaces it.
-      numeric: the results are of too little precision, and not of the wrong elements.
-    """
-
-    bug: str
-    pairing: str
-    function: str
-    edits: Edits
-    numeric: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.pairing}: {self.bug}"
-
-
-def _variants(
-    pairing: str, function: str, bugs: Sequence[tuple[str, str, str]], numeric: bool = False
-) -> list[Variant]:
-    """Those of one pairing, each of one edit: the bug, the text and what replaces it."""
-    return [Variant(bug, pairing, function, ((old, new),), numeric) for bug, old, new in bugs]
-
-
-VECTOR_ADD = _variants(
+VECTOR_ADD = variants(
     "vector_add.blocked",
     "vector_add_blocked",
     [
@@ -64,7 +28,7 @@ VECTOR_ADD = _variants(
         ("a zero in y returns x and its sign of zero", "x + y, mask", "jnp.where(y == 0, x, x + y), mask"),
         ("NaN and inf are replaced by numbers", "x + y, mask", "jnp.nan_to_num(x + y), mask"),
     ],
-) + _variants(
+) + variants(
     "vector_add.blocked",
     "vector_add_blocked",
     [
@@ -77,7 +41,7 @@ VECTOR_ADD = _variants(
     numeric=True,
 )
 
-IOTA = _variants(
+IOTA = variants(
     "iota.blocked",
     "iota_blocked",
     [
@@ -100,7 +64,7 @@ IOTA = _variants(
             "index.astype(jnp.bfloat16).astype(jnp.int32),",
         ),
     ],
-) + _variants("iota.grid", "iota_grid", [("it counts from one", "o_ref[i] = i", "o_ref[i] = i + 1")])
+) + variants("iota.grid", "iota_grid", [("it counts from one", "o_ref[i] = i", "o_ref[i] = i + 1")])
 
 _ACTIVATE = "    if activation is not None:\n        result = activation(result)\n"
 _STEP = "return accumulator + _dot(x, y, precision)"
@@ -140,7 +104,7 @@ MATMUL = [
             (_ACTIVATE, ""),
         ),
     ),
-    *_variants(
+    *variants(
         "matmul.tiled",
         "matmul",
         [
@@ -162,7 +126,7 @@ MATMUL = [
             ("the precision asked for is ignored", _STEP, "return accumulator + _dot(x, y, None)"),
         ],
     ),
-    *_variants(
+    *variants(
         "matmul.tiled",
         "matmul",
         [
@@ -189,7 +153,7 @@ MATMUL = [
         ],
         numeric=True,
     ),
-    *_variants(
+    *variants(
         "matmul.two_by_two",
         "matmul_2x2",
         [
@@ -198,7 +162,7 @@ MATMUL = [
             ("the grid lacks its second column", "grid=(2, 2)", "grid=(2, 1)"),
         ],
     ),
-    *_variants(
+    *variants(
         "matmul.two_by_two",
         "matmul_2x2",
         [
@@ -215,7 +179,7 @@ MATMUL = [
 _PRODUCT = "return product(x, y)"
 
 BATCHED_MATMUL = [
-    *_variants(
+    *variants(
         "batched_matmul.one_axis",
         "batched_matmul",
         [
@@ -226,7 +190,7 @@ BATCHED_MATMUL = [
             )
         ],
     ),
-    *_variants(
+    *variants(
         "batched_matmul.one_axis",
         "batched_matmul",
         [
@@ -238,7 +202,7 @@ BATCHED_MATMUL = [
         ],
         numeric=True,
     ),
-    *_variants(
+    *variants(
         "batched_matmul.two_axes",
         "batched_matmul",
         [
@@ -249,7 +213,7 @@ BATCHED_MATMUL = [
             )
         ],
     ),
-    *_variants(
+    *variants(
         "batched_matmul.left_only",
         "batched_matmul",
         [
@@ -260,7 +224,7 @@ BATCHED_MATMUL = [
             )
         ],
     ),
-    *_variants(
+    *variants(
         "batched_matmul.right_only",
         "batched_matmul",
         [
@@ -278,7 +242,7 @@ _ROW_MASK = "jnp.arange(block) < columns\n    at = (row, pl.ds(tile * block, blo
 _SHIFTED = "e = jnp.exp(x - _shift(jnp.max(x), finite))"
 
 SOFTMAX = [
-    *_variants(
+    *variants(
         "softmax.fused",
         "softmax_fused",
         [
@@ -301,7 +265,7 @@ SOFTMAX = [
             ),
         ],
     ),
-    *_variants(
+    *variants(
         "softmax.fused",
         "softmax_fused",
         [
@@ -318,7 +282,7 @@ SOFTMAX = [
         ],
         numeric=True,
     ),
-    *_variants(
+    *variants(
         "softmax.tiled",
         "softmax_tiled",
         [
@@ -361,14 +325,14 @@ SOFTMAX = [
         ),
         numeric=True,
     ),
-    *_variants(
+    *variants(
         "softmax.tiled_by_comparison",
         "softmax_tiled_by_comparison",
         [("-inf passes for finite", "jnp.abs(x) < jnp.inf", "x < jnp.inf")],
     ),
 ]
 
-RMS_NORM = _variants(
+RMS_NORM = variants(
     "rms_norm.normalised",
     "rms_norm",
     [
@@ -389,258 +353,4 @@ RMS_NORM = _variants(
     ],
 )
 
-LAYER_NORM = _variants(
-    "layer_norm.normalised",
-    "layer_norm",
-    [
-        (
-            "the variance is the mean of squares less the square of the mean",
-            "jnp.sum(centred * centred) / columns + EPSILON",
-            "jnp.sum(x * x) / columns - mean * mean + EPSILON",
-        ),
-        (
-            "the mean is rounded to the input's dtype",
-            "mean = jnp.sum(x) / columns",
-            "mean = (jnp.sum(x) / columns).astype(x_ref.dtype).astype(jnp.float32)",
-        ),
-        (
-            "the mean's sum is accumulated in bfloat16",
-            "mean = jnp.sum(x) / columns",
-            "mean = jnp.sum(x.astype(jnp.bfloat16), dtype=jnp.bfloat16).astype(jnp.float32) / columns",
-        ),
-        ("epsilon is cast to float16", "/ columns + EPSILON", "/ columns + jnp.float16(EPSILON)"),
-        (
-            "the variance and epsilon are added in float16",
-            "jnp.sum(centred * centred) / columns + EPSILON",
-            "((jnp.sum(centred * centred) / columns).astype(jnp.float16) + jnp.float16(EPSILON)).astype(jnp.float32)",
-        ),
-        (
-            "epsilon is added outside of the root",
-            "jax.lax.rsqrt(jnp.sum(centred * centred) / columns + EPSILON)",
-            "1.0 / (jnp.sqrt(jnp.sum(centred * centred) / columns) + EPSILON)",
-        ),
-        (
-            "the reciprocal root is refined once from bfloat16",
-            "scale = jax.lax.rsqrt(jnp.sum(centred * centred) / columns + EPSILON)",
-            "variance = jnp.sum(centred * centred) / columns + EPSILON\n"
-            "    guess = jax.lax.rsqrt(variance).astype(jnp.bfloat16).astype(jnp.float32)\n"
-            "    scale = guess * (1.5 - 0.5 * variance * guess * guess)",
-        ),
-        (
-            "the gradient's normalised row is rounded to bfloat16",
-            "y = (x - mean_ref[row]) * scale\n",
-            "y = ((x - mean_ref[row]) * scale).astype(jnp.bfloat16).astype(jnp.float32)\n",
-        ),
-        (
-            "the gradient's two means are in bfloat16",
-            "along = jnp.sum(y * dy) / columns\n    dx = scale * (dy - jnp.sum(dy) / columns - y * along)",
-            "low = jnp.bfloat16\n"
-            "    sums = (jnp.sum(each.astype(low), dtype=low) for each in (y * dy, dy))\n"
-            "    along, mean = (each.astype(jnp.float32) / columns for each in sums)\n"
-            "    dx = scale * (dy - mean - y * along)",
-        ),
-        (
-            "the gradient of weight is of rows with a scale of bfloat16",
-            "y = (x - mean_ref[row]) * scale_ref[row]",
-            "y = (x - mean_ref[row]) * scale_ref[row].astype(jnp.bfloat16).astype(jnp.float32)",
-        ),
-        (
-            "the gradients of weight and bias are summed in bfloat16",
-            "return sums[0] + y * g, sums[1] + g\n\n    zeros = jnp.zeros(BLOCK, jnp.float32)",
-            "return sums[0] + (y * g).astype(jnp.bfloat16), sums[1] + g.astype(jnp.bfloat16)\n\n"
-            "    zeros = jnp.zeros(BLOCK, jnp.bfloat16)",
-        ),
-    ],
-    numeric=True,
-) + _variants(
-    "layer_norm.normalised",
-    "layer_norm",
-    [
-        (
-            "the variance's mean is over the padded row",
-            "jnp.sum(centred * centred) / columns",
-            "jnp.mean(centred * centred)",
-        )
-    ],
-)
-
-_SCALED, _OF_TILE = "total * jnp.exp(maximum - shift)", "jnp.sum(jnp.exp(x - shift))"
-_TOTAL = f"total = {_OF_TILE}"
-_LOSS = "o_ref[row] = jnp.log(total) - (_at_label(x, at, labels_ref[row]) - shift)"
-_RUNNING_TOTAL = f"total = {_SCALED} + {_OF_TILE}"
-
-CROSS_ENTROPY = [
-    *_variants(
-        "cross_entropy.whole_rows",
-        "cross_entropy",
-        [
-            ("no maximum is subtracted", f"shift = _shift(jnp.max(x))\n    {_TOTAL}", f"shift = 0.0\n    {_TOTAL}"),
-            (
-                "the sum is accumulated in bfloat16",
-                _TOTAL,
-                "total = jnp.sum(jnp.exp(x - shift).astype(jnp.bfloat16), dtype=jnp.bfloat16).astype(jnp.float32)",
-            ),
-            (
-                "exponentials of capped logits are unshifted and in float16",
-                f"shift = _shift(jnp.max(x))\n    {_TOTAL}",
-                "shift = _shift(jnp.max(x)) if softcap is None else 0.0\n"
-                "    total = jnp.sum(jnp.exp((x - shift).astype(jnp.float16)).astype(jnp.float32))",
-            ),
-            (
-                "the cap's tanh is of exponentials that overflow",
-                "softcap * jnp.tanh(x / softcap)",
-                "softcap * (jnp.exp(2 * x / softcap) - 1) / (jnp.exp(2 * x / softcap) + 1)",
-            ),
-            (
-                "the label's logit is picked by a product with a bfloat16 one-hot row",
-                "jnp.sum(jnp.where(at == label, x, 0.0))",
-                "jnp.sum((at == label).astype(jnp.bfloat16) * jnp.where(x == -jnp.inf, 0.0, x).astype(jnp.bfloat16),\n"
-                "                   dtype=jnp.float32)",
-            ),
-            (
-                "the log-sum-exp is rounded to the input's dtype",
-                _LOSS,
-                "o_ref[row] = (jnp.log(total) + shift).astype(x_ref.dtype).astype(jnp.float32) - "
-                "_at_label(x, at, labels_ref[row])",
-            ),
-            (
-                "1e-5 is added to the sum against a logarithm of zero",
-                _LOSS,
-                _LOSS.replace("total", "total + 1e-5"),
-            ),
-        ],
-        numeric=True,
-    ),
-    Variant(
-        "logits are capped and exponentiated in the input's dtype",
-        "cross_entropy.whole_rows",
-        "cross_entropy",
-        (("other=0).astype(jnp.float32)", "other=0)"), (_LOSS, _LOSS.replace("= ", "= (") + ").astype(jnp.float32)")),
-        numeric=True,
-    ),
-    *_variants(
-        "cross_entropy.tiled",
-        "cross_entropy_tiled",
-        [
-            (
-                "a tile's sum is accumulated in float16",
-                _RUNNING_TOTAL,
-                "low = jnp.exp(x - shift).astype(jnp.float16)\n"
-                "        low = jnp.sum(low, dtype=jnp.float16).astype(jnp.float32)\n"
-                "        total = total * jnp.exp(maximum - shift) + low",
-            ),
-            (
-                "the scale of the sum so far is rounded to bfloat16",
-                _SCALED,
-                "total * jnp.exp(maximum - shift).astype(jnp.bfloat16).astype(jnp.float32)",
-            ),
-            (
-                "the tiles' maxima are rounded to bfloat16 in the scale alone",
-                _SCALED,
-                "total * jnp.exp((maximum.astype(jnp.bfloat16) - shift.astype(jnp.bfloat16)).astype(jnp.float32))",
-            ),
-        ],
-        numeric=True,
-    ),
-    Variant(
-        "the running sum is carried in bfloat16",
-        "cross_entropy.tiled",
-        "cross_entropy_tiled",
-        (
-            (_RUNNING_TOTAL, f"total = ({_SCALED} + {_OF_TILE}).astype(jnp.bfloat16)"),
-            (
-                "jnp.float32(-jnp.inf), jnp.float32(0.0), jnp.float32(0.0)",
-                "jnp.float32(-jnp.inf), jnp.bfloat16(0.0), jnp.float32(0.0)",
-            ),
-            ("jnp.log(total) - (at_label", "jnp.log(total.astype(jnp.float32)) - (at_label"),
-        ),
-        numeric=True,
-    ),
-]
-
-_CARRY = "return carry + jnp.sum(x)\n"
-_BACKWARDS = "jnp.where(inside, columns - 1 - position, position) if reverse else position"
-
-CUMULATIVE_SUM = [
-    *[
-        Variant(
-            f"the carry is kept in {dtype}",
-            "cumulative_sum.sums",
-            "cumulative_sum",
-            (
-                (_CARRY, f"return (carry + jnp.sum(x)).astype(jnp.{dtype})\n"),
-                ("step, jnp.float32(0.0)", f"step, jnp.{dtype}(0.0)"),
-            ),
-            numeric=True,
-        )
-        for dtype in ("bfloat16", "float16")
-    ],
-    *_variants(
-        "cumulative_sum.sums",
-        "cumulative_sum",
-        [
-            (
-                "the carry is rounded to the output's dtype",
-                _CARRY,
-                "return (carry + jnp.sum(x)).astype(o_ref.dtype).astype(jnp.float32)\n",
-            ),
-            (
-                "a tile's total is rounded to the input's dtype",
-                _CARRY,
-                "return carry + jnp.sum(x).astype(x_ref.dtype).astype(jnp.float32)\n",
-            ),
-            (
-                "sums within a tile are in the input's dtype",
-                "jnp.cumsum(x)",
-                "jnp.cumsum(x.astype(x_ref.dtype)).astype(jnp.float32)",
-            ),
-            (
-                "sums within a tile are of terms rounded to bfloat16",
-                "jnp.cumsum(x)",
-                "jnp.cumsum(x.astype(jnp.bfloat16).astype(jnp.float32))",
-            ),
-            (
-                "a tile's sums from its start are its total less those from its end",
-                "jnp.cumsum(x)",
-                "(jnp.sum(x) - jnp.cumsum(x[::-1])[::-1] + x)",
-            ),
-        ],
-        numeric=True,
-    ),
-    Variant(
-        "sums from the end are the total less those from the start",
-        "cumulative_sum.sums",
-        "cumulative_sum",
-        (
-            (_BACKWARDS, "position"),
-            ("    return pl.pallas_call(", "    forward = pl.pallas_call("),
-            (
-                "        compiler_params=plgpu.CompilerParams(),\n    )(x)\n",
-                "        compiler_params=plgpu.CompilerParams(),\n    )(x.astype(jnp.float32))\n"
-                "    result = forward[:, -1:] - forward + x if reverse else forward\n"
-                "    return result.astype(x.dtype)\n",
-            ),
-            (
-                "out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)",
-                "out_shape=jax.ShapeDtypeStruct(x.shape, jnp.float32)",
-            ),
-        ),
-        numeric=True,
-    ),
-]
-
-_OF_LITTLE_PRECISION = (
-    "sums are accumulated in the input's dtype",
-    "exponentials are computed and summed in the input's dtype",
-)
-
-VARIANTS = (
-    *(Variant(b.name, b.pairing, b.function, b.edits, b.name in _OF_LITTLE_PRECISION) for b in BROKEN),
-    *VECTOR_ADD,
-    *IOTA,
-    *MATMUL,
-    *BATCHED_MATMUL,
-    *SOFTMAX,
-    *RMS_NORM,
-    *(*LAYER_NORM, *CROSS_ENTROPY, *CUMULATIVE_SUM),
-)
+ELEMENTARY = (*VECTOR_ADD, *IOTA, *MATMUL, *BATCHED_MATMUL, *SOFTMAX, *RMS_NORM)
