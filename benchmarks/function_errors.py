@@ -31,7 +31,7 @@ from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, XLA_AMD, XLA_CPU, XL
 
 DTYPES = "float32 bfloat16 float16 float8_e4m3fn float8_e5m2".split()
 TINY, LARGEST = FLOAT32.smallest_normal, float(np.finfo(np.float32).max)
-COUNT = 2**22  # samples over all bit patterns of a float32
+COUNT = 2**21  # samples over all bit patterns of a float32, and as many near 0
 BLOCK = 4096  # elements a program on a GPU; a sample's length is a multiple
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -342,10 +342,10 @@ def main() -> int:
     parser.add_argument("functions", nargs="*", help="which; all, and products, where none is named")
     parser.add_argument("--json", type=Path, help="where all figures go")
     options = parser.parse_args()
-    found: list[Measured | Product | str] = []
-    for device in {device.platform: device for device in [*jax.devices("cpu"), *jax.devices()]}.values():
-        found += measure(places(device), options.functions or list(FUNCTIONS))
-        found += products(places(device)) if not options.functions else ()
+    devices = {device.platform: device for device in [*jax.devices("cpu"), *jax.devices()]}.values()
+    where = [place for device in devices for place in places(device)]
+    found: list[Measured | Product | str] = list(measure(where, options.functions or list(FUNCTIONS)))
+    found += products(where) if not options.functions else ()
     functions = [each for each in found if isinstance(each, Measured)]
     dots = [each for each in found if isinstance(each, Product)]
     print(tabulate(map(_cells, functions), "place function ulps at used flushes special".split(), floatfmt=".2f"))
