@@ -126,8 +126,7 @@ class Reduction:
         axes = tuple(i for i, axis in enumerate(shape) if axis in self.over)
         n = math.prod(measured.dims[name] for name in self.over)
         (value,) = measured.values
-        with np.errstate(all="ignore"):
-            size = np.nan_to_num(np.abs(measured.leaves[path]).sum(axis=axes), nan=0.0, posinf=np.inf)
+        size = magnitude(measured.leaves[path]).sum(axis=axes)  # special terms reach only sums that are special
         fixed = np.where(size > fmt.overflow, np.inf, times(gamma(n, fmt.unit_roundoff), size))
         remain = [str(axis) for axis in shape if axis not in self.over]
         return (Bound(self._spread(fixed, remain, axes, value.shape), roundings=float(n), accumulate=fmt),)

@@ -137,6 +137,14 @@ def test_a_reduction_may_keep_what_it_sums_over(oracle: Any, more: Any, shape: t
     assert np.allclose(bound.fixed, by_row.reshape([3 if i == axis else 1 for i in range(len(shape))]))
 
 
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+def test_sums_before_a_special_term_keep_their_bound(special: float) -> None:
+    x = np.array([[1.0, 2.0, special]], np.float32)
+    case = measured(lambda x: np.cumsum(x, axis=-1), {"x": x}, {"x": kt.array("m n")}, dict(m=1, n=3))
+    (bound,) = kt.tolerance.reduction("n").bounds(case)
+    assert bound.fixed[0, 0] == pytest.approx(3 * gamma(3, 2.0**-24))
+
+
 def test_a_square_argument_keeps_its_axes_in_their_places() -> None:
     x = np.array([[1.0, 100.0], [1.0, 100.0]], np.float32)
     case = measured(lambda x: np.cumsum(x, axis=0), {"x": x}, {"x": kt.array("m n")}, dict(m=2, n=2))
