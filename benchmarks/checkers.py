@@ -14,9 +14,9 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure
 from kerneltest.declare.arguments import Static
-from kerneltest.declare.closed_forms import Dot
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.products import Dot
 from kerneltest.jaxprs.trace import trace
 from kerneltest.plan.signatures import Signature
 from kerneltest.run.cache import Cache

@@ -15,8 +15,8 @@ from benchmarks.variants import VARIANTS
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.declare.bounds import Measured
-from kerneltest.declare.closed_forms import Dot
 from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.products import Dot
 from kerneltest.jaxprs.runnable import runnable
 from kerneltest.jaxprs.trace import trace
 from tests.broken import KERNELS

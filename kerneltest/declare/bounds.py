@@ -17,6 +17,8 @@ from kerneltest.core.precision import Precision
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.dims import Dim
 
+FAILURE = 2.0**-40  # the probability, for each element, that a right kernel exceeds a bound which is no worst case
+
 Evaluate = Callable[[Mapping[str, Array]], tuple[Array, ...]]
 
 
@@ -112,8 +114,24 @@ class Tolerance(Protocol):
 
 
 def gamma(n: int, u: float) -> float:
-    """`n u / (1 - n u)` (Higham, Lemma 3.1), infinite where `n u >= 1`: no digit is certain any more."""
-    return n * u / (1 - n * u) if n * u < 1 else math.inf
+    """How far n roundings may move a result, relative to the size of its terms.
+
+    `n u / (1 - n u)` (Higham, Lemma 3.1) while that is below 1. Beyond, where it says nothing of any digit,
+    `exp(l sqrt(n) u + n u^2 / (1 - u)) - 1`, which fails with probability `FAILURE` where roundings are independent
+    with mean zero: `2 n exp(-l^2 (1 - u)^2 / 2) = FAILURE` (Higham and Mary, "A new approach to probabilistic rounding
+    error analysis", 2019, theorem 3.1). A sum that has stopped growing is no such case, and is beyond it.
+    """
+    if 2 * n * u < 1:
+        return n * u / (1 - n * u)
+    deviations = math.sqrt(2 * math.log(2 * n / FAILURE)) / (1 - u)
+    exponent = deviations * math.sqrt(n) * u + n * u * u / (1 - u)
+    return math.expm1(exponent) if exponent < 700 else math.inf
+
+
+def times(factor: float, magnitudes: Array) -> Array:
+    """`factor * magnitudes`, zero where these are: of terms that are all zero no rounding loses anything."""
+    with np.errstate(all="ignore"):
+        return np.where(magnitudes == 0, 0.0, factor * magnitudes)
 
 
 def saturated(magnitudes: Array) -> Array:

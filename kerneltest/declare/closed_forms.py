@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import Bound, Measured, format_of, gamma, magnitude, saturated
+from kerneltest.declare.bounds import Bound, Measured, Tolerance, format_of, gamma, magnitude, times
 from kerneltest.declare.dims import Dim
 
 
@@ -57,21 +57,56 @@ class Ulp:
 
 
 @dataclass(frozen=True, slots=True)
+class Each:
+    """A model for each output, in their order.
+
+    Attributes:
+      models: as many as the oracle has outputs.
+    """
+
+    models: tuple[Tolerance, ...]
+
+    def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
+        return next((why for model in self.models if (why := model.misfit(leaves, dims))), "")
+
+    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+        if len(self.models) != len(measured.values):
+            raise ValueError(f"{self} has {len(self.models)} models, and the oracle {len(measured.values)} outputs")
+        return tuple(bound for i, model in enumerate(self.models) for bound in model.bounds(_of_output(measured, i)))
+
+    def __str__(self) -> str:
+        return f"each({', '.join(map(str, self.models))})"
+
+
+def _of_output(measured: Measured, i: int) -> Measured:
+    """What a model is given of a case whose oracle has one output, the i-th."""
+    return replace(
+        measured,
+        evaluate=lambda leaves: measured.evaluate(leaves)[i : i + 1],
+        values=measured.values[i : i + 1],
+        in_kernel_dtypes=lambda function: measured.in_kernel_dtypes(function)[i : i + 1],
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Reduction:
-    """A sum over dims of one array argument, in any order: `|error| <= gamma_n(u) sum |x|`.
+    """Sums over dims of one array argument, in any order: `|error| <= gamma_n(u) sum |x|`.
 
     Unlike `Conditioned`, it does not ask that terms have one sign. Where `sum |x|` exceeds the accumulation format's
-    range, a partial sum may overflow and nothing is asked.
+    range, a partial sum may overflow and nothing is asked. What the output has along other axes than the dims that
+    remain are sums of some of the terms, such as those of a cumulative sum or of groups; all terms bound each.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2, equation 4.4.
 
     Attributes:
       over: the dims that are summed over, in exactly one array argument.
       accumulate: the format of the sum; `input` for that of the arguments.
+      output: the output's dims; by default those that remain, in their order, then whatever axes there are.
     """
 
     over: tuple[str, ...]
     accumulate: str = "float32"
+    output: str = ""
 
     def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
         having = [path for path, leaf in leaves.items() if set(self.over) <= set(leaf.shape)]
@@ -80,7 +115,9 @@ class Reduction:
                 f"reduction({' '.join(self.over)!r}) needs exactly one array argument with these dims, and "
                 f"{len(having)} have them ({', '.join(having) or 'none'}); use conditioned(over=...), or other dims"
             )
-        return ""
+        remain = [str(axis) for axis in leaves[having[0]].shape if axis not in self.over]
+        lost = [axis for axis in remain if axis not in self.output.split()] if self.output else []
+        return f"reduction(output={self.output!r}) lacks {' '.join(lost)}, over which nothing is summed" if lost else ""
 
     def bounds(self, measured: Measured) -> tuple[Bound, ...]:
         fmt = format_of(self.accumulate, measured)
@@ -89,93 +126,27 @@ class Reduction:
         axes = tuple(i for i, axis in enumerate(shape) if axis in self.over)
         n = math.prod(measured.dims[name] for name in self.over)
         (value,) = measured.values
-        with np.errstate(all="ignore"):
-            size = np.abs(measured.leaves[path]).sum(axis=axes)
-            size = np.expand_dims(size, axes) if value.ndim == len(shape) else size
-            fixed = np.where(size > fmt.overflow, np.inf, gamma(n, fmt.unit_roundoff) * np.nan_to_num(size, nan=0.0))
-        if fixed.shape != value.shape:
-            raise ValueError(f"{self} gives shape {fixed.shape}, the oracle {value.shape}: is that the sum's shape?")
-        return (Bound(np.asarray(fixed), roundings=float(n), accumulate=fmt),)
+        size = magnitude(measured.leaves[path]).sum(axis=axes)  # special terms reach only sums that are special
+        fixed = np.where(size > fmt.overflow, np.inf, times(gamma(n, fmt.unit_roundoff), size))
+        remain = [str(axis) for axis in shape if axis not in self.over]
+        return (Bound(self._spread(fixed, remain, axes, value.shape), roundings=float(n), accumulate=fmt),)
+
+    def _spread(self, sums: Array, remain: list[str], summed: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+        """What holds for whole sums, over the output's axes."""
+        if self.output:
+            names = self.output.split()
+            sums = sums.transpose([remain.index(name) for name in names if name in remain])
+            sums = np.expand_dims(sums, tuple(i for i, name in enumerate(names) if name not in remain))
+        elif sums.ndim + len(summed) == len(shape):  # the output has the argument's axes
+            sums = np.expand_dims(sums, summed)
+        elif sums.shape == shape[: sums.ndim]:
+            sums = np.expand_dims(sums, tuple(range(sums.ndim, len(shape))))
+        if sums.ndim != len(shape) or any(n not in (1, m) for n, m in zip(sums.shape, shape, strict=True)):
+            raise ValueError(
+                f"{self} gives shape {sums.shape}, the oracle {shape}; say which dims the output has, as in "
+                "kt.tolerance.reduction(..., output='m n')"
+            )
+        return np.broadcast_to(sums, shape)
 
     def __str__(self) -> str:
         return f"reduction({' '.join(self.over)}, accumulate={self.accumulate})"
-
-
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """An inner product over one dim, then perhaps a function of bounded slope.
-
-    `|error| <= slope * ((2 v + v^2) |A||B| + gamma_(k + 8)(u) |A||B|)`, with v the unit roundoff of the format to
-    which a backend rounds the operands (TF32 for float32 on a GPU unless the kernel asks for more, else 0), u that
-    of `accumulate`, and k the contracted length. Eight more roundings are for what is applied to the sum. Where
-    |A||B| exceeds the accumulation format's range, a partial sum may overflow and the bound is infinite; so it is
-    where a backend's rounding of an operand overflows, as float32's largest number does in TF32.
-
-    Source: Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1 (inner products, any order
-    of summation); Blanchard, Higham, Lopez, Mary, Pranesh, "Mixed Precision Block Fused Multiply-Add", 2020, for
-    operands rounded on input.
-
-    Attributes:
-      over: the dim that is summed over, in exactly two array arguments.
-      accumulate: the format of the sum; `input` for that of the arguments.
-      slope: the greatest slope of the function applied to the sum.
-      output: the output's dims; by default those of the first operand, then those new in the second.
-      precision: the static argument whose option `highest` forbids a backend to round operands; "" without one. What
-        it owes is then read from the case and not from the kernel, which may have ignored it.
-    """
-
-    over: tuple[str, ...]
-    accumulate: str = "float32"
-    slope: float = 1.0
-    output: str = ""
-    precision: str = ""
-
-    @property
-    def _dim(self) -> str:
-        return " ".join(self.over)
-
-    def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
-        operands = [path for path, leaf in leaves.items() if self._dim in leaf.shape]
-        if len(operands) != 2:
-            return (
-                f"dot({self._dim!r}) needs exactly two array arguments with that dim, and "
-                f"{len(operands)} have it ({', '.join(operands) or 'none'}); use conditioned(), or name another dim"
-            )
-        return ""
-
-    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        fmt = format_of(self.accumulate, measured)
-        a, b = (path for path, leaf in measured.declared.items() if self._dim in leaf.shape)
-        size_a, size_b = np.abs(measured.leaves[a]), np.abs(measured.leaves[b])
-        products = self._product(measured, a, b, size_a, size_b)
-        rounded = self._product(measured, a, b, saturated(size_a), saturated(size_b))
-        ones_a, ones_b = np.ones_like(size_a), np.ones_like(size_b)
-        operands = self._product(measured, a, b, size_a, ones_b) + self._product(measured, a, b, ones_a, size_b)
-        products, operands = self.slope * products, self.slope * operands
-        terms = measured.dims[self._dim] + 8
-        with np.errstate(all="ignore"):
-            fixed = gamma(terms, fmt.unit_roundoff) * products
-            fixed = np.where(products > fmt.overflow, np.inf, fixed)
-        (value,) = measured.values
-        if fixed.shape != value.shape:
-            raise ValueError(
-                f"dot({self._dim!r}) gives shape {fixed.shape}, the oracle {value.shape}; say which dims "
-                "the output has, as in kt.tolerance.dot(..., output='b m n')"
-            )
-        if self.precision and self.precision not in measured.statics:
-            raise ValueError(f"dot(precision={self.precision!r}) names no static argument of the kernel's")
-        if self.precision and measured.statics[self.precision].lower() == "highest":
-            return (Bound(fixed, roundings=self.slope * terms, accumulate=fmt),)
-        return (Bound(fixed, self.slope * rounded, operands, self.slope * terms, fmt),)
-
-    def _product(self, measured: Measured, a: str, b: str, left: Array, right: Array) -> Array:
-        axes_a, axes_b = measured.declared[a].shape, measured.declared[b].shape
-        letters = {axis: chr(ord("a") + i) for i, axis in enumerate(dict.fromkeys(map(str, (*axes_a, *axes_b))))}
-        kept = self.output.split() or [axis for axis in letters if axis != self._dim]
-        spec = ["".join(letters[str(axis)] for axis in axes) for axes in (axes_a, axes_b, kept)]
-        with np.errstate(all="ignore"):
-            total = np.einsum(f"{spec[0]},{spec[1]}->{spec[2]}", left, right)
-        return np.where(np.isnan(total), np.inf, total)  # inf * 0: nothing can be said
-
-    def __str__(self) -> str:
-        return f"dot(over={self._dim}, accumulate={self.accumulate}, slope={self.slope:g})"

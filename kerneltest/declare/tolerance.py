@@ -9,7 +9,8 @@ of the arguments (the narrowest, if they differ). A model that does not fit the 
 from collections.abc import Callable
 
 from kerneltest.declare.bounds import Tolerance
-from kerneltest.declare.closed_forms import Dot, Exact, Reduction, Ulp
+from kerneltest.declare.closed_forms import Each, Exact, Reduction, Ulp
+from kerneltest.declare.products import Dot
 from kerneltest.declare.rounding import Rounding
 from kerneltest.declare.sampled import Conditioned, Reference
 
@@ -47,19 +48,30 @@ def conditioned(factor: float = 8.0, *, over: str = "", compute: str = "float32"
 def dot(
     over: str, *, accumulate: str = "float32", slope: float = 1.0, output: str = "", precision: str = ""
 ) -> Tolerance:
-    """The closed form of an inner product, |A||B| being that of the operands' magnitudes.
+    """The closed form of inner products, chains and sums of them, |A||B| being that of the operands' magnitudes.
 
     `|error| <= slope * ((2 v + v^2) + gamma_(k + 8)) |A||B|`, with v the unit roundoff to which a backend rounds the
-    operands (0 where it keeps them), and k the length of the dim.
+    operands (0 where it keeps them), and k the length of the dim. For a chain, `|A||B||C|` with the sum of the lengths
+    and of the operands' roundings; products that no dim ties are added.
 
     Args:
-      over: the dim that is summed over, in exactly two array arguments.
-      accumulate: the format of the sum.
+      over: the dims that are summed over, each in exactly two array arguments: `"k"` for `x @ y`, and `"k n"` for
+        `(x @ y) @ z` or `x @ y + v @ w`.
+      accumulate: the format of the sums, and of a product that is multiplied again.
       slope: the greatest slope of the function applied to the sum.
       output: the output's dims, as in `"b m n"`; by default those of the first operand, then those new in the second.
       precision: the static argument whose option `highest` forbids a backend to round operands.
     """
     return Dot(tuple(over.split()), accumulate, slope, output, precision)
+
+
+def each(*models: Tolerance) -> Tolerance:
+    """A model for each output, in their order: `each(dot("k"), exact())`.
+
+    Args:
+      models: as many as the oracle has outputs.
+    """
+    return Each(models)
 
 
 def ulp(n: float, *, compute: str = "float32") -> Tolerance:
@@ -72,15 +84,17 @@ def ulp(n: float, *, compute: str = "float32") -> Tolerance:
     return Ulp(n, compute)
 
 
-def reduction(over: str, *, accumulate: str = "float32") -> Tolerance:
-    """The closed form of a sum of terms of any sign, in any order: `|error| <= gamma_n sum |x|`.
+def reduction(over: str, *, accumulate: str = "float32", output: str = "") -> Tolerance:
+    """The closed form of sums of terms of any sign, in any order: `|error| <= gamma_n sum |x|`.
 
     Args:
       over: the dims that are summed over, as in `"m n"`, in exactly one array argument; n is the product of their
         lengths.
       accumulate: the format of the sum.
+      output: the output's dims, as in `"m n"` for a cumulative sum over n; by default those that remain, in their
+        order, and along further axes (groups of a dim, say) what holds for the whole sum.
     """
-    return Reduction(tuple(over.split()), accumulate)
+    return Reduction(tuple(over.split()), accumulate, output)
 
 
 def reference(function: Callable[..., object], *, factor: float = 2.0) -> Tolerance:

@@ -19,6 +19,7 @@ from kerneltest.declare.defined import Defined, parted
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rounding import Rounded, Rounding
 from kerneltest.plan.signatures import Signature
+from kerneltest.rounding.creating import watching
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +130,14 @@ def _answer(
     return outputs
 
 
-def _unchecked(pairing: Pairing, signature: Signature) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """The oracle for a signature, from leaves of any kind, to which it may write; zeros where nothing is asked."""
+def _watched(pairing: Pairing, signature: Signature) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """The oracle for a signature, from watched leaves, to which it may write; zeros where nothing is asked."""
+    oracle = watching(pairing.oracle)
 
     def evaluate(given: Mapping[str, Any]) -> tuple[Any, ...]:
         values = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
         with _special_values_allowed():
-            outputs = tree_leaves(pairing.call_oracle(values))
+            outputs = tree_leaves(pairing.call_as_oracle(oracle, values))
             return tuple(np.where(o.where, o.values, 0) if isinstance(o, Defined) else o for o in outputs)
 
     return evaluate
@@ -187,7 +189,7 @@ def expect(
         declared=pairing.leaves,
         dims=dims,
         formats=formats,
-        watched=_unchecked(pairing, signature),
+        watched=_watched(pairing, signature),
         oracle=pairing.oracle,
         in_kernel_dtypes=in_kernel_dtypes,
         statics=statics,

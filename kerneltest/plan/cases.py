@@ -11,8 +11,8 @@ import numpy as np
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format, is_float
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.closed_forms import Dot
 from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.products import Dot
 from kerneltest.plan.families import FAMILIES, Family, Slot
 from kerneltest.plan.signatures import Signature, signatures
 

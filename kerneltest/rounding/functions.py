@@ -97,7 +97,8 @@ def _row(tree: Any, row: int) -> Any:
 
 def item(array: Sampled, index: Any) -> Any:
     """`array[index]`."""
-    parts = index if isinstance(index, tuple) else (index,)
+    parts = tuple(map(_settled, index if isinstance(index, tuple) else (index,)))
+    index = parts
     if any(isinstance(part, Sampled) for part in parts):
         return each(_item, (array, index), {})
     basic = all(isinstance(part, (int, np.integer, slice, type(None), type(...))) for part in parts)
@@ -108,6 +109,12 @@ def item(array: Sampled, index: Any) -> Any:
     return made.noted("moved", (), func=_item, args=(array, index), kwargs={}, watched=[array])
 
 
+def _settled(part: Any) -> Any:
+    """An index or a mask as an ordinary array, where it is the same in all samples."""
+    alike = isinstance(part, Sampled) and part.samples.dtype.kind in "iub" and len(part.samples) == 1
+    return part.samples[0] if alike else part
+
+
 def _item(array: Any, index: Any) -> Any:
     return array[index]
 
@@ -116,7 +123,7 @@ def put(array: Sampled, index: Any, value: Any) -> None:
     """`array[index] = value`."""
     if array.machine.tape is not None:
         raise Unfollowed("the gradient of an assignment to a part of an array")
-    parts = index if isinstance(index, tuple) else (index,)
+    parts = tuple(map(_settled, index if isinstance(index, tuple) else (index,)))
     rows = max(len(w.samples) for w in (array, *_watched((index, value))))
     samples = np.array(np.broadcast_to(array.samples, (rows, *array.shape)))
     for row in range(rows):

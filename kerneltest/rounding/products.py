@@ -77,9 +77,10 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
     a = a.reshape(len(a), of(batch), of(rows), of(inner))
     b = b.reshape(len(b), of(batch), of(inner), of(columns))
     made = first.made(a, fmt)
-    operands = first.machine.precision.dot_input.get("float32") if fmt == FLOAT32 else fmt
+    wide = fmt is None or fmt == FLOAT32
+    operands = first.machine.precision.dot_input.get("float32") if wide else fmt
     if inner and operands is not None:
-        truncates = first.machine.precision.truncates and fmt == FLOAT32
+        truncates = first.machine.precision.truncates and wide
         a, b = (first.machine.operand(each, operands, truncates, _NAMES[operands]) for each in (a, b))
     with np.errstate(all="ignore"):
         if inner:

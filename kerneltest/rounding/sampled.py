@@ -21,12 +21,13 @@ class Sampled:
     Attributes:
       samples: (rows, *shape), or (1, *shape) where all rows are alike; float64, int64 or bool.
       machine: that rounds them.
-      fmt: the format that a kernel keeps them in where it keeps what it computes in the dtype of its arguments.
+      fmt: the format that a kernel keeps them in where it keeps what it computes in the dtype of its arguments; None
+        for what the oracle makes itself, which takes the format of what it meets.
     """
 
     __slots__ = ("fmt", "machine", "samples")
 
-    def __init__(self, samples: Array, machine: Machine, fmt: FloatFormat) -> None:
+    def __init__(self, samples: Array, machine: Machine, fmt: FloatFormat | None) -> None:
         self.samples, self.machine, self.fmt = samples, machine, fmt
 
     def made(self, samples: Array, fmt: FloatFormat | None = None) -> Self:
@@ -42,7 +43,7 @@ class Sampled:
     @property
     def compute(self) -> FloatFormat:
         """The format in which a kernel computes with it."""
-        return self.machine.compute or self.fmt
+        return self.machine.compute or self.fmt or FLOAT32
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -70,10 +71,10 @@ class Step:
     options: Mapping[str, Any]
 
 
-def promoted(arrays: Iterable[Any]) -> FloatFormat:
-    """The format of what a kernel makes of several arrays: the widest, and float32 of two that differ."""
-    formats = {each.fmt for each in arrays if isinstance(each, Sampled)}
-    return formats.pop() if len(formats) == 1 else FLOAT32
+def promoted(arrays: Iterable[Any]) -> FloatFormat | None:
+    """The format of what a kernel makes of several arrays: theirs, and float32 of two that differ."""
+    formats = {each.fmt for each in arrays if isinstance(each, Sampled)} - {None}
+    return formats.pop() if len(formats) == 1 else FLOAT32 if formats else None
 
 
 def aligned(arrays: Iterable[Any], ndim: int | None = None) -> list[Array]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32
+from kerneltest.rounding.creating import made_on
 from kerneltest.rounding.machine import Machine
 from kerneltest.rounding.sampled import Sampled
 from kerneltest.rounding.watched import Watched
@@ -30,7 +31,9 @@ def sampled(
             given[path] = start.made(machine.flushed(start.samples))
         else:
             given[path] = value
-    return [out.samples if isinstance(out, Sampled) else np.asarray(out)[None] for out in oracle(given)]
+    with made_on(machine):
+        outputs = oracle(given)
+    return [out.samples if isinstance(out, Sampled) else np.asarray(out)[None] for out in outputs]
 
 
 def row_by_row(

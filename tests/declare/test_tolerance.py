@@ -1,5 +1,6 @@
 """Error models, in closed form and sampled."""
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -110,9 +111,100 @@ def test_reduction_bounds_a_sum_of_terms_of_both_signs_in_any_order() -> None:
     assert np.isinf(model.bounds(vector(lambda x: x.sum(), np.float64, 10, 1e39))[0].at(PLAIN))
 
 
-def test_gamma_is_infinite_once_no_digit_is_certain() -> None:
+CUMULATIVE = (lambda x: np.cumsum(x, axis=-1), dict(output="m n"), (3, 8))
+GROUPS = (lambda x: x.reshape(3, 4, 2).sum(-1), {}, (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("oracle", "more", "shape"),
+    [
+        (lambda x: x.sum(-1), {}, (3,)),
+        (lambda x: x.sum(-1, keepdims=True), {}, (3, 1)),
+        CUMULATIVE,
+        (*CUMULATIVE[:1], {}, (3, 8)),
+        GROUPS,
+        (lambda x: x.reshape(3, 2, 2, 2).sum(1), {}, (3, 2, 2)),
+        (lambda x: np.broadcast_to(x.sum(-1), (5, 3)), dict(output="copies m"), (5, 3)),
+    ],
+)
+def test_a_reduction_may_keep_what_it_sums_over(oracle: Any, more: Any, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32) * [[1], [100], [10_000]]
+    case = measured(oracle, {"x": x.astype(np.float32)}, {"x": kt.array("m n")}, dict(m=3, n=8, copies=5))
+    (bound,) = kt.tolerance.reduction("n", **more).bounds(case)
+    assert bound.fixed.shape == shape
+    by_row = np.abs(case.leaves["x"]).sum(-1) * gamma(8, 2.0**-24)
+    axis = shape.index(3)
+    assert np.allclose(bound.fixed, by_row.reshape([3 if i == axis else 1 for i in range(len(shape))]))
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+def test_sums_before_a_special_term_keep_their_bound(special: float) -> None:
+    x = np.array([[1.0, 2.0, special]], np.float32)
+    case = measured(lambda x: np.cumsum(x, axis=-1), {"x": x}, {"x": kt.array("m n")}, dict(m=1, n=3))
+    (bound,) = kt.tolerance.reduction("n").bounds(case)
+    assert bound.fixed[0, 0] == pytest.approx(3 * gamma(3, 2.0**-24))
+
+
+def test_a_square_argument_keeps_its_axes_in_their_places() -> None:
+    x = np.array([[1.0, 100.0], [1.0, 100.0]], np.float32)
+    case = measured(lambda x: np.cumsum(x, axis=0), {"x": x}, {"x": kt.array("m n")}, dict(m=2, n=2))
+    (bound,) = kt.tolerance.reduction("m").bounds(case)
+    assert (bound.fixed[:, 1] == 100 * bound.fixed[:, 0]).all()
+
+
+def test_a_reduction_says_which_dims_it_lacks() -> None:
+    declared = {"x": kt.array("m n")}
+    assert kt.tolerance.reduction("n", output="n").misfit(declared, {}) == (
+        "reduction(output='n') lacks m, over which nothing is summed"
+    )
+    case = measured(lambda x: x.sum(-1)[None, None], {"x": np.ones((3, 4))}, declared, dict(m=3, n=4))
+    with pytest.raises(ValueError, match="say which dims the output has, as in"):
+        kt.tolerance.reduction("n").bounds(case)
+
+
+def test_gamma_is_the_worst_case_while_that_says_something() -> None:
     assert gamma(10, 2.0**-24) == pytest.approx(10 * 2.0**-24, rel=1e-5)
-    assert gamma(2**24, 2.0**-24) == np.inf
+    assert gamma(127, 2.0**-8) == pytest.approx(127 / 129)
+    assert 0 < gamma(2**24, 2.0**-24) < 0.01
+    assert gamma(0, 2.0**-8) == 0
+
+
+@pytest.mark.parametrize("n", [2_000, 20_000])
+def test_beyond_it_gamma_bounds_long_sums_in_16_bits(n: int) -> None:
+    rng, u = np.random.default_rng(0), 2.0**-11
+    terms = (rng.normal(size=(200, n)) * 0.1).astype(np.float16)
+    total = np.zeros(200, np.float16)
+    for i in range(n):
+        total = (total + terms[:, i]).astype(np.float16)
+    error = np.abs(total.astype(np.float64) - terms.astype(np.float64).sum(-1))
+    bound = gamma(n, u) * np.abs(terms.astype(np.float64)).sum(-1)
+    assert (error <= bound).all()
+    assert gamma(n, u) < 1
+
+
+def test_where_all_terms_are_zero_nothing_is_lost_however_long_the_sum() -> None:
+    n = 10**9  # so long that nothing is known of other terms
+    assert gamma(n, 2.0**-8) == np.inf
+    x = np.zeros((2, 3), np.float32)
+    x[1] = 1
+    case = measured(lambda x: x.sum(-1), {"x": x}, {"x": kt.array("m n")}, dict(m=2, n=n))
+    (bound,) = kt.tolerance.reduction("n", accumulate="bfloat16").bounds(case)
+    assert bound.fixed.tolist() == [0, np.inf]
+
+
+def test_each_output_has_a_model_of_its_own() -> None:
+    leaves, declared = {"x": np.ones((2, 3), np.float32)}, {"x": kt.array("m n")}
+    case = measured(lambda x: x.sum(-1), leaves, declared, dict(m=2, n=3))
+    both = replace(case, values=(*case.values, case.leaves["x"]), evaluate=lambda leaves: (leaves["x"],) * 2)
+    model = kt.tolerance.each(kt.tolerance.reduction("n"), kt.tolerance.exact())
+    first, second = model.bounds(both)
+    (alone,) = kt.tolerance.reduction("n").bounds(case)
+    assert np.array_equal(first.fixed, alone.fixed)
+    assert not second.at(PLAIN).any()
+    assert str(model) == "each(reduction(n, accumulate=float32), exact)"
+    assert "needs exactly one" in kt.tolerance.each(kt.tolerance.reduction("k")).misfit(declared, {})
+    with pytest.raises(ValueError, match="has 2 models, and the oracle 1 outputs"):
+        model.bounds(case)
 
 
 def test_underflow_has_its_own_term_and_flushing_a_larger_one() -> None:
