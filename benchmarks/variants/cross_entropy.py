@@ -1,6 +1,11 @@
 """Cross-entropy with a bug each, most of them numerical."""
 
-from benchmarks.variants.variant import variants
+from benchmarks.variants.variant import Variant, variants
+
+_SCALED, _OF_TILE = "total * jnp.exp(maximum - shift)", "jnp.sum(jnp.exp(x - shift))"
+_TOTAL = f"total = {_OF_TILE}"
+_LOSS = "o_ref[row] = jnp.log(total) - (_at_label(x, at, labels_ref[row]) - shift)"
+_RUNNING_TOTAL = f"total = {_SCALED} + {_OF_TILE}"
 
 CROSS_ENTROPY = [
     *variants(
@@ -90,6 +95,3 @@ CROSS_ENTROPY = [
         numeric=True,
     ),
 ]
-
-_CARRY = "return carry + jnp.sum(x)\n"
-_BACKWARDS = "jnp.where(inside, columns - 1 - position, position) if reverse else position"

@@ -1,6 +1,9 @@
 """Cumulative sums with a bug each, most of them numerical."""
 
-from benchmarks.variants.variant import variants
+from benchmarks.variants.variant import Variant, variants
+
+_CARRY = "return carry + jnp.sum(x)\n"
+_BACKWARDS = "jnp.where(inside, columns - 1 - position, position) if reverse else position"
 
 CUMULATIVE_SUM = [
     *[

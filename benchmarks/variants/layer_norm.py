@@ -76,8 +76,3 @@ LAYER_NORM = variants(
         )
     ],
 )
-
-_SCALED, _OF_TILE = "total * jnp.exp(maximum - shift)", "jnp.sum(jnp.exp(x - shift))"
-_TOTAL = f"total = {_OF_TILE}"
-_LOSS = "o_ref[row] = jnp.log(total) - (_at_label(x, at, labels_ref[row]) - shift)"
-_RUNNING_TOTAL = f"total = {_SCALED} + {_OF_TILE}"

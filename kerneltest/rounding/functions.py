@@ -7,7 +7,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float
 from kerneltest.rounding import products
-from kerneltest.rounding.sampled import Sampled, Unfollowed, aligned, axes_of, promoted
+from kerneltest.rounding.sampled import Sampled, UnfollowedError, aligned, axes_of, promoted
 
 # These move or choose values, or count, find and compare; no number in their results is computed.
 _MOVING = frozenset(
@@ -28,7 +28,7 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A NumPy function of watched arrays.
 
     Raises:
-      Unfollowed: how it rounds is not known.
+      UnfollowedError: how it rounds is not known.
     """
     name = func.__name__
     if rule := _RULES.get(f"linalg.{name}" if func.__module__ == "numpy.linalg" else name):
@@ -37,7 +37,7 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return func(*_row((args, kwargs), 0)[0], **kwargs)
     if name in _MOVING and func.__module__ == "numpy":
         return each(func, args, kwargs)
-    raise Unfollowed(f"np.{name}" if func.__module__ == "numpy" else f"{func.__module__}.{name}")
+    raise UnfollowedError(f"np.{name}" if func.__module__ == "numpy" else f"{func.__module__}.{name}")
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:
@@ -66,7 +66,7 @@ def each(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(made, Sampled):
         made.noted("moved", (), func=func, args=args, kwargs=kwargs, watched=watched)
     elif first.machine.tape is not None:
-        raise Unfollowed(f"the gradient of np.{func.__name__}")
+        raise UnfollowedError(f"the gradient of np.{func.__name__}")
     return made
 
 
@@ -122,7 +122,7 @@ def _item(array: Any, index: Any) -> Any:
 def put(array: Sampled, index: Any, value: Any) -> None:
     """`array[index] = value`."""
     if array.machine.tape is not None:
-        raise Unfollowed("the gradient of an assignment to a part of an array")
+        raise UnfollowedError("the gradient of an assignment to a part of an array")
     parts = tuple(map(_settled, index if isinstance(index, tuple) else (index,)))
     rows = max(len(w.samples) for w in (array, *_watched((index, value))))
     samples = np.array(np.broadcast_to(array.samples, (rows, *array.shape)))
@@ -149,7 +149,7 @@ def _axis_rule(name: str, apply: Callable[..., Array]) -> None:
 
     def moved(array: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(array, Sampled):
-            raise Unfollowed(f"np.{name} of this")
+            raise UnfollowedError(f"np.{name} of this")
         made = array.made(apply(array.samples, array.shape, *args, **kwargs))
         return made.noted("moved", (), func=getattr(np, name), args=(array, *args), kwargs=kwargs, watched=[array])
 
@@ -197,7 +197,7 @@ def _tuple(shape: Any) -> tuple[int, ...]:
 @rule("where")
 def _where(condition: Any, *choices: Any) -> Any:
     if not choices:
-        raise Unfollowed("np.where(condition) alone")
+        raise UnfollowedError("np.where(condition) alone")
     first = next(_watched((condition, *choices)))
     made = first.made(np.where(*aligned((condition, *choices))), promoted(choices))
     return made.noted("where", (condition, *choices))
@@ -355,14 +355,14 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 @rule("einsum")
 def _einsum(subscripts: Any, *operands: Any, **kwargs: Any) -> Any:
     if not isinstance(subscripts, str):
-        raise Unfollowed("np.einsum without a string")
+        raise UnfollowedError("np.einsum without a string")
     return products.einsum(subscripts, operands)
 
 
 @rule("linalg.norm")
 def _norm(array: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
     if ord not in (None, 2, "fro") or (ord == 2 and axis is None and np.ndim(array) > 1):
-        raise Unfollowed(f"np.linalg.norm(ord={ord})")
+        raise UnfollowedError(f"np.linalg.norm(ord={ord})")
     return np.sqrt(np.sum(array * array, axis=axis, keepdims=keepdims))
 
 

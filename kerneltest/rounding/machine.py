@@ -90,11 +90,8 @@ class Machine:
         out, rows, loud = self._moving(values, "rounding")
         if rows is None:
             return out
-        with np.errstate(all="ignore"):
-            # Half of the spacing at most, so that what is representable is rounded back to itself.
-            amplitude = np.asarray(0.499 * fmt.unit_roundoff + 2 * fmt.unit_roundoff * ulps)
-            out[loud] *= 1 + _of(amplitude, loud) * self._noise(out[loud].shape)
-            out[rows] = _nearest(out[rows], fmt)
+        self._shake(out[loud], _of(np.asarray(ulps), loud), fmt)
+        out[rows] = _nearest(out[rows], fmt)
         self._flush(out, rows, fmt, flushing or self.precision.flushes, vanishing)
         return out
 
@@ -142,7 +139,7 @@ class Machine:
         with np.errstate(all="ignore"):
             cut = slice(2, None, 2) if self.single is None else slice(self.single % 2, 1)
             down = _truncated(out[cut], fmt) if truncates else None
-            out[loud] *= 1 + 0.499 * fmt.unit_roundoff * self._noise(out[loud].shape)
+            self._shake(out[loud], np.zeros(()), fmt)
             out[rows] = _nearest(out[rows], fmt)
             if down is not None and self.parts is None:
                 out[cut] = down
@@ -170,6 +167,20 @@ class Machine:
             return out, slice(1, None), slice(QUIET, None)
         rows = self.parts.get(source)
         return out, rows, rows or slice(0, 0)
+
+    def _shake(self, values: Array, ulps: Array, fmt: FloatFormat) -> None:
+        """Moves values by up to `ulps`, and by one rounding where they are not representable.
+
+        How far a value is from the next representable one says nothing: another way to the same value, such as
+        weights that are not yet divided by their total, is rounded elsewhere.
+        """
+        u = fmt.unit_roundoff
+        with np.errstate(all="ignore"):
+            # A rounding is up to u of the value, or half of that just below a power of two; it should reach both sides.
+            amplitude: Array = np.asarray(2 * u * ulps + 1.5 * u)
+            if not ulps.any():
+                amplitude = amplitude * (_nearest(values, fmt) != values)
+            values *= 1 + amplitude * self._noise(values.shape)
 
     def _flush(self, out: Array, rows: slice, fmt: FloatFormat, flushes: bool, vanishing: Array | None = None) -> None:
         """Sets subnormal results to zero: all of row 2, none of row 1, about half of the others."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format
 from kerneltest.core.precision import FLOAT32
-from kerneltest.rounding.sampled import Sampled, Unfollowed, promoted
+from kerneltest.rounding.sampled import Sampled, UnfollowedError, promoted
 
 _LETTERS = string.ascii_letters
 _NAMES = {
@@ -33,24 +33,45 @@ def matmul(left: Any, right: Any) -> Sampled:
     return product(left, one, right, two, out)
 
 
-def einsum(subscripts: str, operands: Sequence[Any]) -> Sampled:
-    """`np.einsum` of one or two operands.
+def einsum(subscripts: str, operands: Sequence[Any]) -> Any:
+    """`np.einsum`, from left to right where there are more than two operands.
 
     Raises:
-      Unfollowed: three operands or more, an ellipsis, or a letter twice in one operand.
+      UnfollowedError: a letter stands twice in one operand.
     """
-    given, _, wanted = subscripts.replace(" ", "").partition("->")
-    parts = given.split(",")
-    if "..." in subscripts or any(len(set(part)) < len(part) for part in parts) or len(parts) > 2:
-        raise Unfollowed(f"np.einsum({subscripts!r})")
-    if "->" not in subscripts:
-        wanted = "".join(sorted(letter for letter in set(given) - {","} if given.count(letter) == 1))
-    if len(parts) == 2:
-        return product(operands[0], list(parts[0]), operands[1], list(parts[1]), list(wanted))
-    summed = tuple(i for i, letter in enumerate(parts[0]) if letter not in wanted)
-    kept = [letter for letter in parts[0] if letter in wanted]
-    total = np.sum(operands[0], axis=summed) if summed else operands[0]
-    return np.transpose(total, [kept.index(letter) for letter in wanted])  # type: ignore[return-value]
+    parts, out = _letters(subscripts.replace(" ", ""), operands)
+    if any(len(set(part)) < len(part) for part in parts):
+        raise UnfollowedError(f"np.einsum({subscripts!r})")
+    left, one = operands[0], parts[0]
+    for i in range(1, len(parts)):
+        later = {letter for part in (out, *parts[i + 1 :]) for letter in part}
+        kept = [letter for letter in dict.fromkeys([*one, *parts[i]]) if letter in later]
+        left, one = product(left, one, operands[i], parts[i], kept), kept
+    summed = tuple(i for i, letter in enumerate(one) if letter not in out)
+    left = np.sum(left, axis=summed) if summed else left
+    one = [letter for letter in one if letter in out]
+    return np.transpose(left, [one.index(letter) for letter in out])
+
+
+def _letters(subscripts: str, operands: Sequence[Any]) -> tuple[list[list[str]], list[str]]:
+    """A name for each axis of each operand and of the result; those behind an ellipsis are numbered from the last."""
+    given, arrow, wanted = subscripts.partition("->")
+    most = 0
+    parts = []
+    for part, operand in zip(given.split(","), operands, strict=True):
+        hidden = np.ndim(operand) - len(part.replace("...", ""))
+        most = max(most, hidden if "..." in part else 0)
+        parts.append(_spelled(part, hidden))
+    if not arrow:
+        every = [letter for part in parts for letter in part]
+        once = sorted(letter for letter in set(every) if every.count(letter) == 1 and not letter.startswith("."))
+        return parts, [*_spelled("...", most), *once]
+    return parts, _spelled(wanted, most)
+
+
+def _spelled(part: str, hidden: int) -> list[str]:
+    before, dots, after = part.partition("...")
+    return [*before, *(f".{i}" for i in range(hidden, 0, -1) if dots), *after]
 
 
 def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str]) -> Sampled:

@@ -11,7 +11,7 @@ from kerneltest.core.precision import FLOAT32
 from kerneltest.rounding.machine import Machine
 
 
-class Unfollowed(TypeError):
+class UnfollowedError(TypeError):
     """A NumPy function whose rounding is not known here, or a use that no watched array has."""
 
 

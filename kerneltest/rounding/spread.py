@@ -22,7 +22,7 @@ def sampled(
     """The oracle's outputs, each (rows or 1, *shape).
 
     Raises:
-      Exception: whatever the oracle raises, among it `Unfollowed`.
+      Exception: whatever the oracle raises, among it `UnfollowedError`.
     """
     given: dict[str, Any] = {}
     for path, value in leaves.items():

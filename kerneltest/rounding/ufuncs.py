@@ -7,7 +7,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.precision import FLOAT32, Ulps
-from kerneltest.rounding.sampled import Sampled, Unfollowed, aligned, axes_of, promoted
+from kerneltest.rounding.sampled import Sampled, UnfollowedError, aligned, axes_of, promoted
 
 # Their results are among their operands, whole numbers, truth values, or exact by another argument.
 EXACT = frozenset(
@@ -28,12 +28,12 @@ def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     if ufunc is np.matmul:
         raise AssertionError("a product of matrices is not elementwise")
     if kwargs:
-        raise Unfollowed(f"np.{ufunc.__name__} with {', '.join(kwargs)}=")
+        raise UnfollowedError(f"np.{ufunc.__name__} with {', '.join(kwargs)}=")
     operands = aligned(inputs)
     with np.errstate(all="ignore"):
         exact = ufunc(*operands)
     if isinstance(exact, tuple):
-        raise Unfollowed(f"np.{ufunc.__name__}, which has several results")
+        raise UnfollowedError(f"np.{ufunc.__name__}, which has several results")
     fmt = promoted(inputs)
     name = ufunc.__name__
     made = first.made(exact, fmt)
@@ -108,7 +108,7 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
     if where is not True:
         neutral = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}.get(ufunc.__name__)
         if neutral is None or isinstance(where, Sampled):
-            raise Unfollowed(f"np.{ufunc.__name__}.reduce with where=")
+            raise UnfollowedError(f"np.{ufunc.__name__}.reduce with where=")
         values = np.where(where, values, neutral)
     extra = {} if initial is None else {"initial": initial}
     with np.errstate(all="ignore"):
@@ -125,7 +125,7 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
     elif ufunc is np.multiply:
         made.samples = array.machine.rounded(exact, np.sqrt(terms), array.compute)
     else:
-        raise Unfollowed(f"np.{noted}")
+        raise UnfollowedError(f"np.{noted}")
     return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=where)
 
 
@@ -157,7 +157,7 @@ def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
         made.samples = array.machine.rounded(exact, np.sqrt(terms), array.compute)
         return made.noted(noted, (array,), axis=at)
     if ufunc is not np.add:
-        raise Unfollowed(f"np.{noted}")
+        raise UnfollowedError(f"np.{noted}")
     with np.errstate(all="ignore"):
         mass = np.add.accumulate(np.abs(array.samples), axis=at)
         row = array.samples[min(1, len(array.samples) - 1)]

@@ -9,7 +9,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from kerneltest.core.dtypes import Array
 from kerneltest.rounding import functions, products, ufuncs
 from kerneltest.rounding.places import place
-from kerneltest.rounding.sampled import Sampled, Unfollowed
+from kerneltest.rounding.sampled import Sampled, UnfollowedError
 
 
 class Watched(Sampled, NDArrayOperatorsMixin):
@@ -36,11 +36,11 @@ class Watched(Sampled, NDArrayOperatorsMixin):
             one, two = inputs
             result = ufuncs.call(ufunc, (np.reshape(one, (*np.shape(one), *(1,) * np.ndim(two))), two), kwargs)
         else:
-            raise Unfollowed(f"np.{ufunc.__name__}.{method}")
+            raise UnfollowedError(f"np.{ufunc.__name__}.{method}")
         if out is None:
             return result
         if not isinstance(out, Watched) or self.machine.tape is not None:
-            raise Unfollowed(f"np.{ufunc.__name__} with out=")
+            raise UnfollowedError(f"np.{ufunc.__name__} with out=")
         out.samples = np.broadcast_to(result.samples, (len(result.samples), *out.shape))
         return out
 
@@ -68,7 +68,7 @@ class Watched(Sampled, NDArrayOperatorsMixin):
     def _leaving(self, how: str) -> Array:
         """The values of the only sample that is evaluated; of several there is no one value."""
         if len(self.samples) > 1:
-            raise Unfollowed(how)
+            raise UnfollowedError(how)
         if self.dtype == np.float64:
             self.machine.left = self.machine.left or f"{how}, {place()}"
         return np.asarray(self.samples[0])

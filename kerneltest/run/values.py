@@ -47,6 +47,8 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         _check_repeated(outputs, executable.run(leaves), expectation.asked)
     bounds = expectation.all_bounds(outputs, executable.precision)
     tolerance = BIT_FOR_BIT if bitwise else str(pairing.tolerance)
+    if note := expectation.note(executable.precision):
+        tolerance = f"{tolerance}: {note}"
     claim = Claim(
         outputs,
         expectation.values,
