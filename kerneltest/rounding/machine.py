@@ -13,6 +13,8 @@ from kerneltest.rounding.places import Place, place
 
 QUIET = 3  # the first rows: exact; rounded to nearest, nothing flushed; rounded to nearest, all flushed
 
+_ONE_WAY = 0.25  # of n u: what n equal terms gather when each sum is rounded the same way, but for the binade it is in
+
 _NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 20)
 
 
@@ -91,11 +93,21 @@ class Machine:
         if rows is None:
             return out
         self._shake(out[loud], _of(np.asarray(ulps), loud), fmt)
-        out[rows] = _nearest(out[rows], fmt)
+        with np.errstate(all="ignore"):
+            out[rows] = _nearest(out[rows], fmt)
         self._flush(out, rows, fmt, flushing or self.precision.flushes, vanishing)
         return out
 
-    def summed(self, values: Array, mass: Array, terms: int, fmt: FloatFormat, in_turn: Array | None) -> Array:
+    def summed(
+        self,
+        values: Array,
+        mass: Array,
+        terms: int,
+        fmt: FloatFormat,
+        *,
+        in_turn: Array | None = None,
+        alike: Array | None = None,
+    ) -> Array:
         """Sums of `terms` terms, in any order.
 
         The error of a sum is a walk of `terms - 1` steps, each at most u times a partial sum and so at most `u mass`:
@@ -110,6 +122,7 @@ class Machine:
           terms: how many.
           fmt: in which they are summed.
           in_turn: row 1 as it comes out one after the other, or None.
+          alike: where all terms are about the same, (1, ...), so that each of them may be rounded the same way.
         """
         if terms < 2:
             return self.rounded(values, 0.0, fmt)
@@ -120,6 +133,8 @@ class Machine:
         steps = min(math.sqrt(terms), (terms - 1) / max(1 - terms * u, 0.5))
         with np.errstate(all="ignore"):
             known = np.where(np.isfinite(mass), mass, 0.0)
+            if alike is not None:
+                known = known * np.where(alike, max(_ONE_WAY * terms / steps, 1.0), 1.0)
             out[loud] += steps * u * _of(known, loud) * self._noise(out[loud].shape)
             if in_turn is not None and self.parts is None and self.single in (None, 1):
                 out[rows.start] = in_turn
@@ -217,10 +232,19 @@ def _of(values: Array, rows: slice) -> Array:
 def _nearest(values: Array, fmt: FloatFormat) -> Array:
     """To nearest; what is too large becomes infinite."""
     if fmt == FLOAT32:
-        return values.astype(np.float32)
-    spacing = fmt.ulp(values)
-    near = np.where(np.isfinite(values), np.rint(values / spacing) * spacing, values)
-    return np.where(np.abs(values) >= fmt.overflow, np.copysign(np.inf, values), near)
+        return values.astype(np.float32).astype(np.float64)
+    # Veltkamp's splitting (Muller et al., Handbook of Floating-Point Arithmetic, 2nd ed., section 4.4.1): float64's sum
+    # with a number 2^(53 - p) times as large drops all but p bits.
+    large = values * (2.0 ** (53 - fmt.precision) + 1)
+    near = large - (large - values)
+    size = np.abs(values)
+    odd = ~(size < fmt.overflow) | (size < fmt.smallest_normal)
+    if odd.any():
+        least = fmt.smallest_subnormal
+        tiny = np.rint(values / least) * least
+        near = np.where(size < fmt.smallest_normal, tiny, np.where(odd, np.copysign(np.inf, values), near))
+        near = np.where(np.isnan(values), values, near)
+    return np.asarray(near)
 
 
 def _truncated(values: Array, fmt: FloatFormat) -> Array:

@@ -11,6 +11,7 @@ from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format
 from kerneltest.core.precision import FLOAT32
 from kerneltest.rounding.sampled import Sampled, UnfollowedError, promoted
 
+_ONE_SIGN, _ONE_SIZE = 0.9, 1.1  # of terms that are about the same: their sum, and the mean of their squares
 _LETTERS = string.ascii_letters
 _NAMES = {
     TF32: "TF32",
@@ -106,12 +107,15 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
     with np.errstate(all="ignore"):
         if inner:
             exact, mass = a @ b, np.abs(a[:1]) @ np.abs(b[:1])
+            squares = (a[:1] ** 2) @ (b[:1] ** 2)
         else:
             exact = a[..., :1] * b[..., :1, :]
     order = [*batch, *rows, *columns]
     shape = [lengths[letter] for letter in order]
     if inner:
-        samples = first.machine.summed(exact, mass, of(inner), FLOAT32, None)
+        with np.errstate(all="ignore"):
+            alike = (np.abs(exact[:1]) > _ONE_SIGN * mass) & (of(inner) * squares < _ONE_SIZE * mass**2)
+        samples = first.machine.summed(exact, mass, of(inner), FLOAT32, alike=alike)
     else:
         samples = first.machine.rounded(exact, 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]

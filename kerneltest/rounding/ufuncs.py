@@ -121,7 +121,7 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
         with np.errstate(all="ignore"):
             mass = np.add.reduce(np.abs(values), axis=axes, keepdims=keepdims)
         in_turn = None if extra else _in_turn(array, values, axes, exact.shape[1:])
-        made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn)
+        made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
     elif ufunc is np.multiply:
         made.samples = array.machine.rounded(exact, np.sqrt(terms), array.compute)
     else:
@@ -162,5 +162,5 @@ def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
         mass = np.add.accumulate(np.abs(array.samples), axis=at)
         row = array.samples[min(1, len(array.samples) - 1)]
         in_turn = np.add.accumulate(row.astype(np.float32), axis=at - 1).astype(np.float64)
-    made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn)
+    made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
     return made.noted(noted, (array,), axis=at)
