@@ -130,7 +130,7 @@ def _answer(
     return outputs
 
 
-def _watched(pairing: Pairing, signature: Signature) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+def watchable(pairing: Pairing, signature: Signature) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
     """The oracle for a signature, from watched leaves, to which it may write; zeros where nothing is asked."""
     oracle = watching(pairing.oracle)
 
@@ -189,7 +189,7 @@ def expect(
         declared=pairing.leaves,
         dims=dims,
         formats=formats,
-        watched=_watched(pairing, signature),
+        watched=watchable(pairing, signature),
         oracle=pairing.oracle,
         in_kernel_dtypes=in_kernel_dtypes,
         statics=statics,

@@ -1,17 +1,29 @@
 """The gradient of an oracle, and how far a right kernel's may be from it."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float, widen
-from kerneltest.declare.bounds import FLOAT32, Bound, Evaluate, gamma
+from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
+from kerneltest.declare.bounds import Bound, Evaluate, gamma
+from kerneltest.declare.rounding import bound
 from kerneltest.oracle.expectation import Expectation
+from kerneltest.rounding.creating import made_on
+from kerneltest.rounding.machine import Machine
+from kerneltest.rounding.pullback import pulled_back
+from kerneltest.rounding.sampled import UnfollowedError
+from kerneltest.rounding.spread import Spread, spread
+from kerneltest.rounding.watched import Watched
 
 Rng = np.random.Generator
 
+Watchable = Callable[[Mapping[str, Any]], Sequence[Any]]
+
+_KEPT = 2.0  # roundings to the dtype of arguments and outputs that a backward pass may add
 ELEMENTS = 16  # of each argument; every one costs evaluations of the oracle
 _SAMPLES, _FACTOR = 2, 8.0
 _STEP = 2.0**-17  # about the cube root of float64's roundoff, where truncation and cancellation balance
@@ -19,8 +31,134 @@ _COMPLEX_STEP = 2.0**-100
 _CONFIRMED, _KINK = 1e-6, 1e-3  # how near two estimates of one slope are; how far apart those of two are
 
 
-def gradients(evaluate: Evaluate, leaves: Mapping[str, Array], cotangents: Sequence[Array], rng: Rng) -> Expectation:
-    """What `sum_j w_j df_j/dx` should be for each float leaf x, at some of its elements; nothing is asked of the rest.
+def gradients(
+    evaluate: Evaluate,
+    leaves: Mapping[str, Array],
+    cotangents: Sequence[Array],
+    rng: Rng,
+    watched: Watchable | None = None,
+    outputs: Sequence[np.dtype[Any]] = (),
+) -> Expectation:
+    """What `sum_j w_j df_j/dx` should be for each float leaf x.
+
+    Where the oracle can be followed, a backward pass over its own operations gives the gradient, and their rounding
+    bounds it as `Rounding` bounds the oracle (`WayBack`). Elsewhere slopes do, at some elements (`_by_slopes`).
+
+    Args:
+      evaluate: the oracle.
+      leaves: as the kernel gets them.
+      cotangents: w, an array for each float output, in its dtype.
+      rng: of the choice of elements and of the perturbations.
+      watched: the oracle on watched leaves, as `expect` has it; None where it cannot be followed.
+      outputs: the dtypes of the float outputs, which a kernel may keep for its backward pass.
+    """
+    if watched is not None:
+        back = WayBack(watched, leaves, cotangents, outputs)
+        try:
+            values = back.exact()
+            if _agrees(evaluate, leaves, cotangents, values, rng):
+                return Expectation(values, None, tuple(BackBound(back, i, value) for i, value in enumerate(values)))
+        except Exception:  # an operation whose derivative is not known, or whatever a watched oracle raises
+            pass
+    return _by_slopes(evaluate, leaves, cotangents, rng)
+
+
+@dataclass(slots=True)
+class WayBack:
+    """The gradient as a backward pass over the oracle's operations computes it, in samples.
+
+    Attributes:
+      oracle: on watched leaves.
+      leaves: as the kernel gets them.
+      cotangents: in the dtypes of the float outputs.
+      outputs: those dtypes.
+      known: what was found, by the name of the precision.
+    """
+
+    oracle: Watchable
+    leaves: Mapping[str, Array]
+    cotangents: Sequence[Array]
+    outputs: Sequence[np.dtype[Any]]
+    known: dict[str, list[Spread]] = field(default_factory=dict)
+
+    def exact(self) -> tuple[Array, ...]:
+        """The gradient by each float leaf, float64."""
+        return tuple(samples[0] for samples in self._samples(Machine(XLA_CPU, rows=1, parts={})))
+
+    def at(self, precision: Precision) -> list[Spread]:
+        """How far each gradient moves on a backend."""
+        if precision.name not in self.known:
+            self.known[precision.name] = [spread(each) for each in self._samples(Machine(precision))]
+        return self.known[precision.name]
+
+    def _samples(self, machine: Machine) -> list[Array]:
+        formats = {path: float_format(v.dtype) for path, v in self.leaves.items() if is_float(v.dtype)}
+        given = {path: widen(value) for path, value in self.leaves.items()}
+        moving = {path: Watched(machine.flushed(given[path][None]), machine, formats[path]) for path in formats}
+        tape: list[Any] = []
+        machine.tape = tape
+        with made_on(machine):
+            results = self.oracle({**given, **moving})
+            machine.tape = None
+            if machine.left:
+                raise UnfollowedError(machine.left)
+            floats = [each for each in results if is_float(np.dtype(each.dtype))]
+            weights = [Watched(np.asarray(w, np.float64)[None], machine, None) for w in self.cotangents]
+            into = {id(o): w for o, w in zip(floats, weights, strict=True) if isinstance(o, Watched)}
+            if len(into) < sum(isinstance(o, Watched) for o in floats):
+                raise UnfollowedError("the gradient of an output that is returned twice")
+            found = pulled_back(tape, into, list(moving.values()))
+        shapes = [value.shape for value in moving.values()]
+        return [np.zeros((1, *s)) if g is None else g.samples for g, s in zip(found, shapes, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class BackBound:
+    """The bound of the gradient by one leaf.
+
+    `|error| <= bound(s) + 2 v |g|`, with `bound` that of `Rounding` and v the unit roundoff of the coarsest of the
+    arguments and outputs: what a backward pass keeps of the way there is rounded to these.
+
+    Attributes:
+      back: of all leaves.
+      leaf: which of the float leaves, counted from 0.
+      value: the gradient by it.
+    """
+
+    back: WayBack
+    leaf: int
+    value: Array
+
+    def at(self, precision: Precision) -> Array:
+        """The largest absolute error of each element before it is rounded."""
+        found = self.back.at(precision)[self.leaf]
+        dtypes = [*(v.dtype for v in self.back.leaves.values() if is_float(v.dtype)), *self.back.outputs]
+        kept = max(float_format(dtype).unit_roundoff for dtype in dtypes)
+        return bound(self.value, found, FLOAT32.unit_roundoff) + _KEPT * kept * np.abs(self.value)
+
+
+def _agrees(
+    evaluate: Evaluate, leaves: Mapping[str, Array], cotangents: Sequence[Array], values: Sequence[Array], rng: Rng
+) -> bool:
+    """Whether the gradient is the oracle's slope in one direction, by a central difference; not so at a kink."""
+    wide = {path: widen(value) for path, value in leaves.items()}
+    moving = [path for path, value in leaves.items() if is_float(value.dtype)]
+    way = {path: rng.choice((-1.0, 1.0), wide[path].shape) * np.maximum(np.abs(wide[path]), 1.0) for path in moving}
+
+    def total(step: float) -> tuple[float, float]:
+        outputs = evaluate({**wide, **{path: wide[path] + step * way[path] for path in moving}})
+        floats = [v for v in outputs if is_float(v.dtype)]
+        terms = [np.asarray(w, np.float64) * v for w, v in zip(cotangents, floats, strict=True)]
+        return sum(float(t.sum()) for t in terms), sum(float(np.abs(t).sum()) for t in terms)
+
+    (low, _), (high, size) = total(-_STEP), total(_STEP)
+    expected = sum(float(np.sum(v * way[path])) for v, path in zip(values, moving, strict=True))
+    scale = sum(float(np.sum(np.abs(v * way[path]))) for v, path in zip(values, moving, strict=True))
+    return abs((high - low) / (2 * _STEP) - expected) <= 1e-6 * scale + 2.0**-44 * size / _STEP
+
+
+def _by_slopes(evaluate: Evaluate, leaves: Mapping[str, Array], cotangents: Sequence[Array], rng: Rng) -> Expectation:
+    """The gradient at some elements of each float leaf; nothing is asked of the rest.
 
     A slope is taken by a complex step where central differences confirm it (NumPy's `abs` of a complex number is not
     what an oracle means by it), and by these otherwise, what is uncertain about them added to the bound. Where the

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from kerneltest.rounding.machine import Machine
-from kerneltest.rounding.sampled import Sampled
 from kerneltest.rounding.watched import Watched
 
 _MAKING = frozenset(
@@ -47,7 +46,7 @@ def _making(make: Callable[..., Any]) -> Callable[..., Any]:
         machine = getattr(_here, "machine", None)
         if machine is None:
             return make(*args, **kwargs)
-        if args and isinstance(args[0], Sampled):  # what is made of a watched array is the same array
+        if args and isinstance(args[0], Watched):  # what is made of a watched array is the same array
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
             return args[0] if dtype is None else args[0].astype(dtype)
         values = np.asarray(make(*args, **kwargs))

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class Machine:
     seed: int = 0
     sources: dict[Source, None] = field(default_factory=dict)
     left: str = ""
-    tape: "list[object] | None" = None
+    tape: list[Any] | None = None
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -215,6 +216,13 @@ class Machine:
         elif self.single in (1, 2):
             chosen[...] = self.single == 2
         out[small & chosen] *= 0.0
+
+    def choices(self, shape: tuple[int, ...]) -> Array:
+        """Numbers between 0 and 1 for every row, 0.5 in the exact one: how what may go either way is parted."""
+        parts = np.full((self.length, *shape), 0.5)
+        if self.single != 0:
+            parts[0 if self.single else 1 :] += 0.5 * self._noise(parts[0 if self.single else 1 :].shape)
+        return parts
 
     def _noise(self, shape: tuple[int, ...]) -> Array:
         """Numbers between -1 and 1, as if drawn for this call alone."""

@@ -80,6 +80,7 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
     left, one = _without_lone(left, one, two, out)
     right, two = _without_lone(right, two, one, out)
     first = left if isinstance(left, Sampled) else right
+    letters = one, two
     lengths = _lengths(left, one, right, two)
     # An axis of length 1 that broadcasts is an axis that the operand lacks.
     left_values, one = _squeezed(left, one, lengths)
@@ -121,7 +122,9 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
     missing = [letter for letter in out if letter not in order]
     samples = samples.reshape(len(samples), *shape, *(1 for _ in missing))
     result = _arranged(samples, [*order, *missing], out)
-    return first.made(result, fmt).noted("product", (left, right), one=one, two=two, out=out, lengths=lengths)
+    return first.made(result, fmt).noted(
+        "product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths
+    )
 
 
 def _lengths(left: Any, one: list[str], right: Any, two: list[str]) -> dict[str, int]:

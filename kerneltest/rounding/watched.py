@@ -130,7 +130,7 @@ def _method(name: str) -> Any:
 
 
 for _name in (
-    "sum mean var std prod max min argmax argmin cumsum cumprod any all sort argsort ravel squeeze swapaxes repeat take "
-    "diagonal trace nonzero searchsorted ptp"
+    "sum mean var std prod max min argmax argmin cumsum cumprod any all sort argsort ravel squeeze swapaxes repeat "
+    "take diagonal trace nonzero searchsorted ptp"
 ).split():
     setattr(Watched, _name, _method(_name))

@@ -19,7 +19,7 @@ from kerneltest.jaxprs.compat.limits import limit
 from kerneltest.jaxprs.compat.names import raised_in_jax
 from kerneltest.jaxprs.rewrite import Fill, Rule, before, padding, reversing, rewritten
 from kerneltest.jaxprs.trace import read, trace_function
-from kerneltest.oracle.expectation import evaluator
+from kerneltest.oracle.expectation import evaluator, watchable
 from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
@@ -175,7 +175,15 @@ def gradient(asked: Asked) -> Iterator[Variation]:
 
     inputs = (*traced.inputs, *(ShapeDtype(w.shape, w.dtype) for w in cotangents))
     paths = list(asked.pairing.leaves)
-    expectation = gradients(evaluator(asked.pairing, asked.case.signature), asked.arguments, cotangents, rng)
+    pairing, signature = asked.pairing, asked.case.signature
+    expectation = gradients(
+        evaluator(pairing, signature),
+        asked.arguments,
+        cotangents,
+        rng,
+        watchable(pairing, signature),
+        [o.dtype for o, _ in kept],
+    )
     share = Share("the gradient", asked.by_oracle(expectation), gradient_of=tuple(paths[i] for i in moving))
     pulled = asked.once("gradient", lambda: trace_function(pulled_back, inputs, "by jax.vjp"))
     yield Variation(pulled, (*asked.leaves, *cotangents), (share,))
