@@ -8,7 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import Bound, Measured, Tolerance, format_of, gamma, magnitude, times
+from kerneltest.declare.bounds import Bound, Limit, Measured, Tolerance, format_of, gamma, magnitude, times
 from kerneltest.declare.dims import Dim
 
 
@@ -69,7 +69,7 @@ class Each:
     def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
         return next((why for model in self.models if (why := model.misfit(leaves, dims))), "")
 
-    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+    def bounds(self, measured: Measured) -> tuple[Limit, ...]:
         if len(self.models) != len(measured.values):
             raise ValueError(f"{self} has {len(self.models)} models, and the oracle {len(measured.values)} outputs")
         return tuple(bound for i, model in enumerate(self.models) for bound in model.bounds(_of_output(measured, i)))
@@ -84,6 +84,7 @@ def _of_output(measured: Measured, i: int) -> Measured:
         measured,
         evaluate=lambda leaves: measured.evaluate(leaves)[i : i + 1],
         values=measured.values[i : i + 1],
+        watched=lambda leaves: measured.watched(leaves)[i : i + 1],
         in_kernel_dtypes=lambda function: measured.in_kernel_dtypes(function)[i : i + 1],
     )
 

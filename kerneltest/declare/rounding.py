@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -62,7 +61,7 @@ class Rounding:
 
 # How an oracle can be followed: at once, or sample by sample. What its code does not allow is not tried again.
 _WAYS: tuple[Callable[..., list[Array]], ...] = (sampled, row_by_row)
-_tried: "WeakKeyDictionary[Any, tuple[int, str]]" = WeakKeyDictionary()
+_tried: dict[Callable[..., Any], tuple[int, str]] = {}
 
 
 @dataclass(slots=True)

@@ -244,7 +244,7 @@ for _name, _ufunc in (("sum", np.add), ("prod", np.multiply), ("any", np.logical
 def _extreme(name: str, ufunc: np.ufunc) -> None:
     def reduced(array: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None,
                 where: Any = True) -> Any:  # fmt: skip
-        more = {} if initial is None or initial is np._NoValue else {"initial": initial}  # type: ignore[attr-defined]
+        more = {} if initial is None else {"initial": initial}
         return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
 
     for each_name in (name, f"a{name}"):

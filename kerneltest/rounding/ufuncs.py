@@ -91,7 +91,7 @@ def _of_power(exponent: Any, operands: list[Array], ulps: float) -> "float | Arr
         return ulps + abs(float(exponent))
     with np.errstate(all="ignore"):
         grown = np.abs(operands[1] * np.log2(np.abs(operands[0])))
-    return ulps + 1.5 * np.nan_to_num(grown, nan=0.0, posinf=0.0)
+    return np.asarray(ulps + _BY_EXP2 * np.nan_to_num(grown, nan=0.0, posinf=0.0))
 
 
 def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sampled:
@@ -101,8 +101,6 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
     options.pop("dtype", None)
     where = options.pop("where", True)
     initial = options.pop("initial", None)
-    if initial is np._NoValue:  # type: ignore[attr-defined]
-        initial = None
     axes = axes_of(axis, array.ndim)
     values = array.samples
     if where is not True:
@@ -112,14 +110,14 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
         values = np.where(where, values, neutral)
     extra = {} if initial is None else {"initial": initial}
     with np.errstate(all="ignore"):
-        exact = ufunc.reduce(values, axis=axes, keepdims=keepdims, **extra)
+        exact = np.asarray(_reduced(ufunc)(values, axis=axes, keepdims=keepdims, **extra))
     made, noted = array.made(exact), f"{ufunc.__name__}.reduce"
     if ufunc.__name__ in EXACT or not is_float(exact.dtype):
         return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=where)
     terms = int(np.prod([values.shape[each] for each in axes]))
     if ufunc is np.add:
         with np.errstate(all="ignore"):
-            mass = np.add.reduce(np.abs(values), axis=axes, keepdims=keepdims)
+            mass = np.asarray(_reduced(np.add)(np.abs(values), axis=axes, keepdims=keepdims))
         in_turn = None if extra else _in_turn(array, values, axes, exact.shape[1:])
         made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
     elif ufunc is np.multiply:
@@ -127,6 +125,10 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
     else:
         raise UnfollowedError(f"np.{noted}")
     return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=where)
+
+
+def _reduced(ufunc: np.ufunc) -> Any:
+    return ufunc.reduce  # whose stubs want `keepdims` to be a literal
 
 
 def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
@@ -140,7 +142,7 @@ def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[
     with np.errstate(all="ignore"):
         if not kept:
             return np.asarray(np.add.accumulate(terms.astype(np.float32))[-1], np.float64).reshape(shape)
-        total = np.add.reduce(np.ascontiguousarray(terms, np.float32), axis=0, dtype=np.float32)
+        total: Array = np.add.reduce(np.ascontiguousarray(terms, np.float32), axis=0, dtype=np.float32)
     return total.astype(np.float64).reshape(shape)
 
 
