@@ -18,7 +18,7 @@ from kerneltest.rounding.spread import Spread, row_by_row, sampled, spread
 
 ROWS = 17  # the exact one and sixteen samples
 FACTOR = 7.0
-_FEWEST = 4.0  # roundings of the result itself that a kernel may make in any case
+_FEWEST = 2.0  # roundings of the result itself that a kernel may make in any case
 _QUARTER, _MOST = 0.25, 32.0  # a floor: of the median relative deviation, which counts up to so many roundings
 _SAME = 1e-9  # how near the exact row is to the oracle's values
 
@@ -27,7 +27,7 @@ _SAME = 1e-9  # how near the exact row is to the oracle's values
 class Rounding:
     """What moves the oracle's result when each of its operations is rounded as the backend rounds it.
 
-    `|error| <= 7 max(s, m |f| / 4) + 4 u |f|`, element by element, with s the root mean square over 16 samples of how
+    `|error| <= 7 max(s, m |f| / 4) + 2 u |f|`, element by element, with s the root mean square over 16 samples of how
     far the oracle's result moves, m the median of s / |f| over the output (at most 32 u), and u the unit roundoff of
     `compute`. `kerneltest.rounding` says how an operation is rounded in a sample.
 

@@ -18,7 +18,7 @@ EXACT = frozenset(
 )
 # Other ways to the same function that authors choose: 2^(x log2 e) for exp, which rounds its argument, and x (1 / y).
 _BY_EXP2 = 1.0
-_BY_RECIPROCAL = 1.0
+_BY_RECIPROCAL = 0.5
 _UNKNOWN = Ulps(4.5, source="assumed of a function that the table lacks")
 
 
