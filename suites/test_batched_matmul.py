@@ -17,7 +17,6 @@ PRECISION = kt.static(None, "highest")
     y=kt.array("b k n"),
     precision=PRECISION,
     dims=dict(b=BATCH, **TILES),
-    tolerance=kt.tolerance.dot("k", precision="precision"),
     batch_dims="b",
     invariant_to="grid",
 )
@@ -31,7 +30,6 @@ def one_axis(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     y=kt.array("a b k n"),
     precision=PRECISION,
     dims=dict(a=kt.dim(values=(2, 1)), b=BATCH, **TILES),
-    tolerance=kt.tolerance.dot("k", precision="precision"),
 )
 def two_axes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
@@ -43,7 +41,6 @@ def two_axes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     y=kt.array("k n"),
     precision=PRECISION,
     dims=dict(b=BATCH, **TILES),
-    tolerance=kt.tolerance.dot("k", precision="precision"),
 )
 def left_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
@@ -55,7 +52,6 @@ def left_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     y=kt.array("b k n"),
     precision=PRECISION,
     dims=dict(b=BATCH, **TILES),
-    tolerance=kt.tolerance.dot("k", output="b m n", precision="precision"),
 )
 def right_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y

@@ -13,7 +13,6 @@ REALS = (-np.inf, np.inf)  # but not the largest and the smallest that a dtype h
     x=kt.array("m n", domain=REALS),
     w=kt.array("n", domain=REALS),
     dims=dict(m=kt.dim(values=(3, 1, 5)), n=kt.dim(block=64)),
-    tolerance=kt.tolerance.conditioned(over="n"),
     batch_dims="m",
     invariant_to="grid",
     grad=True,

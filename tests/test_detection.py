@@ -1,6 +1,7 @@
 """The detection benchmark: its variants fit the sources and are wrong, its bounds scale, its page repeats results."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from benchmarks.suspects import line_named, told_apart, touched
 from benchmarks.variants import VARIANTS
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
-from kerneltest.declare.bounds import Measured
+from kerneltest.core.precision import SIMULATED, XLA_CPU
+from kerneltest.declare.bounds import Tolerance
 from kerneltest.declare.pairing import Pairing
-from kerneltest.declare.products import Dot
 from kerneltest.jaxprs.runnable import runnable
 from kerneltest.jaxprs.trace import trace
+from kerneltest.oracle.expectation import expect
+from kerneltest.plan.signatures import signatures
 from tests.broken import KERNELS
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
@@ -96,25 +99,25 @@ def test_what_is_explained_is_a_variant() -> None:
     assert set(WHY) <= set(BY_NAME)
 
 
-def test_scaled_bounds_are_scaled() -> None:
-    measured = Measured(
-        evaluate=lambda leaves: (leaves["x"] @ leaves["y"],),
-        leaves={"x": np.ones((2, 3)), "y": np.ones((3, 4))},
-        values=(np.full((2, 4), 3.0),),
-        declared={"x": kt.array("m k"), "y": kt.array("k n")},
-        dims={"m": 2, "k": 3, "n": 4},
-        input_formats=(),
-        in_kernel_dtypes=lambda reference: (),
+@pytest.mark.parametrize("model", [kt.tolerance.rounding(), kt.tolerance.dot("k"), kt.tolerance.conditioned()])
+def test_scaled_bounds_are_scaled(model: Tolerance) -> None:
+    pairing = right()["matmul.two_by_two"]
+    signature = next(each for each in signatures(pairing, "quick") if each.dtype == "float32")
+    leaves = {path: np.ones(signature.shape(leaf), np.float32) / 3 for path, leaf in pairing.leaves.items()}
+    outputs = trace(pairing, signature).outputs
+    plain, small = (
+        expect(replace(pairing, tolerance=each), signature, leaves, outputs, bitwise=False).bounds
+        for each in (model, Scaled(model, 0.1))
     )
-    base = Dot(("k",))
-    scaled = Scaled(base, 0.1)
-    (plain,), (small,) = base.bounds(measured), scaled.bounds(measured)
-    for field in ("fixed", "products", "operands"):
-        np.testing.assert_allclose(getattr(small, field), 0.1 * getattr(plain, field))
-    assert small.roundings == pytest.approx(0.1 * plain.roundings)
-    assert scaled.over == ("k",)
-    assert Scaled(kt.tolerance.exact(), 2.0).over == ()
-    assert str(scaled).startswith("0.1 x dot")
+    assert plain is not None
+    assert small is not None
+    for precision in (SIMULATED, XLA_CPU):
+        np.testing.assert_allclose(small[0].at(precision), 0.1 * plain[0].at(precision))
+        assert (small[0].at(precision) > 0).all()
+
+
+def test_a_scaled_model_says_what_it_scales() -> None:
+    assert str(Scaled(kt.tolerance.dot("k"), 0.1)).startswith("0.1 x dot")
 
 
 def test_the_tutorial_check_takes_whole_blocks() -> None:

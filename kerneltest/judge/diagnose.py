@@ -100,11 +100,12 @@ def _block_of_a_sum(mismatch: Mismatch) -> str:
 
 
 def _summed(mismatch: Mismatch) -> Iterator[tuple[str, int, int]]:
-    for name in getattr(mismatch.pairing.tolerance, "over", ()):
-        block = mismatch.pairing.dims[name].block
+    """The dims that the output lacks: each with its block and its length."""
+    kept = {axis.name for axis in mismatch.axes}
+    for name, dim in mismatch.pairing.dims.items():
         length = dict(mismatch.signature.dims).get(name, 0)
-        if block and length:
-            yield name, block, length
+        if name not in kept and dim.block and length:
+            yield name, dim.block, length
 
 
 def _scaled_block(

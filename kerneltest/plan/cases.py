@@ -1,18 +1,16 @@
 """Cases: which families a signature is filled with, and the values themselves."""
 
 import hashlib
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
-from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format, is_float
+from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
-from kerneltest.declare.products import Dot
+from kerneltest.plan.exactness import exact_limit
 from kerneltest.plan.families import FAMILIES, Family, Slot
 from kerneltest.plan.signatures import Signature, signatures
 
@@ -96,7 +94,6 @@ def slot_of(pairing: Pairing, signature: Signature, path: str, leaf: ArrayArgume
     """What a family gets of one array argument, the `order`-th, in a signature."""
     shape = signature.shape(leaf)
     blocks = tuple(pairing.dims[axis].block if isinstance(axis, str) else None for axis in leaf.shape)
-    floats = [dtype for name in dict(signature.dtypes).values() if is_float(dtype := dtype_named(name))]
     return Slot(
         role=leaf.role,
         shape=shape,
@@ -105,19 +102,5 @@ def slot_of(pairing: Pairing, signature: Signature, path: str, leaf: ArrayArgume
         domain=leaf.domain,
         order=order,
         end=dict(signature.dims).get(leaf.bounded_by, 0),
-        exact_limit=_exact_limit(pairing, signature, floats),
+        exact_limit=exact_limit(pairing, signature),
     )
-
-
-def _exact_limit(pairing: Pairing, signature: Signature, floats: list[np.dtype[Any]]) -> int:
-    """The largest integer such that products of two, summed over a case, are exact in every precision in play.
-
-    Operands fit the narrowest input format and TF32; the sum of |a b| fits float32's 24 bits and float16's range.
-    """
-    if isinstance(pairing.tolerance, Dot):
-        terms = math.prod(dict(signature.dims)[name] for name in pairing.tolerance.over)
-    else:
-        terms = max((int(np.prod(signature.shape(leaf))) for leaf in pairing.leaves.values()), default=1)
-    total = min([2**24, *(int(2**f.max_exponent) for f in map(float_format, floats))])
-    limit = 2 ** min([TF32.precision, *(f.precision for f in map(float_format, floats))])
-    return max(1, min(int(limit) // 2, math.isqrt(int(total) // max(terms, 1))))

@@ -1,0 +1,63 @@
+"""How large exact integers are: what the oracle sums, with nothing declared of it."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from kerneltest.plan.exactness import exact_limit
+from kerneltest.plan.signatures import Signature
+
+M, K, N = 3, 50, 7
+
+
+def _limit(oracle: Callable[..., Any], dtype: str = "float32", k: int = K, **arguments: Any) -> int:
+    arguments = arguments or {"x": kt.array("m k", dtype), "y": kt.array("k n", dtype)}
+    pairing = kt.oracle_for(lambda **_: None, arguments=arguments)(oracle)
+    dims = tuple({"m": M, "k": k, "n": N}.items())
+    return exact_limit(pairing, Signature(dims, tuple((path, dtype) for path in pairing.leaves), (), dtype))
+
+
+def _of(terms: int) -> int:
+    return math.isqrt(2**24 // terms)
+
+
+def _block_by_block(x: Any, y: Any) -> Any:
+    total = np.zeros((x.shape[0], y.shape[1]))
+    for start in range(0, x.shape[1], 10):
+        total = total + x[:, start : start + 10] @ y[start : start + 10]
+    return total
+
+
+@pytest.mark.parametrize(
+    ("oracle", "terms"),
+    [
+        (lambda x, y: x @ y, K),
+        (lambda x, y: np.einsum("mk,kn->mn", x, y), K),
+        (_block_by_block, K),
+        (lambda x, y: 4 * (x @ y), 4 * K),
+        (lambda x, y: (x @ y).sum(axis=0), M * K),
+        (lambda x, y: np.tanh(x @ y), K),
+        (lambda x, y: x.sum(), K * N),  # no product of matrices: the size of the largest argument
+        (lambda x, y: [[float(each) for each in row] for row in x] @ y, K * N),  # not followed
+    ],
+)
+def test_it_counts_what_the_oracle_sums(oracle: Callable[..., Any], terms: int) -> None:
+    assert _limit(oracle) == _of(terms)
+
+
+def test_operands_fit_their_format() -> None:
+    assert _limit(lambda x, y: x @ y, "bfloat16") == 2**8 // 2
+    assert _limit(lambda x, y: x @ y, "float16") == math.isqrt(2**15 // K)
+    assert _limit(lambda x, y: x @ y, k=0) == 2**11 // 2
+
+
+def test_lengths_make_sums_the_longest() -> None:
+    def oracle(x: Any, y: Any, size: Any) -> Any:
+        return np.where(np.arange(x.shape[1]) < size[:, None], x, 0) @ y
+
+    size = kt.lengths("m", up_to="k")
+    assert _limit(oracle, x=kt.array("m k", "float32"), y=kt.array("k n", "float32"), size=size) == _of(K)
