@@ -103,7 +103,9 @@ def test_scaled_bounds_are_scaled() -> None:
         values=(np.full((2, 4), 3.0),),
         declared={"x": kt.array("m k"), "y": kt.array("k n")},
         dims={"m": 2, "k": 3, "n": 4},
-        input_formats=(),
+        formats={},
+        watched=lambda leaves: (),
+        oracle=np.matmul,
         in_kernel_dtypes=lambda reference: (),
     )
     base = Dot(("k",))
