@@ -1,26 +1,30 @@
-"""What the default error model says of right and of broken kernels: `python benchmarks/tolerances.py [--seeds N] [WHAT ...]`.
+"""What tolerances say of right and of broken kernels: `python benchmarks/tolerances.py [--seeds N] [WHAT ...]`.
 
 WHAT is `right` (every pairing that is not bit for bit, by `rounding` and, beside it, by `conditioned`; how often each
 accuses it, and how much of its bound is used at most) or `twins` (every broken kernel of benchmarks/variants; whether
 `rounding` finds it), by default both. No pairing's own `tolerance=` is used.
 
 `--backends` are asked of right kernels (default `interpret`), `--twins-on` of broken ones. Results are kept in
-reports/tolerances/results.json, which git ignores, and README.md beside it shows all that are kept.
+reports/tolerances/results.json, which git ignores, and README.md beside it shows them. `--kept FILE ...` measures
+nothing and makes the page of results that were kept: of several machines, or of several seeds.
 """
 
 import argparse
 import json
 import multiprocessing
 import os
+import platform
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-FOLDER = "reports/tolerances"
+from benchmarks.tolerances_report import markdown
+
+FOLDER = Path(__file__).parent.parent / "reports" / "tolerances"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Result:
     Attributes:
       task: as it was asked.
       backend: on which.
-      cases, findings: how many.
+      cases, findings: how many, those aside that a declared xfail expects or that could not be run.
       used: the largest error / bound of a case, and its family.
       empty: cases that compared nothing.
       seconds, oracle: processor time of the whole run, and the part of it that the oracle took.
@@ -87,6 +91,7 @@ def perform(task: Task) -> list[Result]:
     """A task, in this process."""
     import kerneltest as kt
     import kerneltest.run.cache as cache
+    from kerneltest.core.verdicts import Verdict
     from kerneltest.oracle.expectation import Expectation
 
     spent = [0.0]
@@ -111,7 +116,8 @@ def perform(task: Task) -> list[Result]:
     seconds = time.process_time() - start
     results = []
     for backend in task.backends:
-        records = [r for r in run.records if r.backend == backend and r.case]
+        aside = (Verdict.XFAIL, Verdict.UNAVAILABLE)
+        records = [r for r in run.records if r.backend == backend and r.case and r.verdict not in aside]
         findings = [f for f in run.findings if f.backend == backend]
         most = max(records, key=lambda r: r.used or 0.0, default=None)
         results.append(
@@ -159,6 +165,43 @@ def _started(platforms: str) -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads that wait for each other would count as the oracle's
 
 
+def facts() -> dict[str, str]:
+    """With what this process measures, and where."""
+    import jax
+    import numpy
+
+    return {
+        "Python": platform.python_version(),
+        "JAX": jax.__version__,
+        "NumPy": numpy.__version__,
+        "processors": str(os.cpu_count()),
+        "machine": platform.machine(),
+        "devices": ", ".join(sorted({device.device_kind for device in jax.devices()})),
+    }
+
+
+def measured(asked: Sequence[Task], platforms: str, processes: int, seconds: float) -> dict[str, Any]:
+    """What comes of tasks, as JSON has it; none is started after so many seconds."""
+    start, results = time.monotonic(), []
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _started, (platforms,)) as pool:
+        environment = pool.submit(facts).result()
+        waiting = [pool.submit(perform, task) for task in asked]
+        for future in as_completed(waiting):
+            if time.monotonic() - start > seconds:
+                for each in waiting:
+                    each.cancel()
+            if future.cancelled():
+                continue
+            try:
+                results += future.result()
+            except Exception as error:
+                print(f"{asked[waiting.index(future)]}: {type(error).__name__}: {error}", file=sys.stderr)
+    if left := sum(future.cancelled() for future in waiting):
+        print(f"{left} of {len(asked)} runs were not started", file=sys.stderr)
+    took = time.monotonic() - start
+    return {"environment": environment, "took": took, "results": [asdict(result) for result in results]}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", default=["right", "twins"])
@@ -171,56 +214,22 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names that contain this")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing after so many")
-    parser.add_argument("--out", default=f"{FOLDER}/results.json")
+    parser.add_argument("--out", type=Path, default=FOLDER / "results.json", help="README.md is written beside it")
+    parser.add_argument("--kept", type=Path, nargs="+", default=[], metavar="FILE", help="results to make the page of")
     given = parser.parse_args()
-    seeds = range(given.first_seed, given.first_seed + given.seeds)
-    backends, on = given.backends.split(","), given.twins_on.split(",")
-    asked = list(tasks(given.what, seeds, given.depth, backends, on, given.models.split(","), given.only))
-    start, results, left = time.monotonic(), [], 0
-    with ProcessPoolExecutor(
-        given.processes, multiprocessing.get_context("spawn"), _started, ("" if "cuda" in given.backends else "cpu",)
-    ) as pool:
-        waiting = [pool.submit(perform, task) for task in asked]
-        for future in as_completed(waiting):
-            if time.monotonic() - start > given.seconds:
-                left += sum(each.cancel() for each in waiting)
-            if future.cancelled():
-                continue
-            try:
-                results += future.result()
-            except Exception as error:
-                print(f"{asked[waiting.index(future)]}: {type(error).__name__}: {error}", file=sys.stderr)
-    os.makedirs(os.path.dirname(given.out), exist_ok=True)
-    with open(given.out, "w") as file:
-        json.dump([asdict(result) for result in results], file, indent=1)
-    print("\n".join(summary([asdict(result) for result in results])))
-    print(f"{len(asked)} runs, {left} not started, {time.monotonic() - start:.0f} s")
+    kept = [json.loads(path.read_text(encoding="utf-8")) for path in given.kept]
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    if not kept:
+        seeds = range(given.first_seed, given.first_seed + given.seeds)
+        backends, on = given.backends.split(","), given.twins_on.split(",")
+        asked = list(tasks(given.what, seeds, given.depth, backends, on, given.models.split(","), given.only))
+        platforms = "" if "cuda" in (*backends, *on) else "cpu"
+        kept = [measured(asked, platforms, given.processes, given.seconds)]
+        given.out.write_text(json.dumps(kept[0], indent=1) + "\n", encoding="utf-8")
+    page = markdown(kept)
+    given.out.with_name("README.md").write_text(page, encoding="utf-8")
+    print(page)
     return 0
-
-
-def summary(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The results as lines."""
-    rows: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for each in results:
-        if each["task"]["what"] == "right":
-            rows[each["task"]["name"], each["backend"]][each["task"]["model"]].append(each)
-    for (name, backend), models in sorted(rows.items()):
-        parts = []
-        for model, several in sorted(models.items(), reverse=True):
-            most = max(several, key=lambda e: e["used"])
-            parts.append(
-                f"{model}: {sum(e['findings'] for e in several)} of {sum(e['cases'] for e in several)} accused, at most "
-                f"{most['used']:.3g} used ({most['family']}), {sum(e['empty'] for e in several)} empty, oracle "
-                f"{100 * sum(e['oracle'] for e in several) / sum(e['seconds'] for e in several):.0f}%"
-            )
-        yield f"{name} {backend}: {'; '.join(parts)}"
-        for each in models.get("rounding", ()):
-            yield from (f"    {m}" for m in (*each["notes"], *each["messages"][:2]))
-    twins = [each for each in results if each["task"]["what"] == "twins"]
-    lost = [e for e in twins if not e["findings"]]
-    if twins:
-        yield f"twins: {len(twins) - len(lost)} of {len(twins)} found"
-        yield from (f"    not found on {e['backend']}: {e['task']['name']} ({e['cases']} cases)" for e in lost)
 
 
 if __name__ == "__main__":

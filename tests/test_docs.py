@@ -166,6 +166,19 @@ def test_the_other_pages_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert hints.lowering_hint("cumlogsumexp")
 
 
+def test_the_worked_tolerance_is_what_comes_out() -> None:
+    worked = _loaded("worked_tolerance")
+    shown = [text.splitlines() for _, text in _fenced("docs/tolerances.md")]
+    cpu, gpu = worked.XLA_CPU, worked.NVIDIA
+    told = [worked.oracle(), worked.bound(cpu), worked.shares(cpu), worked.bound(gpu), worked.shares(gpu)]
+    assert shown == [list(lines) for lines in told]
+    rows = re.findall(r"^\| (.+?) \| (\S+) \| (\S+) \|$", PAGES["docs/tolerances.md"], re.MULTILINE)
+    table = {name: [float(one), float(two)] for name, one, two in rows if one[0].isdigit()}
+    for name, used in worked.machines().items():  # versions of JAX differ in a rounding
+        assert used == pytest.approx(table.pop(name), rel=0.5)
+    assert not table
+
+
 def test_every_page_with_python_is_run() -> None:
     executed = {"README.md", "docs/guide.md", "docs/simulate.md", "docs/backends.md", "docs/extending.md"}
     assert {page for page in PAGES if _blocks(page)} == executed
@@ -324,16 +337,17 @@ def test_links_lead_somewhere() -> None:
     ],
 )
 def test_the_site_keeps_links_or_sends_them_to_the_repository(source: str, link: str, on_site: str) -> None:
-    assert _hooks().site_link(source, link) == on_site
+    assert _loaded("hooks").site_link(source, link) == on_site
 
 
 def test_a_link_that_leads_nowhere_fails_the_site() -> None:
     with pytest.raises(FileNotFoundError, match=r"docs/adding\.md"):
-        _hooks().site_link("README.md", "docs/adding.md")
+        _loaded("hooks").site_link("README.md", "docs/adding.md")
 
 
-def _hooks() -> Any:
-    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs/hooks.py")
+def _loaded(name: str) -> Any:
+    """A script of the docs."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
