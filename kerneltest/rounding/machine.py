@@ -13,7 +13,7 @@ from kerneltest.rounding.places import Place, place
 
 QUIET = 3  # the first rows: exact; rounded to nearest, nothing flushed; rounded to nearest, all flushed
 
-_LONGEST = 60  # characters of an expression in words
+_LONGEST = 48  # characters of an expression in words
 
 _ONE_WAY = 0.25  # of n u: what n equal terms gather when each sum is rounded the same way, but for the binade it is in
 
