@@ -12,7 +12,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.drawn import DrawnCase
 from kerneltest.plan.lengths import DEPTHS
-from kerneltest.records.schema import Record, Smallest
+from kerneltest.records.schema import BudgetPart, Record, Smallest
 from kerneltest.records.suspects import Suspect, suspects
 from kerneltest.run.cache import Cache
 from kerneltest.run.fuzz import Drawn
@@ -28,6 +28,7 @@ class Finding:
 
     Attributes:
       verdict, backend, family, signature, message: as recorded.
+      budget: what makes the bound, the largest part first; () where no error model judged, or it cannot say.
       arguments: the failing inputs as NumPy arrays, in the kernel's dtypes, by name (`x`, `params.w`).
       record: all that was recorded.
     """
@@ -37,6 +38,7 @@ class Finding:
     family: str
     signature: str
     message: str
+    budget: tuple[BudgetPart, ...]
     arguments: Mapping[str, Array]
     record: Record
 
@@ -115,7 +117,7 @@ def check(
             "file, as seen from the folder in which a run was started"
         )
     findings = tuple(
-        Finding(r.verdict, r.backend, r.family, r.signature, r.message, outcome.arguments or {}, r)
+        Finding(r.verdict, r.backend, r.family, r.signature, r.message, r.budget, outcome.arguments or {}, r)
         for outcome, r in zip(outcomes, records, strict=True)
         if r.verdict.is_finding
     )

@@ -1,7 +1,7 @@
 """The default error model: what rounding does to the oracle's own operations."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from kerneltest.declare.bounds import Measured
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.sampled import Conditioned
 from kerneltest.rounding.budget import Share, shares
-from kerneltest.rounding.machine import Machine
+from kerneltest.rounding.machine import RESULT, Machine
 from kerneltest.rounding.spread import Spread, row_by_row, sampled, spread
 
 ROWS = 17  # the exact one and sixteen samples
@@ -88,7 +88,8 @@ class Samples:
         return self.known[precision.name]
 
     def shares(self, precision: Precision, output: int) -> tuple[Share, ...]:
-        """What of a bound each of the oracle's operations makes, the largest first; () where it is not followed."""
+        """What each of the oracle's operations adds to an output's spread, the largest first; () where it is not
+        followed at once."""
         precision = precision.with_exact_dots() if self.exact_dots else precision
         measured = self.measured
         if _tried.get(measured.oracle, (0, ""))[0] or self.at(precision)[1]:
@@ -161,8 +162,16 @@ class Rounded:
         return self.samples.at(precision)[1]
 
     def shares(self, precision: Precision) -> tuple[Share, ...]:
-        """What each operation of the oracle adds to the bound."""
-        return self.samples.shares(precision, self.output)
+        """What makes the bound, as parts of it, the largest first; () where the oracle is not followed at once."""
+        found = self.samples.shares(precision, self.output)
+        limit = self.at(precision)
+        moved = FACTOR * self.samples.at(precision)[0][self.output].deviation
+        finite = np.isfinite(limit) & (limit > 0)
+        if not found or not finite.any():
+            return found
+        of_spread = float(np.mean(moved[finite] / limit[finite]))
+        scaled = [replace(each, part=of_spread * each.part) for each in found]
+        return tuple(sorted([*scaled, Share(RESULT, 1 - of_spread)], key=lambda each: -each.part))
 
 
 def bound(value: Array, found: Spread, u: float) -> Array:

@@ -19,6 +19,7 @@ from kerneltest.declare.defined import Defined, parted
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rounding import Rounded, Rounding
 from kerneltest.plan.signatures import Signature
+from kerneltest.rounding.budget import Share
 from kerneltest.rounding.creating import watching
 
 
@@ -87,6 +88,11 @@ class Expectation:
     def all_others(self, precision: Precision) -> tuple[tuple[Array, ...], ...]:
         """`others` of every output."""
         return tuple(self.others(i, precision) for i in range(len(self.values)))
+
+    def shares(self, output: int, precision: Precision) -> tuple[Share, ...]:
+        """What makes the bound of an output, the largest part first; () where that is not known."""
+        bound = self.bounds[output] if self.bounds is not None else None
+        return bound.shares(precision) if isinstance(bound, Rounded) else ()
 
     def note(self, precision: Precision) -> str:
         """What a bound could not take into account, or ""."""

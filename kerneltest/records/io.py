@@ -20,7 +20,7 @@ from kerneltest.records.files import opened
 from kerneltest.records.schema import End, Plan, Record, Smallest
 from kerneltest.records.strict_json import dumps
 
-SCHEMA: Final = 9
+SCHEMA: Final = 10
 # Readers refuse what is larger; no run writes as much.
 _MOST_PLAN = 2**24  # bytes
 _MOST_COMMAS = 2**20  # of a plan: a value takes two bytes there, and 400 in an error
@@ -103,7 +103,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_bui
 
 @dataclass(frozen=True, slots=True)
 class _RecordLine:
-    schema: Literal[9]
+    schema: Literal[10]
     record: Record
 
     __pydantic_config__ = _STRICT
@@ -111,7 +111,7 @@ class _RecordLine:
 
 @dataclass(frozen=True, slots=True)
 class _PlanLine:
-    schema: Literal[9]
+    schema: Literal[10]
     plan: Plan
 
     __pydantic_config__ = _STRICT
@@ -119,7 +119,7 @@ class _PlanLine:
 
 @dataclass(frozen=True, slots=True)
 class _EndLine:
-    schema: Literal[9]
+    schema: Literal[10]
     end: End
 
     __pydantic_config__ = _STRICT
@@ -127,7 +127,7 @@ class _EndLine:
 
 @dataclass(frozen=True, slots=True)
 class _SmallestLine:
-    schema: Literal[9]
+    schema: Literal[10]
     smallest: Smallest
 
     __pydantic_config__ = _STRICT

@@ -111,6 +111,27 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetPart:
+    """What makes a part of a bound.
+
+    Attributes:
+      words: what errs: "TF32 rounding of the operands of `q @ k.T`".
+      file: of the oracle's operation, relative to the folder that pytest ran in, where it lies below; "" for no one
+        operation.
+      line: in it, counted from 1; 0 for no one operation.
+      part: of the bound, between 0 and 1: the mean over an output's elements.
+      amplified: how many times as far as a rounding of the oracle's inputs it moves the result, in the median, where it
+        is the rounding of an elementwise operation; else 0.
+    """
+
+    words: str
+    file: str
+    line: Count
+    part: Annotated[Float, Field(ge=0, le=1)]
+    amplified: Annotated[Float, Field(ge=0)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One case on one backend, or one cell that could not be served at all.
 
@@ -129,6 +150,8 @@ class Record:
       compared, wrong: elements; kernels where a tier gives no values.
       used: the largest error as a fraction of its bound; None if no element had a bound.
       ulps: finite floats by distance in units in the last place, as `judge.compare.ulp_histogram` counts them.
+      budget: what makes the bound, the largest part first, of findings, of cases whose bound says nothing, and of each
+        case that uses up more of its bound than those of its family before it in the item.
       tolerance: the error model, or `bit for bit`.
       seconds: to run and judge the case, without compiling.
       evidence: for findings.
@@ -165,6 +188,7 @@ class Record:
     holds: tuple[str, ...] = ()
     asked: Count = 0
     unasked: Count = 0
+    budget: tuple[BudgetPart, ...] = ()
 
     @property
     def cell(self) -> CellKey:

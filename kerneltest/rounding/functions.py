@@ -140,7 +140,7 @@ def cast(array: Sampled, dtype: np.dtype[Any]) -> Any:
     fmt = float_format(dtype)
     if fmt.precision >= 24:
         return array.made(array.samples).noted("cast", (array,))
-    samples = array.machine.operand(array.samples, fmt, False, f"cast to {dtype.name}:")
+    samples = array.machine.operand(array.samples, fmt, False, f"cast to {dtype.name}")
     return array.made(samples).noted("cast", (array,))
 
 

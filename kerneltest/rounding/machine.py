@@ -14,6 +14,8 @@ from kerneltest.rounding.places import Place, place
 
 QUIET = 3  # the first rows: exact; rounded to nearest, nothing flushed; rounded to nearest, all flushed
 
+_LONGEST = 48  # characters of an expression in words
+
 _ONE_WAY = 0.25  # of n u: what n equal terms gather when each sum is rounded the same way, but for the binade it is in
 
 _NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 20)
@@ -25,11 +27,28 @@ class Source:
 
     Attributes:
       place: the expression in the oracle's source.
-      kind: `rounding`, `summing`, `flushing`, or the format of operands, such as `TF32 operands`.
+      kind: `rounding`, `summing`, the format of operands, such as `TF32 operands`, or `cast to bfloat16`.
     """
 
     place: Place
     kind: str
+
+    @property
+    def words(self) -> str:
+        """What errs, for people: "TF32 rounding of the operands of `q @ k.T`"."""
+        text = self.place.text
+        if not text:
+            return self.kind
+        where = f"`{text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}`"
+        if self.kind.endswith(" operands"):
+            return f"{self.kind.removesuffix(' operands')} rounding of the operands of {where}"
+        return f"{self.kind} {'in' if self.kind.startswith('cast') else 'of'} {where}"
+
+
+_NOWHERE = Place("", 0, "")
+RESULT = Source(_NOWHERE, "a few roundings of the result")
+FLUSHED = Source(_NOWHERE, "flushed subnormal inputs")
+INPUTS = Source(_NOWHERE, "a rounding of the inputs")  # in no bound: what the others are held against
 
 
 @dataclass(slots=True)
@@ -146,10 +165,10 @@ class Machine:
         self._flush(out, rows, fmt, self.precision.flushes)
         return out
 
-    def operand(self, values: Array, fmt: FloatFormat, truncates: bool, name: str) -> Array:
+    def operand(self, values: Array, fmt: FloatFormat, truncates: bool, kind: str) -> Array:
         """An operand of a product of matrices, as the machine takes it in; with `truncates` it drops bits in half of
         the rows."""
-        out, rows, loud = self._moving(values, f"{name} operands")
+        out, rows, loud = self._moving(values, kind)
         if rows is None:
             return out
         with np.errstate(all="ignore"):
@@ -162,18 +181,22 @@ class Machine:
         return out
 
     def flushed(self, values: Array) -> Array:
-        """Inputs, as a machine sees them that takes subnormal numbers for zero."""
+        """Inputs, as a machine sees them that takes subnormal numbers for zero; the rows of `INPUTS` are off by up to a
+        rounding."""
+        if self.parts and INPUTS in self.parts:
+            values = np.repeat(values, self.rows, 0)
+            values[self.parts[INPUTS]] *= 1 + FLOAT32.unit_roundoff * self._noise(values[self.parts[INPUTS]].shape)
         small = (np.abs(values) < FLOAT32.smallest_normal) & (values != 0)
         if not (self.precision.flushes and small.any()):
             return values
-        out, rows, _ = self._moving(values, "flushing")
+        out, rows, _ = self._moving(values, FLUSHED)
         if rows is not None:
             self._flush(out, rows, FLOAT32, True)
         return out
 
-    def _moving(self, values: Array, kind: str) -> tuple[Array, slice | None, slice]:
+    def _moving(self, values: Array, what: str | Source) -> tuple[Array, slice | None, slice]:
         """A copy of the rows, which of them move, and which of these at random."""
-        source = Source(place(), kind)
+        source = what if isinstance(what, Source) else Source(place(), what)
         self.sources.setdefault(source)
         out = np.empty((self.length, *values.shape[1:]))
         out[...] = values

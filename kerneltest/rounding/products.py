@@ -104,7 +104,7 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
     operands = first.machine.precision.dot_input.get("float32") if wide else fmt
     if inner and operands is not None:
         truncates = first.machine.precision.truncates and wide
-        a, b = (first.machine.operand(each, operands, truncates, _NAMES[operands]) for each in (a, b))
+        a, b = (first.machine.operand(each, operands, truncates, f"{_NAMES[operands]} operands") for each in (a, b))
     with np.errstate(all="ignore"):
         if inner:
             exact, mass = a @ b, np.abs(a[:1]) @ np.abs(b[:1])

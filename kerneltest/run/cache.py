@@ -50,6 +50,7 @@ class Cache:
     hand; the next ones clear it.
 
     Attributes:
+      used: the largest error / bound of a case so far, by backend and family.
       journal: where this process notes what it does.
       planned: pairing, backend and dtype of all that the run does, so that one failure is told once.
       ahead: whether to compile ahead of the cases; else one after another, so that a death has one cause.
@@ -60,6 +61,7 @@ class Cache:
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, Expected] = field(default_factory=dict)
     varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
+    used: dict[tuple[str, str], float] = field(default_factory=dict)
     pool: Pool = field(default_factory=lambda: Pool(_compilers()))
     journal: Journal = field(default_factory=Journal)
     planned: Collection[tuple[str, str, str]] = ()
@@ -69,7 +71,7 @@ class Cache:
         """Clears what belongs to another pairing or dtype."""
         if self.owner != (id(pairing), dtype):
             self.owner = (id(pairing), dtype)
-            for store in (self.traces, self.prepared, self.expectations, self.varied):
+            for store in (self.traces, self.prepared, self.expectations, self.varied, self.used):
                 store.clear()
 
     def traced(self, pairing: Pairing, signature: Signature) -> Traced:
@@ -150,6 +152,14 @@ class Cache:
             self.expectations[case.id] = Expected(arguments, expectation, bitwise)
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise
+
+    def uses_more(self, backend: Backend, family: str, used: float) -> bool:
+        """Whether a case uses up more of its bound than all of its family before it on the backend; notes that."""
+        place = backend.id, family
+        more = used > self.used.get(place, 0.0)
+        if more:
+            self.used[place] = used
+        return more
 
     def turn_to_phase(self, phase: Phase, *, mine: bool = False) -> None:
         """Notes the next step of a case; `mine` is whether it waits for a compilation itself."""

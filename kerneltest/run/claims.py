@@ -1,6 +1,6 @@
 """The one place where outputs are held against what is expected of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -11,7 +11,10 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.judge.evidence import mismatch
 from kerneltest.plan.drawn import AnyCase
+from kerneltest.records.budget import budget, too_wide
 from kerneltest.records.schema import Record
+from kerneltest.rounding.budget import Share
+from kerneltest.run.cache import Cache
 from kerneltest.run.item import Item, Outcome
 
 BIT_FOR_BIT = "bit for bit"
@@ -32,6 +35,7 @@ class Claim:
       gradient_of: the leaf that each output is a gradient with respect to, where they are gradients.
       others: for each output, what integers and booleans may be instead.
       asked: where the oracle asks something of each output; () for everywhere.
+      shares: what makes the bound of an output; () where that is not known.
     """
 
     outputs: Sequence[Array]
@@ -43,6 +47,7 @@ class Claim:
     gradient_of: tuple[str, ...] = ()
     asked: Sequence[Array] = ()
     others: Sequence[Sequence[Array]] = ()
+    shares: Callable[[int], tuple[Share, ...]] = lambda output: ()
 
     @property
     def elements(self) -> tuple[int, int]:
@@ -60,7 +65,9 @@ class Claim:
         ]
 
 
-def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], claims: Iterable[Claim]) -> Outcome:
+def judge_claims(
+    item: Item, case: AnyCase, arguments: Mapping[str, Array], claims: Iterable[Claim], cache: Cache
+) -> Outcome:
     """A pass that counts what was compared, or the finding of the first output that is wrong."""
     record = item.record(case=case, verdict=Verdict.PASS)
     noise = _ORACLE_NOISE * max(map(_typical, arguments.values()), default=0.0)
@@ -88,9 +95,14 @@ def judge_claims(item: Item, case: AnyCase, arguments: Mapping[str, Array], clai
                     gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
                 )
                 message = f"{claim.label}: {finding.message}" if claim.label else finding.message
-                return Outcome(replace(finding, message=message), arguments)
-        if any(comparison.vacuous for comparison in comparisons):
-            why_not = f"zeros would pass, so wide is the bound by {claim.tolerance}: choose a tighter error model"
+                return Outcome(replace(finding, message=message, budget=budget(claim.shares(number))), arguments)
+        used, number = max(((c.used, i) for i, c in enumerate(comparisons) if c.used is not None), default=(0.0, 0))
+        if cache.uses_more(item.backend, case.family.name, used):
+            record = replace(record, budget=budget(claim.shares(number)))
+        wide = [i for i, each in enumerate(comparisons) if each.vacuous or np.isinf(each.bound).any()]
+        if wide and not record.compared:
+            shares = claim.shares(wide[0])
+            record, why_not = replace(record, budget=budget(shares)), too_wide(shares, claim.tolerance)
     if record.unasked and not record.asked:
         why_not = "the oracle asks nothing: nothing was compared"
     return Outcome(record if record.compared else replace(record, message=why_not))

@@ -57,8 +57,9 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         tolerance,
         asked=expectation.asked,
         others=expectation.all_others(executable.precision),
+        shares=lambda output: expectation.shares(output, executable.precision),
     )
-    return judge_claims(item, case, arguments, [claim])
+    return judge_claims(item, case, arguments, [claim], cache)
 
 
 class Values(Group):

@@ -105,7 +105,7 @@ class Varied(Group):
         expectation, _ = cache.expected(item.pairing, case, traced)
         arguments = cache.arguments(item.pairing, case)
         asked = Asked(item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
-        return judge_claims(item, case, arguments, _claims(INVARIANTS[case.family.name], asked))
+        return judge_claims(item, case, arguments, _claims(INVARIANTS[case.family.name], asked), cache)
 
 
 def _claims(invariant: Invariant, asked: Asked) -> Iterator[Claim]:

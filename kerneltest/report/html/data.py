@@ -11,7 +11,7 @@ from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.merge import Merged, Row
 from kerneltest.records.schema import ANY, Record
 from kerneltest.report.html import code
-from kerneltest.report.html.findings import MOST_TEXT, details
+from kerneltest.report.html.findings import MOST_TEXT, budget, details
 from kerneltest.report.html.suspects import Lineup
 from kerneltest.report.matrix import Matrix
 
@@ -96,6 +96,7 @@ def data(merged: Merged, matrix: Matrix, lineup: Lineup) -> dict[str, Any]:
             for run in merged.runs
         ],
         "ulps": _ulps(rows),
+        "budgets": _budgets(rows, pairings.number, backends.number, families.number),
         "facts": list(COMPILER_FACTS),
     }
 
@@ -146,6 +147,26 @@ def _compiled(records: Sequence[Record]) -> list[list[Any]]:
     return [
         [*place, len(each), [max(of_signature.get(fact, 0) for of_signature in each) for fact in COMPILER_FACTS]]
         for place, each in sorted(facts.items())
+    ]
+
+
+def _budgets(
+    rows: Sequence[Row], pairings: Mapping[str, int], backends: Mapping[str, int], families: Mapping[str, int]
+) -> list[list[Any]]:
+    """Pairing, backend, family, error / bound and budget of the case that uses up most of its bound, of those that are
+    no finding where there are any.
+    """
+    most: dict[tuple[str, str], tuple[bool, float, Record]] = {}
+    for row in rows:
+        record = row.record
+        if record.budget and record.used is not None:
+            place = record.pairing, record.backend
+            rank = not row.is_finding, record.used
+            if place not in most or rank > most[place][:2]:
+                most[place] = *rank, record
+    return [
+        [pairings[pairing], backends[backend], families[record.family], _used(record.used), budget(record)]
+        for (pairing, backend), (_, _, record) in most.items()
     ]
 
 

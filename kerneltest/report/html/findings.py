@@ -9,6 +9,7 @@ from typing import Any
 
 from kerneltest.core.verdicts import Gap
 from kerneltest.records.attribution import attributions
+from kerneltest.records.budget import unstable
 from kerneltest.records.files import opened
 from kerneltest.records.merge import Merged, Row
 from kerneltest.records.runs import Run
@@ -36,6 +37,14 @@ def inputs(evidence: Evidence) -> list[dict[str, Any]]:
     return [_window(window) for window in evidence.inputs]
 
 
+def budget(record: Record) -> list[list[Any]]:
+    """What makes a bound: words, FILE:LINE ("" for no one operation), and the part of it."""
+    return [
+        [each.words[:MOST_TEXT], f"{each.file[:MOST_TEXT]}:{each.line}" if each.file else "", each.part]
+        for each in record.budget[:_MOST_PARTS]
+    ]
+
+
 def number(value: float | int | bool | None) -> float | int | bool | str | None:
     """A number as strict JSON holds it: words for NaN and infinities, nine digits of a float."""
     if isinstance(value, float):
@@ -61,6 +70,7 @@ MOST_DRAWN = 40_000  # elements in pictures
 MOST_SCRIPTS = 100
 MOST_TEXT = 4000  # characters of one message
 _MOST_SCRIPT = 20_000  # bytes
+_MOST_PARTS = 8  # of a bound
 _SCRIPT = re.compile(r"cases/(reproduce|cut)_\w+-\w+\.py", re.ASCII)
 
 
@@ -87,6 +97,8 @@ def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
             "commands": _commands(record, run),
             "python": python_lines(run.plan, record) or "",
         } | _evidence(record, evidence)
+        if record.budget:
+            detail["budget"], detail["unstable"] = budget(record), unstable(record.budget)
         if drawn < MOST_DRAWN and (image := picture(evidence)) is not None:
             drawn += len(image["values"])
             detail["picture"], detail["inputs"] = image, inputs(evidence)

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from kerneltest.core.verdicts import Kind
+from kerneltest.records.budget import unstable
 from kerneltest.records.conditions import Condition
 from kerneltest.records.merge import Merged
 from kerneltest.records.runs import Run
@@ -15,7 +16,7 @@ from kerneltest.records.schema import Evidence, Record
 from kerneltest.records.suspects import Suspect
 from kerneltest.records.symptoms import Level
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
-from kerneltest.report.html.findings import MOST_SCRIPTS, inputs, number, picture, script
+from kerneltest.report.html.findings import MOST_SCRIPTS, budget, inputs, number, picture, script
 from kerneltest.report.text.suspects import counts, kernel_of, told
 
 # Small pages open: what is over these limits is counted.
@@ -117,6 +118,8 @@ class Lineup:
                     [_cut(name), text[:_MOST_TEXT]]
                     for name, text in list((evidence.arguments or {}).items())[:_MOST_ARGUMENTS]
                 ],
+                "budget": budget(example),
+                "unstable": unstable(example.budget),
                 "lines": [_cut(line) for line in suspect.lines[:4]],
                 "conditions": [*_conditions(suspect)],
                 "strips": _strips(suspect, tried),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from kerneltest.records.budget import in_words, unstable
 from kerneltest.records.schema import Birth, Declared, Record
 from kerneltest.records.suspects import Suspect
 from kerneltest.records.symptoms import Level
@@ -100,6 +101,9 @@ def smallest(record: Record, how: str) -> list[str]:
     elif message:
         lines.append(f"  {message[0]}")
     lines += [f"  {evidence.diagnosis}"] if evidence is not None and evidence.diagnosis else []
+    if bound := in_words(record.budget):
+        lines.append(f"  the bound: {bound}")
+    lines += [f"  {remark}"] if (remark := unstable(record.budget)) else []
     return lines
 
 

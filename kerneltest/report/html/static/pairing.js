@@ -46,6 +46,7 @@ function drawPairing(data, name, filters) {
     pairing.xfails.length ? [el("h3", {}, "Declared xfails"), el("ul", {}, pairing.xfails.map((text) => el("li", {}, text)))] : null,
     pairing.declaration ? [el("h2", {}, "Declaration"), pairs(Object.entries(pairing.declaration))] : null,
     boundsOf(data, selected),
+    budgetsOf(data, number, filters),
     ulpsOf(data, name, filters),
     grouped(data, selected, "family", "Families", "family", (i) => data.families[i].id),
     grouped(data, selected, "signature", "Signatures", "signature", (i) => data.signatures[i]),
@@ -117,6 +118,18 @@ function boundsOf(data, selected) {
       const entries = byBackend.map(([backend, own]) => [data.backends[backend].id, own.map((row) => rows.used[row])]);
       return el("figure", {}, el("figcaption", {}, data.families[family].id), strips(data.families[family].id, entries));
     })),
+  ];
+}
+
+// Of the case that uses up most of its bound on each backend.
+function budgetsOf(data, wanted, filters) {
+  const mine = data.budgets.filter(([pairing, backend]) => pairing === wanted && (!filters.backend || data.backends[backend].id === filters.backend));
+  if (!mine.length) return null;
+  return [
+    el("h2", {}, "What makes the bound"),
+    el("p", { class: "dim" }, "Of the case that used most of its bound on each backend; of those that are no finding, where there are any."),
+    el("div", { class: "small-plots" }, mine.map(([, backend, family, used, parts]) => el("figure", {},
+      el("figcaption", {}, `${data.backends[backend].id}: ${number(used)} of its bound, in ${data.families[family].id}`), budgetBars(parts)))),
   ];
 }
 

@@ -1,4 +1,4 @@
-// Small SVG plots: strips of error / bound on a log axis, and histograms of distances in ULPs.
+// Small SVG plots: strips of error / bound on a log axis, what makes a bound, and histograms of distances in ULPs.
 
 const STRIP = { left: 4, right: 6, width: 300, row: 15, low: -6, high: 1.5 };
 
@@ -160,6 +160,16 @@ function key(picture) {
     has((value) => isOdd(value) && value !== "nan") ? sample("special", "∞", "infinite, wrongly") : null,
     has((value, expected) => !isOdd(value) && isOdd(expected)) ? sample("special", "×", "should be NaN or infinite") : null,
     sample("outlined", "", "the worst"));
+}
+
+// What makes a bound, a bar for each part; many small ones are left over.
+function budgetBars(parts) {
+  const left = 1 - parts.reduce((sum, [, , part]) => sum + part, 0), width = 56, height = 9;
+  const rows = left >= .005 ? [...parts, ["all else", "", left]] : parts;
+  return el("ul", { class: "bars flat budget" }, rows.map(([words, place, part]) => el("li", {},
+    svg("svg", { width, height, "aria-hidden": "true" }, svg("rect", { class: "track", x: .5, y: .5, width: width - 1, height: height - 1 }), svg("rect", { class: "share", x: 0, y: 0, width: Math.max(1, Math.round(width * part)), height })),
+    el("span", { class: "number" }, `${Math.round(100 * part)}%`),
+    el("span", {}, words.split("`").map((text, i) => (i % 2 ? el("code", {}, text) : text)), place ? el("span", { class: "dim" }, ` ${place}`) : null))));
 }
 
 // The values of an argument around the element.
