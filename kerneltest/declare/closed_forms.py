@@ -8,7 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import Bound, Measured, Tolerance, format_of, gamma, magnitude, times
+from kerneltest.declare.bounds import Bound, Limit, Measured, Tolerance, format_of, gamma, magnitude, times
 from kerneltest.declare.dims import Dim
 
 
@@ -69,7 +69,7 @@ class Each:
     def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
         return next((why for model in self.models if (why := model.misfit(leaves, dims))), "")
 
-    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+    def bounds(self, measured: Measured) -> tuple[Limit, ...]:
         if len(self.models) != len(measured.values):
             raise ValueError(f"{self} has {len(self.models)} models, and the oracle {len(measured.values)} outputs")
         return tuple(bound for i, model in enumerate(self.models) for bound in model.bounds(_of_output(measured, i)))
@@ -119,7 +119,7 @@ class Reduction:
         lost = [axis for axis in remain if axis not in self.output.split()] if self.output else []
         return f"reduction(output={self.output!r}) lacks {' '.join(lost)}, over which nothing is summed" if lost else ""
 
-    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+    def bounds(self, measured: Measured) -> tuple[Limit, ...]:
         fmt = format_of(self.accumulate, measured)
         (path,) = (p for p, leaf in measured.declared.items() if set(self.over) <= set(leaf.shape))
         shape = measured.declared[path].shape

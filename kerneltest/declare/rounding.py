@@ -34,9 +34,9 @@ class Rounding:
 
     Source: stochastic arithmetic, as in CADNA (Vignes, "Discrete stochastic arithmetic for validating results of
     numerical software", 2004) and Verrou (Févotte and Lathuilière, 2016), here over the oracle in place of the
-    kernel. Of errors as large as the samples' and normally distributed, one in 300,000 exceeds seven times the root mean
-    square of sixteen samples (Student's t with 16 degrees of freedom). A machine's are smaller: a sample moves each
-    operation by up to one and a half roundings, and sums by the longest walk that any order may take.
+    kernel. Of errors as large as the samples' and normally distributed, one in 300,000 exceeds seven times the root
+    mean square of sixteen samples (Student's t with 16 degrees of freedom). A machine's are smaller: a sample moves
+    each operation by up to one and a half roundings, and sums by the longest walk that any order may take.
 
     Attributes:
       compute: the format of elementwise arithmetic; `input` for that of the arguments that take part.

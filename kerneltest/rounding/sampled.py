@@ -47,7 +47,7 @@ class Sampled:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.samples.shape[1:]
+        return tuple(self.samples.shape[1:])
 
     @property
     def ndim(self) -> int:

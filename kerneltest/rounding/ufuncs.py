@@ -7,6 +7,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.precision import FLOAT32, Ulps
+from kerneltest.rounding.composed import given
 from kerneltest.rounding.sampled import Sampled, UnfollowedError, aligned, axes_of, promoted
 
 # Their results are among their operands, whole numbers, truth values, or exact by another argument.
@@ -19,14 +20,15 @@ EXACT = frozenset(
 # Other ways to the same function that authors choose: 2^(x log2 e) for exp, which rounds its argument, and x (1 / y).
 _BY_EXP2 = 1.0
 _BY_RECIPROCAL = 1.0
+_NEUTRAL = {"add": 0, "multiply": 1, "maximum": -np.inf, "minimum": np.inf, "logical_and": True, "logical_or": False}
 _UNKNOWN = Ulps(4.5, source="assumed of a function that the table lacks")
 
 
 def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sampled:
     """A ufunc of arrays, of which at least one is watched."""
     first = next(each for each in inputs if isinstance(each, Sampled))
-    if ufunc is np.matmul:
-        raise AssertionError("a product of matrices is not elementwise")
+    if ufunc.signature:
+        raise UnfollowedError(f"np.{ufunc.__name__}")
     if kwargs:
         raise UnfollowedError(f"np.{ufunc.__name__} with {', '.join(kwargs)}=")
     operands = aligned(inputs)
@@ -91,7 +93,7 @@ def _of_power(exponent: Any, operands: list[Array], ulps: float) -> "float | Arr
         return ulps + abs(float(exponent))
     with np.errstate(all="ignore"):
         grown = np.abs(operands[1] * np.log2(np.abs(operands[0])))
-    return ulps + 1.5 * np.nan_to_num(grown, nan=0.0, posinf=0.0)
+    return np.asarray(ulps + 1.5 * np.nan_to_num(grown, nan=0.0, posinf=0.0))
 
 
 def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sampled:
@@ -101,32 +103,44 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
     options.pop("dtype", None)
     where = options.pop("where", True)
     initial = options.pop("initial", None)
-    if initial is np._NoValue:  # type: ignore[attr-defined]
-        initial = None
     axes = axes_of(axis, array.ndim)
-    values = array.samples
+    if ufunc is np.logaddexp:
+        return _log_of_sum(array, axis, keepdims)
     if where is not True:
-        neutral = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}.get(ufunc.__name__)
-        if neutral is None or isinstance(where, Sampled):
+        if ufunc.__name__ not in _NEUTRAL:
             raise UnfollowedError(f"np.{ufunc.__name__}.reduce with where=")
-        values = np.where(where, values, neutral)
-    extra = {} if initial is None else {"initial": initial}
+        array = _where(where, array, _NEUTRAL[ufunc.__name__])
+    values = array.samples
+    extra = {"initial": initial} if given(initial) else {}
     with np.errstate(all="ignore"):
-        exact = ufunc.reduce(values, axis=axes, keepdims=keepdims, **extra)
+        exact: Array = ufunc.reduce(values, axis=axes, keepdims=keepdims, **extra)
     made, noted = array.made(exact), f"{ufunc.__name__}.reduce"
     if ufunc.__name__ in EXACT or not is_float(exact.dtype):
-        return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=where)
+        return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=True)
     terms = int(np.prod([values.shape[each] for each in axes]))
     if ufunc is np.add:
         with np.errstate(all="ignore"):
-            mass = np.add.reduce(np.abs(values), axis=axes, keepdims=keepdims)
+            mass = np.abs(values).sum(axis=axes, keepdims=keepdims)
         in_turn = None if extra else _in_turn(array, values, axes, exact.shape[1:])
         made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
     elif ufunc is np.multiply:
         made.samples = array.machine.rounded(exact, np.sqrt(terms), array.compute)
     else:
         raise UnfollowedError(f"np.{noted}")
-    return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=where)
+    return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=True)
+
+
+def _where(*arrays: Any) -> Any:
+    return np.where(*arrays)
+
+
+def _log_of_sum(array: Any, axis: Any, keepdims: bool) -> Sampled:
+    """`np.logaddexp.reduce`, as a kernel computes it: with the largest term taken out."""
+    largest = np.max(array, axis=axis, keepdims=True)
+    shift = np.where(np.isfinite(largest), largest, 0.0)
+    total = np.log(np.sum(np.exp(array - shift), axis=axis, keepdims=True)) + shift
+    result: Sampled = total if keepdims else np.squeeze(total, axis)
+    return result
 
 
 def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
@@ -141,7 +155,7 @@ def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[
         if not kept:
             return np.asarray(np.add.accumulate(terms.astype(np.float32))[-1], np.float64).reshape(shape)
         total = np.add.reduce(np.ascontiguousarray(terms, np.float32), axis=0, dtype=np.float32)
-    return total.astype(np.float64).reshape(shape)
+    return np.asarray(total, np.float64).reshape(shape)
 
 
 def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
