@@ -120,7 +120,7 @@ np.flip(x, 1); np.fliplr(x); np.flipud(x); np.rot90(x); np.repeat(x, 2); np.repe
 np.repeat(x, [1, 2, 0], axis=0); np.tile(x, 2); np.tile(x, (2, 1)); np.split(x, 2, axis=1)[1]; np.array_split(x, 2)[0]
 np.hsplit(x, 2)[0]; np.searchsorted(np.sort(v), w); np.searchsorted([0.0, 1.0], v); np.digitize(x, [-1.0, 0.0, 1.0])
 np.select([x > 1, x > 0], [x, y], 0.0); np.choose(k % 2, [x, y]); np.compress([True, False, True], x, axis=0)
-np.extract(m, x); np.tri(3); np.meshgrid(v, w)[0]; np.lexsort((v, v)); np.round(x, 2); np.around(x, 1); np.fix(x)
+np.extract(m, x); np.tri(3); np.meshgrid(v, w)[0]; np.lexsort((v, v)); np.round(x, 2); np.around(x, 1)
 np.nan_to_num(n); np.isclose(x, y); np.isposinf(n); np.flatnonzero(v > -9); np.argwhere(m); np.nanargmax(n, axis=1)
 np.triu_indices_from(sq)[0]; np.resize(x, (2, 2)); x.T; x.transpose(); x.transpose(1, 0); x.transpose((1, 0))
 q.transpose(2, 0, 1); q.transpose(-1, 0, 1); np.transpose(q); np.transpose(q, (1, 0, 2)); np.swapaxes(q, 0, 2)
