@@ -120,7 +120,7 @@ class Reduction:
         lost = [axis for axis in remain if axis not in self.output.split()] if self.output else []
         return f"reduction(output={self.output!r}) lacks {' '.join(lost)}, over which nothing is summed" if lost else ""
 
-    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
+    def bounds(self, measured: Measured) -> tuple[Limit, ...]:
         fmt = format_of(self.accumulate, measured)
         (path,) = (p for p, leaf in measured.declared.items() if set(self.over) <= set(leaf.shape))
         shape = measured.declared[path].shape

@@ -13,7 +13,7 @@ from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnor
 from kerneltest.core.failures import Failure, described, raised_by
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.bounds import Evaluate, Limit, Measured
+from kerneltest.declare.bounds import Bound, Evaluate, Limit, Measured
 from kerneltest.declare.closed_forms import Exact
 from kerneltest.declare.defined import Defined, parted
 from kerneltest.declare.pairing import Pairing
@@ -59,7 +59,10 @@ class Expectation:
         fmt = float_format(output_dtype)
         total = before = np.zeros(value.shape)
         if self.bounds is not None:
-            before = self.bounds[output].at(precision)
+            limit = self.bounds[output]
+            before = limit.at(precision)
+            if isinstance(limit, Bound):  # a closed form is about finite values alone; NaN must meet NaN all the same
+                before = np.where(np.isfinite(value), before, 0.0)
             if before.any():
                 with np.errstate(over="ignore"):
                     total = before + fmt.ulp(size + np.where(np.isfinite(before), before, 0.0)) / 2

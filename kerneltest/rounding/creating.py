@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.rounding import functions
 from kerneltest.rounding.machine import Machine
+from kerneltest.rounding.sampled import Sampled
 from kerneltest.rounding.watched import Watched
 
 _MAKING = frozenset(
     "arange linspace logspace geomspace zeros ones full empty eye identity tri indices fromfunction asarray array "
-    "asanyarray ascontiguousarray float64 float32".split()
+    "asanyarray ascontiguousarray".split()
 )
 _here = threading.local()
 
@@ -46,13 +48,21 @@ def _making(make: Callable[..., Any]) -> Callable[..., Any]:
         machine = getattr(_here, "machine", None)
         if machine is None:
             return make(*args, **kwargs)
-        if args and isinstance(args[0], Watched):  # what is made of a watched array is the same array
+        if args and isinstance(args[0], (list, tuple)) and any(isinstance(each, Sampled) for each in _flat(args[0])):
+            whole = np.stack([made(each) for each in args[0]])
+            return made(whole, *args[1:], **kwargs)
+        if args and isinstance(args[0], Sampled):  # what is made of a watched array is the same array
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
-            return args[0] if dtype is None else args[0].astype(dtype)
+            return args[0] if dtype is None else functions.cast(args[0], np.dtype(dtype))
         values = np.asarray(make(*args, **kwargs))
         return Watched(values[None], machine, None) if values.dtype.kind in "fiub" else values
 
     return made
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    for each in values:
+        yield from _flat(each) if isinstance(each, (list, tuple)) else (each,)
 
 
 _NUMPY = _Making("numpy")

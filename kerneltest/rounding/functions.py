@@ -1,12 +1,12 @@
-"""What NumPy's functions do with watched arrays, ufuncs aside: they move values, or are made of ufuncs."""
+"""What NumPy's functions do with watched arrays, ufuncs aside: they move values, or are made of others."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float
-from kerneltest.rounding import products
+from kerneltest.rounding.composed import RULES, given, rule
 from kerneltest.rounding.sampled import Sampled, UnfollowedError, aligned, axes_of, promoted
 
 # These move or choose values, or count, find and compare; no number in their results is computed.
@@ -16,12 +16,9 @@ _MOVING = frozenset(
     "dstack rollaxis argmax argmin nanmax nanmin nanargmax nanargmin count_nonzero searchsorted digitize "
     "partition argpartition select choose compress extract delete insert append block isclose nonzero "
     "triu_indices_from tril_indices_from unravel_index ravel_multi_index round around fix isposinf isneginf "
-    "nan_to_num resize flatnonzero argwhere diagflat lexsort".split()
+    "nan_to_num resize flatnonzero argwhere diagflat lexsort allclose unstack meshgrid".split()
 )
 _ABOUT = frozenset("shape ndim size result_type may_share_memory iscomplexobj isrealobj isscalar".split())
-
-Rule = Callable[..., Any]
-_RULES: dict[str, Rule] = {}
 
 
 def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -31,21 +28,13 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
       UnfollowedError: how it rounds is not known.
     """
     name = func.__name__
-    if rule := _RULES.get(f"linalg.{name}" if func.__module__ == "numpy.linalg" else name):
-        return rule(*args, **kwargs)
+    if found := RULES.get(f"linalg.{name}" if func.__module__ == "numpy.linalg" else name):
+        return found(*args, **kwargs)
     if name in _ABOUT:
         return func(*_row((args, kwargs), 0)[0], **kwargs)
     if name in _MOVING and func.__module__ == "numpy":
         return each(func, args, kwargs)
     raise UnfollowedError(f"np.{name}" if func.__module__ == "numpy" else f"{func.__module__}.{name}")
-
-
-def rule(name: str) -> Callable[[Rule], Rule]:
-    def register(function: Rule) -> Rule:
-        _RULES[name] = function
-        return function
-
-    return register
 
 
 def each(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -153,21 +142,25 @@ def _axis_rule(name: str, apply: Callable[..., Array]) -> None:
         made = array.made(apply(array.samples, array.shape, *args, **kwargs))
         return made.noted("moved", (), func=getattr(np, name), args=(array, *args), kwargs=kwargs, watched=[array])
 
-    _RULES[name] = moved
+    RULES[name] = moved
 
 
-def _shifted(axis: int, ndim: int) -> int:
-    return 1 + axis if axis >= 0 else axis
+def _reshaped(s: Array, old: tuple[int, ...], shape: Any, order: str = "C", **kwargs: Any) -> Array:
+    new = np.empty(old, bool).reshape(shape).shape
+    if order == "F":  # as in C, the other way round
+        return s.transpose(0, *range(len(old), 0, -1)).reshape(len(s), *new[::-1]).transpose(0, *range(len(new), 0, -1))
+    return s.reshape(len(s), *new)
 
 
-_axis_rule("reshape", lambda s, shape, new, **kw: s.reshape(len(s), *np.empty(shape, bool).reshape(new, **kw).shape))
-_axis_rule("ravel", lambda s, shape: s.reshape(len(s), -1))
+_axis_rule("reshape", _reshaped)
+_axis_rule("ravel", lambda s, old, order="C": _reshaped(s, old, -1, order))
 _axis_rule(
     "transpose",
     lambda s, shape, axes=None: s.transpose(
         0, *(1 + a % len(shape) for a in (axes if axes is not None else range(len(shape))[::-1]))
     ),
 )
+_axis_rule("matrix_transpose", lambda s, shape: s.swapaxes(-1, -2))
 _axis_rule("swapaxes", lambda s, shape, a, b: s.swapaxes(1 + a % len(shape), 1 + b % len(shape)))
 _axis_rule(
     "moveaxis",
@@ -184,14 +177,19 @@ _axis_rule(
 _axis_rule("squeeze", lambda s, shape, axis=None: s.reshape(len(s), *np.squeeze(np.empty(shape, bool), axis).shape))
 _axis_rule(
     "broadcast_to",
-    lambda s, shape, new: np.broadcast_to(
-        s.reshape(len(s), *(1,) * (len(_tuple(new)) - len(shape)), *shape), (len(s), *_tuple(new))
+    lambda s, old, shape: np.broadcast_to(
+        s.reshape(len(s), *(1,) * (len(_tuple(shape)) - len(old)), *old), (len(s), *_tuple(shape))
     ),
 )
 
 
 def _tuple(shape: Any) -> tuple[int, ...]:
     return tuple(shape) if isinstance(shape, (tuple, list)) else (int(shape),)
+
+
+@rule("sliding_window_view")
+def _windows(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return each(np.lib.stride_tricks.sliding_window_view, (x, *args), kwargs)
 
 
 @rule("where")
@@ -203,9 +201,11 @@ def _where(condition: Any, *choices: Any) -> Any:
     return made.noted("where", (condition, *choices))
 
 
-@rule("concatenate")
-def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
+@rule("concatenate", "concat")
+def _concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Any:
     watched = list(_watched(arrays))
+    if axis is None:
+        arrays, axis = [np.reshape(a, -1) for a in arrays], 0
     rows = max(len(w.samples) for w in watched)
     ndim = np.ndim(arrays[0])
     parts = [a.samples if isinstance(a, Sampled) else np.asarray(a)[None] for a in arrays]
@@ -220,21 +220,13 @@ def _stack(arrays: Sequence[Any], axis: int = 0) -> Any:
     return np.concatenate([np.expand_dims(a, axis) for a in arrays], axis)
 
 
-@rule("clip")
-def _clip(array: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
-    low = kwargs.get("min", a_min)
-    high = kwargs.get("max", a_max)
-    array = array if low is None else np.maximum(array, low)
-    return array if high is None else np.minimum(array, high)
-
-
 def _reducing(name: str, ufunc: np.ufunc) -> None:
     def reduced(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False,
                 initial: Any = None, where: Any = True) -> Any:  # fmt: skip
-        more = {} if initial is None else {"initial": initial}
+        more = {"initial": initial} if given(initial) else {}
         return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
 
-    _RULES[name] = reduced
+    RULES[name] = reduced
 
 
 for _name, _ufunc in (("sum", np.add), ("prod", np.multiply), ("any", np.logical_or), ("all", np.logical_and)):
@@ -244,126 +236,15 @@ for _name, _ufunc in (("sum", np.add), ("prod", np.multiply), ("any", np.logical
 def _extreme(name: str, ufunc: np.ufunc) -> None:
     def reduced(array: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None,
                 where: Any = True) -> Any:  # fmt: skip
-        more = {} if initial is None else {"initial": initial}
+        more = {"initial": initial} if given(initial) else {}
         return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
 
     for each_name in (name, f"a{name}"):
-        _RULES[each_name] = reduced
+        RULES[each_name] = reduced
 
 
 _extreme("max", np.maximum)
 _extreme("min", np.minimum)
-
-
-@rule("ptp")
-def _ptp(array: Any, axis: Any = None) -> Any:
-    return np.max(array, axis) - np.min(array, axis)
-
-
-@rule("cumsum")
-def _cumsum(array: Any, axis: Any = None, **kwargs: Any) -> Any:
-    return np.add.accumulate(np.reshape(array, -1) if axis is None else array, axis=axis or 0)
-
-
-@rule("cumprod")
-def _cumprod(array: Any, axis: Any = None, **kwargs: Any) -> Any:
-    return np.multiply.accumulate(np.reshape(array, -1) if axis is None else array, axis=axis or 0)
-
-
-@rule("mean")
-def _mean(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False,
-          where: Any = True) -> Any:  # fmt: skip
-    if where is not True:
-        count = np.sum(np.broadcast_to(where, np.shape(array)), axis=axis, keepdims=keepdims is True)
-    else:
-        count = np.prod([np.shape(array)[i - 1] for i in axes_of(axis, np.ndim(array))])
-    return np.sum(array, axis=axis, keepdims=keepdims is True, where=where) / count
-
-
-@rule("average")
-def _average(array: Any, axis: Any = None, weights: Any = None, **kwargs: Any) -> Any:
-    if weights is None:
-        return np.mean(array, axis)
-    return np.sum(array * weights, axis) / np.sum(weights * np.ones(np.shape(array)), axis)
-
-
-@rule("var")
-def _var(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: Any = False,
-         **kwargs: Any) -> Any:  # fmt: skip
-    off = array - np.mean(array, axis, keepdims=True)
-    count = int(np.prod([np.shape(array)[i - 1] for i in axes_of(axis, np.ndim(array))])) - ddof
-    return np.sum(off * off, axis, keepdims=keepdims is True) / count
-
-
-@rule("std")
-def _std(array: Any, *args: Any, **kwargs: Any) -> Any:
-    return np.sqrt(np.var(array, *args, **kwargs))
-
-
-@rule("diff")
-def _diff(array: Any, n: int = 1, axis: int = -1) -> Any:
-    for _ in range(n):
-        front = [slice(None)] * np.ndim(array)
-        back = list(front)
-        front[axis], back[axis] = slice(1, None), slice(None, -1)
-        array = array[tuple(front)] - array[tuple(back)]
-    return array
-
-
-@rule("trace")
-def _trace(array: Any, *args: Any, **kwargs: Any) -> Any:
-    return np.sum(np.diagonal(array, *args, **kwargs), axis=-1)
-
-
-@rule("dot")
-def _dot(a: Any, b: Any) -> Any:
-    if not np.ndim(a) or not np.ndim(b):
-        return a * b
-    return np.tensordot(a, b, (np.ndim(a) - 1, max(np.ndim(b) - 2, 0)))
-
-
-@rule("inner")
-def _inner(a: Any, b: Any) -> Any:
-    return np.tensordot(a, b, (-1, -1)) if np.ndim(a) and np.ndim(b) else a * b
-
-
-@rule("vdot")
-def _vdot(a: Any, b: Any) -> Any:
-    return np.dot(np.reshape(a, -1), np.reshape(b, -1))
-
-
-@rule("outer")
-def _outer(a: Any, b: Any) -> Any:
-    return np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1))
-
-
-@rule("tensordot")
-def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    if isinstance(axes, int):
-        axes = (range(np.ndim(a) - axes, np.ndim(a)), range(axes))
-    left, right = (
-        [i % np.ndim(x) for i in np.atleast_1d(np.asarray(one))] for x, one in zip((a, b), axes, strict=True)
-    )
-    one = [f"a{i}" for i in range(np.ndim(a))]
-    two = [f"b{i}" for i in range(np.ndim(b))]
-    for i, j in zip(left, right, strict=True):
-        two[j] = one[i]
-    out = [x for x in one if x not in two] + [x for x in two if x not in one]
-    return products.product(a, one, b, two, out)
-
-
-@rule("einsum")
-def _einsum(subscripts: Any, *operands: Any, **kwargs: Any) -> Any:
-    if not isinstance(subscripts, str):
-        raise UnfollowedError("np.einsum without a string")
-    return products.einsum(subscripts, operands)
-
-
-@rule("linalg.norm")
-def _norm(array: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
-    if ord not in (None, 2, "fro") or (ord == 2 and axis is None and np.ndim(array) > 1):
-        raise UnfollowedError(f"np.linalg.norm(ord={ord})")
-    return np.sqrt(np.sum(array * array, axis=axis, keepdims=keepdims))
 
 
 def _made_like(name: str) -> None:
@@ -372,7 +253,7 @@ def _made_like(name: str) -> None:
         values = getattr(np, name)(np.empty(np.shape(array), array.dtype), *args, **kwargs)
         return array.made(values[None])
 
-    _RULES[name] = like
+    RULES[name] = like
 
 
 for _name in ("zeros_like", "ones_like", "empty_like", "full_like"):
@@ -389,7 +270,11 @@ def _real(array: Any) -> Any:
     return array
 
 
+@rule("astype")
+def _astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
+    return x.astype(dtype)
+
+
 @rule("array_equal")
 def _array_equal(a: Any, b: Any, **kwargs: Any) -> bool:
-    options: Mapping[str, Any] = kwargs
-    return bool(np.array_equal(_row(a, 0), _row(b, 0), **options))
+    return bool(np.array_equal(_row(a, 0), _row(b, 0), **kwargs))

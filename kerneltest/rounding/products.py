@@ -9,7 +9,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format
 from kerneltest.core.precision import FLOAT32
-from kerneltest.rounding.sampled import Sampled, UnfollowedError, promoted
+from kerneltest.rounding.sampled import Sampled, promoted
 
 _ONE_SIGN, _ONE_SIZE = 0.9, 1.1  # of terms that are about the same: their sum, and the mean of their squares
 _LETTERS = string.ascii_letters
@@ -35,23 +35,28 @@ def matmul(left: Any, right: Any) -> Sampled:
 
 
 def einsum(subscripts: str, operands: Sequence[Any]) -> Any:
-    """`np.einsum`, from left to right where there are more than two operands.
-
-    Raises:
-      UnfollowedError: a letter stands twice in one operand.
-    """
+    """`np.einsum`, from left to right where there are more than two operands."""
     parts, out = _letters(subscripts.replace(" ", ""), operands)
-    if any(len(set(part)) < len(part) for part in parts):
-        raise UnfollowedError(f"np.einsum({subscripts!r})")
-    left, one = operands[0], parts[0]
-    for i in range(1, len(parts)):
-        later = {letter for part in (out, *parts[i + 1 :]) for letter in part}
-        kept = [letter for letter in dict.fromkeys([*one, *parts[i]]) if letter in later]
-        left, one = product(left, one, operands[i], parts[i], kept), kept
+    (left, one), *others = map(_diagonals, operands, parts)
+    for i, (right, two) in enumerate(others):
+        later = {letter for part in (out, *(letters for _, letters in others[i + 1 :])) for letter in part}
+        kept = [letter for letter in dict.fromkeys([*one, *two]) if letter in later]
+        left, one = product(left, one, right, two, kept), kept
     summed = tuple(i for i, letter in enumerate(one) if letter not in out)
     left = np.sum(left, axis=summed) if summed else left
     one = [letter for letter in one if letter in out]
     return np.transpose(left, [one.index(letter) for letter in out])
+
+
+def _diagonals(operand: Any, letters: list[str]) -> tuple[Any, list[str]]:
+    """An operand in whose letters none stands twice."""
+    for letter in dict.fromkeys(letters):
+        while letters.count(letter) > 1:
+            first = letters.index(letter)
+            second = letters.index(letter, first + 1)
+            operand = np.diagonal(operand, axis1=first, axis2=second)
+            letters = [*(each for i, each in enumerate(letters) if i not in (first, second)), letter]
+    return operand, letters
 
 
 def _letters(subscripts: str, operands: Sequence[Any]) -> tuple[list[list[str]], list[str]]:

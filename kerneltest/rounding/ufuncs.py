@@ -7,6 +7,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.precision import FLOAT32, Ulps
+from kerneltest.rounding.composed import given
 from kerneltest.rounding.sampled import Sampled, UnfollowedError, aligned, axes_of, promoted
 
 # Their results are among their operands, whole numbers, truth values, or exact by another argument.
@@ -19,14 +20,15 @@ EXACT = frozenset(
 # Other ways to the same function that authors choose: 2^(x log2 e) for exp, which rounds its argument, and x (1 / y).
 _BY_EXP2 = 1.0
 _BY_RECIPROCAL = 0.5
+_NEUTRAL = {"add": 0, "multiply": 1, "maximum": -np.inf, "minimum": np.inf, "logical_and": True, "logical_or": False}
 _UNKNOWN = Ulps(4.5, source="assumed of a function that the table lacks")
 
 
 def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sampled:
     """A ufunc of arrays, of which at least one is watched."""
     first = next(each for each in inputs if isinstance(each, Sampled))
-    if ufunc is np.matmul:
-        raise AssertionError("a product of matrices is not elementwise")
+    if ufunc.signature:
+        raise UnfollowedError(f"np.{ufunc.__name__}")
     if kwargs:
         raise UnfollowedError(f"np.{ufunc.__name__} with {', '.join(kwargs)}=")
     operands = aligned(inputs)
@@ -102,18 +104,19 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
     where = options.pop("where", True)
     initial = options.pop("initial", None)
     axes = axes_of(axis, array.ndim)
-    values = array.samples
+    if ufunc is np.logaddexp:
+        return _log_of_sum(array, axis, keepdims)
     if where is not True:
-        neutral = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}.get(ufunc.__name__)
-        if neutral is None or isinstance(where, Sampled):
+        if ufunc.__name__ not in _NEUTRAL:
             raise UnfollowedError(f"np.{ufunc.__name__}.reduce with where=")
-        values = np.where(where, values, neutral)
-    extra = {} if initial is None else {"initial": initial}
+        array = _where(where, array, _NEUTRAL[ufunc.__name__])
+    values = array.samples
+    extra = {"initial": initial} if given(initial) else {}
     with np.errstate(all="ignore"):
         exact = np.asarray(_reduced(ufunc)(values, axis=axes, keepdims=keepdims, **extra))
     made, noted = array.made(exact), f"{ufunc.__name__}.reduce"
     if ufunc.__name__ in EXACT or not is_float(exact.dtype):
-        return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=where)
+        return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=True)
     terms = int(np.prod([values.shape[each] for each in axes]))
     if ufunc is np.add:
         with np.errstate(all="ignore"):
@@ -124,7 +127,20 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
         made.samples = array.machine.rounded(exact, np.sqrt(terms), array.compute)
     else:
         raise UnfollowedError(f"np.{noted}")
-    return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=where)
+    return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=True)
+
+
+def _where(*arrays: Any) -> Any:
+    return np.where(*arrays)
+
+
+def _log_of_sum(array: Any, axis: Any, keepdims: bool) -> Sampled:
+    """`np.logaddexp.reduce`, as a kernel computes it: with the largest term taken out."""
+    largest = np.max(array, axis=axis, keepdims=True)
+    shift = np.where(np.isfinite(largest), largest, 0.0)
+    total = np.log(np.sum(np.exp(array - shift), axis=axis, keepdims=True)) + shift
+    result: Sampled = total if keepdims else np.squeeze(total, axis)
+    return result
 
 
 def _reduced(ufunc: np.ufunc) -> Any:

@@ -11,6 +11,8 @@ from kerneltest.rounding import functions, products, ufuncs
 from kerneltest.rounding.places import place
 from kerneltest.rounding.sampled import Sampled, UnfollowedError
 
+_SUMMED = {"vecdot": "...i,...i->...", "matvec": "...ij,...j->...i", "vecmat": "...i,...ij->...j"}
+
 
 class Watched(Sampled, NDArrayOperatorsMixin):
     """An array of the oracle's, in all samples at once; what it has of NumPy's interface is what oracles use."""
@@ -20,14 +22,27 @@ class Watched(Sampled, NDArrayOperatorsMixin):
     dtype = property(lambda self: self.samples.dtype)
     size = property(lambda self: int(np.prod(self.shape)))
     T = property(lambda self: np.transpose(self))
+    mT = property(lambda self: np.swapaxes(self, -1, -2))  # noqa: N815
+    itemsize = property(lambda self: self.dtype.itemsize)
+    nbytes = property(lambda self: self.size * self.itemsize)
     real = property(lambda self: self)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", (None,))[0]
-        if method == "__call__" and ufunc in (np.matmul, np.vecdot if hasattr(np, "vecdot") else None):
-            result = products.matmul(*inputs) if ufunc is np.matmul else (inputs[0] * inputs[1]).sum(-1)
-        elif method == "__call__":
-            result = ufuncs.call(ufunc, inputs, kwargs)
+        if method == "__call__":
+            where, dtype = kwargs.pop("where", True), kwargs.pop("dtype", None)
+            if ufunc is np.matmul and not kwargs:
+                result = products.matmul(*inputs)
+            elif ufunc.__name__ in _SUMMED and not kwargs:
+                result = products.einsum(_SUMMED[ufunc.__name__], inputs)
+            else:
+                result = ufuncs.call(ufunc, inputs, kwargs)
+            if dtype is not None:
+                result = functions.cast(result, np.dtype(dtype))
+            if where is not True:
+                if out is None:
+                    raise UnfollowedError(f"np.{ufunc.__name__} with where= and without out=")
+                result = functions.call(np.where, (where, result, out), {})
         elif method == "reduce":
             result = ufuncs.reduce(ufunc, inputs[0], kwargs)
         elif method == "accumulate":
@@ -74,6 +89,8 @@ class Watched(Sampled, NDArrayOperatorsMixin):
         return np.asarray(self.samples[0])
 
     def __bool__(self) -> bool:
+        if (self.samples != self.samples[:1]).any():
+            raise UnfollowedError("a branch that goes another way once values are rounded")
         return bool(self.samples[0])
 
     def __len__(self) -> int:
@@ -117,9 +134,6 @@ class Watched(Sampled, NDArrayOperatorsMixin):
     def round(self, decimals: int = 0) -> Any:
         return np.round(self, decimals)
 
-    def clip(self, low: Any = None, high: Any = None) -> Any:
-        return np.clip(self, low, high)
-
 
 def _method(name: str) -> Any:
     def method(self: Watched, *args: Any, **kwargs: Any) -> Any:
@@ -131,6 +145,6 @@ def _method(name: str) -> Any:
 
 for _name in (
     "sum mean var std prod max min argmax argmin cumsum cumprod any all sort argsort ravel squeeze swapaxes repeat "
-    "take diagonal trace nonzero searchsorted ptp"
+    "take diagonal trace nonzero searchsorted clip conj"
 ).split():
     setattr(Watched, _name, _method(_name))

@@ -32,14 +32,14 @@ from tests.simulated import TARGETS, elementwise_block, simulated
 ROWS = (XLA_CPU, NVIDIA, AMD, SIMULATED)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row_states_every_function_with_its_source(row: Precision) -> None:
     assert set(row.ulps) == set(NVIDIA.ulps)
     assert all(errors.relative >= 0.5 and errors.source for errors in row.ulps.values())
     assert row.flushing <= set(row.ulps)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_an_oracle_that_divides_by_a_root_allows_for_a_reciprocal_root(row: Precision) -> None:
     assert row.ulps["rsqrt"].relative <= row.ulps["sqrt"].relative + row.ulps["divide"].relative
 
