@@ -10,6 +10,7 @@ from kerneltest.core.dtypes import TF32, Array, float_format
 from kerneltest.core.precision import Precision
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.bounds import Measured
+from kerneltest.rounding.creating import watching
 
 PLAIN, FLUSHING = Precision("plain", {}), Precision("flushing", {}, flushes=True)
 ON_TENSOR_CORES = Precision("tensor cores", {}, dot_input={"float32": TF32})
@@ -30,8 +31,19 @@ def measured(
         return (np.asarray(reference(**leaves)).astype(np.float64),)
 
     wide = {name: value.astype(np.float64) for name, value in leaves.items()}
-    formats = tuple(float_format(value.dtype) for value in leaves.values())
-    return Measured(evaluate, wide, evaluate(wide), declared, dims, formats, in_kernel_dtypes)
+    formats = {name: float_format(value.dtype) for name, value in leaves.items()}
+    copied = watching(function)
+    return Measured(
+        evaluate=evaluate,
+        leaves=wide,
+        values=evaluate(wide),
+        declared=declared,
+        dims=dims,
+        formats=formats,
+        watched=lambda given: (copied(**given),),
+        oracle=function,
+        in_kernel_dtypes=in_kernel_dtypes,
+    )
 
 
 def vector(function: Callable[..., Any], dtype: Any = np.float32, n: int = 1000, scale: float = 1.0) -> Measured:

@@ -34,7 +34,8 @@ ELEMENTS = [
     (-0.0, -0.0, 0.0, True, "pass"),
     (123.0, 1.0, INF, False, "pass"),  # an infinite bound asks nothing ...
     (NAN, 1.0, INF, False, "pass"),
-    (1.0, NAN, INF, False, "special_mismatch"),  # ... of finite values only
+    (1.0, NAN, INF, False, "pass"),
+    (-0.0, 0.0, INF, True, "pass"),  # ... of any value
 ]
 
 
@@ -77,11 +78,71 @@ def test_what_is_off_by_more_than_a_bound_that_says_nothing_is_still_found() -> 
     assert not found.compared
 
 
-def test_how_much_of_the_bound_was_used() -> None:
-    found = compare(np.array([1.5, 2.0], np.float32), np.array([1.0, 2.0]), np.array([1.0, 4.0]), signed_zeros=False)
-    assert found.used == 0.5
+ULP = 2.0**-23  # of float32 at 1
+
+# got, expected, bound, how much of it was used, where the output's own rounding takes no part
+USED = [
+    pytest.param(1.0, 1.0 + ULP / 4, ULP, 0.0, id="rounding-alone-uses-nothing"),
+    pytest.param(1.0 + ULP, 1.0, 2.5 * ULP, 0.25, id="one-ulp-of-which-half-is-rounding"),
+    pytest.param(1.0 + 3 * ULP, 1.0, 2.5 * ULP, 1.25, id="more-than-there-is"),
+    pytest.param(1.0 - ULP / 2, 1.0, 1.5 * ULP, 0.25, id="finer-below-a-power-of-two"),
+    pytest.param(1.0, 1.0 - 0.75 * ULP / 2, 0.75 * ULP, 0.25, id="finer-towards-zero"),
+    pytest.param(1.0 + ULP, 1.0, ULP / 4, 4.0, id="less-room-than-its-rounding"),
+    pytest.param(-(1.0 + ULP), -1.0, 2.5 * ULP, 0.25, id="negative"),
+]
+
+
+@pytest.mark.parametrize(("got", "expected", "bound", "used"), USED)
+def test_how_much_of_the_bound_was_used(got: float, expected: float, bound: float, used: float) -> None:
+    pair = np.array([got, 7.0], np.float32), np.array([expected, 7.0]), np.array([bound, 1.0])
+    assert compare(*pair, signed_zeros=False).used == pytest.approx(used, rel=1e-6)
+
+
+def test_the_largest_share_counts_and_what_has_no_bound_does_not() -> None:
+    actual = np.array([1 + ULP, 1 + 2 * ULP, NAN, 9, INF], np.float32)
+    expected, bound = np.array([1, 1, NAN, 1, INF]), np.array([2.5 * ULP, 2.5 * ULP, 1.0, INF, 1.0])
+    assert compare(actual, expected, bound, signed_zeros=False).used == pytest.approx(0.75)
     exact = compare(np.ones(2, np.float32), np.ones(2), np.zeros(2), signed_zeros=False)
     assert exact.used is None
+
+
+# got, expected, others, wrong
+OTHERS = [
+    ([1, 2, 3], [1, 2, 3], [], [0, 0, 0]),
+    ([1, 9, 3], [1, 2, 3], [], [0, 1, 0]),
+    ([1, 9, 3], [1, 2, 3], [[1, 9, 3]], [0, 0, 0]),
+    ([1, 9, 8], [1, 2, 3], [[1, 9, 3], [1, 2, 8]], [0, 0, 0]),  # one of one sample, one of another
+    ([1, 9, 8], [1, 2, 3], [[9, 1, 8], [9, 8, 8]], [0, 1, 0]),  # right elsewhere
+    ([-56, 9, 8], [0, 2, 3], [[200, 2, 3]], [0, 1, 1]),  # wrapped as the kernel's dtype does
+]
+
+
+@pytest.mark.parametrize(("got", "expected", "others", "wrong"), OTHERS)
+def test_integers_may_be_what_a_sample_gives(
+    got: list[int], expected: list[int], others: list[list[int]], wrong: list[int]
+) -> None:
+    found = compare(
+        np.array(got, np.int8),
+        np.array(expected),
+        np.zeros(3),
+        signed_zeros=False,
+        others=[np.array(each) for each in others],
+    )
+    assert found.wrong.tolist() == [bool(each) for each in wrong]
+    assert (found.compared, found.used) == (3, None)
+
+
+def test_booleans_too_and_nothing_is_asked_where_the_bound_is_infinite() -> None:
+    got, expected, bound = np.array([True, True, False]), np.array([False, False, True]), np.array([0.0, 0.0, INF])
+    found = compare(got, expected, bound, signed_zeros=False, others=[np.array([True, False, True])])
+    assert found.wrong.tolist() == [False, True, False]
+    assert found.compared == 2
+
+
+def test_what_samples_give_does_not_excuse_a_float() -> None:
+    other = [np.array([9.0])]
+    found = compare(np.array([9.0], np.float32), np.ones(1), np.zeros(1), signed_zeros=False, others=other)
+    assert found.wrong.all()
 
 
 @pytest.mark.parametrize(

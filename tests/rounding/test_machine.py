@@ -40,16 +40,7 @@ FORMATS = [
 def test_nearest_is_what_a_cast_gives(fmt: FloatFormat, dtype: Any) -> None:
     rng = np.random.default_rng(0)
     sizes = 2.0 ** rng.uniform(fmt.min_exponent - fmt.precision - 2, 16, 20000)
-    special = [
-        0.0,
-        np.inf,
-        -np.inf,
-        np.nan,
-        fmt.overflow,
-        fmt.smallest_normal,
-        fmt.smallest_subnormal / 2,
-        1 + 2.0**-11,
-    ]
+    special = [0, np.inf, -np.inf, np.nan, fmt.overflow, fmt.smallest_normal, fmt.smallest_subnormal / 2, 1 + 2.0**-11]
     values = np.concatenate([sizes * rng.choice((-1, 1), sizes.size), special])
     with np.errstate(all="ignore"):
         # By way of float32, since a cast from float64 is rounded twice by some versions.
