@@ -32,9 +32,10 @@ from benchmarks.variants import VARIANTS, Variant
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
+from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import Bound, Measured, Tolerance
+from kerneltest.declare.bounds import Limit, Measured, Tolerance
 from kerneltest.declare.closed_forms import Exact
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
@@ -47,6 +48,17 @@ from kerneltest.run.runner import run
 FOLDER = ROOT / "reports" / "detection"
 RIGHT_BACKENDS = ("interpret", "simulate:sm_90", "simulate:gfx942", "cuda")
 DEPTH, SMALL, LARGE = "quick", 0.1, 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledLimit:
+    """A bound of one output, multiplied by a factor."""
+
+    base: Limit
+    factor: float
+
+    def at(self, precision: Precision) -> Array:
+        return self.base.at(precision) * self.factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +76,8 @@ class Scaled:
     def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
         return self.base.misfit(leaves, dims)
 
-    def bounds(self, measured: Measured) -> tuple[Bound, ...]:
-        def scaled(value: Array | None) -> Array | None:
-            return None if value is None else value * self.factor
-
-        return tuple(
-            replace(
-                bound,
-                fixed=bound.fixed * self.factor,
-                products=scaled(bound.products),
-                operands=scaled(bound.operands),
-                roundings=bound.roundings * self.factor,
-            )
-            for bound in self.base.bounds(measured)
-        )
+    def bounds(self, measured: Measured) -> tuple[Limit, ...]:
+        return tuple(ScaledLimit(limit, self.factor) for limit in self.base.bounds(measured))
 
     def __str__(self) -> str:
         return f"{self.factor:g} x {self.base}"
