@@ -52,7 +52,7 @@ DEPTH, SMALL, LARGE = "quick", 0.1, 100.0
 
 @dataclass(frozen=True, slots=True)
 class ScaledLimit:
-    """A bound multiplied by a factor."""
+    """A bound of one output, multiplied by a factor."""
 
     base: Limit
     factor: float
@@ -71,7 +71,7 @@ class Scaled:
     def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
         return self.base.misfit(leaves, dims)
 
-    def bounds(self, measured: Measured) -> tuple["ScaledLimit", ...]:
+    def bounds(self, measured: Measured) -> tuple[Limit, ...]:
         return tuple(ScaledLimit(limit, self.factor) for limit in self.base.bounds(measured))
 
     def __str__(self) -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kerneltest.declare.arguments import static as static
     from kerneltest.declare.arguments import tree as tree
     from kerneltest.declare.bounds import Bound as Bound
+    from kerneltest.declare.bounds import Limit as Limit
     from kerneltest.declare.bounds import Measured as Measured
     from kerneltest.declare.bounds import Tolerance as Tolerance
     from kerneltest.declare.check import DeclarationError as DeclarationError
@@ -73,7 +74,7 @@ _HOMES = {
     "kerneltest.declare.arguments": (
         "DEFAULT_FLOATS DEFAULT_INTEGERS array dim_size indices lengths mask scalar static tree"
     ),
-    "kerneltest.declare.bounds": "Bound Measured Tolerance",
+    "kerneltest.declare.bounds": "Bound Limit Measured Tolerance",
     "kerneltest.declare.check": "DeclarationError",
     "kerneltest.declare.defined": "defined",
     "kerneltest.declare.dims": "dim",

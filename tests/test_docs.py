@@ -171,7 +171,7 @@ def test_the_worked_tolerance_is_what_comes_out() -> None:
     shown = [text.splitlines() for _, text in _fenced("docs/tolerances.md")]
     cpu, gpu = worked.XLA_CPU, worked.NVIDIA
     told = [worked.oracle(), worked.bound(cpu), worked.shares(cpu), worked.bound(gpu), worked.shares(gpu)]
-    assert shown == [list(lines) for lines in told]
+    assert shown[: len(told)] == [list(lines) for lines in told]
     rows = re.findall(r"^\| (.+?) \| (\S+) \| (\S+) \|$", PAGES["docs/tolerances.md"], re.MULTILINE)
     table = {name: [float(one), float(two)] for name, one, two in rows if one[0].isdigit()}
     for name, used in worked.machines().items():  # versions of JAX differ in a rounding
@@ -193,7 +193,7 @@ def test_what_a_conftest_registers_is_in_the_report(tmp_path: Path) -> None:
     records = list(read_records(tmp_path / "report"))
     ended = {(r.family, r.backend) for r in records if r.verdict == "pass" and r.compared}
     assert {(f, b) for f in ("zero_block", "commutes") for b in ("interpret", "interpret-optimised")} <= ended
-    assert "absolute(1e-05)" in {r.tolerance for r in records}
+    assert {"absolute(1e-05)", "by_table(add)"} <= {r.tolerance for r in records}
 
 
 @pytest.mark.parametrize(
