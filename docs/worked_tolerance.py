@@ -59,7 +59,7 @@ def bound(precision: Precision) -> Iterator[str]:
     yield f"their root mean square      s           {s[AT]:.3e}"
     yield f"a quarter of the median     m |f| / 4   {m * abs(f[AT]) / 4:.3e}"
     yield f"7 times the larger of both              {7 * max(s[AT], m * abs(f[AT]) / 4):.3e}"
-    yield f"two roundings of f          2 u |f|     {4 * u * abs(f[AT]):.3e}"
+    yield f"two roundings of f          2 u |f|     {2 * u * abs(f[AT]):.3e}"
     yield f"the result's own rounding   ulp / 2     {FLOAT32.ulp(f)[AT] / 2:.3e}"
     yield f"bound                                   {EXPECTED.bound(0, np.dtype(np.float32), precision)[AT]:.3e}"
 

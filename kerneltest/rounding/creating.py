@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.rounding import functions
+from kerneltest.rounding import functions, ufuncs
 from kerneltest.rounding.machine import Machine
 from kerneltest.rounding.sampled import Sampled
 from kerneltest.rounding.watched import Watched
@@ -40,6 +40,8 @@ class _Making(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(np, name)
+        if name == "vectorize":
+            return _Vectorized
         return _making(found) if name in _MAKING else found
 
 
@@ -63,6 +65,15 @@ def _making(make: Callable[..., Any]) -> Callable[..., Any]:
 def _flat(values: Any) -> Iterator[Any]:
     for each in values:
         yield from _flat(each) if isinstance(each, (list, tuple)) else (each,)
+
+
+class _Vectorized(np.vectorize):
+    """An elementwise function of Python's numbers: it rounds as the table says of its name."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or self.signature is not None or not any(isinstance(each, Sampled) for each in args):
+            return super().__call__(*args, **kwargs)
+        return ufuncs.vectorized(super().__call__, self.pyfunc.__name__, args)
 
 
 _NUMPY = _Making("numpy")

@@ -1,6 +1,6 @@
 """How each ufunc rounds: what is exact, what is rounded once, and what a machine's library is further off."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,18 @@ def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     flushing = name in first.machine.precision.flushing
     vanishing = _small_reciprocals(operands[1]) if name == "divide" else None
     made.samples = first.machine.rounded(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
+    return made.noted(name, inputs)
+
+
+def vectorized(function: Callable[..., Array], name: str, inputs: tuple[Any, ...]) -> Sampled:
+    """An elementwise function that is no ufunc, of arrays of which at least one is watched; `name` is the table's."""
+    first = next(each for each in inputs if isinstance(each, Sampled))
+    with np.errstate(all="ignore"):
+        exact = np.asarray(function(*aligned(inputs)))
+    made = first.made(exact, promoted(inputs))
+    if is_float(exact.dtype):
+        known = first.machine.precision.ulps.get(name, _UNKNOWN)
+        made.samples = first.machine.rounded(exact, known.relative - 0.5, made.compute)
     return made.noted(name, inputs)
 
 
@@ -124,7 +136,9 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
         in_turn = None if extra else _in_turn(array, values, axes, exact.shape[1:])
         made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
     elif ufunc is np.multiply:
-        made.samples = array.machine.rounded(exact, np.sqrt(terms), array.compute)
+        made.samples = _multiplied(
+            array, values, exact, lambda v: _reduced(ufunc)(v, axis=axes, keepdims=keepdims), terms
+        )
     else:
         raise UnfollowedError(f"np.{noted}")
     return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=True)
@@ -145,6 +159,23 @@ def _log_of_sum(array: Any, axis: Any, keepdims: bool) -> Sampled:
 
 def _reduced(ufunc: np.ufunc) -> Any:
     return ufunc.reduce  # whose stubs want `keepdims` to be a literal
+
+
+def _multiplied(array: Sampled, values: Array, exact: Array, product: Callable[[Array], Array], terms: int) -> Array:
+    """Products of many factors, in any order: what a part of them overflows to is lost, and what it loses below the
+    smallest normal number is multiplied by the others."""
+    fmt = array.compute
+    samples = array.machine.rounded(exact, np.sqrt(terms), fmt)
+    if len(samples) == 1:
+        return samples
+    with np.errstate(all="ignore"):
+        size = np.abs(values)
+        large = product(np.where(np.isfinite(size), np.maximum(size, 1), 1))
+        small = product(np.where(size > 0, np.minimum(size, 1), 1))
+        lost = (large >= fmt.overflow) & np.isfinite(exact)
+        vanished = np.where((small < fmt.smallest_normal) & (exact != 0), fmt.smallest_normal * large, 0.0)
+    moved = np.where(lost, np.nan, samples + vanished)
+    return np.concatenate([samples[:1], np.broadcast_to(moved, samples.shape)[1:]])
 
 
 def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
@@ -172,7 +203,7 @@ def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
         return made.noted(noted, (array,), axis=at)
     terms = exact.shape[at]
     if ufunc is np.multiply:
-        made.samples = array.machine.rounded(exact, np.sqrt(terms), array.compute)
+        made.samples = _multiplied(array, array.samples, exact, lambda v: ufunc.accumulate(v, axis=at), terms)
         return made.noted(noted, (array,), axis=at)
     if ufunc is not np.add:
         raise UnfollowedError(f"np.{noted}")
