@@ -58,7 +58,7 @@ def _terms(pairing: Pairing, signature: Signature) -> int | None:
     if machine.left:
         return None
     steps = list(itertools.takewhile(lambda step: step.name in _EXACT, tape))
-    if not any(step.name == "product" and set(step.options["one"]) - set(step.options["out"]) for step in steps):
+    if not any(step.name == "product" and set(step.options["one"]) - set(step.options["result"]) for step in steps):
         return None
     return math.ceil(max(float(np.max(np.abs(step.output.samples), initial=0.0)) for step in steps))
 
