@@ -6,7 +6,18 @@ from typing import Any
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer, write_end, write_plan
-from kerneltest.records.schema import Declared, End, Evidence, NotApplicable, Plan, PlannedItem, Record, Source, Window
+from kerneltest.records.schema import (
+    BudgetPart,
+    Declared,
+    End,
+    Evidence,
+    NotApplicable,
+    Plan,
+    PlannedItem,
+    Record,
+    Source,
+    Window,
+)
 from tests.written import PAIRING, case
 
 # Were any of it parsed as markup, `pwned` would be set, or an element too many be there.
@@ -83,6 +94,7 @@ def hostile() -> tuple[Record, dict[str, object]]:
         **dict.fromkeys(words, HOSTILE),
         evidence=evidence,
         facts={HOSTILE: {"registers": 1}},
+        budget=(BudgetPart(HOSTILE, HOSTILE, 1, 1.0, 99.0),),
         dims={HOSTILE: 1},
         dtypes={HOSTILE: HOSTILE},
         statics={HOSTILE: HOSTILE},
