@@ -69,6 +69,10 @@ WRONG = made_record(
         0, (3,), "n=1", (1, 2), "", 1.0, 2.0, 0.5, {"x": "float32[4] [...]"}, "cases/c1-interpret.npz",
         "the last one", "cases/reproduce_c1-interpret.py", WINDOW, (INPUT,),
     ),
+    budget=(
+        BudgetPart("rounding of `x - y`", "kernels/k.py", 4, 0.7, 90.0),
+        BudgetPart("flushed subnormal inputs", "", 0, 0.2),
+    ),
 )  # fmt: skip
 
 
