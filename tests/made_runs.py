@@ -6,7 +6,18 @@ from typing import Any
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer, write_end, write_plan
-from kerneltest.records.schema import Declared, End, Evidence, NotApplicable, Plan, PlannedItem, Record, Source, Window
+from kerneltest.records.schema import (
+    BudgetPart,
+    Declared,
+    End,
+    Evidence,
+    NotApplicable,
+    Plan,
+    PlannedItem,
+    Record,
+    Source,
+    Window,
+)
 from tests.written import PAIRING, case
 
 # Were any of it parsed as markup, `pwned` would be set, or an element too many be there.
@@ -58,6 +69,10 @@ WRONG = made_record(
         0, (3,), "n=1", (1, 2), "", 1.0, 2.0, 0.5, {"x": "float32[4] [...]"}, "cases/c1-interpret.npz",
         "the last one", "cases/reproduce_c1-interpret.py", WINDOW, (INPUT,),
     ),
+    budget=(
+        BudgetPart("rounding of `x - y`", "kernels/k.py", 4, 0.7, 90.0),
+        BudgetPart("flushed subnormal inputs", "", 0, 0.2),
+    ),
 )  # fmt: skip
 
 
@@ -83,6 +98,7 @@ def hostile() -> tuple[Record, dict[str, object]]:
         **dict.fromkeys(words, HOSTILE),
         evidence=evidence,
         facts={HOSTILE: {"registers": 1}},
+        budget=(BudgetPart(HOSTILE, HOSTILE, 1, 1.0, 99.0),),
         dims={HOSTILE: 1},
         dtypes={HOSTILE: HOSTILE},
         statics={HOSTILE: HOSTILE},

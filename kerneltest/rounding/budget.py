@@ -51,8 +51,8 @@ def shares(
     if len(samples) == 1 or samples.dtype.kind != "f":
         return ()
     found = {source: spread(np.concatenate([samples[:1], samples[rows]])) for source, rows in parts.items()}
-    with np.errstate(all="ignore"):
-        least = found.pop(INPUTS).deviation + FLOAT32.unit_roundoff * np.abs(samples[0])
+    with np.errstate(all="ignore"):  # what is lost of a subnormal number is no instability
+        least = found.pop(INPUTS).deviation + FLOAT32.unit_roundoff * np.abs(samples[0]) + FLOAT32.smallest_normal
     lost = sum((each.lost.astype(float) for each in found.values()), np.zeros(samples.shape[1:]))
     squares = {source: each.deviation**2 for source, each in found.items()}
     total = sum(squares.values(), np.zeros(samples.shape[1:]))

@@ -31,6 +31,7 @@ from kerneltest.records.io import (
 from kerneltest.records.runs import Reconciled, reconcile
 from kerneltest.records.schema import (
     ANY,
+    BudgetPart,
     CellKey,
     Declared,
     Evidence,
@@ -114,6 +115,7 @@ FINDING = replace(
     advice=("smaller blocks",),
     files=("artifacts/c2/row.ttir",),
     ulps=(3, 0, 1),
+    budget=(BudgetPart("rounding of `x / y`", "t.py", 3, 0.75, 2.5),),
 )
 
 
@@ -148,7 +150,7 @@ def _default(each: Field[Any]) -> Any:
 
 @pytest.mark.parametrize(
     "filled",
-    [FINDING, EVIDENCE, WINDOW, replace(PLAN, problems=("a pairing is held nowhere",))],
+    [FINDING, *FINDING.budget, EVIDENCE, WINDOW, replace(PLAN, problems=("a pairing is held nowhere",))],
     ids=lambda filled: type(filled).__name__,
 )
 def test_what_comes_back_has_no_field_at_its_default(filled: Any) -> None:

@@ -15,7 +15,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer
 from kerneltest.records.merge import merge, suspects_shown
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import ANY, Birth, Record, Smallest
+from kerneltest.records.schema import ANY, Birth, BudgetPart, Record, Smallest
 from kerneltest.report.html.build import write_html
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 
@@ -364,6 +364,26 @@ def test_the_source_line_that_a_message_names_is_marked(page: Any, tmp_path: Pat
     page.locator("#view-results td a").click()
     assert page.locator("#view-finding .source li.here").inner_text().strip() == "return x  # three"
     assert page.locator("#view-finding .why").inner_text() == "What it looks like: the last one"
+
+
+def test_a_finding_its_suspect_and_its_pairing_show_what_makes_the_bound(page: Any, tmp_path: Path) -> None:
+    right = made_record(case="c2", used=0.3, budget=(BudgetPart("summing of `x.sum()`", "kernels/k.py", 9, 1.0),))
+    run = made_run(tmp_path / "run", WRONG, right)
+    address = write_html(tmp_path / "report.html", read_all([run])).as_uri()
+    parts = ["70%rounding of x - y kernels/k.py:4", "20%flushed subnormal inputs", "10%all else"]
+    remark = "rounding of x - y (k.py:4) moves the result 90 times as far as a rounding of the inputs does"
+    _open(page, address)
+    suspect = page.locator(".suspect")
+    assert suspect.locator(".budget li").all_text_contents() == parts
+    assert remark in suspect.text_content()
+    page.goto(f"{address}#/findings")
+    page.locator("#view-results tbody a").first.click()
+    assert page.locator("#view-finding .budget li").all_text_contents() == parts
+    assert remark in page.locator("#view-finding").text_content()
+    page.locator("#view-finding .crumbs a").last.click()
+    figure = page.locator("#view-pairing figure", has=page.locator(".budget"))
+    assert figure.locator("figcaption").text_content() == "interpret: 0.3 of its bound, in normal"
+    assert figure.locator("li").all_text_contents() == ["100%summing of x.sum() kernels/k.py:9"]
 
 
 def test_printing_leaves_the_table_and_drops_the_controls(page: Any, report: str) -> None:

@@ -44,7 +44,7 @@ function factsOf(data, finding, verdict, family) {
   if (suspect) facts.push(["suspect", el("a", { href: address("suspects", suspect.id) }, suspect.title)]);
   if (finding.pattern) facts.push(["pattern", finding.pattern]);
   if (data.rows.used[row] >= 0) facts.push(["error / bound", number(data.rows.used[row])]);
-  if (finding.budget) facts.push(["the bound", [budgetBars(finding.budget), finding.unstable ? el("p", {}, finding.unstable) : null]]);
+  if (finding.budget) facts.push(["the bound", [budgetBars(finding.budget), finding.unstable ? el("p", {}, worded(finding.unstable)) : null]]);
   if (finding.file) facts.push(["inputs saved", el("code", {}, finding.file)]);
   if (at && !finding.picture) facts.push(["picture", "left out of this page or of the record; another finding of this kind has one"]);
   return facts;

@@ -162,6 +162,9 @@ function key(picture) {
     sample("outlined", "", "the worst"));
 }
 
+// Words with source between backticks.
+const worded = (words) => words.split("`").map((text, i) => (i % 2 ? el("code", {}, text) : text));
+
 // What makes a bound, a bar for each part; many small ones are left over.
 function budgetBars(parts) {
   const left = 1 - parts.reduce((sum, [, , part]) => sum + part, 0), width = 56, height = 9;
@@ -169,7 +172,7 @@ function budgetBars(parts) {
   return el("ul", { class: "bars flat budget" }, rows.map(([words, place, part]) => el("li", {},
     svg("svg", { width, height, "aria-hidden": "true" }, svg("rect", { class: "track", x: .5, y: .5, width: width - 1, height: height - 1 }), svg("rect", { class: "share", x: 0, y: 0, width: Math.max(1, Math.round(width * part)), height })),
     el("span", { class: "number" }, `${Math.round(100 * part)}%`),
-    el("span", {}, words.split("`").map((text, i) => (i % 2 ? el("code", {}, text) : text)), place ? el("span", { class: "dim" }, ` ${place}`) : null))));
+    el("span", {}, worded(words), place ? el("span", { class: "dim" }, ` ${place}`) : null))));
 }
 
 // The values of an argument around the element.

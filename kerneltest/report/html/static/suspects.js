@@ -54,7 +54,7 @@ function smallestOf(suspect) {
         suspect.at ? el("p", {}, "got ", el("code", {}, number(suspect.at[1])), ", expected ", el("code", {}, number(suspect.at[2]))) : null,
         rest.length ? el("p", { class: "message dim" }, rest.join("\n")) : null],
     suspect.diagnosis ? el("div", { class: "why" }, suspect.diagnosis) : null,
-    suspect.budget.length ? [el("h4", {}, "What makes its bound"), budgetBars(suspect.budget), suspect.unstable ? el("p", { class: "dim" }, suspect.unstable) : null] : null,
+    suspect.budget.length ? [el("h4", {}, "What makes its bound"), budgetBars(suspect.budget), suspect.unstable ? el("p", { class: "dim" }, worded(suspect.unstable)) : null] : null,
   ];
 }
 
