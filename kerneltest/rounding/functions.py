@@ -332,6 +332,18 @@ def _vdot(a: Any, b: Any) -> Any:
     return np.dot(np.reshape(a, -1), np.reshape(b, -1))
 
 
+@rule("convolve")
+def _convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    if np.shape(a)[0] < np.shape(v)[0]:
+        a, v = v, a
+    n, taps = np.shape(a)[0], np.shape(v)[0]
+    edge = np.zeros(taps - 1)
+    padded = np.concatenate([edge, a, edge])
+    full = np.sum(padded[np.arange(n + taps - 1)[:, None] + np.arange(taps)] * np.flip(v), axis=-1)
+    start, length = {"full": (0, n + taps - 1), "same": ((taps - 1) // 2, n), "valid": (taps - 1, n - taps + 1)}[mode]
+    return full[start : start + length]
+
+
 @rule("outer")
 def _outer(a: Any, b: Any) -> Any:
     return np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1))

@@ -109,7 +109,8 @@ def _of_power(exponent: Any, operands: list[Array], ulps: float) -> "float | Arr
 def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sampled:
     """`ufunc.reduce` over axes of a watched array."""
     options = dict(kwargs)
-    axis, keepdims = options.pop("axis", 0), bool(options.pop("keepdims", False))
+    axis = options.pop("axis", 0)
+    keepdims: Any = bool(options.pop("keepdims", False))  # NumPy's types tell True from False
     options.pop("dtype", None)
     where = options.pop("where", True)
     initial = options.pop("initial", None)
@@ -135,20 +136,22 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
         in_turn = None if extra else _in_turn(array, values, axes, exact.shape[1:])
         made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
     elif ufunc is np.multiply:
-        made.samples = _multiplied(array, values, exact, lambda v: ufunc.reduce(v, axis=axes, keepdims=keepdims), terms)
+
+        def product(factors: Array) -> Array:
+            return np.asarray(np.multiply.reduce(factors, axis=axes, keepdims=keepdims))
+
+        made.samples = _multiplied(array, values, exact, product, terms)
     else:
         raise UnfollowedError(f"np.{noted}")
     return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=where)
 
 
-def _multiplied(
-    array: Sampled, values: Array, exact: Array, product: Callable[[Array], Array], terms: int
-) -> Array:
+def _multiplied(array: Sampled, values: Array, exact: Array, product: Callable[[Array], Array], terms: int) -> Array:
     """Products of many factors, in any order: what a part of them overflows to is lost, and what it loses below the
     smallest normal number is multiplied by the others."""
     fmt = array.compute
     samples = array.machine.rounded(exact, np.sqrt(terms), fmt)
-    if len(samples) == 1:
+    if array.machine.parts is not None or array.machine.single == 0:
         return samples
     with np.errstate(all="ignore"):
         size = np.abs(values)
@@ -157,7 +160,8 @@ def _multiplied(
         lost = (large >= fmt.overflow) & np.isfinite(exact)
         vanished = np.where((small < fmt.smallest_normal) & (exact != 0), fmt.smallest_normal * large, 0.0)
     moved = np.where(lost, np.nan, samples + vanished)
-    return np.concatenate([samples[:1], np.broadcast_to(moved, samples.shape)[1:]])
+    quiet = 1 if array.machine.single is None else 0
+    return np.concatenate([samples[:quiet], np.broadcast_to(moved, samples.shape)[quiet:]])
 
 
 def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
@@ -185,7 +189,7 @@ def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
         return made.noted(noted, (array,), axis=at)
     terms = exact.shape[at]
     if ufunc is np.multiply:
-        made.samples = _multiplied(array, array.samples, exact, lambda v: ufunc.accumulate(v, axis=at), terms)
+        made.samples = _multiplied(array, array.samples, exact, lambda v: np.multiply.accumulate(v, axis=at), terms)
         return made.noted(noted, (array,), axis=at)
     if ufunc is not np.add:
         raise UnfollowedError(f"np.{noted}")
