@@ -53,6 +53,7 @@ _EXACT_ON_INTEGERS = frozenset(
     jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vmap_call cond scan while run_scoped
     run_state pallas_call core_map mpmd_map""".split()
 )
+_NARROW_IN_MEMORY = frozenset("get load masked_load swap store masked_swap jit pjit".split()) | ENTRIES
 _MULTIPLIES = frozenset({"mul", "dot_general"})
 
 
@@ -108,3 +109,23 @@ def _is_reduced_dot(equation: Any) -> bool:
         return False
     asked = str(equation.params.get("precision"))
     return not ("HIGHEST" in asked or asked.endswith("F32_F32_F32"))
+
+
+def lowered_otherwise(jaxpr: Any) -> tuple[str, ...]:
+    """What of a kernel may come out otherwise on a GPU than in interpret mode, without any rounding that is wrong.
+
+    Formats narrower than float32, by name, in which it computes: XLA's CPU may keep float32 for them. `TF32`, where a
+    product leaves its precision open. `maximum`, whose lowering to Triton drops NaN.
+    """
+    found: dict[str, None] = {}
+    for equation, _ in equations(jaxpr):
+        if name_of(equation) in _NARROW_IN_MEMORY:
+            continue
+        for variable in equation.outvars:
+            if _holds_floats(variable.aval) and (dtype := np.dtype(variable.aval.dtype)).itemsize < 4:
+                found.setdefault(dtype.name)
+        if _is_reduced_dot(equation):
+            found.setdefault("TF32")
+        if name_of(equation) in ("max", "reduce_max", "min", "reduce_min"):
+            found.setdefault("maximum")
+    return tuple(found)

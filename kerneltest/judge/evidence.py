@@ -11,6 +11,7 @@ from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import trace
+from kerneltest.jaxprs.walk import lowered_otherwise
 from kerneltest.judge.compare import Comparison, describe
 from kerneltest.judge.diagnose import Mismatch, diagnose, special_inputs
 from kerneltest.judge.locate import Axis, axes_of, locate
@@ -154,6 +155,7 @@ def mismatch(
         arguments={path: excerpt(value) for path, value in arguments.items()},
         window=output_window(comparison, place.index, axes),
         inputs=input_windows(pairing, arguments, dict(zip([axis.name for axis in axes], place.index, strict=True))),
+        otherwise=_lowered_otherwise(pairing, signature),
     )
     return replace(record, verdict=comparison.verdict, message=message, wrong=wrong, evidence=evidence)
 
@@ -178,6 +180,14 @@ def _output_dims(pairing: Pairing, output: int, depth: str) -> tuple[str, ...]:
         if len(shapes) > 1 and all(axes_of(shapes, lengths)):
             break
     return axes_of(shapes, lengths)
+
+
+@functools.lru_cache(maxsize=64)
+def _lowered_otherwise(pairing: Pairing, signature: Signature) -> tuple[str, ...]:
+    try:
+        return lowered_otherwise(trace(pairing, signature).jaxpr.jaxpr)
+    except Failure:
+        return ()
 
 
 def _number(value: Any) -> float | int | bool:

@@ -91,6 +91,7 @@ class Evidence:
       window: the output around the worst element; pytest keeps the first of each verdict and family of an item.
       inputs: the arguments around it.
       stderr: what a compiler that died wrote last.
+      otherwise: what of the kernel may come out otherwise where it is lowered, as `jaxprs.walk.lowered_otherwise` says.
     """
 
     output: Count = 0
@@ -108,6 +109,7 @@ class Evidence:
     window: Window | None = None
     inputs: tuple[Window, ...] = ()
     stderr: str = ""
+    otherwise: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

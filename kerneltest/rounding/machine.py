@@ -18,6 +18,8 @@ _LONGEST = 48  # characters of an expression in words
 
 _ONE_WAY = 0.25  # of n u: what n equal terms gather when each sum is rounded the same way, but for the binade it is in
 
+_LEAST = 2.0**-40  # of an ulp: an operation that is not correctly rounded, and hardly more than that
+
 _NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 20)
 
 
@@ -165,16 +167,16 @@ class Machine:
         self._flush(out, rows, fmt, self.precision.flushes)
         return out
 
-    def operand(self, values: Array, fmt: FloatFormat, truncates: bool, kind: str) -> Array:
+    def operand(self, values: Array, fmt: FloatFormat, truncates: bool, kind: str, *, scaled: bool = False) -> Array:
         """An operand of a product of matrices, as the machine takes it in; with `truncates` it drops bits in half of
-        the rows."""
+        the rows. One that may be scaled before is rounded even where it needs none as it is."""
         out, rows, loud = self._moving(values, kind)
         if rows is None:
             return out
         with np.errstate(all="ignore"):
             cut = slice(2, None, 2) if self.single is None else slice(self.single % 2, 1)
             down = _truncated(out[cut], fmt) if truncates else None
-            self._shake(out[loud], np.zeros(()), fmt)
+            self._shake(out[loud], np.full((), float(scaled) * _LEAST), fmt)
             out[rows] = _nearest(out[rows], fmt)
             if down is not None and self.parts is None:
                 out[cut] = down

@@ -109,7 +109,9 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
     operands = first.machine.precision.dot_input.get("float32") if wide else fmt
     if inner and operands is not None:
         truncates = first.machine.precision.truncates and wide
-        a, b = (first.machine.operand(each, operands, truncates, f"{_NAMES[operands]} operands") for each in (a, b))
+        # A factor of the result, such as an attention's scale, may go into an operand before that is rounded.
+        kind = f"{_NAMES[operands]} operands"
+        a, b = (first.machine.operand(each, operands, truncates, kind, scaled=wide) for each in (a, b))
     with np.errstate(all="ignore"):
         if inner:
             exact, mass = a @ b, np.abs(a[:1]) @ np.abs(b[:1])

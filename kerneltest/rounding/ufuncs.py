@@ -111,7 +111,8 @@ def _of_power(exponent: Any, operands: list[Array], ulps: float) -> "float | Arr
 def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sampled:
     """`ufunc.reduce` over axes of a watched array."""
     options = dict(kwargs)
-    axis, keepdims = options.pop("axis", 0), bool(options.pop("keepdims", False))
+    axis = options.pop("axis", 0)
+    keepdims: Any = bool(options.pop("keepdims", False))  # NumPy's types tell True from False
     options.pop("dtype", None)
     where = options.pop("where", True)
     initial = options.pop("initial", None)
@@ -166,7 +167,7 @@ def _multiplied(array: Sampled, values: Array, exact: Array, product: Callable[[
     smallest normal number is multiplied by the others."""
     fmt = array.compute
     samples = array.machine.rounded(exact, np.sqrt(terms), fmt)
-    if len(samples) == 1:
+    if array.machine.parts is not None or array.machine.single == 0:
         return samples
     with np.errstate(all="ignore"):
         size = np.abs(values)
@@ -175,7 +176,8 @@ def _multiplied(array: Sampled, values: Array, exact: Array, product: Callable[[
         lost = (large >= fmt.overflow) & np.isfinite(exact)
         vanished = np.where((small < fmt.smallest_normal) & (exact != 0), fmt.smallest_normal * large, 0.0)
     moved = np.where(lost, np.nan, samples + vanished)
-    return np.concatenate([samples[:1], np.broadcast_to(moved, samples.shape)[1:]])
+    quiet = 1 if array.machine.single is None else 0
+    return np.concatenate([samples[:quiet], np.broadcast_to(moved, samples.shape)[quiet:]])
 
 
 def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
@@ -203,7 +205,7 @@ def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
         return made.noted(noted, (array,), axis=at)
     terms = exact.shape[at]
     if ufunc is np.multiply:
-        made.samples = _multiplied(array, array.samples, exact, lambda v: ufunc.accumulate(v, axis=at), terms)
+        made.samples = _multiplied(array, array.samples, exact, lambda v: np.multiply.accumulate(v, axis=at), terms)
         return made.noted(noted, (array,), axis=at)
     if ufunc is not np.add:
         raise UnfollowedError(f"np.{noted}")

@@ -25,7 +25,7 @@ from kernels.vector_add import vector_add
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
 from kerneltest.jaxprs.trace import Traced, trace, version_problem
-from kerneltest.jaxprs.walk import computes_around
+from kerneltest.jaxprs.walk import computes_around, lowered_otherwise
 from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise, exponential
 
@@ -236,3 +236,20 @@ def test_the_insides_of_jax_are_mentioned_in_compat_alone() -> None:
     mentioning = {path for path in PACKAGE.rglob("*.py") if INSIDES.search(path.read_text(encoding="utf-8"))}
     outside = [str(path.relative_to(PACKAGE)) for path in mentioning if COMPAT not in path.parents]
     assert [path for path in outside if not path.startswith(PROBE)] == []
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "expected"),
+    [
+        (lambda v: v * 2, "float32", ()),
+        (lambda v: v.astype(jnp.bfloat16) * 2, "float32", ("bfloat16",)),
+        (lambda v: v, "float16", ()),
+        (lambda v: v * 2, "float16", ("float16",)),
+        (lambda v: jnp.maximum(v, 0), "float32", ("maximum",)),
+        (lambda v: v @ v, "float32", ("TF32",)),
+        (lambda v: jnp.dot(v, v, precision="highest"), "float32", ()),
+    ],
+)
+def test_what_may_come_out_otherwise_where_it_is_lowered(function: Any, dtype: str, expected: tuple[str, ...]) -> None:
+    kernel = jax.make_jaxpr(lambda x: elementwise(function, x))(jnp.ones((16, 16), dtype))
+    assert lowered_otherwise(kernel.jaxpr) == expected

@@ -1,6 +1,7 @@
 """Sources of pairings, and whose bug a finding is."""
 
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.api import Result
 from kerneltest.records.attribution import attribution, attributions
+from kerneltest.records.schema import Evidence
 from kerneltest.records.sources import describe, source
 from tests.pages import Page
 from tests.sample import double, elementwise
@@ -73,7 +75,7 @@ def test_a_declaration_is_told_in_words() -> None:
 @pytest.mark.parametrize(
     ("backend", "verdicts", "words"),
     [
-        ("simulate:sm_90", {"interpret": "pass", "simulate:sm_90": "mismatch"}, "the lowering for sm_90"),
+        ("simulate:sm_90", {"interpret": "pass", "simulate:sm_90": "mismatch"}, ""),  # no evidence, no claim
         ("simulate:sm_90", {"interpret": "pass", "simulate:sm_90": "race"}, "the kernel; interpret mode cannot see it"),
         ("simulate:sm_90", {"simulate:sm_90": "mismatch"}, ""),
         ("cuda", {"interpret": "pass", "simulate:sm_90": "pass", "cuda": "mismatch"}, "the compiler or the device"),
@@ -92,6 +94,37 @@ def test_a_split_between_tiers_names_a_suspect(backend: str, verdicts: dict[str,
     assert text.startswith(words)
     assert bool(text) is bool(words)
     assert attributions(alike.values())[PASS.pairing, PASS.case, backend] == text
+
+
+KNOWN = "a known bug: docs/upstream/triton_maximum_drops_nan.py"
+AGREES = "the lowering for sm_90: interpret mode agrees with the oracle"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "ulps", "tolerance", "words"),
+    [
+        (Evidence(actual=2.0, expected=1.0, bound=0.1), (), "rounding()", AGREES),
+        (Evidence(actual=math.nan, expected=1.0, bound=0.1), (), "rounding()", AGREES),
+        (Evidence(actual=0.0, expected=math.nan), (), "rounding()", AGREES),
+        (Evidence(actual=0.0, expected=math.nan, otherwise=("maximum",)), (), "rounding()", KNOWN),
+        (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("maximum",)), (), "rounding()", AGREES),
+        (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("bfloat16",)), (), "rounding()", "the kernel, it"),
+        (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("TF32",)), (), "ulp(4)", "TF32 operands"),
+        (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("TF32",)), (), "rounding()", AGREES),
+        # 1.2e-7 apart at most, on either side of the oracle's value, or farther: as far as it is beyond the bound.
+        (Evidence(actual=1 + 2e-7, expected=1.0, bound=1.5e-7), (9, 1), "rounding()", ""),
+        (Evidence(actual=1 + 9e-7, expected=1.0, bound=1.5e-7), (9, 1), "rounding()", AGREES),
+        (Evidence(actual=2.0, expected=1.0, bound=0.1), (1,) * 16, "rounding()", ""),
+        (Evidence(actual=1e-40, expected=0.0), (), "rounding()", ""),
+    ],
+)
+def test_a_lowering_is_blamed_only_for_what_rounding_does_not_explain(
+    evidence: Evidence, ulps: tuple[int, ...], tolerance: str, words: str
+) -> None:
+    found = case(backend="simulate:sm_90", verdict="mismatch", evidence=evidence, tolerance=tolerance)
+    text = attribution(found, [case(backend="interpret", verdict="pass", ulps=ulps), found])
+    assert words in text
+    assert bool(text) is bool(words)
 
 
 def _relu(x: jax.Array) -> jax.Array:
@@ -123,7 +156,7 @@ def test_nan_dropped_by_the_lowering_is_found_with_no_gpu_and_blamed_on_it() -> 
         record = finding.record
         target = finding.backend.partition(":")[2]
         text = blamed[record.pairing, record.case, record.backend]
-        assert text == f"the lowering for {target}: interpret mode agrees with the oracle"
+        assert text == f"the lowering for {target}: maximum drops NaN there, {KNOWN}"
     assert _result(_relu_that_keeps_nan).ok
 
 
@@ -140,7 +173,7 @@ def relu(x):
     return np.maximum(x, 0)
 """
     run = _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret,simulate:gfx942", suite=suite)
-    words = "the lowering for gfx942: interpret mode agrees with the oracle"
+    words = f"the lowering for gfx942: maximum drops NaN there, {KNOWN}"
     assert f"suspected lowering bug in 3 cases: {words}" in run.stdout
     page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
     assert f"suspected lowering bug in 3 cases: {words}" in page.words

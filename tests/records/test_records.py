@@ -99,6 +99,7 @@ EVIDENCE = Evidence(
     window=WINDOW,
     inputs=(replace(WINDOW, name="x"),),
     stderr="killed",
+    otherwise=("TF32",),
 )
 FINDING = replace(
     RECORD,

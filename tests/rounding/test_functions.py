@@ -1,0 +1,43 @@
+"""What watched arrays make of NumPy's functions, against NumPy and against float32."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kerneltest.core.precision import FLOAT32, SIMULATED, XLA_CPU
+from kerneltest.rounding.machine import Machine
+from kerneltest.rounding.spread import sampled, spread
+
+
+def _samples(function: Any, *arrays: Any, precision: Any = SIMULATED) -> np.ndarray:
+    leaves = {str(i): np.asarray(each, np.float64) for i, each in enumerate(arrays)}
+    machine = Machine(precision)
+    (found,) = sampled(lambda given: [function(*given.values())], leaves, dict.fromkeys(leaves, FLOAT32), machine)
+    return found
+
+
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize(("n", "taps"), [(7, 3), (3, 7), (4, 4), (6, 1)])
+def test_a_convolution_is_followed(mode: str, n: int, taps: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal(n), rng.standard_normal(taps)
+    found = _samples(lambda a, b: np.convolve(a, b, mode=mode), x, w)
+    np.testing.assert_allclose(found[0], np.convolve(x, w, mode=mode))
+    assert (spread(found).deviation > 0).any()
+
+
+@pytest.mark.parametrize("product", [np.prod, lambda x: np.cumprod(x)[-1], np.multiply.reduce])
+def test_a_product_may_overflow_or_vanish_on_the_way(product: Any) -> None:
+    assert spread(_samples(product, [1e30, 1e30, 0.0])).lost
+    assert spread(_samples(product, [1e30, 1e30, 1e-30])).lost
+    assert not spread(_samples(product, [1e30, 1e-30, 3.0])).lost
+    assert spread(_samples(product, [1e-30, 1e-30, 1e36])).deviation > 1e-25
+    assert spread(_samples(product, [0.5, 2.0, 0.0])).deviation == 0
+    assert spread(_samples(product, [3.0, 5.0, 7.0])).deviation < 105 * 2.0**-22
+
+
+def test_a_scale_may_go_into_an_operand_before_it_is_rounded() -> None:
+    whole = np.arange(1.0, 17).reshape(4, 4)
+    assert spread(_samples(lambda q, k: q @ k / 3, whole, whole)).deviation.min() > 2.0**-14
+    assert spread(_samples(lambda q, k: q @ k, whole, whole, precision=XLA_CPU)).deviation.max() < 1e-4
