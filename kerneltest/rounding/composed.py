@@ -121,6 +121,7 @@ def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any =
 
 @rule("convolve")
 def _convolve(a: Any, v: Any, mode: Any = "full") -> Any:
+    a, v = (v, a) if len(v) > len(a) else (a, v)
     return np.correlate(a, v[::-1], mode)
 
 

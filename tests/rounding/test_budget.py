@@ -54,7 +54,7 @@ def test_a_long_sum_of_terms_of_both_signs_is_the_share_of_the_sum() -> None:
 def test_flushed_inputs_have_a_share() -> None:
     leaves = {"q": np.full(64, 1e-40)}
     found = _shares(lambda q: q * 1e38, leaves=leaves)
-    assert found[0].source.kind == "flushing"
+    assert found[0].source.kind == "flushed subnormal inputs"
     assert found[0].part > 0.9
 
 

@@ -53,8 +53,8 @@ def _inner(x: Any) -> Any:
 
 def _called(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
-    def wrapped(**given: Any) -> Any:
-        return function(**given)
+    def wrapped(*args: Any, **given: Any) -> Any:
+        return function(*args, **given)
 
     return wrapped
 
@@ -161,7 +161,7 @@ def test_a_copy_keeps_its_name_its_defaults_and_its_closure() -> None:
     assert copied.__code__ is _with_defaults.__code__
 
 
-@pytest.mark.parametrize("oracle", [np.exp, partial(_with_defaults, scale=2.0), math.sqrt], ids=str)
+@pytest.mark.parametrize("oracle", [np.exp, partial(_with_defaults, scale=2.0), math.sqrt], ids=["ufunc", "partial", "builtin"])
 def test_what_is_no_python_function_is_taken_as_it_is(oracle: Callable[..., Any]) -> None:
     assert watching(oracle) is oracle
 
