@@ -13,7 +13,7 @@ from kerneltest.declare.bounds import Measured
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.sampled import Conditioned
 from kerneltest.rounding.budget import Share, shares
-from kerneltest.rounding.machine import RESULT, Machine
+from kerneltest.rounding.machine import RESULT, Machine, Source
 from kerneltest.rounding.spread import Spread, row_by_row, sampled, spread
 
 ROWS = 17  # the exact one and sixteen samples
@@ -73,12 +73,14 @@ class Samples:
       compute: the format of elementwise arithmetic; None for that of the arguments.
       exact_dots: no backend may round operands of products.
       known: what was found, by the name of the precision.
+      sources: of error, likewise; none where the oracle is followed sample by sample.
     """
 
     measured: Measured
     compute: FloatFormat | None
     exact_dots: bool
     known: dict[str, tuple[list[Spread], str]] = field(default_factory=dict)
+    sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
 
     def at(self, precision: Precision) -> tuple[list[Spread], str]:
         """The spread of each output on a backend, and what of the oracle could not be followed."""
@@ -92,9 +94,11 @@ class Samples:
         followed at once."""
         precision = precision.with_exact_dots() if self.exact_dots else precision
         measured = self.measured
-        if _tried.get(measured.oracle, (0, ""))[0] or self.at(precision)[1]:
+        _, left = self.at(precision)
+        sources = self.sources.get(precision.name, ())
+        if left or not sources:
             return ()
-        return shares(measured.watched, measured.leaves, measured.formats, precision, self.compute, output)
+        return shares(measured.watched, measured.leaves, measured.formats, precision, self.compute, output, sources)
 
     def _followed(self, precision: Precision) -> tuple[list[Spread], str]:
         measured = self.measured
@@ -109,6 +113,7 @@ class Samples:
                 if isinstance(error, (TypeError, AttributeError)):  # by how it is written, and not by the values
                     _tried[measured.oracle] = way, why
                 continue
+            self.sources[precision.name] = tuple(machine.sources) if not way else ()
             spreads = [spread(samples) for samples in outputs]
             if not machine.left:
                 return spreads, ""

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.core.dtypes import float_format
-from kerneltest.core.precision import NVIDIA, XLA_CPU
+from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
 from kerneltest.records.budget import in_words
 from kerneltest.report.text.suspects import all_suspects
 from kerneltest.rounding.budget import shares
+from kerneltest.rounding.machine import Machine
+from kerneltest.rounding.spread import sampled
 from tests.sample import elementwise, exponential
 
 DIMS = dict(n=kt.dim(values=(3, 64)))
@@ -22,8 +23,13 @@ DIMS = dict(n=kt.dim(values=(3, 64)))
 def _shares(oracle: Any, precision: Any = XLA_CPU, **leaves: Any) -> dict[str, float]:
     """Parts by words."""
     given = {name: np.asarray(value, np.float64) for name, value in leaves.items()}
-    formats = dict.fromkeys(given, float_format(np.dtype(np.float32)))
-    found = shares(lambda a: (oracle(**a),), given, formats, precision, float_format(np.dtype(np.float32)), 0)
+    formats, machine = dict.fromkeys(given, FLOAT32), Machine(precision)
+
+    def evaluate(arguments: Any) -> tuple[Any, ...]:
+        return (oracle(**arguments),)
+
+    sampled(evaluate, given, formats, machine)
+    found = shares(evaluate, given, formats, precision, FLOAT32, 0, machine.sources)
     return {each.source.words: each.part for each in found}
 
 
