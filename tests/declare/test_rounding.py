@@ -119,7 +119,7 @@ def _listed(x: Any) -> Any:
 
 
 def _branching(x: Any) -> Any:
-    return np.array([v * 1.1 if v * 1.1 > 0 else v * 1.1 for v in x])
+    return np.array([v * 1.1 if v > 0 else -(v * -1.1) for v in x])
 
 
 def _interpolated(x: Any) -> Any:
