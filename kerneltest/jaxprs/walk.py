@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from jax.extend.core import Jaxpr
+from jax.extend.core import Jaxpr, Literal
 
 from kerneltest.core.dtypes import is_float
 from kerneltest.jaxprs.compat.names import ClosedJaxpr
@@ -55,6 +55,7 @@ _EXACT_ON_INTEGERS = frozenset(
 )
 _NARROW_IN_MEMORY = frozenset("get load masked_load swap store masked_swap jit pjit".split()) | ENTRIES
 _MULTIPLIES = frozenset({"mul", "dot_general"})
+_ARITHMETIC = frozenset({"add", "sub", "mul"})
 
 
 def is_exact(jaxpr: Any) -> bool:
@@ -65,10 +66,20 @@ def is_exact(jaxpr: Any) -> bool:
             continue
         if name_of(equation) not in _EXACT_ON_INTEGERS:
             return False
+        if name_of(equation) in _ARITHMETIC and any(map(_is_rounded, equation.invars)):
+            return False
         if name_of(equation) in _MULTIPLIES:
             # A product in a loop may be multiplied again by the next turn; a dot only feeds a sum.
             multiplications += 2 if looped and name_of(equation) == "mul" else 1
     return multiplications <= 1
+
+
+def _is_rounded(operand: Any) -> bool:
+    """Whether it is a constant such as 0.1, of which the kernel has a rounded one and the oracle another."""
+    if not isinstance(operand, Literal) or not _holds_floats(operand.aval):
+        return False
+    value = np.asarray(operand.val)[()]
+    return float(str(value)) != float(value)
 
 
 def _holds_floats(aval: Any) -> bool:

@@ -97,6 +97,9 @@ def _powers(x: jax.Array) -> jax.Array:
         (_powers, "float32", False),
         (exponential, "float32", False),
         (lambda x: elementwise(lambda v: v / 3, x), "float32", False),
+        (lambda x: elementwise(lambda v: 1000.0 * v + 0.375, x), "float32", True),
+        (lambda x: elementwise(lambda v: v * 1.1, x), "float32", False),  # the oracle's 1.1 is another number
+        (lambda x: elementwise(lambda v: v - 0.1, x), "bfloat16", False),
     ],
 )
 def test_exact_arithmetic_is_recognised(kernel: Callable[..., Any], dtype: str, exact: bool) -> None:

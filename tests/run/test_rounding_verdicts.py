@@ -1,0 +1,145 @@
+"""Right kernels that simpler error models accuse, with no tolerance declared, and a wrong twin of each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kerneltest.api import Result
+from tests.sample import elementwise
+
+BACKENDS = ["interpret", "simulate:sm_90"]
+
+
+def _wide(function: Callable[..., Any]) -> Callable[..., jax.Array]:
+    """An elementwise kernel that computes in float32."""
+
+    def kernel(**arguments: jax.Array) -> jax.Array:
+        return elementwise(lambda *values: function(*(v.astype(jnp.float32) for v in values)), *arguments.values())
+
+    return kernel
+
+
+def _by_row(function: Callable[..., Any], dtype: Any = None) -> Callable[..., jax.Array]:
+    """A kernel with one number for each row."""
+
+    def kernel(x: jax.Array) -> jax.Array:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = function(x_ref[...]).astype(o_ref.dtype)
+
+        out: jax.Array = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape[:1], dtype or x.dtype))(x)
+        return out
+
+    return kernel
+
+
+def _coarse(value: jax.Array) -> jax.Array:
+    return value.astype(jnp.bfloat16).astype(value.dtype)
+
+
+def _by_parts(x: jax.Array) -> jax.Array:
+    """Sums whose partial sums are kept in 16 bits."""
+    parts = jnp.sum(x.astype(jnp.float32).reshape(x.shape[0], 32, -1), axis=-1)
+    return jnp.sum(_coarse(parts), axis=-1)
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A formula with a right kernel and a wrong one."""
+
+    oracle: Callable[..., Any]
+    right: Callable[..., jax.Array]
+    wrong: Callable[..., jax.Array]
+    arguments: dict[str, Any]
+
+
+def _vectors(names: str) -> dict[str, Any]:
+    vector = kt.array("n", ("float32", "bfloat16"))
+    return dict.fromkeys(names.split(), vector) | {"dims": dict(n=kt.dim(values=(16,)))}
+
+
+def _rows(dtypes: Any, length: int, **more: Any) -> dict[str, Any]:
+    dims = dict(m=kt.dim(values=(4,)), n=kt.dim(values=(length,)))
+    return {"x": kt.array("m n", dtypes, **more), "dims": dims}
+
+
+KERNELS = {
+    "swish": Composed(
+        lambda x: x / (1 + np.exp(-x)),
+        _wide(lambda x: x * jax.nn.sigmoid(x)),
+        _wide(lambda x: x * _coarse(jax.nn.sigmoid(x))),
+        _vectors("x"),
+    ),
+    "rotation": Composed(
+        lambda a, c, b, s: a * c - b * s,
+        _wide(lambda a, c, b, s: a * c - b * s),
+        _wide(lambda a, c, b, s: a * c - _coarse(b * s)),
+        _vectors("a c b s"),
+    ),
+    "argmax": Composed(
+        lambda x: np.argmax(x, axis=-1),
+        _by_row(lambda x: jnp.argmax(x, axis=-1), jnp.int32),
+        _by_row(lambda x: jnp.argmax(jnp.abs(x), axis=-1), jnp.int32),
+        _rows("float32", 16, domain=(-1e3, 1e3)),
+    ),
+    "argmax of near ties": Composed(
+        lambda x: np.argmax(x / 3 + 1, axis=-1),
+        _by_row(lambda x: jnp.argmax(x / 3 + 1, axis=-1), jnp.int32),
+        _by_row(lambda x: jnp.argmax(_coarse(x / 3 + 1), axis=-1), jnp.int32),
+        _rows("float32", 16, domain=(-1, 1)),
+    ),
+    "count": Composed(
+        lambda x: np.sum(x * 0.1 > 0.03, axis=-1),
+        _by_row(lambda x: jnp.sum((x * 0.1 > 0.03).astype(jnp.int32), axis=-1), jnp.int32),
+        _by_row(lambda x: jnp.sum((x * 0.1 >= 0).astype(jnp.int32), axis=-1), jnp.int32),
+        _rows("float32", 16),
+    ),
+    "count of what is not zero": Composed(
+        lambda x: np.sum(x > 0, axis=-1),
+        _by_row(lambda x: jnp.sum((x > 0).astype(jnp.int32), axis=-1), jnp.int32),
+        _by_row(lambda x: jnp.sum((x > 1e-2).astype(jnp.int32), axis=-1), jnp.int32),
+        _rows("float32", 16),
+    ),
+    "underflow": Composed(
+        lambda x: np.exp(-x * x) * 1e30 * 1e5,
+        _wide(lambda x: jnp.exp(-x * x) * jnp.float32(1e30) * jnp.float32(1e5)),
+        _wide(lambda x: _coarse(jnp.exp(-x * x)) * jnp.float32(1e30) * jnp.float32(1e5)),
+        _vectors("x"),
+    ),
+    "long sums": Composed(
+        lambda x: np.sum(x, axis=-1),
+        _by_row(lambda x: jnp.sum(x.astype(jnp.float32), axis=-1)),
+        _by_row(_by_parts),
+        _rows(("bfloat16", "float16"), 1024),
+    ),
+}
+EACH = pytest.mark.parametrize("name", KERNELS)
+
+
+def _checked(name: str, kernel: Callable[..., jax.Array]) -> Result:
+    composed = KERNELS[name]
+    declared = dict(composed.arguments)
+    dims = declared.pop("dims")
+    return kt.check(kt.oracle_for(kernel, dims=dims, **declared)(composed.oracle), backends=BACKENDS, depth="quick")
+
+
+@EACH
+def test_a_right_kernel_is_not_accused_and_something_is_compared(name: str) -> None:
+    result = _checked(name, KERNELS[name].right)
+    assert [(f.backend, f.family, f.message) for f in result.findings] == []
+    assert {record.backend for record in result.records if record.compared} == set(BACKENDS)
+    asked = [record for record in result.records if record.tolerance == "rounding()"]
+    assert sum(bool(record.compared) for record in asked) > 0.8 * len(asked)
+
+
+@EACH
+def test_its_wrong_twin_is_found_by_values(name: str) -> None:
+    result = _checked(name, KERNELS[name].wrong)
+    assert {f.backend for f in result.findings} == set(BACKENDS)
+    assert {str(f.verdict) for f in result.findings} <= {"mismatch", "special_mismatch"}
