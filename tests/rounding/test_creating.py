@@ -161,7 +161,9 @@ def test_a_copy_keeps_its_name_its_defaults_and_its_closure() -> None:
     assert copied.__code__ is _with_defaults.__code__
 
 
-@pytest.mark.parametrize("oracle", [np.exp, partial(_with_defaults, scale=2.0), math.sqrt], ids=["ufunc", "partial", "builtin"])
+@pytest.mark.parametrize(
+    "oracle", [np.exp, partial(_with_defaults, scale=2.0), math.sqrt], ids=["ufunc", "partial", "builtin"]
+)
 def test_what_is_no_python_function_is_taken_as_it_is(oracle: Callable[..., Any]) -> None:
     assert watching(oracle) is oracle
 
