@@ -53,7 +53,9 @@ def _terms(pairing: Pairing, signature: Signature) -> int | None:
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
             sampled(evaluate, ones, formats, machine)
-    except Exception:  # whatever an oracle makes of an array that is not NumPy's own
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # whatever an oracle raises is told when a case asks it
         return None
     if machine.left:
         return None

@@ -9,6 +9,8 @@ import pytest
 from kerneltest.core.dtypes import TF32, Array
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU, Precision
 from kerneltest.rounding.budget import Share, shares
+from kerneltest.rounding.machine import Machine
+from kerneltest.rounding.spread import sampled
 
 RNG = np.random.default_rng(0)
 LEAVES = {name: RNG.normal(size=(16, 32)) for name in "qk"}
@@ -16,7 +18,9 @@ LEAVES = {name: RNG.normal(size=(16, 32)) for name in "qk"}
 
 def _shares(oracle: Any, precision: Precision = XLA_CPU, leaves: Mapping[str, Array] = LEAVES) -> tuple[Share, ...]:
     formats = dict.fromkeys(leaves, FLOAT32)
-    return shares(lambda given: [oracle(**given)], leaves, formats, precision, FLOAT32, 0)
+    machine = Machine(precision)
+    sampled(lambda given: [oracle(**given)], leaves, formats, machine)
+    return shares(lambda given: [oracle(**given)], leaves, formats, precision, FLOAT32, 0, machine.sources)
 
 
 def _kinds(found: tuple[Share, ...]) -> list[str]:

@@ -125,8 +125,8 @@ def _by_items(x: Any) -> Any:
 def test_what_cannot_be_gone_back_over_is_told_by_slopes(oracle: Oracle) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
     weight = np.ones((2, 3), np.float32)
-    found = gradients(lambda given: (np.asarray(oracle(given["x"].real)),), {"x": x}, [weight],
-                      np.random.default_rng(0), lambda given: (oracle(given["x"]),), [np.dtype(np.float32)])  # fmt: skip
+    plain, watched = lambda given: (np.asarray(oracle(given["x"].real)),), lambda given: (oracle(given["x"]),)
+    found = gradients(plain, {"x": x}, [weight], np.random.default_rng(0), watched, [np.dtype(np.float32)])
     np.testing.assert_allclose(found.values[0], np.ones((2, 3)), atol=1e-9)
     assert isinstance(found.bounds, tuple)
     assert not hasattr(found.bounds[0], "back")
