@@ -135,8 +135,9 @@ class Machine:
         The error of a sum is a walk of `terms - 1` steps, each at most u times a partial sum and so at most `u mass`:
         within `lambda sqrt(terms) u mass` but for a probability of `2 exp(-lambda^2 / 2)` (Higham and Mary, "A new
         approach to probabilistic rounding error analysis", 2019), and never above `gamma_terms mass` (Higham, section
-        4.2). A sample moves by up to the smaller of `sqrt(terms) u mass` and `gamma_terms mass`; row 1 is the sum one
-        term after the other, whose errors may all have one sign.
+        4.2). A sample moves by up to the smaller of `sqrt(3 terms) u mass` and `gamma_terms mass`, evenly, so that its
+        standard deviation is that of a walk whose steps are all as long as they can be. Row 1 is the sum one term after
+        the other, whose errors may all have one sign.
 
         Args:
           values: exact sums, (rows or 1, ...).
@@ -152,7 +153,7 @@ class Machine:
         if rows is None:
             return out
         u = fmt.unit_roundoff
-        steps = min(math.sqrt(terms), (terms - 1) / max(1 - terms * u, 0.5))
+        steps = min(math.sqrt(3 * terms), (terms - 1) / max(1 - terms * u, 0.5))
         with np.errstate(all="ignore"):
             known = np.where(np.isfinite(mass), mass, 0.0)
             if alike is not None:
