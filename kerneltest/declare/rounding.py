@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -98,7 +98,11 @@ class Samples:
         sources = self.sources.get(precision.name, ())
         if left or not sources:
             return ()
-        return shares(measured.watched, measured.leaves, measured.formats, precision, self.compute, output, sources)
+
+        def evaluate(machine: Machine) -> Array:
+            return sampled(measured.watched, measured.leaves, measured.formats, machine)[output]
+
+        return shares(evaluate, precision, self.compute, sources)
 
     def _followed(self, precision: Precision) -> tuple[list[Spread], str]:
         measured = self.measured
@@ -139,6 +143,15 @@ class Samples:
                 raise ValueError("watched, it computes something else")
 
 
+@runtime_checkable
+class Explained(Protocol):
+    """A bound that says what makes it."""
+
+    def shares(self, precision: Precision) -> tuple[Share, ...]:
+        """The parts of it, the largest first; () where they are not known."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Rounded:
     """The bound of one output, once it is known where the kernel runs.
@@ -169,14 +182,17 @@ class Rounded:
     def shares(self, precision: Precision) -> tuple[Share, ...]:
         """What makes the bound, as parts of it, the largest first; () where the oracle is not followed at once."""
         found = self.samples.shares(precision, self.output)
-        limit = self.at(precision)
-        moved = FACTOR * self.samples.at(precision)[0][self.output].deviation
-        finite = np.isfinite(limit) & (limit > 0)
-        if not found or not finite.any():
-            return found
-        of_spread = float(np.mean(moved[finite] / limit[finite]))
-        scaled = [replace(each, part=of_spread * each.part) for each in found]
-        return tuple(sorted([*scaled, Share(RESULT, 1 - of_spread)], key=lambda each: -each.part))
+        return of_bound(found, self.at(precision), self.samples.at(precision)[0][self.output])
+
+
+def of_bound(found: tuple[Share, ...], limit: Array, moved: Spread) -> tuple[Share, ...]:
+    """Shares of a spread as shares of the bound that it makes, beside what the bound adds to it."""
+    finite = np.isfinite(limit) & (limit > 0)
+    if not found or not finite.any():
+        return found
+    of_spread = float(np.mean(FACTOR * moved.deviation[finite] / limit[finite]))
+    scaled = [replace(each, part=of_spread * each.part) for each in found]
+    return tuple(sorted([*scaled, Share(RESULT, 1 - of_spread)], key=lambda each: -each.part))
 
 
 def bound(value: Array, found: Spread, u: float) -> Array:

@@ -17,7 +17,7 @@ from kerneltest.declare.bounds import Bound, Evaluate, Limit, Measured
 from kerneltest.declare.closed_forms import Exact
 from kerneltest.declare.defined import Defined, parted
 from kerneltest.declare.pairing import Pairing
-from kerneltest.declare.rounding import Rounded, Rounding
+from kerneltest.declare.rounding import Explained, Rounded, Rounding
 from kerneltest.plan.signatures import Signature
 from kerneltest.rounding.budget import Share
 from kerneltest.rounding.creating import watching
@@ -32,12 +32,14 @@ class Expectation:
       flushed: the same for inputs whose subnormal numbers are zero; None where no input has any.
       bounds: how far each output may be off, before it is rounded to its dtype; None for bit for bit.
       asked: where something is asked of each output, bool, in its shape; by default everywhere.
+      unfollowed: how the bounds came about instead, where an oracle could not be followed on any backend.
     """
 
     values: tuple[Array, ...]
     flushed: tuple[Array, ...] | None
     bounds: Sequence[Limit] | None
     asked: tuple[Array, ...] = ()
+    unfollowed: str = ""
 
     def __post_init__(self) -> None:
         if not self.asked:
@@ -95,12 +97,12 @@ class Expectation:
     def shares(self, output: int, precision: Precision) -> tuple[Share, ...]:
         """What makes the bound of an output, the largest part first; () where that is not known."""
         bound = self.bounds[output] if self.bounds is not None else None
-        return bound.shares(precision) if isinstance(bound, Rounded) else ()
+        return bound.shares(precision) if isinstance(bound, Explained) else ()
 
     def note(self, precision: Precision) -> str:
         """What a bound could not take into account, or ""."""
         found = (b.note(precision) for b in self.bounds or () if isinstance(b, Rounded))
-        return next(filter(None, found), "")
+        return next(filter(None, found), self.unfollowed)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,11 @@ import numpy as np
 from kerneltest.core.dtypes import Array, float_format, is_float, widen
 from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
 from kerneltest.declare.bounds import Bound, Evaluate, gamma
-from kerneltest.declare.rounding import bound
+from kerneltest.declare.rounding import bound, of_bound
 from kerneltest.oracle.expectation import Expectation
+from kerneltest.rounding.budget import Share, shares
 from kerneltest.rounding.creating import made_on
-from kerneltest.rounding.machine import Machine
+from kerneltest.rounding.machine import Machine, Source
 from kerneltest.rounding.pullback import pulled_back
 from kerneltest.rounding.sampled import UnfollowedError
 from kerneltest.rounding.spread import Spread, spread
@@ -26,6 +27,7 @@ Watchable = Callable[[Mapping[str, Any]], Sequence[Any]]
 _KEPT = 2.0  # roundings to the dtype of arguments and outputs that a backward pass may add
 ELEMENTS = 16  # of each argument; every one costs evaluations of the oracle
 _SAMPLES, _FACTOR = 2, 8.0
+_INSTEAD = f"slopes at {ELEMENTS} elements in its place, for the oracle is not followed backwards"
 _STEP = 2.0**-17  # about the cube root of float64's roundoff, where truncation and cancellation balance
 _COMPLEX_STEP = 2.0**-100
 _CONFIRMED, _KINK = 1e-6, 1e-3  # how near two estimates of one slope are; how far apart those of two are
@@ -58,9 +60,12 @@ def gradients(
             values = back.exact()
             if _agrees(evaluate, leaves, cotangents, values, rng):
                 return Expectation(values, None, tuple(BackBound(back, i, value) for i, value in enumerate(values)))
-        except Exception:  # an operation whose derivative is not known, or whatever a watched oracle raises
-            pass
-    return _by_slopes(evaluate, leaves, cotangents, rng)
+            why = "at a kink, or where it is too steep for differences"
+        except Exception as error:  # an operation whose derivative is not known, or whatever a watched oracle raises
+            why = f"{type(error).__name__}: {error}".splitlines()[0]
+    else:
+        why = "its error model is not rounding()"
+    return replace(_by_slopes(evaluate, leaves, cotangents, rng), unfollowed=f"{_INSTEAD} ({why})")
 
 
 @dataclass(slots=True)
@@ -73,6 +78,7 @@ class WayBack:
       cotangents: in the dtypes of the float outputs.
       outputs: those dtypes.
       known: what was found, by the name of the precision.
+      sources: of error, likewise.
     """
 
     oracle: Watchable
@@ -80,6 +86,7 @@ class WayBack:
     cotangents: Sequence[Array]
     outputs: Sequence[np.dtype[Any]]
     known: dict[str, list[Spread]] = field(default_factory=dict)
+    sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
 
     def exact(self) -> tuple[Array, ...]:
         """The gradient by each float leaf, float64."""
@@ -88,8 +95,15 @@ class WayBack:
     def at(self, precision: Precision) -> list[Spread]:
         """How far each gradient moves on a backend."""
         if precision.name not in self.known:
-            self.known[precision.name] = [spread(each) for each in self._samples(Machine(precision))]
+            machine = Machine(precision)
+            self.known[precision.name] = [spread(each) for each in self._samples(machine)]
+            self.sources[precision.name] = tuple(machine.sources)
         return self.known[precision.name]
+
+    def shares(self, precision: Precision, leaf: int) -> tuple[Share, ...]:
+        """What each operation, there and back, adds to the spread of the gradient by a leaf, the largest first."""
+        self.at(precision)
+        return shares(lambda m: self._samples(m)[leaf], precision, FLOAT32, self.sources[precision.name])
 
     def _samples(self, machine: Machine) -> list[Array]:
         formats = {path: float_format(v.dtype) for path, v in self.leaves.items() if is_float(v.dtype)}
@@ -104,10 +118,11 @@ class WayBack:
                 raise UnfollowedError(machine.left)
             floats = [each for each in results if is_float(np.dtype(each.dtype))]
             weights = [Watched(np.asarray(w, np.float64)[None], machine, None) for w in self.cotangents]
-            into = {id(o): w for o, w in zip(floats, weights, strict=True) if isinstance(o, Watched)}
-            if len(into) < sum(isinstance(o, Watched) for o in floats):
+            stored = map(float_format, self.outputs)
+            each = [(o, w, fmt) for o, w, fmt in zip(floats, weights, stored, strict=True) if isinstance(o, Watched)]
+            if len({id(output) for output, _, _ in each}) < len(each):
                 raise UnfollowedError("the gradient of an output that is returned twice")
-            found = pulled_back(tape, into, list(moving.values()))
+            found = pulled_back(tape, each, list(moving.values()))
         shapes = [value.shape for value in moving.values()]
         return [np.zeros((1, *s)) if g is None else g.samples for g, s in zip(found, shapes, strict=True)]
 
@@ -135,6 +150,11 @@ class BackBound:
         dtypes = [*(v.dtype for v in self.back.leaves.values() if is_float(v.dtype)), *self.back.outputs]
         kept = max(float_format(dtype).unit_roundoff for dtype in dtypes)
         return bound(self.value, found, FLOAT32.unit_roundoff) + _KEPT * kept * np.abs(self.value)
+
+    def shares(self, precision: Precision) -> tuple[Share, ...]:
+        """What makes the bound, as parts of it, the largest first."""
+        found = self.back.shares(precision, self.leaf)
+        return of_bound(found, self.at(precision), self.back.at(precision)[self.leaf])
 
 
 def _agrees(

@@ -1,5 +1,6 @@
 """Cases: which families a signature is filled with, and the values themselves."""
 
+import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -102,5 +103,5 @@ def slot_of(pairing: Pairing, signature: Signature, path: str, leaf: ArrayArgume
         domain=leaf.domain,
         order=order,
         end=dict(signature.dims).get(leaf.bounded_by, 0),
-        exact_limit=exact_limit(pairing, signature),
+        limit=functools.partial(exact_limit, pairing, signature),
     )

@@ -1,6 +1,5 @@
 """How large integers may be so that a kernel's sums of products are exact."""
 
-import functools
 import itertools
 import math
 import warnings
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format, is_float
+from kerneltest.core.failures import Failure
 from kerneltest.core.precision import SIMULATED
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
@@ -23,7 +23,10 @@ from kerneltest.rounding.ufuncs import EXACT
 _EXACT = EXACT | set("add subtract multiply square product add.reduce add.accumulate moved where cast".split())
 
 
-@functools.lru_cache(maxsize=256)
+_MOST = 256
+_known: dict[tuple[Pairing, Signature], int | None] = {}  # what `_terms` found, or has not found yet
+
+
 def exact_limit(pairing: Pairing, signature: Signature) -> int:
     """The largest integer such that products of two, summed over a case, are exact in every precision in play.
 
@@ -31,7 +34,13 @@ def exact_limit(pairing: Pairing, signature: Signature) -> int:
     """
     formats = [float_format(dtype) for name in dict(signature.dtypes).values() if is_float(dtype := dtype_named(name))]
     largest = max((math.prod(signature.shape(leaf)) for leaf in pairing.leaves.values()), default=1)
-    terms = _terms(pairing, signature)
+    key = pairing, signature
+    if key not in _known:
+        if len(_known) >= _MOST:
+            _known.clear()
+        _known[key] = None  # an oracle that hangs is not asked again
+        _known[key] = _terms(pairing, signature)
+    terms = _known[key]
     terms = largest if terms is None else min(largest, terms)
     total = min([2**24, *(int(2**f.max_exponent) for f in formats)])
     limit = 2 ** min([TF32.precision, *(f.precision for f in formats)])
@@ -53,7 +62,7 @@ def _terms(pairing: Pairing, signature: Signature) -> int | None:
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
             sampled(evaluate, ones, formats, machine)
-    except (KeyboardInterrupt, GeneratorExit):
+    except (KeyboardInterrupt, GeneratorExit, Failure):  # a hang is raised into it as a failure
         raise
     except BaseException:  # whatever an oracle raises is told when a case asks it
         return None

@@ -32,7 +32,7 @@ class Slot:
       domain: least and greatest value of data; None for every value the dtype has.
       order: its position among the array arguments.
       end: for an index or a length, the length of the dim it points into.
-      exact_limit: integers up to it may be multiplied in pairs and summed without any rounding.
+      limit: finds out `exact_limit`, for which it evaluates the oracle once a signature.
     """
 
     role: str
@@ -42,7 +42,12 @@ class Slot:
     domain: tuple[float, float] | None
     order: int
     end: int
-    exact_limit: int
+    limit: Callable[[], int]
+
+    @property
+    def exact_limit(self) -> int:
+        """Integers up to it may be multiplied in pairs and summed without any rounding."""
+        return self.limit()
 
     @property
     def is_float_data(self) -> bool:

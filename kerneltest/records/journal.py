@@ -20,6 +20,7 @@ class Phase(StrEnum):
     """A step of a case, as it ends the sentence that begins with "the process died while"."""
 
     STARTING = "starting"
+    FILLING = "filling the arguments"
     TRACING = "tracing the kernel"
     COMPILING = "compiling the kernel"
     EXPECTING = "evaluating the oracle"

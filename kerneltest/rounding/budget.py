@@ -1,6 +1,6 @@
 """How much of a bound each operation of the oracle makes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.rounding.machine import INPUTS, Machine, Source
-from kerneltest.rounding.spread import Oracle, sampled, spread
+from kerneltest.rounding.spread import spread
 
 _EACH = 3  # samples for a source of error
 
@@ -30,23 +30,21 @@ class Share:
 
 
 def shares(
-    oracle: Oracle,
-    leaves: Mapping[str, Array],
-    formats: Mapping[str, FloatFormat],
+    evaluate: Callable[[Machine], Array],
     precision: Precision,
     compute: FloatFormat | None,
-    output: int,
     sources: Iterable[Source],
 ) -> tuple[Share, ...]:
     """What each source of error adds to the squared spread of an output, as parts of the whole, the largest first.
 
     Each source moves a few rows of its own while all others are exact. An element counts by the part of its own spread,
     so that large elements do not speak for small ones. Where no element has a finite spread, what counts is how many
-    of them a source turns into NaN or an infinity. `sources` are those that a machine met in this very case.
+    of them a source turns into NaN or an infinity. `evaluate` makes the output's samples on a machine, and `sources`
+    are those that a machine met in this very case.
     """
     parts = {source: slice(1 + i * _EACH, 1 + (i + 1) * _EACH) for i, source in enumerate([INPUTS, *sources])}
     machine = Machine(precision, compute, 1 + _EACH * len(parts), parts)
-    samples = sampled(oracle, leaves, formats, machine)[output]
+    samples = evaluate(machine)
     if len(samples) == 1 or samples.dtype.kind != "f":
         return ()
     found = {source: spread(np.concatenate([samples[:1], samples[rows]])) for source, rows in parts.items()}

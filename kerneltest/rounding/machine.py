@@ -47,9 +47,11 @@ class Source:
         return f"{self.kind} {'in' if self.kind.startswith('cast') else 'of'} {where}"
 
 
+BACKWARDS = " in the derivative"
 _NOWHERE = Place("", 0, "")
 RESULT = Source(_NOWHERE, "a few roundings of the result")
 FLUSHED = Source(_NOWHERE, "flushed subnormal inputs")
+STORED = Source(_NOWHERE, "rounding of stored outputs")
 INPUTS = Source(_NOWHERE, "a rounding of the inputs")  # in no bound: what the others are held against
 
 
@@ -71,6 +73,7 @@ class Machine:
       left: how a value left the watched arrays; "" while none did.
       single: the one row that is evaluated, where the oracle is evaluated row by row.
       tape: operations to differentiate, where there is one.
+      behind: on the way back, the operation that is differentiated.
     """
 
     precision: Precision
@@ -82,6 +85,7 @@ class Machine:
     sources: dict[Source, None] = field(default_factory=dict)
     left: str = ""
     tape: list[Any] | None = None
+    behind: Place | None = None
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -168,10 +172,12 @@ class Machine:
         self._flush(out, rows, fmt, self.precision.flushes)
         return out
 
-    def operand(self, values: Array, fmt: FloatFormat, truncates: bool, kind: str, *, scaled: bool = False) -> Array:
+    def operand(
+        self, values: Array, fmt: FloatFormat, truncates: bool, what: str | Source, *, scaled: bool = False
+    ) -> Array:
         """An operand of a product of matrices, as the machine takes it in; with `truncates` it drops bits in half of
         the rows. One that may be scaled before is rounded even where it needs none as it is."""
-        out, rows, loud = self._moving(values, kind)
+        out, rows, loud = self._moving(values, what)
         if rows is None:
             return out
         with np.errstate(all="ignore"):
@@ -199,7 +205,7 @@ class Machine:
 
     def _moving(self, values: Array, what: str | Source) -> tuple[Array, slice | None, slice]:
         """A copy of the rows, which of them move, and which of these at random."""
-        source = what if isinstance(what, Source) else Source(place(), what)
+        source = what if isinstance(what, Source) else self._source(what)
         self.sources.setdefault(source)
         out = np.empty((self.length, *values.shape[1:]))
         out[...] = values
@@ -209,6 +215,9 @@ class Machine:
             return out, slice(1, None), slice(QUIET, None)
         rows = self.parts.get(source)
         return out, rows, rows or slice(0, 0)
+
+    def _source(self, kind: str) -> Source:
+        return Source(place(), kind) if self.behind is None else Source(self.behind, f"{kind}{BACKWARDS}")
 
     def _shake(self, values: Array, ulps: Array, fmt: FloatFormat) -> None:
         """Moves values by up to `ulps`, and by one rounding where they are not representable.

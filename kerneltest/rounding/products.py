@@ -80,8 +80,9 @@ def _spelled(part: str, hidden: int) -> list[str]:
     return [*before, *(f".{i}" for i in range(hidden, 0, -1) if dots), *after]
 
 
-def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str]) -> Sampled:
-    """The sum over all letters that `out` lacks of the products of two arrays, whose axes are named by letters."""
+def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str], *, scaled: bool = False) -> Sampled:
+    """The sum over all letters that `out` lacks of the products of two arrays, whose axes are named by letters; with
+    `scaled`, a factor of the result goes into an operand before that is rounded."""
     left, one = _without_lone(left, one, two, out)
     right, two = _without_lone(right, two, one, out)
     first = left if isinstance(left, Sampled) else right
@@ -105,11 +106,10 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
     a = a.reshape(len(a), of(batch), of(rows), of(inner))
     b = b.reshape(len(b), of(batch), of(inner), of(columns))
     made = first.made(a, fmt)
-    wide = fmt is None or fmt == FLOAT32
+    wide = fmt is None or fmt == FLOAT32 or scaled
     operands = first.machine.precision.dot_input.get("float32") if wide else fmt
     if inner and operands is not None:
         truncates = first.machine.precision.truncates and wide
-        # A factor of the result, such as an attention's scale, may go into an operand before that is rounded.
         kind = f"{_NAMES[operands]} operands"
         a, b = (first.machine.operand(each, operands, truncates, kind, scaled=wide) for each in (a, b))
     with np.errstate(all="ignore"):
@@ -128,10 +128,11 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
         samples = first.machine.rounded(exact, 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]
     samples = samples.reshape(len(samples), *shape, *(1 for _ in missing))
-    result = _arranged(samples, [*order, *missing], out)
-    return first.made(result, fmt).noted(
-        "product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths
-    )
+    result = first.made(_arranged(samples, [*order, *missing], out), fmt)
+    # A kernel may make them float32 and scale one; that is rounded then.
+    if inner and not wide and first.machine.compute == FLOAT32 and "float32" in first.machine.precision.dot_input:
+        result.scaled = lambda: product(left, letters[0], right, letters[1], out, scaled=True)
+    return result.noted("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
 
 
 def _lengths(left: Any, one: list[str], right: Any, two: list[str]) -> dict[str, int]:

@@ -5,43 +5,61 @@ The cotangents are watched too, so each operation of the way back is rounded lik
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.dtypes import Array, FloatFormat, is_float
 from kerneltest.rounding import products
 from kerneltest.rounding.functions import replaced
 from kerneltest.rounding.sampled import Sampled, Step, UnfollowedError
+from kerneltest.rounding.stored import passed_on, strays, sum_strays
 
 # From a cotangent, what came out, and what went in, to the cotangents of what went in.
 Rule = Callable[..., Sequence[Any]]
 
 
-def pulled_back(tape: Sequence[Step], cotangents: Mapping[int, Any], wanted: Sequence[Sampled]) -> list[Any]:
+def pulled_back(
+    tape: Sequence[Step], outputs: Sequence[tuple[Sampled, Sampled, FloatFormat]], wanted: Sequence[Sampled]
+) -> list[Any]:
     """The cotangents of arrays, from those of what was computed from them; None where nothing depends on an array.
 
     Args:
       tape: the operations, in their order.
-      cotangents: by the `id` of what they belong to.
+      outputs: what came of them, with its cotangent and the format in which it is stored.
       wanted: arrays that went in.
 
     Raises:
       UnfollowedError: an operation whose derivative is not known here.
     """
-    found: dict[int, Any] = dict(cotangents)
+    found: dict[int, Any] = {id(output): cotangent for output, cotangent, _ in outputs}
+    known = {id(output): strays(output, cotangent, fmt) for output, cotangent, fmt in outputs}
     for step in reversed(tape):
-        cotangent = found.pop(id(step.output), None)
+        cotangent, stray = found.pop(id(step.output), None), known.pop(id(step.output), None)
         if cotangent is None:
             continue
+        step.output.machine.behind = step.place
         inputs, parts = _pulled(step, cotangent)
         for each, part in zip(inputs, parts, strict=True):
             if part is None or not isinstance(each, Sampled) or not is_float(each.samples.dtype):
                 continue
-            part = _unbroadcast(part, each.shape)
-            found[id(each)] = part if id(each) not in found else found[id(each)] + part
+            whole = _unbroadcast(part, each.shape)
+            if stray is not None and whole is not part:
+                whole = whole.made(whole.samples + sum_strays(step, each, stray))
+            found[id(each)] = whole if id(each) not in found else found[id(each)] + whole
+        if stray is not None:
+            known.update((id(each), passed) for each, passed in _passed_on(step, cotangent, stray))
     return [found.get(id(each)) for each in wanted]
+
+
+def _passed_on(step: Step, cotangent: Any, stray: Array) -> Iterator[tuple[Sampled, Array]]:
+    if step.name != "moved":
+        yield from passed_on(step, cotangent, stray)
+    elif stray.shape[1:] == cotangent.shape:
+        for each, part in zip(step.options["watched"], _moved(step, cotangent.made(stray)), strict=True):
+            if part is not None:
+                yield each, part.samples
 
 
 def _pulled(step: Step, cotangent: Any) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -52,6 +70,9 @@ def _pulled(step: Step, cotangent: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     if step.name not in _RULES:
         raise UnfollowedError(f"the derivative of {step.name}")
     return step.inputs, _RULES[step.name](cotangent, step.output, *step.inputs, **step.options)
+
+
+_NOTHING = 2.0**-16  # of how far samples move: an exact value that is only the rounding of float64
 
 
 def _unbroadcast(cotangent: Any, shape: tuple[int, ...]) -> Any:
@@ -165,7 +186,16 @@ def _largest(g: Any, out: Any, a: Any, axes: Sequence[int], keepdims: bool, wher
         chosen = chosen * np.broadcast_to(np.asarray(where), a.shape)
     chosen = chosen * (0.5 + a.machine.choices(chosen.shape[1:]))
     part = chosen / np.maximum(chosen.sum(axis=tuple(axes), keepdims=True), np.finfo(float).tiny)
-    return (_spread_again(g, axes, keepdims) * a.made(part),)
+    return (_spread_again(g.made(_without_shifts(g.samples)), axes, keepdims) * a.made(part),)
+
+
+def _without_shifts(samples: Array) -> Array:
+    """The cotangent of a maximum, in every second row without what is 0 but for rounding: a maximum that shifts a
+    softmax has no slope, and most kernels leave it out."""
+    off = np.abs(samples - samples[:1]).max(axis=0)
+    out = samples.copy()
+    out[1::2] = np.where(np.abs(samples[0]) <= _NOTHING * off, 0.0, out[1::2])
+    return out
 
 
 @rule("add.accumulate")

@@ -1,6 +1,6 @@
 """What a watched array is made of, and what went into it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -9,6 +9,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32
 from kerneltest.rounding.machine import Machine
+from kerneltest.rounding.places import Place, place
 
 
 class UnfollowedError(TypeError):
@@ -23,12 +24,16 @@ class Sampled:
       machine: that rounds them.
       fmt: the format that a kernel keeps them in where it keeps what it computes in the dtype of its arguments; None
         for what the oracle makes itself, which takes the format of what it meets.
+      terms: the two terms of a sum or a difference, aligned; a kernel may scale each of them before it adds.
+      scaled: of a product of matrices: makes the product of operands that took in a factor before they were rounded.
     """
 
-    __slots__ = ("fmt", "machine", "samples")
+    __slots__ = ("fmt", "machine", "samples", "scaled", "terms")
 
     def __init__(self, samples: Array, machine: Machine, fmt: FloatFormat | None) -> None:
         self.samples, self.machine, self.fmt = samples, machine, fmt
+        self.terms: tuple[Array, Array] | None = None
+        self.scaled: Callable[[], Sampled] | None = None
 
     def made(self, samples: Array, fmt: FloatFormat | None = None) -> Self:
         """Another of the same machine."""
@@ -37,7 +42,7 @@ class Sampled:
     def noted(self, name: str, inputs: Iterable[Any], **options: Any) -> Self:
         """This array, once the tape, where there is one, says how it came about."""
         if self.machine.tape is not None:
-            self.machine.tape.append(Step(name, tuple(inputs), self, options))
+            self.machine.tape.append(Step(name, tuple(inputs), self, options, place()))
         return self
 
     @property
@@ -63,12 +68,14 @@ class Step:
       inputs: what went in, watched or not.
       output: what came out.
       options: what else was asked, such as axes.
+      place: where in the oracle.
     """
 
     name: str
     inputs: tuple[Any, ...]
     output: Sampled
     options: Mapping[str, Any]
+    place: Place
 
 
 def promoted(arrays: Iterable[Any]) -> FloatFormat | None:

@@ -17,7 +17,8 @@ EXACT = frozenset(
     "logical_not logical_xor bitwise_and bitwise_or bitwise_xor invert left_shift right_shift floor_divide remainder "
     "heaviside ldexp clip nextafter".split()
 )
-# Other ways to the same function that authors choose: 2^(x log2 e) for exp, which rounds its argument, and x (1 / y).
+# Other ways to the same function that authors choose: 2^(x log2 e) for exp, which rounds its argument, or the terms of
+# its argument where that is a difference; and x (1 / y).
 _BY_EXP2 = 1.0
 _BY_RECIPROCAL = 0.5
 _NEUTRAL = {"add": 0, "multiply": 1, "maximum": -np.inf, "minimum": np.inf, "logical_and": True, "logical_or": False}
@@ -31,14 +32,18 @@ def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         raise UnfollowedError(f"np.{ufunc.__name__}")
     if kwargs:
         raise UnfollowedError(f"np.{ufunc.__name__} with {', '.join(kwargs)}=")
+    name = ufunc.__name__
+    if name in ("multiply", "divide") and any(np.ndim(each) == 0 for each in inputs):
+        # A factor of a product, such as an attention's scale, may go into an operand.
+        inputs = tuple(each.scaled() if isinstance(each, Sampled) and each.scaled else each for each in inputs)
     operands = aligned(inputs)
     with np.errstate(all="ignore"):
         exact = ufunc(*operands)
     if isinstance(exact, tuple):
         raise UnfollowedError(f"np.{ufunc.__name__}, which has several results")
-    fmt = promoted(inputs)
-    name = ufunc.__name__
-    made = first.made(exact, fmt)
+    made = first.made(exact, promoted(inputs))
+    if name in ("add", "subtract"):
+        made.terms = operands[0], operands[1]
     if name in EXACT or not is_float(exact.dtype):
         return made.noted(name, inputs)
     ulps = _ulps(ufunc, inputs, operands, exact, first)
@@ -81,7 +86,10 @@ def _ulps(
         if name == "logaddexp":
             absolute += 2 * u * np.maximum(np.abs(operands[0]), np.abs(operands[1]))
         elif argument:
-            absolute += np.abs(ufunc(operands[0] * (1 + 2 * u * argument), *operands[1:]) - exact)
+            size = argument * np.abs(operands[0])
+            if name in ("exp", "exp2", "expm1") and first.terms:
+                size = np.fmax(size, _BY_EXP2 * (np.abs(first.terms[0]) + np.abs(first.terms[1])))
+            absolute += np.abs(ufunc(operands[0] + 2 * u * size) - exact)
         return beyond + np.nan_to_num(absolute / (2 * u * np.abs(exact)), nan=0.0, posinf=0.0)
 
 

@@ -14,6 +14,7 @@ from kerneltest.jaxprs.trace import Traced
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.signatures import Signature
+from kerneltest.rounding.budget import Share as Part
 from kerneltest.run.cache import Cache
 
 Outputs = tuple[Array, ...]
@@ -30,6 +31,8 @@ class Wanted:
       bitwise: whether not a bit may differ, the sign of a zero included.
       others: for each output, other arrays whose integers or booleans are as right as those of `values`.
       asked: where the oracle asks something, bool, in the same shapes; () for everywhere.
+      budget: what makes the bound of an output, the largest part first; () where that is not known.
+      note: what the bounds could not take into account, or "".
     """
 
     values: Outputs
@@ -37,6 +40,8 @@ class Wanted:
     bitwise: bool = False
     others: tuple[Outputs, ...] = ()
     asked: Outputs = ()
+    budget: Callable[[int], tuple[Part, ...]] = lambda output: ()
+    note: str = ""
 
 
 Expect = Callable[[Outputs, Precision], Wanted]
@@ -139,6 +144,8 @@ class Asked:
             chosen.all_bounds(share, precision),
             asked=chosen.asked,
             others=chosen.all_others(precision),
+            budget=lambda output: chosen.shares(output, precision),
+            note=chosen.note(precision),
         )
 
     def as_plain_call(self, part: Take = _all) -> Expect:

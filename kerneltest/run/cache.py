@@ -132,8 +132,8 @@ class Cache:
           Failure: the oracle failed.
         """
         if case.id not in self.expectations:
+            arguments = self.arguments(pairing, case)
             self.turn_to_phase(Phase.EXPECTING)
-            arguments = _filled(pairing, case)
             bitwise = case.family.structural and traced.exact
             expectation: Expectation | Failure
             try:
@@ -166,15 +166,16 @@ class Cache:
         self.journal.turn_to(phase, self.pool.under_way - mine)
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
-        """A case's array arguments by path."""
-        expected = self.expectations.get(case.id)
-        return expected.arguments if expected is not None else _filled(pairing, case)
+        """A case's array arguments by path.
 
-
-def _filled(pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
-    """A case's array arguments. What its family raises says nothing of the kernel."""
-    with raised_by(f"family {case.family.name}", Verdict.ORACLE_ERROR, located=True):
-        return case.fill(pairing)
+        Raises:
+          Failure: what its family raises, which says nothing of the kernel.
+        """
+        if (expected := self.expectations.get(case.id)) is not None:
+            return expected.arguments
+        self.turn_to_phase(Phase.FILLING)
+        with raised_by(f"family {case.family.name}", Verdict.ORACLE_ERROR, located=True):
+            return case.fill(pairing)
 
 
 @without_debugging()  # in each thread of the pool

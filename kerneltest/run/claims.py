@@ -8,6 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.bounds import Tolerance
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.judge.evidence import mismatch
 from kerneltest.plan.drawn import AnyCase
@@ -63,6 +64,11 @@ class Claim:
             compare(actual, value, bound, signed_zeros=self.signed_zeros, noise=noise, others=other)
             for actual, value, bound, other in zip(self.outputs, self.values, self.bounds, others, strict=True)
         ]
+
+
+def noted(tolerance: Tolerance, note: str) -> str:
+    """An error model in words, and what it could not take into account."""
+    return f"{tolerance}: {note}" if note else str(tolerance)
 
 
 def judge_claims(

@@ -41,6 +41,10 @@ class Before:
                 return failure
         return None
 
+    def fillable(self, case: AnyCase) -> bool:
+        """Whether no process died of filling the case's arguments."""
+        return not any(doing.phase is Phase.FILLING and doing.case == case.id for doing, _ in self.deaths)
+
 
 def run(item: Item, cache: Cache, only: str = "", before: Before | None = None) -> Iterator[Outcome]:
     """Every case of an item, in the plan's order; one record a family where the backend is not there.
@@ -71,7 +75,8 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
         if only not in ("", case.id) or case.id in before.recorded:
             continue
         if failure := before.failure(case):
-            yield _failed(item, case, cache, failure)
+            cache.journal.start(item.name, case.id, case.family.name, str(case.signature))
+            yield _failed(item, case, cache, failure, fillable=before.fillable(case))
         else:
             planned.append(case)
     ids = {case.id for case in planned}
@@ -145,9 +150,9 @@ def _held(item: Item, case: AnyCase, cache: Cache) -> tuple[str, ...]:
     return contents(expected.arguments) if expected is not None and not case.family.structural else ()
 
 
-def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> Outcome:
+def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure, *, fillable: bool = True) -> Outcome:
     record = item.record(failure.verdict, str(failure), case=case)
-    if not failure.verdict.is_finding:
+    if not failure.verdict.is_finding or not fillable:
         return Outcome(record)
     record = replace(record, evidence=Evidence(stderr=failure.stderr))
     try:

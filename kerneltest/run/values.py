@@ -13,7 +13,7 @@ from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import without_values
 from kerneltest.plan.signatures import signatures
 from kerneltest.run.cache import REPEATED, Cache
-from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims
+from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims, noted
 from kerneltest.run.item import Group, Item, Outcome
 from kerneltest.run.xfails import quarantined
 
@@ -46,15 +46,13 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     if case.family.name in REPEATED:
         _check_repeated(outputs, executable.run(leaves), expectation.asked)
     bounds = expectation.all_bounds(outputs, executable.precision)
-    tolerance = BIT_FOR_BIT if bitwise else str(pairing.tolerance)
-    if note := expectation.note(executable.precision):
-        tolerance = f"{tolerance}: {note}"
+    note = expectation.note(executable.precision)
     claim = Claim(
         outputs,
         expectation.values,
         bounds,
         pairing.signed_zeros,
-        tolerance,
+        BIT_FOR_BIT if bitwise else noted(pairing.tolerance, note),
         asked=expectation.asked,
         others=expectation.all_others(executable.precision),
         shares=lambda output: expectation.shares(output, executable.precision),

@@ -17,7 +17,7 @@ from kerneltest.plan.families import normal as normal_values
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.run.asked import Asked, Outputs, Share, Variation, Wanted
 from kerneltest.run.cache import Cache
-from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims
+from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims, noted
 from kerneltest.run.item import Group, Item, Outcome
 
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # every variation is a compilation
@@ -121,11 +121,12 @@ def _claims(invariant: Invariant, asked: Asked) -> Iterator[Claim]:
                 wanted.values,
                 wanted.bounds,
                 wanted.bitwise or asked.pairing.signed_zeros,
-                BIT_FOR_BIT if wanted.bitwise else str(asked.pairing.tolerance),
+                BIT_FOR_BIT if wanted.bitwise else noted(asked.pairing.tolerance, wanted.note),
                 share.label,
                 share.gradient_of,
                 wanted.asked,
                 wanted.others,
+                wanted.budget,
             )
 
 

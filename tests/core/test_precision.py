@@ -164,6 +164,7 @@ def test_the_simulator_flushes_where_xla_computes_around_the_calls() -> None:
 def test_the_documented_table_is_this_one() -> None:
     page = (Path(__file__).parents[2] / "docs/precision.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:3] == "| `"]
+    rows = [cells for cells in rows if len(cells) == 1 + len(ROWS)]  # and not those of what was measured
     documented = {cells[0].strip("`"): cells[1:] for cells in rows if cells[0].strip("`") in NVIDIA.ulps}
     assert documented == {name: [_shown(row.ulps[name]) for row in ROWS] for name in NVIDIA.ulps}
 

@@ -10,7 +10,7 @@ import kerneltest.plan.standard_families  # noqa: F401 - they register themselve
 from kerneltest.core.dtypes import dtype_named, float_format
 from kerneltest.plan.families import FAMILIES, Slot
 
-BASE = Slot("data", (5, 21), dtype_named("float32"), (None, 8), None, 0, 0, 100)
+BASE = Slot("data", (5, 21), dtype_named("float32"), (None, 8), None, 0, 0, lambda: 100)
 
 
 def _fill(name: str, slot: Slot = BASE, seed: int = 0) -> np.ndarray:

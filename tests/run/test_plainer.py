@@ -37,7 +37,7 @@ FLOATS = dict(dtype=np.dtype(np.float32))
     ],
 )
 def test_plainer_values(make: plainer.Make, given: dict[str, Any], before: list[Any], after: list[Any]) -> None:
-    more: dict[str, Any] = dict(role="data", domain=None, order=0, end=0, exact_limit=1, blocks=(None,))
+    more: dict[str, Any] = dict(role="data", domain=None, order=0, end=0, limit=lambda: 1, blocks=(None,))
     slot = Slot(shape=(len(before),), **{**more, **given})
     made = make(slot, np.array(before).astype(slot.dtype))
     wanted = np.array(after).astype(slot.dtype)
