@@ -106,13 +106,18 @@ def perform(task: Task) -> list[Result]:
 
         return call
 
-    original = cache.expect, Expectation.all_bounds
-    cache.expect, Expectation.all_bounds = timed(cache.expect), timed(Expectation.all_bounds)  # type: ignore[method-assign]
+    methods = "all_bounds", "shares"
+    original = [cache.expect, *(getattr(Expectation, name) for name in methods)]
+    cache.expect = timed(cache.expect)
+    for name in methods:
+        setattr(Expectation, name, timed(getattr(Expectation, name)))
     start = time.process_time()
     try:
         run = kt.check(_pairing(task), backends=list(task.backends), depth=task.depth, seed=task.seed, minimize=0)
     finally:
-        cache.expect, Expectation.all_bounds = original  # type: ignore[method-assign]
+        cache.expect = original[0]
+        for name, method in zip(methods, original[1:], strict=True):
+            setattr(Expectation, name, method)
     seconds = time.process_time() - start
     results = []
     for backend in task.backends:

@@ -20,6 +20,8 @@ _ONE_WAY = 0.25  # of n u: what n equal terms gather when each sum is rounded th
 
 _LEAST = 2.0**-40  # of an ulp: an operation that is not correctly rounded, and hardly more than that
 
+_STORED = 0.75  # of a roundoff: evenly within it, a value is as far off in the mean as rounding leaves one
+
 _NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 20)
 
 
@@ -172,12 +174,10 @@ class Machine:
         self._flush(out, rows, fmt, self.precision.flushes)
         return out
 
-    def operand(
-        self, values: Array, fmt: FloatFormat, truncates: bool, what: str | Source, *, scaled: bool = False
-    ) -> Array:
+    def operand(self, values: Array, fmt: FloatFormat, truncates: bool, kind: str, *, scaled: bool = False) -> Array:
         """An operand of a product of matrices, as the machine takes it in; with `truncates` it drops bits in half of
         the rows. One that may be scaled before is rounded even where it needs none as it is."""
-        out, rows, loud = self._moving(values, what)
+        out, rows, loud = self._moving(values, kind)
         if rows is None:
             return out
         with np.errstate(all="ignore"):
@@ -187,6 +187,13 @@ class Machine:
             out[rows] = _nearest(out[rows], fmt)
             if down is not None and self.parts is None:
                 out[cut] = down
+        return out
+
+    def stored(self, values: Array, fmt: FloatFormat) -> Array:
+        """Outputs, as they are read again."""
+        out, rows, loud = self._moving(values, STORED)
+        if rows is not None:
+            self._move(out[loud], _STORED * fmt.unit_roundoff, fmt)
         return out
 
     def flushed(self, values: Array) -> Array:
@@ -231,7 +238,17 @@ class Machine:
             amplitude: Array = np.asarray(2 * u * ulps + 1.5 * u)
             if not ulps.any():
                 amplitude = amplitude * (_nearest(values, fmt) != values)
-            values *= 1 + amplitude * self._noise(values.shape)
+            self._move(values, amplitude, fmt)
+
+    def _move(self, values: Array, amplitude: "float | Array", fmt: FloatFormat) -> None:
+        """Moves values by up to a part of themselves, or of the smallest normal number where they are below it."""
+        with np.errstate(all="ignore"):
+            moved = amplitude * self._noise(values.shape)
+            if fmt.min_exponent > FLOAT32.min_exponent:  # where subnormal numbers are not far away
+                size = np.maximum(np.abs(values), fmt.smallest_normal)
+                values += moved * np.where((values != 0) & np.isfinite(values), size, 0.0)
+            else:
+                values *= 1 + moved
 
     def _flush(self, out: Array, rows: slice, fmt: FloatFormat, flushes: bool, vanishing: Array | None = None) -> None:
         """Sets subnormal results to zero: all of row 2, none of row 1, about half of the others."""

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
-from kerneltest.rounding.machine import STORED
 from kerneltest.rounding.sampled import Sampled, Step, aligned
 
 _SAME = frozenset("exp exp2 cast where".split())  # the sum of values times cotangents passes on to their inputs
@@ -19,7 +18,7 @@ _SAME = frozenset("exp exp2 cast where".split())  # the sum of values times cota
 
 def strays(output: Sampled, cotangent: Sampled, fmt: FloatFormat) -> Array:
     """What an output's rounding to a format adds to its values times their cotangents, (rows, *shape)."""
-    stored = output.machine.operand(output.samples, fmt, False, STORED)
+    stored = output.machine.stored(output.samples, fmt)
     return _finite(lambda: cotangent.samples * (stored - output.samples))
 
 

@@ -29,8 +29,7 @@ from tests.written import PASS, case, write_run
 ROOT = Path(__file__).parents[2]
 SUITE = """
 import ctypes, os, signal, threading, time
-import numpy as np
-import kerneltest as kt
+import kerneltest as kt, numpy as np
 from kernels.vector_add import vector_add
 from kerneltest.backends.interpret import Interpret
 from kerneltest.pytest_plugin import watchdog

@@ -19,8 +19,12 @@ LEAVES = {name: RNG.normal(size=(16, 32)) for name in "qk"}
 def _shares(oracle: Any, precision: Precision = XLA_CPU, leaves: Mapping[str, Array] = LEAVES) -> tuple[Share, ...]:
     formats = dict.fromkeys(leaves, FLOAT32)
     machine = Machine(precision)
-    sampled(lambda given: [oracle(**given)], leaves, formats, machine)
-    return shares(lambda given: [oracle(**given)], leaves, formats, precision, FLOAT32, 0, machine.sources)
+
+    def evaluate(machine: Machine) -> Array:
+        return sampled(lambda given: [oracle(**given)], leaves, formats, machine)[0]
+
+    evaluate(machine)
+    return shares(evaluate, precision, FLOAT32, machine.sources)
 
 
 def _kinds(found: tuple[Share, ...]) -> list[str]:
