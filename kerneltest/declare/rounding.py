@@ -74,6 +74,7 @@ class Samples:
       exact_dots: no backend may round operands of products.
       known: what was found, by the name of the precision.
       sources: of error, likewise; none where the oracle is followed sample by sample.
+      parts: of each output's spread, by the name of the precision and the output.
     """
 
     measured: Measured
@@ -81,6 +82,7 @@ class Samples:
     exact_dots: bool
     known: dict[str, tuple[list[Spread], str]] = field(default_factory=dict)
     sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
+    parts: dict[tuple[str, int], tuple[Share, ...]] = field(default_factory=dict)
 
     def at(self, precision: Precision) -> tuple[list[Spread], str]:
         """The spread of each output on a backend, and what of the oracle could not be followed."""
@@ -102,7 +104,10 @@ class Samples:
         def evaluate(machine: Machine) -> Array:
             return sampled(measured.watched, measured.leaves, measured.formats, machine)[output]
 
-        return shares(evaluate, precision, self.compute, sources)
+        key = precision.name, output
+        if key not in self.parts:
+            self.parts[key] = shares(evaluate, precision, self.compute, sources)
+        return self.parts[key]
 
     def _followed(self, precision: Precision) -> tuple[list[Spread], str]:
         measured = self.measured

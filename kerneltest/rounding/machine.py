@@ -177,6 +177,10 @@ class Machine:
     def operand(self, values: Array, fmt: FloatFormat, truncates: bool, kind: str, *, scaled: bool = False) -> Array:
         """An operand of a product of matrices, as the machine takes it in; with `truncates` it drops bits in half of
         the rows. One that may be scaled before is rounded even where it needs none as it is."""
+        if not scaled and len(values) == 1:
+            with np.errstate(all="ignore"):
+                if np.array_equal(_nearest(values, fmt), values, equal_nan=True):
+                    return values
         out, rows, loud = self._moving(values, kind)
         if rows is None:
             return out
@@ -298,12 +302,12 @@ def _nearest(values: Array, fmt: FloatFormat) -> Array:
     large = values * (2.0 ** (53 - fmt.precision) + 1)
     near = large - (large - values)
     size = np.abs(values)
-    odd = ~(size < fmt.overflow) | (size < fmt.smallest_normal)
-    if odd.any():
+    low = size < fmt.smallest_normal
+    if low.any() and size[low].any():
         least = fmt.smallest_subnormal
-        tiny = np.rint(values / least) * least
-        near = np.where(size < fmt.smallest_normal, tiny, np.where(odd, np.copysign(np.inf, values), near))
-        near = np.where(np.isnan(values), values, near)
+        near = np.where(low, np.rint(values / least) * least, near)
+    if not np.max(size, initial=0.0) < fmt.overflow:
+        near = np.where(size < fmt.overflow, near, np.where(np.isnan(values), values, np.copysign(np.inf, values)))
     return np.asarray(near)
 
 

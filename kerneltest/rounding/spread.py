@@ -82,10 +82,13 @@ def spread(samples: Array) -> Spread:
     if exact.dtype.kind != "f":
         return replace(Spread.none(exact), others=tuple(row for row in moved if (row != exact).any()))
     with np.errstate(all="ignore"):
+        off = moved - exact
+        if np.isfinite(off).all():
+            return Spread(np.sqrt(np.mean(np.square(off, out=off), 0)), np.zeros(exact.shape, bool))
         alike = (moved == exact) | (np.isnan(moved) & np.isnan(exact))
         # Beyond what float32 holds, an infinity is how it says the same.
         alike |= np.isinf(moved) & (np.sign(moved) == np.sign(exact)) & (np.abs(exact) >= FLOAT32.overflow)
-        off = np.where(alike, 0.0, moved - exact)
+        off[alike] = 0.0
         finite = np.isfinite(off)
         deviation = np.sqrt(np.mean(np.where(finite, off, 0.0) ** 2, 0))
     return Spread(np.asarray(deviation), np.asarray(~finite.all(0)))

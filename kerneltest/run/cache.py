@@ -22,6 +22,8 @@ from kerneltest.run.pool import Pool
 # changes. The choice follows from the case alone, so it is the same in every process.
 REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN.name})
 
+_MORE = 1.5  # a budget costs as much as several bounds
+
 _INTERRUPTIBLE = 0.5  # seconds: Python raises nothing into a thread that waits for a lock
 
 _Answer = TypeVar("_Answer", Traced, Expectation)
@@ -154,9 +156,10 @@ class Cache:
         return _or_raise(expected.expectation), expected.bitwise
 
     def uses_more(self, backend: Backend, family: str, used: float) -> bool:
-        """Whether a case uses up more of its bound than all of its family before it on the backend; notes that."""
+        """Whether a case uses up half as much again of its bound as any of its family before it on the backend; notes
+        that."""
         place = backend.id, family
-        more = used > self.used.get(place, 0.0)
+        more = used > _MORE * self.used.get(place, 0.0)
         if more:
             self.used[place] = used
         return more

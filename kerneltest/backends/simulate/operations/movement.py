@@ -7,6 +7,7 @@ import numpy as np
 
 from kerneltest.backends.simulate.ir import Compute, Operation, Rule, any_operand, given
 from kerneltest.core.dtypes import Array
+from kerneltest.core.precision import FLOAT32, SIMULATED
 
 
 def splat(op: Operation) -> Compute:
@@ -84,10 +85,14 @@ def _always(value: Any) -> Compute:
     return lambda: value
 
 
+_TAKEN_IN = SIMULATED.dot_input["float32"]
+
+
 def tf32(x: Array) -> Array:
-    """float32 rounded to TF32's 11 bits, ties away from zero, as measured on an H200."""
+    """float32 rounded to what products take in, ties away from zero, as measured on an H200."""
+    dropped = FLOAT32.precision - _TAKEN_IN.precision
     bits = x.view(np.uint32)
-    rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    rounded = (bits + np.uint32(1 << (dropped - 1))) & np.uint32(-(1 << dropped) % 2**32)
     return np.where(np.isfinite(x), rounded.view(np.float32), x)
 
 
