@@ -38,7 +38,7 @@ ROOT = Path(__file__).parent.parent
 FIXTURE = ROOT / "tests" / "device_outputs.jsonl.gz"
 SIMULATOR = "simulate:sm_90"
 DEPTH, SEED = "quick", 0
-SAMPLED = 64  # elements of each output
+SAMPLED = 48  # elements of each output
 DEFINED = {"iota.grid", "iota.blocked", "vector_add.whole", "vector_add.blocked"}  # no sum over an axis, no exp or tanh
 
 

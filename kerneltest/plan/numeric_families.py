@@ -23,6 +23,14 @@ def wide_magnitudes(slot: Slot, rng: Rng) -> Array:
 
 
 @family(group="numeric", applies=lambda slot: slot.is_float_data)
+def small_rows(slot: Slot, rng: Rng) -> Array:
+    """Each row ordinary values times a power of two from 2^-20 to 2^-4: what is added to a sum of them, such as an
+    epsilon, shows."""
+    scales = np.exp2(rng.integers(-20, -3, (*slot.shape[:-1], 1) if slot.shape else ()))
+    return slot.cast(rng.standard_normal(slot.shape) * scales)
+
+
+@family(group="numeric", applies=lambda slot: slot.is_float_data)
 def large_and_small(slot: Slot, rng: Rng) -> Array:
     """One large value first in each row, small ones after it: a narrow accumulator loses these."""
     values = rng.uniform(0.5, 1.0, slot.shape) * 2.0**-4

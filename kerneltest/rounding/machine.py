@@ -20,6 +20,8 @@ _ONE_WAY = 0.25  # of n u: what n equal terms gather when each sum is rounded th
 
 _LEAST = 2.0**-40  # of an ulp: an operation that is not correctly rounded, and hardly more than that
 
+_FEW = 8.0  # roundings, beyond which those of values that differ have nothing in common
+
 _STORED = 0.75  # of a roundoff: evenly within it, a value is as far off in the mean as rounding leaves one
 
 _NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 20)
@@ -174,9 +176,20 @@ class Machine:
         self._flush(out, rows, fmt, self.precision.flushes)
         return out
 
-    def operand(self, values: Array, fmt: FloatFormat, truncates: bool, kind: str, *, scaled: bool = False) -> Array:
-        """An operand of a product of matrices, as the machine takes it in; with `truncates` it drops bits in half of
-        the rows. One that may be scaled before is rounded even where it needs none as it is."""
+    def operand(
+        self, values: Array, fmt: FloatFormat, truncates: bool, kind: str, *, scaled: bool = False, axis: int = 0
+    ) -> Array:
+        """An operand of a product of matrices, as the machine takes it in.
+
+        Args:
+          values: (rows or 1, ...).
+          fmt: what is taken in.
+          truncates: whether bits are dropped in half of the rows.
+          kind: of error.
+          scaled: it may be scaled before, and so is rounded even where it needs no rounding as it is.
+          axis: that is summed over, if not 0; in half of the rows, those that are nearly equal along it
+            are rounded alike.
+        """
         if not scaled and len(values) == 1:
             with np.errstate(all="ignore"):
                 if np.array_equal(_nearest(values, fmt), values, equal_nan=True):
@@ -189,6 +202,12 @@ class Machine:
             down = _truncated(out[cut], fmt) if truncates else None
             self._shake(out[loud], np.full((), float(scaled) * _LEAST), fmt)
             out[rows] = _nearest(out[rows], fmt)
+            if axis and (alike := _nearly_equal(values[:1], axis, fmt)).any():
+                half = slice(loud.start, loud.stop, 2)
+                before = np.broadcast_to(values, out.shape)[half]
+                at = np.broadcast_to(np.abs(values[:1]).argmax(axis, keepdims=True), (len(before), *alike.shape[1:]))
+                part = np.take_along_axis(out[half], at, axis) / np.take_along_axis(before, at, axis)
+                out[half] = np.where(alike & np.isfinite(part), before * part, out[half])
             if down is not None and self.parts is None:
                 out[cut] = down
         return out
@@ -291,6 +310,14 @@ class Machine:
 def _of(values: Array, rows: slice) -> Array:
     """Some rows of an array that has all of them, or one for all, or none."""
     return values[rows] if values.ndim and len(values) > 1 else values
+
+
+def _nearly_equal(values: Array, axis: int, fmt: FloatFormat) -> Array:
+    """Where magnitudes along an axis, zeros aside, differ by a few roundings at most."""
+    size = np.abs(values)
+    most = size.max(axis, keepdims=True, initial=0.0)
+    least = np.where(size == 0, np.inf, size).min(axis, keepdims=True, initial=np.inf)
+    return np.asarray((most - least <= _FEW * fmt.unit_roundoff * most) & (most > 0))
 
 
 def _nearest(values: Array, fmt: FloatFormat) -> Array:

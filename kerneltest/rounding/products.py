@@ -111,7 +111,10 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
     if inner and operands is not None:
         truncates = first.machine.precision.truncates and wide
         kind = f"{_NAMES[operands]} operands"
-        a, b = (first.machine.operand(each, operands, truncates, kind, scaled=wide) for each in (a, b))
+        a, b = (
+            first.machine.operand(each, operands, truncates, kind, scaled=wide, axis=axis)
+            for each, axis in ((a, 3), (b, 2))
+        )
     with np.errstate(all="ignore"):
         if inner:
             exact, mass = a @ b, np.abs(a[:1]) @ np.abs(b[:1])

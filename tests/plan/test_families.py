@@ -32,6 +32,7 @@ CHECKS = {
     "sorted_rows": lambda v: (np.diff(v, axis=1) >= 0).all() and len(np.unique(v)) > 10,
     "ties": lambda v: set(np.unique(v)) == {-1, 1},
     "normal": lambda v: np.isfinite(v).all() and 0.5 < v.std() < 2,
+    "small_rows": lambda v: 2.0**-26 < np.abs(v).max() < 2.0**-1 and (np.ptp(np.log2(np.abs(v).max(-1))) > 1),
     "log_uniform": lambda v: np.abs(v).min() >= 2.0**-12 and np.abs(v).max() <= 2.0**5 and (v < 0).any(),
     "large_and_small": lambda v: (v[:, 0] == 64).all() and v[:, 1:].max() < 0.1,
     "small_and_large": lambda v: (v[:, -1] == 64).all() and v[:, :-1].max() < 0.1,
