@@ -11,8 +11,8 @@ WHY = {
     "matmul.tiled: the rows' mask is <= and not <": "interpret mode pads blocks, so nothing lies past the end",
     "matmul.tiled: the precision asked for is ignored": "on a CPU no product is of TF32 operands",
     "softmax.fused: the store is not masked": "interpret mode pads blocks, so nothing lies past the end",
-    "softmax.fused: 1e-6 is added to the sum against division by zero": "at most 17 roundings of float32, about what exp "
-    "and a division may err there",
+    "softmax.fused: 1e-6 is added to the sum against division by zero": "at most 17 roundings, about what exp and "
+    "a division may err there",
 }
 SHOWN = 20  # accusations of right kernels
 
