@@ -45,7 +45,12 @@ def einsum(subscripts: str, operands: Sequence[Any]) -> Any:
     summed = tuple(i for i, letter in enumerate(one) if letter not in out)
     left = np.sum(left, axis=summed) if summed else left
     one = [letter for letter in one if letter in out]
-    return np.transpose(left, [one.index(letter) for letter in out])
+    order = [one.index(letter) for letter in out]
+    result: Any = np.transpose(left, order)
+    scaled: Any = getattr(left, "scaled", None)
+    if scaled:
+        result.scaled = lambda: np.transpose(scaled(), order)
+    return result
 
 
 def _diagonals(operand: Any, letters: list[str]) -> tuple[Any, list[str]]:

@@ -41,3 +41,23 @@ def test_a_scale_may_go_into_an_operand_before_it_is_rounded() -> None:
     whole = np.arange(1.0, 17).reshape(4, 4)
     assert spread(_samples(lambda q, k: q @ k / 3, whole, whole)).deviation.min() > 2.0**-14
     assert spread(_samples(lambda q, k: q @ k, whole, whole, precision=XLA_CPU)).deviation.max() < 1e-4
+
+
+def test_the_terms_of_an_exponent_may_be_scaled_before_they_cancel() -> None:
+    x = np.float32(3000) + np.linspace(0, 1, 50, dtype=np.float32)
+    scaled = x * np.float32(np.log2(np.e))
+    by_powers_of_two = np.exp2(scaled - scaled.max())
+    samples = _samples(lambda x: np.exp(x - x.max()), x)
+    off = np.abs(by_powers_of_two - samples[0])
+    assert off.max() > 1e-4
+    assert (off <= 7 * spread(samples).deviation + 1e-6).all()
+    assert spread(_samples(lambda x: np.exp(x), x - 3000)).deviation.max() < 1e-6
+
+
+def test_a_subnormal_number_of_a_narrow_format_may_be_off_by_half_of_its_spacing() -> None:
+    tiny = 2.0**-24  # the smallest of float16
+    values = _samples(lambda x: x.astype(np.float16), np.full(500, 1.1 * tiny))
+    assert set(np.unique(values[3:] / tiny)) == {0.0, 1.0, 2.0}
+    assert (
+        _samples(lambda x: x.astype(np.float16), [tiny, 0.0, np.inf, -np.inf])[3:] == [tiny, 0, np.inf, -np.inf]
+    ).all()

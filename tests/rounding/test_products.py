@@ -138,3 +138,30 @@ def test_products_of_nothing_are_zero() -> None:
     out = samples_of(WAYS["matmul"], {"a": np.zeros((3, 0)), "b": np.zeros((0, 2))}, Machine(ON_TENSOR_CORES))
     assert (out == 0).all()
     assert out.shape[1:] == (3, 2)
+
+
+@pytest.mark.parametrize("way", [lambda a, b: a @ b * 0.25, lambda a, b: np.einsum("mk,kn->mn", a, b) / np.sqrt(9.0)])
+def test_a_factor_may_go_into_a_16_bit_operand_that_was_made_float32(way: Any) -> None:
+    leaves = {"a": np.round(8 * A) / 8, "b": np.round(8 * B) / 8}
+
+    def moved(way: Any, precision: Precision, **machine: Any) -> float:
+        out = samples_of(way, leaves, Machine(precision, rows=ROWS, **machine), BFLOAT16)
+        return float((np.abs(out[1:] - out[0]) / (np.abs(leaves["a"]) @ np.abs(leaves["b"]))).max())
+
+    assert moved(way, ON_TENSOR_CORES) > TF32.unit_roundoff / 16
+    assert moved(way, PLAIN) < 40 * FLOAT32.unit_roundoff
+    assert moved(way, ON_TENSOR_CORES, compute=None) < 4 * BFLOAT16.unit_roundoff
+    assert moved(WAYS["matmul"], ON_TENSOR_CORES) < 40 * FLOAT32.unit_roundoff
+
+
+@pytest.mark.parametrize("masked", [0, 400])
+def test_nearly_equal_operands_may_all_be_rounded_the_same_way(masked: int) -> None:
+    k, rng = 800, np.random.default_rng(0)
+    weights = np.zeros((1, k))
+    weights[:, masked:] = (1 + 1e-4 * rng.random(k - masked)) / (k - masked)
+    values = rng.uniform(0.5, 1.0, (k, 1))
+    out = samples_of(WAYS["matmul"], {"a": weights, "b": values}, Machine(PLAIN, rows=ROWS), BFLOAT16)
+    rounded = weights.astype(np.float32).astype(dtype_named("bfloat16")).astype(np.float64)
+    error, spread = abs(rounded @ values - weights @ values), np.sqrt(np.mean((out[1:] - out[0]) ** 2))
+    assert error > weights @ values * BFLOAT16.unit_roundoff / 8
+    assert error <= 1.5 * spread

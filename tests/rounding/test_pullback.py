@@ -130,3 +130,44 @@ def test_what_cannot_be_gone_back_over_is_told_by_slopes(oracle: Oracle) -> None
     np.testing.assert_allclose(found.values[0], np.ones((2, 3)), atol=1e-9)
     assert isinstance(found.bounds, tuple)
     assert not hasattr(found.bounds[0], "back")
+
+
+SCALE, LONG = 0.25, 24
+
+
+def _softmax_of(scores: Any) -> Any:
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def _by_total_of_exponentials(scores: Any) -> Any:
+    top = scores.max(axis=-1, keepdims=True)
+    return np.exp(scores - (np.log(np.exp(scores - top).sum(axis=-1, keepdims=True)) + top))
+
+
+def _attended(weights: Any) -> Callable[[Mapping[str, Any]], tuple[Any]]:
+    return lambda leaves: (np.einsum("qk,kd->qd", weights(leaves["q"] @ leaves["k"].T * SCALE), leaves["v"]),)
+
+
+def _divided_last(leaves: Mapping[str, Any]) -> tuple[Any]:
+    scores = leaves["q"] @ leaves["k"].T * SCALE
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return ((e @ leaves["v"]) / e.sum(axis=-1, keepdims=True),)
+
+
+@pytest.mark.parametrize("oracle", [_attended(_softmax_of), _attended(_by_total_of_exponentials), _divided_last])
+def test_a_way_back_may_sum_its_output_as_it_was_stored(oracle: Any) -> None:
+    dtype = np.dtype(ml_dtypes.bfloat16)
+    rng = np.random.default_rng(5)
+    leaves = {n: (f * rng.standard_normal((LONG, 16))).astype(dtype) for n, f in (("q", 3.0), ("k", 3.0), ("v", 1.0))}
+    cotangent = rng.choice((-1.0, 1.0), (LONG, 16)).astype(dtype)
+    bounds = WayBack(oracle, leaves, [cotangent], [dtype]).at(XLA_CPU)[0].deviation
+    q, k, v, do = (x.astype(np.float64) for x in (*leaves.values(), cotangent))
+    p = _softmax_of(q @ k.T * SCALE)
+
+    def by_q(stored: np.ndarray) -> np.ndarray:
+        return SCALE * (p * (do @ v.T - np.sum(do * stored, axis=-1, keepdims=True))) @ k
+
+    exact, out = by_q(p @ v), p @ v
+    assert (np.abs(by_q(out.astype(dtype).astype(np.float64)) - exact) <= 7 * bounds + 1e-12).all()
+    assert (np.abs(by_q(out * (1 + 2.0**-4)) - exact) > 7 * bounds).mean() > 0.2
