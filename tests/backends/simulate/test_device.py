@@ -3,7 +3,7 @@
 Bit for bit where the IR defines every rounding: the kernels without a sum or a function, and every structural case of
 the others whose arithmetic is exact. Elsewhere the order of sums and the device's exp and tanh are not defined; there
 a sample of the outputs of family `normal` may differ by a rounding of each: 2^-20 of the largest element (eight
-roundings of float32: a sum and a function), and a rounding of the output's dtype.
+roundings of float32: a sum and a function), and a rounding of the output's dtype; `COARSER` has what is further off.
 
 Left out: the special and the other numeric families of kernels with a sum or a function, every depth but quick, kernels
 that are not written for Triton, and what is `NEWER` than the run on the device.
@@ -47,6 +47,8 @@ BY_PAIRING = {name: list(found) for name, found in groupby(TAKEN, key=lambda eac
 PAIRINGS = dict(pairings())
 # `python benchmarks/device_outputs.py` on a GPU takes them, and then they go from here.
 NEWER: set[str] = set()
+# A weight whose exponential is off by an ulp may be another TF32 number, and an angle of 1,000 radians is off by 2^-15.
+COARSER = {"attention.one_block": 2.0**-13, "attention.online": 2.0**-13, "rotary.rotated": 2.0**-17}
 
 
 @functools.cache
@@ -90,7 +92,8 @@ def test_the_rest_agrees_within_a_rounding(name: str) -> None:
         for theirs, ours in zip(each.sampled, map(sample, found) if each.sampled else (), strict=True):
             assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), _named(each)
             got, expected = ours.astype(np.float64), theirs.astype(np.float64)
-            bound = (2.0**-20 + 2 * float_format(ours.dtype).unit_roundoff) * np.abs(expected).max(initial=0.0)
+            part = COARSER.get(name, 2.0**-20) + 2 * float_format(ours.dtype).unit_roundoff
+            bound = part * np.abs(expected).max(initial=0.0)
             assert np.abs(got - expected).max(initial=0.0) <= bound, _named(each)
 
 
