@@ -267,9 +267,9 @@ class Machine:
         """Moves values by up to a part of themselves, or of the smallest normal number where they are below it."""
         with np.errstate(all="ignore"):
             moved = amplitude * self._noise(values.shape)
-            if fmt.min_exponent > FLOAT32.min_exponent:  # where subnormal numbers are not far away
-                size = np.maximum(np.abs(values), fmt.smallest_normal)
-                values += moved * np.where((values != 0) & np.isfinite(values), size, 0.0)
+            low = (np.abs(values) < fmt.smallest_normal) & (values != 0) if fmt != FLOAT32 else np.False_
+            if low.any():
+                values += moved * np.where(low, fmt.smallest_normal, np.where(np.isfinite(values), np.abs(values), 0.0))
             else:
                 values *= 1 + moved
 

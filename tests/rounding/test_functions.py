@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -54,10 +55,15 @@ def test_the_terms_of_an_exponent_may_be_scaled_before_they_cancel() -> None:
     assert spread(_samples(lambda x: np.exp(x), x - 3000)).deviation.max() < 1e-6
 
 
-def test_a_subnormal_number_of_a_narrow_format_may_be_off_by_half_of_its_spacing() -> None:
-    tiny = 2.0**-24  # the smallest of float16
-    values = _samples(lambda x: x.astype(np.float16), np.full(500, 1.1 * tiny))
-    assert set(np.unique(values[3:] / tiny)) == {0.0, 1.0, 2.0}
-    assert (
-        _samples(lambda x: x.astype(np.float16), [tiny, 0.0, np.inf, -np.inf])[3:] == [tiny, 0, np.inf, -np.inf]
-    ).all()
+@pytest.mark.parametrize(("dtype", "least"), [(np.float16, 2.0**-24), (ml_dtypes.bfloat16, 2.0**-133)])
+def test_a_subnormal_number_of_a_narrow_format_may_be_off_by_half_of_its_spacing(dtype: Any, least: float) -> None:
+    values = _samples(lambda x: x.astype(dtype), np.full(500, 1.1 * least))
+    assert set(np.unique(values[3:] / least)) == {0.0, 1.0, 2.0}
+    exact = [least, 0.0, np.inf, -np.inf]
+    assert (_samples(lambda x: x.astype(dtype), exact)[3:] == exact).all()
+
+
+def test_a_subnormal_operand_keeps_few_bits_in_tf32() -> None:
+    tiny = np.full((1, 400), 2.5 * 2.0**-136)
+    found = _samples(lambda x: x @ np.ones((400, 1)) * 2.0**40, tiny)
+    assert spread(found).deviation[0, 0] > 0.3 * np.sqrt(400) * 2.0**-96
