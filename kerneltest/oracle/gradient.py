@@ -60,11 +60,11 @@ def gradients(
             values = back.exact()
             if _agrees(evaluate, leaves, cotangents, values, rng):
                 return Expectation(values, None, tuple(BackBound(back, i, value) for i, value in enumerate(values)))
-            why = "at a kink, or where it is too steep for differences"
+            why = "its derivative and a difference of the oracle part, as at a kink"
         except Exception as error:  # an operation whose derivative is not known, or whatever a watched oracle raises
             why = f"{type(error).__name__}: {error}".splitlines()[0]
     else:
-        why = "its error model is not rounding()"
+        why = "no watched oracle was given"
     return replace(_by_slopes(evaluate, leaves, cotangents, rng), unfollowed=f"{_INSTEAD} ({why})")
 
 
