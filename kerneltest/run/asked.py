@@ -132,21 +132,31 @@ class Asked:
         """
         return self.cache.traced(self.pairing, signature)
 
-    def by_oracle(self, expectation: Expectation | None = None) -> Expect:
+    def by_oracle(self, expectation: Expectation | None = None, part: Take = _all) -> Expect:
         """What the oracle says, within its bound.
 
         Args:
           expectation: what it says of other arguments; by default of the case's.
+          part: the part of the oracle's outputs that the share is compared with; by default all of them.
         """
         chosen = expectation or self.expectation
-        return lambda share, precision: Wanted(
-            chosen.values,
-            chosen.all_bounds(share, precision),
-            asked=chosen.asked,
-            others=chosen.all_others(precision),
-            budget=lambda output: chosen.shares(output, precision),
-            note=chosen.note(precision),
-        )
+
+        def wanted(share: Outputs, precision: Precision) -> Wanted:
+            others = chosen.all_others(precision)
+            sets = [
+                tuple(o[i] if i < len(o) else v for v, o in zip(chosen.values, others, strict=True))
+                for i in range(max(map(len, others), default=0))
+            ]
+            return Wanted(
+                part(chosen.values),
+                part(chosen.all_bounds(self.traced.outputs, precision)),
+                asked=part(chosen.asked),
+                others=tuple(zip(*map(part, sets), strict=True)),
+                budget=lambda output: chosen.shares(output, precision),
+                note=chosen.note(precision),
+            )
+
+        return wanted
 
     def as_plain_call(self, part: Take = _all) -> Expect:
         """What the plain call gives: bit for bit on a device, and by the oracle's bound elsewhere.
@@ -156,18 +166,11 @@ class Asked:
         Args:
           part: the part of the plain call's outputs that the share is compared with; by default all of them.
         """
+        if self.backend.tier is not Tier.DEVICE:
+            return self.by_oracle(part=part)
 
         def wanted(share: Outputs, precision: Precision) -> Wanted:
             asked = part(self.expectation.asked)
-            if self.backend.tier is not Tier.DEVICE:
-                bounds = self.expectation.all_bounds(self.traced.outputs, precision)
-                values, others = self.expectation.values, self.expectation.all_others(precision)
-                most = max(map(len, others), default=0)
-                sets = [
-                    tuple(o[i] if i < len(o) else v for v, o in zip(values, others, strict=True)) for i in range(most)
-                ]
-                alike = tuple(zip(*map(part, sets), strict=True))
-                return Wanted(part(values), part(bounds), asked=asked, others=alike)
             plain = map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves)))
             values = tuple(
                 np.where(where, value, np.zeros_like(value)) for value, where in zip(plain, asked, strict=True)

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import Array, ShapeDtype, is_float
+from kerneltest.core.dtypes import ShapeDtype, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Static
@@ -24,7 +24,7 @@ from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
-from kerneltest.run.asked import Asked, Outputs, Share, Variation
+from kerneltest.run.asked import Asked, Share, Take, Variation
 from kerneltest.run.variations import invariant as invariant
 
 
@@ -125,19 +125,28 @@ def _others(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, str]]
 
 @invariant(applies=lambda pairing, signature: any(_batches(pairing, signature)))
 def alone(asked: Asked) -> Iterator[Variation]:
-    """A slice along a dim that `batch_dims` names does not depend on what else is in the batch."""
+    """A slice along a dim that `batch_dims` names does not depend on what else is in the batch.
+
+    Compilers lay out the code for one slice in their own way, and so sum in another order: bit for bit, slices are
+    compared with those of a batch of the same length.
+    """
     for name, length in _batches(asked.pairing, asked.case.signature):
         dims = {**dict(asked.case.signature.dims), name: 1}
         single = asked.at(replace(asked.case.signature, dims=tuple(dims.items())))
         axes = [leaf.shape.index(name) if name in leaf.shape else None for leaf in asked.pairing.leaves.values()]
         out_axes = [_shrunk_axis(a, b) for a, b in zip(asked.traced.outputs, single.outputs, strict=True)]
         for at in sorted({0, length - 1}):
-            leaves = tuple(_cut(x, axis, at) for x, axis in zip(asked.leaves, axes, strict=True))
-
-            def part(outputs: Outputs, at: int = at, out_axes: Sequence[int | None] = out_axes) -> Outputs:
-                return tuple(_cut(o, axis, at) for o, axis in zip(outputs, out_axes, strict=True))
-
-            yield Variation(single, leaves, (Share(f"{name}={at} alone, of {length}", asked.as_plain_call(part)),))
+            part, copies = _copies(out_axes, at, 1), _copies(out_axes, at, length)
+            yield Variation(
+                single,
+                _copies(axes, at, 1)(asked.leaves),
+                (Share(f"{name}={at} alone, of {length}", asked.by_oracle(part=part)),),
+            )
+            yield Variation(
+                asked.traced,
+                _copies(axes, at, length)(asked.leaves),
+                (Share(f"{name}={at} in each of {length} places", asked.as_plain_call(copies)),),
+            )
 
 
 def _batches(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, int]]:
@@ -149,8 +158,11 @@ def _shrunk_axis(whole: ShapeDtype, single: ShapeDtype) -> int | None:
     return changed[0] if changed else None
 
 
-def _cut(values: Array, axis: int | None, at: int) -> Array:
-    return values if axis is None else np.take(values, [at], axis)
+def _copies(axes: Sequence[int | None], at: int, count: int) -> Take:
+    """Takes the slice at a position along an axis of each array, `count` times; an array without that axis as it is."""
+    return lambda arrays: tuple(
+        x if axis is None else np.take(x, [at] * count, axis) for x, axis in zip(arrays, axes, strict=True)
+    )
 
 
 @invariant(applies=lambda pairing, signature: pairing.grad)

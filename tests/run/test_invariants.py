@@ -11,6 +11,8 @@ from jax.custom_batching import custom_vmap
 
 import kerneltest as kt
 from kerneltest.api import Result
+from kerneltest.backends import registry
+from kerneltest.backends.interpret import Interpret
 from kerneltest.backends.registry import resolve
 from kerneltest.run.planning import plan_pairing
 from kerneltest.run.variations import INVARIANTS, Varied
@@ -135,6 +137,36 @@ def test_a_right_kernel_passes_all_of_them() -> None:
     assert result.findings == ()
     held = {r.family for r in result.records if r.group == Varied.name and r.verdict == "pass" and r.compared}
     assert held == INVARIANTS.keys()
+
+
+def one_row_is_laid_out_otherwise(x: jax.Array) -> jax.Array:
+    """The last bit of exp(x) depends on the shape, as where a compiler sums in another order."""
+    return jnp.exp(double(x)) * (1 + 2.0**-23 if x.shape[0] == 1 else 1.0)
+
+
+def rounded_by_the_batch(x: jax.Array) -> jax.Array:
+    """The last bit of a row depends on what the other rows hold."""
+    return jnp.exp(double(x)) * jnp.where(jnp.any(x != x[:1]), 1 + 2.0**-23, 1.0).astype(x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [(one_row_is_laid_out_otherwise, None), (rounded_by_the_batch, "m=0 in each of 3 places")],
+)
+def test_bits_on_a_device_are_compared_with_those_of_a_batch_of_the_same_length(
+    kernel: Callable[..., Any], words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Device(Interpret):
+        tier = kt.Tier.DEVICE
+
+        def __init__(self) -> None: ...
+
+    monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
+    kt.backend("device")(Device)
+    pairing = _paired(lambda x: np.exp(2 * x), kernel, "m n", dims=ROWS, batch_dims="m")
+    found = kt.check(pairing, backends=["device"], depth="quick").findings
+    assert {f.family for f in found} == ({"alone"} if words else set())
+    assert all(words in f.message for f in found if words)
 
 
 def unbatched(x: jax.Array) -> jax.Array:
