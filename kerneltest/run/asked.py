@@ -149,7 +149,7 @@ class Asked:
             ]
             return Wanted(
                 part(chosen.values),
-                part(chosen.all_bounds(self.traced.outputs, precision)),
+                part(chosen.all_bounds(share, precision)),
                 asked=part(chosen.asked),
                 others=tuple(zip(*map(part, sets), strict=True)),
                 budget=lambda output: chosen.shares(output, precision),
