@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kerneltest.backends.base import Artifact as Artifact
     from kerneltest.backends.base import Backend as Backend
     from kerneltest.backends.base import Executable as Executable
-    from kerneltest.backends.codegen.hints import add_lowering_hint as add_lowering_hint
+    from kerneltest.backends.hints import add_lowering_hint as add_lowering_hint
     from kerneltest.backends.registry import backend as backend
     from kerneltest.core.failures import Failure as Failure
     from kerneltest.core.precision import Precision as Precision
@@ -64,7 +64,7 @@ pytest_plugins = ("kerneltest.pytest_plugin.hooks",)
 _HOMES = {
     "kerneltest.api": "Finding Result assert_conforms check",
     "kerneltest.backends.base": "Artifact Backend Executable",
-    "kerneltest.backends.codegen.hints": "add_lowering_hint",
+    "kerneltest.backends.hints": "add_lowering_hint",
     "kerneltest.backends.registry": "backend",
     "kerneltest.core.failures": "Failure",
     "kerneltest.core.precision": "Precision Ulps",

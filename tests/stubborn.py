@@ -1,4 +1,4 @@
-"""A child for `kerneltest.backends.codegen.compile` that answers, talks, dies and hangs as it is told."""
+"""A child for `kerneltest.backends.workers` that answers, talks, dies and hangs as it is told."""
 
 import json
 import os

@@ -6,12 +6,12 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from kerneltest.backends.codegen.compile import keep_answers
+from kerneltest.backends.answers import keep_answers
 
 
 def cache_on_disk(folder: Path) -> None:
-    """Keeps compiled code in `folder` between runs: Triton's, and JAX's unless it was told of another place or none."""
-    keep_answers(folder / "triton")
+    """Keeps compiled code in `folder` between runs: Triton's, libtpu's, and JAX's unless that has a place or none."""
+    keep_answers(folder / "compiled")
     config: Any = jax.config
     if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         return

@@ -7,7 +7,7 @@ from importlib import import_module
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any
 
-from kerneltest.core.targets import TARGETS, Tier
+from kerneltest.core.targets import TARGETS, TPUS, Tier
 
 if TYPE_CHECKING:
     from kerneltest.backends.base import Backend
@@ -54,7 +54,9 @@ _ENTRIES = [
         _entry(f"lower:{target}", "codegen.tiers:Lower", target, in_all=str(target) in ("sm_90", "gfx942", "gfx1151"))
         for target in TARGETS.values()
     ),
+    *(_entry(f"lower:{tpu}", "tpu.tiers:LowerTpu", tpu, in_all=str(tpu) == "tpu-v5e") for tpu in TPUS.values()),
     *(_entry(f"compile:{target}", "codegen.tiers:Compile", target, in_all=False) for target in TARGETS.values()),
+    *(_entry(f"compile:{tpu}", "tpu.tiers:CompileTpu", tpu, in_all=False) for tpu in TPUS.values()),
     _entry("compile:xla-sm_90", "codegen.xla:XlaCompile", TARGETS["sm_90"], in_all=False),
     *(
         _entry(f"simulate:{target}", "simulate.backend:Simulate", target, in_all=str(target) in ("sm_90", "gfx942"))

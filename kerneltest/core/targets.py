@@ -1,4 +1,4 @@
-"""How far a backend takes a kernel, and the GPUs that kernels are lowered, compiled and simulated for."""
+"""How far a backend takes a kernel, and the GPUs and TPUs that kernels are lowered, compiled and simulated for."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -71,5 +71,44 @@ TARGETS = {
         _rocm("gfx942", 64),
         _rocm("gfx1100", 32),
         _rocm("gfx1151", 32),
+    )
+}
+
+
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Tpu:
+    """One TPU generation.
+
+    Attributes:
+      id: as in backend ids: `tpu-v5e`.
+      device_kind: as JAX calls it.
+      topology: the smallest that XLA's TPU compiler describes.
+      vmem: bytes of VMEM that a core has.
+      smem: bytes of scalar memory that a core has.
+    """
+
+    id: str
+    device_kind: str
+    topology: str
+    vmem: int
+    smem: int = MIB
+    platform = "tpu"
+
+    def __str__(self) -> str:
+        return self.id
+
+
+# Memory as libtpu 0.0.42.1, 0.0.48.1 and 0.0.50.1 name it where a kernel wants more.
+TPUS = {
+    tpu.id: tpu
+    for tpu in (
+        Tpu("tpu-v4", "TPU v4", "v4:2x2x1", 16 * MIB),
+        Tpu("tpu-v5e", "TPU v5 lite", "v5e:2x2", 128 * MIB),
+        Tpu("tpu-v5p", "TPU v5", "v5p:2x2x1", 64 * MIB),
+        Tpu("tpu-v6e", "TPU v6 lite", "v6e:2x2", 128 * MIB),
+        Tpu("tpu-7x", "TPU7x", "tpu7x:2x2x1", 64 * MIB),
     )
 }

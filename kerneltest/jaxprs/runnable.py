@@ -21,10 +21,10 @@ def runnable(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
     return run
 
 
-def callable_of(call: Call) -> tuple[Callable[..., Any], list[Any]]:
-    """One Pallas call as a function, through Triton where it leaves that open, and what it takes."""
+def callable_of(call: Call, language: str = "triton") -> tuple[Callable[..., Any], list[Any]]:
+    """One Pallas call as a function, in some language where it leaves that open, and what it takes."""
     params = dict(call.equation.params, interpret=False)
-    if call.dialect == "any":
+    if call.dialect == "any" and language == "triton":
         params["compiler_params"] = plgpu.CompilerParams()
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
     return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes

@@ -9,20 +9,16 @@ from typing import Any
 import jax
 from jax.sharding import AbstractDevice, AbstractMesh
 
-from kerneltest.backends.codegen.hints import lowering_hint
-from kerneltest.core.failures import Failure
+from kerneltest.backends.explained import Rule, explained
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.compat.mlir import CustomCall, custom_calls, module_text
-from kerneltest.jaxprs.compat.names import equations_being_lowered, line_of_nested
 from kerneltest.jaxprs.runnable import callable_of, runnable
 from kerneltest.jaxprs.trace import Call, Traced
 
 _TRITON, _MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
 
-_MISSING = re.compile(r"unimplemented primitive in pallas (?:\w+ )?lowering: ([\w-]+)", re.IGNORECASE)
-# What JAX says, the verdict, and what it means to the author of a kernel.
-_RULES = (
+_RULES: tuple[Rule, ...] = (
     (
         re.compile(r"size is a power of 2.*?shape (\([^)]*\))", re.DOTALL),
         Verdict.COMPILE_ERROR,
@@ -106,7 +102,7 @@ def _lowered(run: Any, shapes: list[Any], target: Target, name: str) -> tuple[Ke
         with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
             lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=(target.platform,))
     except Exception as error:
-        raise _explained(error, name) from error
+        raise explained(error, name, _RULES) from error
     return tuple(_kernel(custom) for custom in custom_calls(lowered, frozenset({_TRITON, _MOSAIC})))
 
 
@@ -123,26 +119,3 @@ def _kernel(call: CustomCall) -> Kernel:
         bytecode=config["ir"],
         aliases=call.aliases,
     )
-
-
-def _explained(error: Exception, name: str) -> Failure:
-    """What JAX said, with the primitive, the user's line and a mend."""
-    text = str(error) or type(error).__name__
-    equations = equations_being_lowered(error)
-    line = line_of_nested(equations)
-    where = f" ({line})" if line else ""
-    within = f"kernel {name}: " if name else ""
-    if missing := _MISSING.search(text):
-        primitive = missing.group(1)
-        instead = lowering_hint(primitive)
-        hint = f"; write instead: {instead}" if instead else ""
-        said = f"{within}primitive {primitive} has no lowering{where}{hint}"
-        return Failure(Verdict.UNIMPLEMENTED, f"{said}\n{text.splitlines()[0]}", lowering=True)
-    for words, verdict, meaning in _RULES:
-        if match := words.search(text):
-            groups = [group or "" for group in match.groups()]
-            message = f"{within}{meaning.format(*groups)}{where}\n{text.splitlines()[0]}"
-            return Failure(verdict, message, lowering=True)
-    verdict = Verdict.UNIMPLEMENTED if isinstance(error, NotImplementedError) else Verdict.COMPILE_ERROR
-    what = f"primitive {equations[-1].primitive.name}: " if equations else ""
-    return Failure(verdict, f"{within}{what}{type(error).__name__}: {text}{where}", lowering=True)

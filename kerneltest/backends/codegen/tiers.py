@@ -8,6 +8,7 @@ from typing import Any
 from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.compile import compile_kernel, triton_version
 from kerneltest.backends.codegen.lower import Kernel, lower
+from kerneltest.backends.named import named
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target, Tier
 from kerneltest.jaxprs.trace import Traced
@@ -64,7 +65,7 @@ class Compile(Backend):
         facts: dict[str, Mapping[str, int]] = {}
         advice: list[str] = []
         assembly: dict[str, str] = {}
-        for name, kernel in zip(_names(kernels), kernels, strict=True):
+        for name, kernel in named(kernels):
             try:
                 compiled = compile_kernel(kernel, self.target)
             except Failure as failure:
@@ -79,15 +80,5 @@ class Compile(Backend):
         return {"triton": triton_version()}
 
 
-def _names(kernels: tuple[Kernel, ...]) -> list[str]:
-    """Their names, numbered where several share one."""
-    names = [kernel.name for kernel in kernels]
-    return [f"{name}.{i}" if names.count(name) > 1 else name for i, name in enumerate(names)]
-
-
 def _files(kernels: tuple[Kernel, ...]) -> dict[str, str]:
-    return {
-        f"{name}.ttir": kernel.text
-        for name, kernel in zip(_names(kernels), kernels, strict=True)
-        if kernel.language == "triton"
-    }
+    return {f"{name}.ttir": kernel.text for name, kernel in named(kernels) if kernel.language == "triton"}

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import re
 import sys
 import types
@@ -62,7 +63,7 @@ class CustomCall:
 
     Attributes:
       target: the name under which XLA knows what runs it.
-      config: what it is told, by name; strings as bytes.
+      config: what it is told, by name; strings of an attribute as bytes.
       aliases: output to the operand whose memory it shares.
     """
 
@@ -79,10 +80,14 @@ def custom_calls(lowered: Any, targets: frozenset[str]) -> Iterator[CustomCall]:
         attributes = operation.attributes
         target = ir.StringAttr(attributes["call_target_name"]).value
         if target in targets:
-            yield CustomCall(target, _config(ir.DictAttr(attributes["mhlo.backend_config"])), _aliases(attributes))
+            yield CustomCall(target, _config(attributes), _aliases(attributes))
 
 
-def _config(attributes: ir.DictAttr) -> dict[str, Any]:
+def _config(of_call: Any) -> dict[str, Any]:
+    if "mhlo.backend_config" not in of_call:
+        told: dict[str, Any] = json.loads(ir.StringAttr(of_call["backend_config"]).value)
+        return told
+    attributes = ir.DictAttr(of_call["mhlo.backend_config"])
     entries = (attributes[i] for i in range(len(attributes)))
     return {
         entry.name: entry.attr.value_bytes if isinstance(entry.attr, ir.StringAttr) else _plain(entry.attr)

@@ -11,8 +11,8 @@ import kerneltest as kt
 from kernels.matmul import matmul_2x2
 from kernels.pipeline_copy import pipeline_copy
 from kernels.vector_add import vector_add
-from kerneltest.backends.codegen.compile import Worker, Workers
 from kerneltest.backends.registry import resolve
+from kerneltest.backends.workers import Worker, Workers
 from kerneltest.core.failures import Failure
 
 INSTALLED = importlib.util.find_spec("jax_cuda13_plugin") is not None

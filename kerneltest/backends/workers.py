@@ -1,0 +1,107 @@
+"""Compilers in child processes: asked side by side, ended when they hang, started again when they die."""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+
+
+class Worker:
+    """A child process that runs a module which answers JSON lines with JSON lines; started again when it died.
+
+    Args:
+      module: to run.
+      name: what failures call it.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+        self._process: subprocess.Popen[str] | None = None
+        self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> Any:
+        """The answer to one request, with what the child wrote to standard error meanwhile under `stderr`.
+
+        Raises:
+          Failure: the child died, or took longer than `seconds` and was ended.
+        """
+        if self._process is None or self._process.poll() is not None:
+            command = [sys.executable, "-m", self.module]
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True)
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        start = self._errors.seek(0, os.SEEK_END)
+        timer = threading.Timer(seconds, process.kill)
+        timer.start()
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            expired = not timer.is_alive()
+            timer.cancel()
+        if line.endswith("\n"):
+            self._errors.seek(start)
+            return {**json.loads(line), "stderr": self._errors.read()}
+        code = process.wait()
+        self._errors.seek(start)
+        errors = self._errors.read()
+        if expired:
+            raise Failure(Verdict.HANG, f"{self.name} gave no answer within {seconds:g} s and was ended", errors)
+        last = [text for text in errors.splitlines() if text.strip()][-3:]
+        said = f": {' | '.join(last)}" if last else ""
+        raise Failure(Verdict.CRASH, f"{self.name} died with exit code {code}{said}", errors)
+
+    def kill(self) -> None:
+        """Ends the child at once, whatever it does."""
+        if self._process is not None:
+            self._process.kill()
+
+    def close(self) -> None:
+        """Ends the child, once it has answered."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait()
+        self._errors.close()
+
+
+class Workers:
+    """As many workers as threads ask at once, kept for the next question."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+        self._busy: set[Worker] = set()
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> Any:
+        """As `Worker.ask`, by a worker that is idle or a new one."""
+        try:
+            worker = self._idle.get_nowait()
+        except queue.Empty:
+            worker = Worker(self.module, self.name)
+        self._busy.add(worker)
+        try:
+            return worker.ask(request, seconds)
+        finally:
+            self._busy.discard(worker)
+            self._idle.put(worker)
+
+    def close(self) -> None:
+        """Ends the children, those that are at work too."""
+        for worker in list(self._busy):
+            worker.kill()
+        while not self._idle.empty():
+            self._idle.get_nowait().close()
