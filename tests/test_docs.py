@@ -15,7 +15,7 @@ import jax
 import pytest
 
 import kerneltest as kt
-from kerneltest.backends.codegen import hints
+from kerneltest.backends import hints
 from kerneltest.backends.registry import ALL, REGISTRY, backend_ids, resolve
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict, worst

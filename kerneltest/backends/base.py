@@ -56,6 +56,8 @@ class Backend(ABC):
       costly: a run costs as much as a compilation, so not every family is run on every signature, but each of either
         at least once.
       runs_jaxpr: it runs the whole traced function as it is, so that a rewritten one says something.
+      platform: for which a kernel that picks its form by platform is traced, as JAX calls it: `cuda`, `rocm`, `tpu`;
+        "" for any.
     """
 
     id: str
@@ -69,6 +71,10 @@ class Backend(ABC):
 
     def unsupported_reason(self, traced: Traced) -> str:
         """Why it is not for this kernel, whatever its values, or ""."""
+        return ""
+
+    @property
+    def platform(self) -> str:
         return ""
 
     @abstractmethod

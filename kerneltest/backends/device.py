@@ -34,6 +34,10 @@ class Device(Backend):
     tier = Tier.DEVICE
     runs_jaxpr = True
 
+    @property
+    def platform(self) -> str:
+        return self.id
+
     def unavailable(self) -> str:
         return device_problem(self.id)
 

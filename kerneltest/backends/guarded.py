@@ -25,6 +25,10 @@ class Guarded(Backend):
         self.made, self.id = made, id
         self.tier, self.costly, self.runs_jaxpr = made.tier, made.costly, made.runs_jaxpr  # type: ignore[misc]
 
+    @property
+    def platform(self) -> str:
+        return self.made.platform
+
     def unavailable(self) -> str:
         try:
             return self.made.unavailable()

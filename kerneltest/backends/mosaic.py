@@ -19,7 +19,7 @@ from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU,
 from kerneltest.jaxprs.compat.names import debugging_off_in_callbacks
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate
 from kerneltest.jaxprs.mosaic import interpreted
-from kerneltest.jaxprs.trace import Traced, device_problem, on_a_tpu
+from kerneltest.jaxprs.trace import Traced, device_problem, on_a
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,15 @@ class InterpretMosaic(Backend):
     tier = Tier.INTERPRET
     costly = True
 
+    @property
+    def platform(self) -> str:
+        return "tpu" if self.dialect == "mosaic_tpu" else "cuda"
+
     def unavailable(self) -> str:
         return device_problem("cpu")
 
     def unsupported_reason(self, traced: Traced) -> str:
-        others = sorted(traced.dialects - {self.dialect})
+        others = sorted(traced.dialects - {self.dialect, *(("any",) if self.dialect == "mosaic_tpu" else ())})
         return f"a kernel whose language is {', '.join(others)} is not one of {self.dialect}" if others else ""
 
     def prepare(self, traced: Traced) -> "Interpreted":
@@ -59,7 +63,7 @@ class InterpretMosaic(Backend):
         return {"races": "detected" if DETECTS_ALL_RACES or self.dialect == "mosaic_tpu" else lacking}
 
     def _place(self) -> Any:
-        return on_a_tpu() if self.dialect == "mosaic_tpu" else nullcontext()
+        return on_a("tpu") if self.dialect == "mosaic_tpu" else nullcontext()
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def padding(fill: Callable[[np.dtype[Any]], Any]) -> Rule:
         raw = _like(loaded)
         return [
             equation.replace(outvars=[raw]),
-            *_inlined(lambda m, v: jnp.where(m, v, fill(np.dtype(v.dtype))), [mask, raw], [loaded]),
+            *inlined(lambda m, v: jnp.where(m, v, fill(np.dtype(v.dtype))), [mask, raw], [loaded]),
         ]
 
     return rule
@@ -126,7 +126,7 @@ def before(fill: Callable[[np.dtype[Any]], Any]) -> Rule:
             old = [jnp.full(avals[i].shape, fill(np.dtype(avals[i].dtype)), avals[i].dtype) for i in fresh]
             return list(equation.primitive.bind(*operands, *old, **changed))
 
-        return _inlined(call, equation.invars, equation.outvars)
+        return inlined(call, equation.invars, equation.outvars)
 
     return rule
 
@@ -169,7 +169,7 @@ def _padded_call(equation: Any, fill: Callable[[np.dtype[Any]], Any]) -> Sequenc
         results = equation.primitive.bind(*given, **changed)
         return [x[tuple(map(slice, whole[i]))] for x, i in zip(results, outputs, strict=True)]
 
-    return _inlined(call, equation.invars, equation.outvars)
+    return inlined(call, equation.invars, equation.outvars)
 
 
 def _pad(x: Any, shape: tuple[int, ...], fill: Callable[[np.dtype[Any]], Any]) -> Any:
@@ -202,7 +202,7 @@ def _from_the_end(index_map: Any, grid: tuple[int, ...]) -> Any:
 
 
 def _from_last(number: Any, length: int, result: Any) -> list[Any]:
-    return _inlined(lambda p: jnp.asarray(length - 1, p.dtype) - p, [number], [result])
+    return inlined(lambda p: jnp.asarray(length - 1, p.dtype) - p, [number], [result])
 
 
 def _with_operands(params: Mapping[str, Any], outputs: Sequence[int], operands: int) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def _like(variable: Any) -> Any:
     return type(variable)(variable.aval)
 
 
-def _inlined(function: Callable[..., Any], operands: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+def inlined(function: Callable[..., Any], operands: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     """The equations of a function of some of a jaxpr's values, which define others of them."""
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in operands]
     jaxpr = jax.make_jaxpr(function)(*shapes).jaxpr

@@ -10,6 +10,7 @@ from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.jaxprs.compat import eager
+from kerneltest.jaxprs.compat.names import dialect_of
 from kerneltest.jaxprs.rewrite import interpreting, rewritten, within
 from kerneltest.jaxprs.trace import Call, Traced
 from kerneltest.jaxprs.walk import ENTRIES
@@ -24,7 +25,7 @@ def runnable(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
 def callable_of(call: Call, language: str = "triton") -> tuple[Callable[..., Any], list[Any]]:
     """One Pallas call as a function, in some language where it leaves that open, and what it takes."""
     params = dict(call.equation.params, interpret=False)
-    if call.dialect == "any" and language == "triton":
+    if language == "triton" and call.dialect in ("any", "triton") and not dialect_of(params.get("compiler_params")):
         params["compiler_params"] = plgpu.CompilerParams()
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
     return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes

@@ -2,22 +2,25 @@
 
 import functools
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
+from itertools import chain
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.core.dtypes import ShapeDtype, dtype_named
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of, user_line, whole_tracebacks
-from kerneltest.jaxprs.walk import ENTRIES, equations, has_reduced_dots, is_exact, name_of
+from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of, dialect_of_operation, user_line, whole_tracebacks
+from kerneltest.jaxprs.platforms import PLATFORMS, answering, chosen, depends
+from kerneltest.jaxprs.walk import ENTRIES, equations, has_reduced_dots, is_exact, name_of, nested
 from kerneltest.plan.signatures import Signature
 
 
@@ -51,6 +54,7 @@ class Traced:
       exact: its arithmetic is exact, in any order, on integers within the plan's limit: nothing but sums, moves and
         at most one multiplication of floats.
       reduced_dots: it has a float32 matrix product whose precision it leaves to the backend.
+      by_platform: another platform may get another form of it.
       eager: it is to be called outside of `jax.jit`.
     """
 
@@ -61,6 +65,7 @@ class Traced:
     calls: tuple[Call, ...]
     exact: bool
     reduced_dots: bool
+    by_platform: bool = False
     eager: bool = False
 
     @property
@@ -75,8 +80,11 @@ def without_debugging() -> Iterator[None]:
         yield
 
 
-def trace(pairing: Pairing, signature: Signature) -> Traced:
+def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
     """Traces the kernel for one signature, without values and without a device.
+
+    A kernel that picks its form by platform has the form for `platform`, as JAX calls it; where that is "", the one for
+    the machine it runs on, or the first of others that holds a Pallas call.
 
     Raises:
       Failure: the kernel raised; names the signature and the user's line.
@@ -91,47 +99,68 @@ def trace(pairing: Pairing, signature: Signature) -> Traced:
         values = pairing.assemble(named, dict(signature.dims), dict(signature.statics), oracle=False)
         return jax.tree_util.tree_leaves(pairing.call_kernel(values))
 
-    return trace_function(flat, inputs, f"for {signature}")
+    traced = trace_function(flat, inputs, f"for {signature}", platform)
+    if platform or traced.calls or not traced.by_platform:
+        return traced
+    elsewhere = (trace_function(functools.partial(flat), inputs, f"for {signature}", each) for each in PLATFORMS)
+    return next((each for each in elsewhere if each.calls), traced)
 
 
-def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], how: str) -> Traced:
+def trace_function(
+    function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], how: str, platform: str = ""
+) -> Traced:
     """Traces a function of arrays that returns a list of them.
 
     Args:
       function: to trace.
       inputs: shape and dtype of each argument.
       how: what it is traced for, in the words of an error.
+      platform: as JAX calls it; "" for that of the machine.
 
     Raises:
       Failure: it raised; names the user's line.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
     try:
-        with whole_tracebacks():
+        with whole_tracebacks(), answering(platform) as question:
             try:
+                function = functools.partial(_on, platform, function) if platform else function
                 closed = jax.make_jaxpr(function)(*shapes)
             except ValueError as error:
                 if "TPU device kind" not in str(error):
                     raise
-                function = functools.partial(_on_a_tpu, function)  # `pltpu.emit_pipeline` asks which one it is for
+                function = functools.partial(_on, "tpu", function)  # `pltpu.emit_pipeline` asks which one it is for
                 closed = jax.make_jaxpr(function)(*shapes)
     except Exception as error:
         raise Failure(
             Verdict.RUNTIME_ERROR,
             f"the kernel raised {type(error).__name__} while traced {how}: {error}{user_line(error)}",
         ) from error
-    return read(closed, function, inputs)
+    by_platform = depends(closed.jaxpr)
+    if by_platform:
+        closed = chosen(closed, platform)
+    if by_platform or question.asked:
+        function = jaxpr_as_fun(closed)  # which form it has must not be asked again
+    return replace(read(closed, function, inputs), by_platform=by_platform or question.asked)
 
 
-def on_a_tpu() -> AbstractContextManager[Any]:
-    """Where a TPU kernel is traced and interpreted, on a machine without one."""
-    device = AbstractDevice(device_kind="TPU v5e", num_cores=1, platform="tpu")
+def on_a(platform: str) -> AbstractContextManager[Any]:
+    """Where a kernel for a platform is traced and interpreted, on a machine without it; JAX's caches know it apart."""
+    kind, cores = _KINDS[platform]
+    device = AbstractDevice(device_kind=kind, num_cores=cores, platform="tpu" if platform == "tpu" else "gpu")
     mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
     return mesh
 
 
-def _on_a_tpu(function: Callable[..., Any], *leaves: Any) -> Any:
-    with on_a_tpu():
+_KINDS: dict[str, tuple[str, int | None]] = {
+    "cuda": ("NVIDIA H200", None),
+    "tpu": ("TPU v5e", 1),
+    "rocm": ("gfx942", None),
+}
+
+
+def _on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
+    with on_a(platform):
         return function(*leaves)
 
 
@@ -156,14 +185,23 @@ def _shape_dtype(variable: Any) -> ShapeDtype:
 
 def _call(equation: Any) -> Call:
     params = equation.params
-    dialect = "any"
-    for value in params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            dialect = dialect_of(item) or dialect
+    items = (item for value in params.values() for item in (value if isinstance(value, (tuple, list)) else (value,)))
+    dialect = next(filter(None, map(dialect_of, items)), "") or _dialect_used(params) or "any"
     grid = getattr(params.get("grid_mapping"), "grid", ())
     debug = getattr(params.get("jaxpr"), "debug_info", None)
     name = params.get("name") or getattr(debug, "func_name", "")
     return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, equation)
+
+
+def _dialect_used(params: Mapping[str, Any]) -> str:
+    """The language that the inside of a call gives away where its parameters say none, or ""."""
+    if getattr(params.get("grid_mapping"), "num_index_operands", 0):
+        return "mosaic_tpu"  # only there are scalars prefetched
+    inside = (equation for value in params.values() for body in nested(value) for equation, _ in equations(body))
+    scratch = (
+        getattr(v.aval, "memory_space", None) for value in params.values() for b in nested(value) for v in b.invars
+    )
+    return next(filter(None, chain(map(dialect_of, scratch), map(dialect_of_operation, inside))), "")
 
 
 NEWEST = (0, 12)

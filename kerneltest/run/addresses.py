@@ -48,7 +48,7 @@ def check_addresses(pairing: Pairing, *, target: str = "sm_90", **lengths: int) 
     planned = signatures(pairing, "quick")[0]
     signature = replace(planned, dims=tuple((name, lengths.get(name, length)) for name, length in planned.dims))
     faults: list[Fault] = []
-    for call in trace(pairing, signature).calls:
+    for call in trace(pairing, signature, TARGETS[target].platform).calls:
         (kernel,) = lower_call(call, TARGETS[target])
         inputs, outputs = references(call)
         arrays = [

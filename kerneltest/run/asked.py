@@ -130,7 +130,7 @@ class Asked:
         Raises:
           Failure: the kernel cannot be traced for it.
         """
-        return self.cache.traced(self.pairing, signature)
+        return self.cache.traced(self.pairing, signature, self.backend)
 
     def by_oracle(self, expectation: Expectation | None = None, part: Take = _all) -> Expect:
         """What the oracle says, within its bound.

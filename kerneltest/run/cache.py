@@ -22,6 +22,8 @@ from kerneltest.run.pool import Pool
 # changes. The choice follows from the case alone, so it is the same in every process.
 REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN.name})
 
+_ANY = "any"  # platform: a kernel that has one form
+
 _MORE = 1.5  # a budget costs as much as several bounds
 
 _INTERRUPTIBLE = 0.5  # seconds: Python raises nothing into a thread that waits for a lock
@@ -59,7 +61,7 @@ class Cache:
     """
 
     owner: tuple[int, str] | None = None
-    traces: dict[Signature, Traced | Failure] = field(default_factory=dict)
+    traces: dict[tuple[Signature, str], Traced | Failure] = field(default_factory=dict)
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, Expected] = field(default_factory=dict)
     varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
@@ -76,19 +78,22 @@ class Cache:
             for store in (self.traces, self.prepared, self.expectations, self.varied, self.used):
                 store.clear()
 
-    def traced(self, pairing: Pairing, signature: Signature) -> Traced:
-        """The kernel traced for a signature.
+    def traced(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:
+        """The kernel traced for a signature, in the form that it has on a backend's platform.
 
         Raises:
           Failure: as `trace` does.
         """
-        if signature not in self.traces:
+        known = self.traces.get((signature, _ANY)) or self.traces.get((signature, backend.platform))
+        if known is None:
             self.turn_to_phase(Phase.TRACING)
             try:
-                self.traces[signature] = trace(pairing, signature)
+                known = trace(pairing, signature, backend.platform)
             except Failure as failure:
-                self.traces[signature] = failure
-        return _or_raise(self.traces[signature])
+                known = failure
+            shared = isinstance(known, Traced) and not known.by_platform
+            self.traces[signature, _ANY if shared else backend.platform] = known
+        return _or_raise(known)
 
     def prepare(self, backend: Backend, traced: Traced) -> "Future[Executable | Artifact]":
         """What a backend makes, or is making, of a traced kernel."""

@@ -33,7 +33,7 @@ def unwritten(item: Item, case: AnyCase, record: Record, cache: Cache) -> str:
     if record.verdict.kind is not Kind.VALUES or evidence.actual is None:
         return ""
     try:
-        traced = cache.traced(item.pairing, case.signature)
+        traced = cache.traced(item.pairing, case.signature, item.backend)
         dtype = traced.outputs[evidence.output].dtype
         if evidence.actual == evidence.actual and (is_float(dtype) or evidence.actual != _least(dtype)):
             return ""

@@ -90,7 +90,8 @@ def plan_pairing(
     absent: list[Item] = []
     not_applicable: list[NotApplicable] = []
     for backend in backends:
-        reason = _unsupported_reason(backend, traced)
+        mine = _first_traced(pairing, depth, backend.platform) if traced and traced.by_platform else traced
+        reason = _unsupported_reason(backend, mine)
         count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], depth, seed, fuzz))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
@@ -109,11 +110,11 @@ def _unsupported_reason(backend: Backend, traced: Traced | None) -> str:
     return backend.unsupported_reason(traced) if traced is not None else ""
 
 
-def _first_traced(pairing: Pairing, depth: str) -> Traced | None:
+def _first_traced(pairing: Pairing, depth: str, platform: str = "") -> Traced | None:
     """What tells for whom a kernel is: the first signature that can be traced; None where the first few cannot."""
     for signature in signatures(pairing, depth)[:3]:
         try:
-            return trace(pairing, signature)
+            return trace(pairing, signature, platform)
         except Failure:
             continue
     return None

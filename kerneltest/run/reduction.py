@@ -109,7 +109,7 @@ def _cut(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
     if target is None:
         return ""
     try:
-        traced = cache.traced(item.pairing, case.signature)
+        traced = cache.traced(item.pairing, case.signature, item.backend)
         lower(traced, target)
     except Failure as failure:
         found = cut(traced, target, failure, seconds) if failure.lowering else None
@@ -125,7 +125,9 @@ def _address(item: Item, case: AnyCase, record: Record, cache: Cache) -> str:
     if array is None or target is None or isinstance(item.group, Varied):
         return ""
     try:
-        specimens = Experiment(cache.traced(item.pairing, case.signature), target, dict(case.signature.dims)).specimens
+        specimens = Experiment(
+            cache.traced(item.pairing, case.signature, item.backend), target, dict(case.signature.dims)
+        ).specimens
     except Failure:
         return ""
     found: dict[str, None] = {}

@@ -44,7 +44,7 @@ class Rejections(Group):
         pairing = item.pairing
         (rejection,) = (each for each in pairing.rejects if f"rejects_{each.name}" == case.family.name)
         try:
-            item.backend.prepare(trace(_altered(pairing, rejection), case.signature))
+            item.backend.prepare(trace(_altered(pairing, rejection), case.signature, item.backend.platform))
         except Failure as raised:
             if rejection.met_by(raised):
                 return Outcome(item.record(Verdict.PASS, case=case, compared=1))

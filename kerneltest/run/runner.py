@@ -138,7 +138,7 @@ def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
     if case.signature not in signatures(item.pairing, item.depth):
         return ""
     try:  # an invariant has a kernel of its own, of which nobody else tells
-        cache.ready(item.backend, cache.traced(item.pairing, case.signature))
+        cache.ready(item.backend, cache.traced(item.pairing, case.signature, item.backend))
     except Failure as plain:
         return lowering if plain.lowering else ""
     return ""

@@ -149,9 +149,9 @@ def _trials(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str
 
 
 def _variations(pairing: Pairing, case: AnyCase, family: str, target: str, cache: Cache) -> tuple[Variation, ...]:
-    traced = cache.traced(pairing, case.signature)
-    expectation, _ = cache.expected(pairing, case, traced)
     (backend,) = resolve([f"simulate:{target}"])
+    traced = cache.traced(pairing, case.signature, backend)
+    expectation, _ = cache.expected(pairing, case, traced)
     if reason := backend.unsupported_reason(traced):
         raise Failure(Verdict.UNAVAILABLE, reason)
     asked = Asked(pairing, case, backend, traced, cache.arguments(pairing, case), expectation, cache, seed=0)

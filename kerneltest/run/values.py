@@ -25,7 +25,7 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         if not quarantined(item.pairing.xfail, *place):
             cache.journal.start(item.name, case.id, case.family.name, str(case.signature))
             try:
-                cache.prepare(item.backend, cache.traced(item.pairing, case.signature))
+                cache.prepare(item.backend, cache.traced(item.pairing, case.signature, item.backend))
             except Failure:
                 continue  # judged in its turn
 
@@ -37,7 +37,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
       Failure: what kept it from being compared, or `nondeterministic`.
     """
     pairing = item.pairing
-    traced = cache.traced(pairing, case.signature)
+    traced = cache.traced(pairing, case.signature, item.backend)
     expectation, bitwise = cache.expected(pairing, case, traced)
     arguments = cache.arguments(pairing, case)
     executable = cache.executable(item.backend, traced)
@@ -98,7 +98,7 @@ class Signatures(Group):
         prepare_ahead(item, planned, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        artifact = cache.ready(item.backend, cache.traced(item.pairing, case.signature))
+        artifact = cache.ready(item.backend, cache.traced(item.pairing, case.signature, item.backend))
         assert isinstance(artifact, Artifact)
         record = item.record(
             Verdict.PASS, case=case, compared=artifact.kernels, facts=artifact.facts, advice=artifact.advice

@@ -100,7 +100,7 @@ class Varied(Group):
                     yield Case(item.pairing_id, item.pairing.name, signature, each.family, "", item.seed)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        traced = cache.traced(item.pairing, case.signature)
+        traced = cache.traced(item.pairing, case.signature, item.backend)
         cache.executable(item.backend, traced)  # a plain call that fails is the one failure: others tell nothing new
         expectation, _ = cache.expected(item.pairing, case, traced)
         arguments = cache.arguments(item.pairing, case)

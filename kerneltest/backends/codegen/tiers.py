@@ -31,6 +31,10 @@ class Lower(Backend):
     target: Target
     tier = Tier.LOWER
 
+    @property
+    def platform(self) -> str:
+        return self.target.platform
+
     def unsupported_reason(self, traced: Traced) -> str:
         return unsupported_on(traced, self.target)
 
@@ -46,6 +50,10 @@ class Compile(Backend):
     id: str
     target: Target
     tier = Tier.COMPILE
+
+    @property
+    def platform(self) -> str:
+        return self.target.platform
 
     def unavailable(self) -> str:
         if importlib.util.find_spec("triton") is None:

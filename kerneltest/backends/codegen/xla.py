@@ -43,6 +43,10 @@ class XlaCompile(Backend):
     target: Target
     tier = Tier.COMPILE
 
+    @property
+    def platform(self) -> str:
+        return self.target.platform
+
     def unavailable(self) -> str:
         if importlib.util.find_spec("jax_cuda13_plugin") is None:
             return (

@@ -38,6 +38,10 @@ class Simulate(Backend):
     tier = Tier.SIMULATE
     orders: int = 0
 
+    @property
+    def platform(self) -> str:
+        return self.target.platform
+
     def lowered_by(self) -> str:
         return f"{Tier.LOWER}:{self.target}"
 

@@ -9,15 +9,21 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
+import jax
+import numpy as np
+from jax.experimental import pallas as pl
+
 from kerneltest.backends.answers import answered
 from kerneltest.backends.explained import meant
-from kerneltest.backends.tpu.lower import Module
+from kerneltest.backends.tpu.lower import Module, lower
 from kerneltest.backends.tpu.memory import advice, limit, sized, windows
 from kerneltest.backends.tpu.rules import COMPILING, place_of
 from kerneltest.backends.workers import Workers
+from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tpu
 from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.trace import trace_function
 
 # A window that is too large takes most of a minute to be refused.
 SECONDS = 120.0
@@ -47,32 +53,34 @@ class Compiled:
 
 
 @functools.cache
-def problem(topology: str) -> str:
-    """Why libtpu does not compile for a topology here, or ""."""
+def problem(tpu: Tpu) -> str:
+    """Why libtpu does not compile for a generation here, or "": it is asked for the least kernel."""
     if importlib.util.find_spec("libtpu") is None:
         return "libtpu is not installed (pip install kerneltest[tpu]); lower:tpu-* works without it"
+
+    def copy(source: Any, target: Any) -> None:
+        target[...] = source[...]
+
+    least = jax.ShapeDtypeStruct((8, 128), np.float32)
+    kernel = trace_function(
+        lambda x: [pl.pallas_call(copy, out_shape=least)(x)], (ShapeDtype(least.shape, np.dtype(np.float32)),), ""
+    )
     try:
-        answer = _workers.ask({"topology": topology}, SECONDS)
+        (module,) = lower(kernel, tpu)
+        compile_module(module, tpu)
     except Failure as failure:
-        said = str(failure)
-    else:
-        said = answer.get("message", "")
-    return f"{_versions()} compiles nothing for {topology}: {said.splitlines()[0]}{_fitting()}" if said else ""
+        asked = next((each for each in metadata.requires("jax") or () if each.startswith("libtpu")), "libtpu")
+        return (
+            f"libtpu {version()} with JAX {jax.__version__} does not even compile a copy for {tpu}: "
+            f"{str(failure).splitlines()[0]} (this JAX asks for {asked.partition(';')[0].strip()}: "
+            "pip install 'jax[tpu]')"
+        )
+    return ""
 
 
 def version() -> str:
     """Of the installed libtpu."""
     return metadata.version("libtpu")
-
-
-def _versions() -> str:
-    return f"libtpu {version()} with JAX {metadata.version('jax')}"
-
-
-def _fitting() -> str:
-    """Which libtpu this JAX asks for."""
-    asked = next((each for each in metadata.requires("jax") or () if each.startswith("libtpu")), "")
-    return f" (this JAX asks for {asked.partition(';')[0].strip()}: pip install 'jax[tpu]')" if asked else ""
 
 
 def compile_module(module: Module, tpu: Tpu) -> Compiled:

@@ -68,11 +68,6 @@ def _of_kernels(folder: Path) -> Iterator[Path]:
 
 def _answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     try:
-        if "module" not in request:
-            from kerneltest.jaxprs.compat.tpu import device_of
-
-            device_of(request["topology"])
-            return {}
         return {"facts": compile_module(base64.b64decode(request["module"]), request["topology"], folder)}
     except Exception as error:
         return {"verdict": "compile_error", "message": f"{type(error).__name__}: {error}"}

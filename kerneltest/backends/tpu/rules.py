@@ -56,9 +56,15 @@ LOWERING: tuple[Rule, ...] = (
     ),
 )
 
+_JAX = str(Path(jax.__file__).parent)
 _LINE = re.compile(r'"([^"]+\.py)":(\d+)')
 
 COMPILING: tuple[Rule, ...] = (
+    (
+        re.compile(r"Could not convert JSON string to proto"),
+        Verdict.UNAVAILABLE,
+        "libtpu is older than this JAX, and does not know all that it writes",
+    ),
     (
         re.compile(r"Invalid vector type for load.*?memref<[\dx]*xf16|f16.*?Invalid vector type", re.DOTALL),
         Verdict.COMPILE_ERROR,
@@ -66,11 +72,12 @@ COMPILING: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\).*?space=smem.*?tag = '([^']*)'", re.S
+            r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\).*?space=smem.*?tag = '([^']*)'",
+            re.DOTALL,
         ),
         Verdict.RESOURCE_EXCEEDED,
-        "needs {0} bytes of scalar memory for its {2}, and there are {1}: keep in SMEM what indexes blocks, and pass the "
-        "rest as an ordinary input",
+        "needs {0} bytes of scalar memory for its {2}, and there are {1}: keep in SMEM what indexes blocks, and pass "
+        "the rest as an ordinary input",
     ),
 )
 
@@ -79,6 +86,3 @@ def place_of(text: str) -> str:
     """` (FILE:LINE)` of the user's code that a message of Mosaic's names, or ""."""
     lines = ((path, line) for path, line in _LINE.findall(text) if not path.startswith(_JAX))
     return next((f" ({shown(path)}:{line})" for path, line in lines), "")
-
-
-_JAX = str(Path(jax.__file__).parent)

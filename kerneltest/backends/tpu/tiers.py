@@ -27,6 +27,10 @@ class LowerTpu(Backend):
     target: Tpu
     tier = Tier.LOWER
 
+    @property
+    def platform(self) -> str:
+        return self.target.platform
+
     def unsupported_reason(self, traced: Traced) -> str:
         return unsupported_on(traced, self.target)
 
@@ -43,8 +47,12 @@ class CompileTpu(Backend):
     target: Tpu
     tier = Tier.COMPILE
 
+    @property
+    def platform(self) -> str:
+        return self.target.platform
+
     def unavailable(self) -> str:
-        return Backend.unavailable(self) or problem(self.target.topology)
+        return Backend.unavailable(self) or problem(self.target)
 
     def lowered_by(self) -> str:
         return f"{Tier.LOWER}:{self.target}"

@@ -9,7 +9,12 @@ from typing import Any
 
 import jax
 from jax._src import config, source_info_util
+from jax._src.pallas import primitives as of_all
+from jax._src.pallas.mosaic import primitives as of_tpus
+from jax._src.pallas.mosaic_gpu import primitives as of_mosaic_gpus
+from jax._src.pallas.triton import primitives as of_triton
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr  # type: ignore[attr-defined, unused-ignore]
+from jax.extend.core import Primitive
 
 from kerneltest.core.places import shown, where_raised
 
@@ -24,6 +29,20 @@ def dialect_of(parameter: Any) -> str:
     """The language that one parameter of a Pallas call belongs to, `triton`, `mosaic_gpu` or `mosaic_tpu`, or ""."""
     home = type(parameter).__module__
     return next((dialect for prefix, dialect in _HOMES.items() if home.startswith(prefix)), "")
+
+
+_PRIMITIVES = {
+    primitive: dialect
+    for module, dialect in ((of_triton, "triton"), (of_mosaic_gpus, "mosaic_gpu"), (of_tpus, "mosaic_tpu"))
+    for primitive in vars(module).values()
+    if isinstance(primitive, Primitive) and primitive not in vars(of_all).values()
+}
+
+
+def dialect_of_operation(equation: Any) -> str:
+    """The language that alone has an equation's primitive, or the memory that it works on; "" where all do."""
+    spaces = (getattr(variable.aval, "memory_space", None) for variable in equation.invars)
+    return _PRIMITIVES.get(equation.primitive) or next(filter(None, map(dialect_of, spaces)), "")
 
 
 def without_disk_cache() -> AbstractContextManager[Any]:

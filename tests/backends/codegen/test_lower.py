@@ -17,8 +17,8 @@ from kernels.matmul import matmul
 from kernels.pipeline_copy import pipeline_copy
 from kernels.softmax import softmax_tiled
 from kernels.vector_add import vector_add
+from kerneltest.backends import hints
 from kerneltest.backends.base import Artifact
-from kerneltest.backends.codegen import hints
 from kerneltest.backends.codegen.lower import lower
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure

@@ -1,0 +1,73 @@
+"""Kernels that pick their form by platform, traced for a platform that is not there."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.rewrite import inlined, rewritten
+from kerneltest.jaxprs.walk import equations
+
+PLATFORMS = ("cuda", "tpu", "rocm")
+
+
+@dataclass(slots=True)
+class Question:
+    """Whether a function asked for the platform while it was traced."""
+
+    asked: bool = False
+
+
+@contextmanager
+def answering(platform: str) -> Iterator[Question]:
+    """`jax.default_backend()` says that this is a machine of some platform; of its own where that is ""."""
+    question, real = Question(), jax.default_backend
+
+    def default_backend() -> str:
+        question.asked = True
+        return "gpu" if platform in ("cuda", "rocm") else platform or real()
+
+    jax.default_backend = default_backend
+    try:
+        yield question
+    finally:
+        jax.default_backend = real
+
+
+def depends(jaxpr: Any) -> bool:
+    """Whether `jax.lax.platform_dependent` is in it."""
+    return any(_platforms(equation) is not None for equation, _ in equations(jaxpr))
+
+
+def chosen(jaxpr: Any, platform: str) -> Any:
+    """A jaxpr in which every `jax.lax.platform_dependent` is its form for a platform, or for this machine, else for the
+    first of the others that it has one for, where that is "".
+
+    Raises:
+      Failure: there is none for the platform.
+    """
+    wanted = (platform,) if platform else (jax.default_backend(), *PLATFORMS)
+
+    def rule(equation: Any) -> Sequence[Any] | None:
+        platforms = _platforms(equation)
+        if platforms is None:
+            return None
+        fitting = [i for each in wanted for i, names in enumerate(platforms) if names is None or each in names]
+        if not fitting:
+            known = ", ".join(name for names in platforms for name in names)
+            raise Failure(Verdict.UNIMPLEMENTED, f"jax.lax.platform_dependent has a form for {known}, not {platform}")
+        branch = rewritten(equation.params["branches"][fitting[0]], rule)
+        return inlined(jaxpr_as_fun(branch), equation.invars[1:], equation.outvars)
+
+    return rewritten(jaxpr, rule)
+
+
+def _platforms(equation: Any) -> Sequence[Any] | None:
+    """Those of each branch, None for any; None where the branches are not by platform."""
+    found: Sequence[Any] | None = equation.params.get("branches_platforms")
+    return found
