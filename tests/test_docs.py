@@ -17,7 +17,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.backends import hints
 from kerneltest.backends.registry import ALL, REGISTRY, backend_ids, resolve
-from kerneltest.core.targets import TARGETS
+from kerneltest.core.targets import TARGETS, TPUS
 from kerneltest.core.verdicts import Verdict, worst
 from kerneltest.declare.arguments import DEFAULT_FLOATS, DEFAULT_INTEGERS
 from kerneltest.plan.families import FAMILIES
@@ -256,15 +256,17 @@ def test_the_page_on_backends_has_every_one() -> None:
     page = PAGES["docs/backends.md"]
     rows = " ".join(re.findall(r"^\| (`.+?) \|", page, re.MULTILINE))
     assert set(re.findall(r"`(.+?)`", rows)) == {
-        re.sub(rf":({'|'.join(TARGETS)})$", ":TARGET", each) for each in REGISTRY
+        re.sub(rf":({'|'.join([*TARGETS, *TPUS])})$", ":TARGET", each) for each in REGISTRY
     }
-    targets = [f"`{target}`" for target in TARGETS]
-    assert f"TARGET is {', '.join(targets[:-1])} or {targets[-1]}." in page
-    tiers = ("three interpreters", "`lower` for `sm_90`, `gfx942` and `gfx1151`", "`simulate` for `sm_90` and `gfx942`")
-    assert f"`all` stands for the {', '.join(tiers)}, `cuda` and `rocm`." in _words(page)
+    gpus, tpus = ([f"`{target}`" for target in targets] for targets in (TARGETS, TPUS))
+    named = f"TARGET is {', '.join(gpus[:-1])} or {gpus[-1]}; for `lower` and `compile` also"
+    assert f"{named} {', '.join(tpus[:-1])} or {tpus[-1]}." in _words(page)
+    lowered = "`lower` for `sm_90`, `gfx942`, `gfx1151` and `tpu-v5e`"
+    tiers = ("three interpreters", lowered, "`simulate` for `sm_90` and `gfx942`")
+    assert f"`all` stands for the {', '.join(tiers)}, `cuda`, `rocm` and `tpu`." in _words(page)
     assert set(backend_ids([ALL])) == {
         "interpret", "interpret-mosaic-gpu", "interpret-tpu", "lower:sm_90", "lower:gfx942", "lower:gfx1151",
-        "simulate:sm_90", "simulate:gfx942", "cuda", "rocm",
+        "lower:tpu-v5e", "simulate:sm_90", "simulate:gfx942", "cuda", "rocm", "tpu",
     }  # fmt: skip
 
 

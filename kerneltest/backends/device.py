@@ -9,11 +9,13 @@ import jax
 
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
-from kerneltest.core.precision import AMD, NVIDIA, XLA_AMD, XLA_NVIDIA
+from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA
 from kerneltest.core.targets import Tier
 from kerneltest.jaxprs.trace import Traced, device_problem
 from kerneltest.jaxprs.walk import computes_around
 
+# Of what is inside Pallas calls, and of what is around them.
+_ROWS = {"cuda": (NVIDIA, XLA_NVIDIA), "rocm": (AMD, XLA_AMD), "tpu": (TPU, TPU)}
 _DRIVER = {
     "cuda": ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
     "rocm": ["rocm-smi", "--showdriverversion", "--csv"],
@@ -25,7 +27,7 @@ class Device(Backend):
     """The first device of a platform.
 
     Attributes:
-      id: the platform as JAX calls it, `cuda` or `rocm`.
+      id: the platform as JAX calls it, `cuda`, `rocm` or `tpu`.
       foreign: dialects it has no lowering for.
     """
 
@@ -46,7 +48,7 @@ class Device(Backend):
         return f"a kernel written for {', '.join(wrong)} cannot be compiled for {self.id}" if wrong else ""
 
     def prepare(self, traced: Traced) -> Executable:
-        inside, around = (AMD, XLA_AMD) if self.id == "rocm" else (NVIDIA, XLA_NVIDIA)
+        inside, around = _ROWS[self.id]
         row = inside.beside(around) if computes_around(traced.jaxpr.jaxpr) else inside
         precision = row if traced.reduced_dots else row.with_exact_dots()
         return compile_for(traced, jax.devices(self.id)[0], precision, interpret=False)
@@ -56,7 +58,7 @@ class Device(Backend):
         return {
             "platform": device.client.platform_version.splitlines()[0],
             "device": device.device_kind,
-            "driver": _driver(self.id),
+            **({"driver": _driver(self.id)} if self.id in _DRIVER else {}),
         }
 
 

@@ -64,6 +64,7 @@ _ENTRIES = [
     ),
     _entry("cuda", "device:Device", frozenset({"mosaic_tpu"})),
     _entry("rocm", "device:Device", frozenset({"mosaic_tpu", "mosaic_gpu"})),
+    _entry("tpu", "device:Device", frozenset({"triton", "mosaic_gpu"})),
 ]
 REGISTRY = {entry.id: entry for entry in _ENTRIES}
 
@@ -119,7 +120,7 @@ def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
         if not matching:
             known = dict.fromkeys(_without_target(each) for each in REGISTRY)
             raise ValueError(
-                f"unknown backend {word!r}; known are {', '.join(known)} (TARGET is one of {', '.join(TARGETS)}), "
+                f"unknown backend {word!r}; known are {', '.join(known)} (TARGET is one of {', '.join([*TARGETS, *TPUS])}), "
                 "patterns such as 'lower:*', or 'all'"
             )
         chosen |= dict.fromkeys(matching)
@@ -128,7 +129,7 @@ def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
 
 def _without_target(backend_id: str) -> str:
     tier, _, target = backend_id.partition(":")
-    return f"{tier}:TARGET" if target in TARGETS else backend_id
+    return f"{tier}:TARGET" if target in TARGETS or target in TPUS else backend_id
 
 
 def in_order(ids: Iterable[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,27 +15,32 @@ from kerneltest.jaxprs.walk import equations
 PLATFORMS = ("cuda", "tpu", "rocm")
 
 
-@dataclass(slots=True)
-class Question:
-    """Whether a function asked for the platform while it was traced."""
-
-    asked: bool = False
+# What `jax.jit` knows its traces by, so that it takes none that was made for another platform or kernel.
+_traced_for = jax.make_user_context(default_value=None)
+_askers: set[int] = set()
 
 
 @contextmanager
-def answering(platform: str) -> Iterator[Question]:
-    """`jax.default_backend()` says that this is a machine of some platform; of its own where that is ""."""
-    question, real = Question(), jax.default_backend
+def answering(platform: str, kernel: object) -> Iterator[None]:
+    """While a kernel is traced, `jax.default_backend()` says that this is a machine of some platform; of its own where
+    that is ""."""
+    real = jax.default_backend
 
     def default_backend() -> str:
-        question.asked = True
+        _askers.add(id(kernel))
         return "gpu" if platform in ("cuda", "rocm") else platform or real()
 
     jax.default_backend = default_backend
     try:
-        yield question
+        with _traced_for((platform, id(kernel))):
+            yield
     finally:
         jax.default_backend = real
+
+
+def has_asked(kernel: object) -> bool:
+    """Whether a kernel has asked for the platform, in this trace or in an earlier one, which JAX does not repeat."""
+    return id(kernel) in _askers
 
 
 def depends(jaxpr: Any) -> bool:

@@ -63,7 +63,8 @@ def references(call: Call) -> tuple[list[Reference], list[Reference]]:
     """The inputs and the outputs of a Pallas call, in its order."""
     params = call.equation.params
     names = list(getattr(getattr(params["jaxpr"], "debug_info", None), "arg_names", ()) or ())
-    blocks = list(params["grid_mapping"].block_mappings)
+    prefetched = params["grid_mapping"].num_index_operands  # scalars, which have no blocks
+    blocks = [None] * prefetched + list(params["grid_mapping"].block_mappings)
     variables = [*call.equation.invars, *call.equation.outvars]
     count = len(call.equation.invars)
     arrays = []
@@ -76,7 +77,7 @@ def references(call: Call) -> tuple[list[Reference], list[Reference]]:
 
 def _tail_hint(blocks: list[Any], number: int, shape: tuple[int, ...]) -> str:
     """Before 0.12, JAX's Triton lowering reads and writes whole blocks, past the end of the array as well."""
-    if jax.__version_info__ >= (0, 12) or number >= len(blocks):
+    if jax.__version_info__ >= (0, 12) or number >= len(blocks) or blocks[number] is None:
         return ""
     block = [getattr(length, "block_size", length) for length in blocks[number].block_shape]
     cut = [length % size for length, size in zip(shape, block, strict=True) if isinstance(size, int)]

@@ -19,7 +19,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of, dialect_of_operation, user_line, whole_tracebacks
-from kerneltest.jaxprs.platforms import PLATFORMS, answering, chosen, depends
+from kerneltest.jaxprs.platforms import PLATFORMS, answering, chosen, depends, has_asked
 from kerneltest.jaxprs.walk import ENTRIES, equations, has_reduced_dots, is_exact, name_of, nested
 from kerneltest.plan.signatures import Signature
 
@@ -99,32 +99,38 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
         values = pairing.assemble(named, dict(signature.dims), dict(signature.statics), oracle=False)
         return jax.tree_util.tree_leaves(pairing.call_kernel(values))
 
-    traced = trace_function(flat, inputs, f"for {signature}", platform)
+    def traced_for(each: str) -> Traced:
+        function = functools.partial(_on, each, flat) if each else functools.partial(flat)  # JAX knows traces by it
+        with answering(each, pairing.kernel):
+            traced = trace_function(function, inputs, f"for {signature}")
+        by_platform = depends(traced.jaxpr)
+        if not (by_platform or has_asked(pairing.kernel)):
+            return traced
+        resolved = chosen(traced.jaxpr, each) if by_platform else traced.jaxpr
+        # Which form it has must not be asked again.
+        return replace(read(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
+
+    traced = traced_for(platform)
     if platform or traced.calls or not traced.by_platform:
         return traced
-    elsewhere = (trace_function(functools.partial(flat), inputs, f"for {signature}", each) for each in PLATFORMS)
-    return next((each for each in elsewhere if each.calls), traced)
+    return next((each for each in map(traced_for, PLATFORMS) if each.calls), traced)
 
 
-def trace_function(
-    function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], how: str, platform: str = ""
-) -> Traced:
+def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], how: str) -> Traced:
     """Traces a function of arrays that returns a list of them.
 
     Args:
       function: to trace.
       inputs: shape and dtype of each argument.
       how: what it is traced for, in the words of an error.
-      platform: as JAX calls it; "" for that of the machine.
 
     Raises:
       Failure: it raised; names the user's line.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
     try:
-        with whole_tracebacks(), answering(platform) as question:
+        with whole_tracebacks():
             try:
-                function = functools.partial(_on, platform, function) if platform else function
                 closed = jax.make_jaxpr(function)(*shapes)
             except ValueError as error:
                 if "TPU device kind" not in str(error):
@@ -136,12 +142,7 @@ def trace_function(
             Verdict.RUNTIME_ERROR,
             f"the kernel raised {type(error).__name__} while traced {how}: {error}{user_line(error)}",
         ) from error
-    by_platform = depends(closed.jaxpr)
-    if by_platform:
-        closed = chosen(closed, platform)
-    if by_platform or question.asked:
-        function = jaxpr_as_fun(closed)  # which form it has must not be asked again
-    return replace(read(closed, function, inputs), by_platform=by_platform or question.asked)
+    return read(closed, function, inputs)
 
 
 def on_a(platform: str) -> AbstractContextManager[Any]:

@@ -96,7 +96,7 @@ def advice(found: tuple[Window, ...]) -> tuple[str, ...]:
                 f"{window.name}: a block of {list(window.shape)} fills {lanes} of {LANES} lanes; make its last "
                 f"dimension {LANES}, or a multiple"
             )
-        elif len(window.shape) > 1 and rows * 2 <= packed and rows < of_rows:
+        elif len(window.shape) > 1 and rows * 2 < packed and rows < of_rows:
             told.append(
                 f"{window.name}: a block of {list(window.shape)} fills {rows} of the {packed} rows of a tile of "
                 f"{window.dtype.name}; make its last dimension but one {packed}, or a multiple"

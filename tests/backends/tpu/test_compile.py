@@ -1,0 +1,135 @@
+"""XLA's TPU compiler with no TPU: facts, limits, advice, and what is said where it is not there."""
+
+import importlib.util
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from kerneltest.backends import answers
+from kerneltest.backends.base import Artifact
+from kerneltest.backends.registry import resolve
+from kerneltest.backends.tpu import compile as compiler
+from kerneltest.backends.workers import Workers
+from kerneltest.core.failures import Failure
+from kerneltest.core.targets import MIB, TPUS
+from tests.backends.tpu.test_lower import blocked
+
+INSTALLED = importlib.util.find_spec("libtpu") is not None
+needs_libtpu = pytest.mark.skipif(not INSTALLED, reason="libtpu is not installed")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(answers, "_folder", tmp_path)
+    return tmp_path
+
+
+@needs_libtpu
+@pytest.mark.parametrize("tpu", TPUS)
+def test_every_generation_compiles_and_tells(tpu: str) -> None:
+    (backend,) = resolve([f"compile:{tpu}"])
+    assert backend.unavailable() == ""
+    artifact = backend.prepare(blocked((64, 256), (8, 128)))
+    assert isinstance(artifact, Artifact)
+    (facts,) = artifact.facts.values()
+    assert facts["VMEM there is"] == TPUS[tpu].vmem
+    # Two buffers of each of two windows, and what Mosaic keeps for itself.
+    assert 4 * 8 * 128 * 4 <= facts["VMEM"] < 128 * 1024
+    assert facts["SMEM"] < facts["SMEM there is"]
+    assert facts["bytes accessed"] == 2 * 64 * 256 * 4
+    assert 10 < facts["bundles"] < 1000
+    assert list(artifact.files()) == ["kernel.mosaic.mlir"]
+
+
+@needs_libtpu
+def test_answers_are_kept_and_recalled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (backend,) = resolve(["compile:tpu-v5e"])
+    told = []
+    for _ in range(2):
+        artifact = backend.prepare(blocked((64, 256), (8, 128)))
+        assert isinstance(artifact, Artifact)
+        told.append(artifact.facts)
+        monkeypatch.setattr(Workers, "ask", lambda *_: pytest.fail("compiled again"))
+    assert told[0] == told[1]
+
+
+# The array, the block, its dtype, the verdict and what is said, on a TPU v5e.
+REFUSED = {
+    "windows": ((20480, 1024), (10240, 1024), "float32", "resource_exceeded",
+                "needs 160 MiB of VMEM, and may have 128 MiB: x_ref 2 x float32[10240, 1024] = 80 MiB; o_ref 2 x"),
+    "scoped": ((5120, 1024), (2560, 1024), "float32", "resource_exceeded",
+               "vmem_limit_bytes=41943040 in pltpu.CompilerParams allows it, of the 128 MiB that there are; or blocks "
+               "with 1/4 of the elements fit"),
+    "float16": ((64, 256), (8, 128), "float16", "compile_error",
+                "Mosaic has no vectors of float16 on any TPU: convert to bfloat16 or float32"),
+}  # fmt: skip
+
+
+@needs_libtpu
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_compile_is_told(case: str) -> None:
+    shape, block, dtype, verdict, words = REFUSED[case]
+    (backend,) = resolve(["compile:tpu-v5e"])
+    with pytest.raises(Failure) as caught:
+        backend.prepare(blocked(shape, block, dtype))
+    assert caught.value.verdict == verdict
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("kernel kernel for tpu-v5e: ")
+
+
+def test_blocks_that_alone_take_more_than_there_is_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Workers, "ask", lambda *_: pytest.fail("asked"))
+    (backend,) = resolve(["compile:tpu-v4"])
+    with pytest.raises(Failure, match="needs 20 MiB of VMEM, and may have 16 MiB") as caught:
+        backend.prepare(blocked((2560, 1024), (2560, 1024)))
+    assert caught.value.verdict == "resource_exceeded"
+
+
+def test_without_libtpu_the_reason_says_what_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    compiler.problem.cache_clear()
+    (backend,) = resolve(["compile:tpu-v5e"])
+    reason = "libtpu is not installed (pip install kerneltest[tpu]); lower:tpu-* works without it"
+    assert backend.unavailable() == reason
+    compiler.problem.cache_clear()
+
+
+@pytest.mark.parametrize("said", [
+    "JaxRuntimeError: INTERNAL: Could not convert JSON string to proto: no such field: 'debug_locations'",
+    "RuntimeError: Unable to initialize backend",
+])  # fmt: skip
+def test_a_libtpu_that_does_not_fit_is_unavailable_with_the_one_that_does(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setattr(compiler, "version", lambda: "0.0.1")
+    monkeypatch.setattr(Workers, "ask", lambda *_: {"verdict": "compile_error", "message": said, "stderr": ""})
+    compiler.problem.cache_clear()
+    (backend,) = resolve(["compile:tpu-v6e"])
+    reason = backend.unavailable()
+    assert reason.startswith("libtpu 0.0.1 with JAX ")
+    (asked,) = (each for each in metadata.requires("jax") or () if each.startswith("libtpu"))
+    assert f"this JAX asks for {asked.partition(';')[0].strip()}: pip install 'jax[tpu]'" in reason
+    compiler.problem.cache_clear()
+
+
+@pytest.mark.parametrize(("verdict", "words"), [("hang", "gave no answer"), ("crash", "died with exit code -6")])
+def test_a_compiler_that_dies_or_hangs_costs_one_finding(
+    verdict: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*_: object) -> None:
+        from kerneltest.core.verdicts import Verdict
+
+        raise Failure(Verdict(verdict), f"XLA's TPU compiler {words}", "the end of stderr")
+
+    monkeypatch.setattr(compiler, "version", lambda: "0.0.1")
+    monkeypatch.setattr(Workers, "ask", ask)
+    (backend,) = resolve(["compile:tpu-v5e"])
+    with pytest.raises(Failure, match=f"kernel kernel for tpu-v5e: XLA's TPU compiler {words}") as caught:
+        backend.prepare(blocked((64, 256), (8, 128)))
+    assert (caught.value.verdict, caught.value.stderr) == (verdict, "the end of stderr")
+
+
+def test_a_kernel_may_ask_for_more_than_is_given_by_default() -> None:
+    assert TPUS["tpu-v4"].vmem == 16 * MIB
