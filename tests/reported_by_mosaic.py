@@ -198,8 +198,8 @@ def _widen_numbers(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(128, 1))(x)
 
 
+# fmt: off
 REPORTED = (
-    # fmt: off
     Reported("a product of int8", JAX + "issues/37367", _int8_product, _int8_product_as_bfloat16,
              lambda x, y: x.astype(np.int32) @ y.astype(np.int32), (((128, 128), "int8"),) * 2,
              "Unsupported matmul RHS type on target", "compile", ("v4",), "unimplemented"),
@@ -233,14 +233,12 @@ REPORTED = (
     Reported("a prefetched table that SMEM does not hold", INFERENCE + "pull/3316", _prefetched_table,
              _prefetched_column, _paged, (((64, 4608), "int32"), ((64, 128), F32)), "space=smem", "compile",
              verdict="resource_exceeded"),
-    # fmt: on
 )
 
-# In 0.12.0, `libtpu` ends the process at these (a failed check, SIGABRT), so that they need one of their own.
+# In JAX 0.12.0, `libtpu` ends the process at these by a failed check (SIGABRT), so that they need one of their own.
 ENDING_THE_PROCESS = (
-    # fmt: off
     Reported("a boolean vector made a column", JAX + "issues/37370", _widen_a_mask, _widen_numbers,
-             lambda x: (x[:1] > 0).astype(np.float32).T, (TILE,), "Check failed: rem == 0", "compile",
-             versions="0.10.2 and 0.11.2 say unsupported shape cast, as any error is said"),
-    # fmt: on
+             lambda x: (x[:1] > 0).astype(np.float32).T, (TILE,), "unsupported shape cast", "compile",
+             versions="0.10.2 and 0.11.2 raise these words; 0.12.0 writes a failed check to stderr, and ends"),
 )
+# fmt: on

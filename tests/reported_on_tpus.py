@@ -190,10 +190,6 @@ def _loop_over_rows(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=like(x))(x)
 
 
-def _all_decaying(x: np.ndarray) -> np.ndarray:
-    return np.concatenate([_decaying(x[: n + 1]) for n in range(len(x))])
-
-
 def _gather_rows(x: jax.Array, rows: jax.Array) -> jax.Array:
     """jax-ml/jax#39366: rows looked up by a vector of indices. Read the indices off SMEM, row by row."""
 
@@ -309,20 +305,17 @@ def _blocked_vector(scales: jax.Array, x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=like(x))(scales[None, :], x)
 
 
+def _add_place(x: Any, o: Any) -> None:
+    o[pl.program_id(0)] = x[pl.program_id(0)] + pl.program_id(0)
+
+
 def _scalar_in_vmem(x: jax.Array) -> jax.Array:
     """jax-ml/jax#22817: one scalar stored by each step of the grid. Put the output in SMEM."""
-
-    def body(x: Any, o: Any) -> None:
-        o[pl.program_id(0)] = x[pl.program_id(0)] + pl.program_id(0)
-
-    return pl.pallas_call(body, grid=(8,), in_specs=[SMEM], out_shape=like(x))(x)
+    return pl.pallas_call(_add_place, grid=(8,), in_specs=[SMEM], out_shape=like(x))(x)
 
 
 def _scalar_in_smem(x: jax.Array) -> jax.Array:
-    def body(x: Any, o: Any) -> None:
-        o[pl.program_id(0)] = x[pl.program_id(0)] + pl.program_id(0)
-
-    return pl.pallas_call(body, grid=(8,), in_specs=[SMEM], out_specs=SMEM, out_shape=like(x))(x)
+    return pl.pallas_call(_add_place, grid=(8,), in_specs=[SMEM], out_specs=SMEM, out_shape=like(x))(x)
 
 
 def _load_from_hbm(x: jax.Array) -> jax.Array:
@@ -358,18 +351,14 @@ def _on_the_tensor_core(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=like(x))(x)
 
 
-def _twice(x: np.ndarray) -> np.ndarray:
-    return x * 2
-
-
 def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (x.astype(np.float32) @ y.astype(np.float32)).astype(x.dtype)
 
 
+# fmt: off
 REPORTED = (
-    # fmt: off
     Reported("a block narrower than 128 lanes", JAX + "issues/39058", _narrow_blocks, _wide_blocks,
-             _twice, (((16, 256), F32),), "divisible by 8 and 128"),
+             lambda x: x * 2, (((16, 256), F32),), "divisible by 8 and 128"),
     Reported("a block of a size known at run time", JAX + "pull/24960", _blocks_of_runtime_size, _masked_rows,
              lambda n, x: x[: n[0] & 63].sum(axis=0, keepdims=True), (((1,), "int32"), ((64, 128), F32)),
              "Unsupported block dimension type"),
@@ -382,12 +371,13 @@ REPORTED = (
     Reported("a loaded array indexed in a loop", JAX + "issues/18897", _rows_of_a_value, _rows_of_a_reference,
              _decaying, (TILE,), "lowering for tc: dynamic_slice", verdict="unimplemented"),
     Reported("a scan with outputs", JAX + "issues/21190", _scan_over_rows, _loop_over_rows,
-             _all_decaying, (TILE,), "extensive output(s) is not supported", verdict="unimplemented"),
+             lambda x: np.concatenate([_decaying(x[: n + 1]) for n in range(8)]), (TILE,),
+             "extensive output(s) is not supported", verdict="unimplemented"),
     Reported("a gather of rows", JAX + "issues/39366", _gather_rows, _rows_one_by_one,
              lambda x, rows: x[rows & 63], (((64, 128), F32), ((8,), "int32")),
              "Only take_along_axis-like gathers supported", verdict="unimplemented"),
     Reported("a reference indexed by arrays", JAX + "issues/25230", _index_by_arrays, _index_by_slices,
-             _twice, (TILE,), "`broadcast_to` is a Triton-specific primitive"),
+             lambda x: x * 2, (TILE,), "`broadcast_to` is a Triton-specific primitive"),
     Reported("a strided slice of a loaded array", JAX + "issues/38987", _even_and_odd_lanes, _even_and_odd_halves,
              lambda x: x[:, 0::2] - x[:, 1::2], (((8, 256), F32),), "expected strides to be confined to [1, 2)"),
     Reported("int64", JAX + "issues/23988", _wide_integers, _narrow_integers,
@@ -402,9 +392,9 @@ REPORTED = (
     Reported("a scalar stored to VMEM", JAX + "issues/22817", _scalar_in_vmem, _scalar_in_smem,
              lambda x: x + np.arange(8, dtype=np.int32), (((8,), "int32"),), "Cannot store scalars to VMEM"),
     Reported("a load from HBM", HELION + "pull/2018", _load_from_hbm, _copy_from_hbm,
-             _twice, (TILE,), "Loads are only allowed on VMEM and SMEM references"),
+             lambda x: x * 2, (TILE,), "Loads are only allowed on VMEM and SMEM references"),
     Reported("a SparseCore kernel where there is none", JAX + "issues/32639", _on_a_sparse_core, _on_the_tensor_core,
              lambda x: x, (((128,), "int32"),), "The current TPU does not have SparseCores",
              generations=("v4", "v5e"), verdict="unimplemented"),
-    # fmt: on
 )
+# fmt: on
