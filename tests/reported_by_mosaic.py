@@ -18,7 +18,7 @@ INFERENCE = "https://github.com/vllm-project/tpu-inference/"
 HBM = pl.BlockSpec(memory_space=pl.ANY)
 
 
-def _int8_product(x: jax.Array, y: jax.Array) -> jax.Array:
+def _int8_product(x: jax.Array, y: jax.Array) -> Any:
     """jax-ml/jax#37367: a product of int8, which a v4's matrix unit lacks. Multiply as bfloat16, which is exact."""
 
     def body(x: Any, y: Any, o: Any) -> None:
@@ -27,7 +27,7 @@ def _int8_product(x: jax.Array, y: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(128, 128, dtype=jnp.int32))(x, y)
 
 
-def _int8_product_as_bfloat16(x: jax.Array, y: jax.Array) -> jax.Array:
+def _int8_product_as_bfloat16(x: jax.Array, y: jax.Array) -> Any:
     def body(x: Any, y: Any, o: Any) -> None:
         left, right = x[...].astype(jnp.bfloat16), y[...].astype(jnp.bfloat16)
         o[...] = jnp.dot(left, right, preferred_element_type=jnp.float32).astype(jnp.int32)
@@ -35,7 +35,7 @@ def _int8_product_as_bfloat16(x: jax.Array, y: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(128, 128, dtype=jnp.int32))(x, y)
 
 
-def _float4_product(x: jax.Array, y: jax.Array) -> jax.Array:
+def _float4_product(x: jax.Array, y: jax.Array) -> Any:
     """vllm-project/tpu-inference#1425: weights of 4 bits, which TPUs before 7x lack. Widen outside the kernel."""
 
     def body(x: Any, y: Any, o: Any) -> None:
@@ -44,21 +44,21 @@ def _float4_product(x: jax.Array, y: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(128, 128))(x, y)
 
 
-def _float4_product_widened(x: jax.Array, y: jax.Array) -> jax.Array:
+def _float4_product_widened(x: jax.Array, y: jax.Array) -> Any:
     return _float4_product(x, y.astype(jnp.bfloat16))
 
 
-def _float16_load(x: jax.Array) -> jax.Array:
+def _float16_load(x: jax.Array) -> Any:
     """pytorch/helion#3204: float16, of which a TPU has no vectors. Use bfloat16, or widen outside the kernel."""
     return pl.pallas_call(double, out_shape=like(x))(x)
 
 
-def _float16_widened(x: jax.Array) -> jax.Array:
+def _float16_widened(x: jax.Array) -> Any:
     wide = x.astype(jnp.float32)
     return pl.pallas_call(double, out_shape=like(wide))(wide).astype(x.dtype)
 
 
-def _flatten_inside(x: jax.Array) -> jax.Array:
+def _flatten_inside(x: jax.Array) -> Any:
     """jax-ml/jax#24404: a reshape that crosses the tiles of 8 by 128. Reshape outside, where XLA does it."""
 
     def body(x: Any, o: Any) -> None:
@@ -67,11 +67,11 @@ def _flatten_inside(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(800))(x)
 
 
-def _flatten_outside(x: jax.Array) -> jax.Array:
+def _flatten_outside(x: jax.Array) -> Any:
     return pl.pallas_call(double, out_shape=like(x))(x).reshape(800)
 
 
-def _pick_by_take_along_axis(x: jax.Array, columns: jax.Array) -> jax.Array:
+def _pick_by_take_along_axis(x: jax.Array, columns: jax.Array) -> Any:
     """jax-ml/jax#37006: one column of each row, of more than fit one register. Compare columns and add up."""
 
     def body(x: Any, columns: Any, o: Any) -> None:
@@ -80,7 +80,7 @@ def _pick_by_take_along_axis(x: jax.Array, columns: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(128, 1))(x, columns)
 
 
-def _pick_by_comparing(x: jax.Array, columns: jax.Array) -> jax.Array:
+def _pick_by_comparing(x: jax.Array, columns: jax.Array) -> Any:
     def body(x: Any, columns: Any, o: Any) -> None:
         chosen = lax.broadcasted_iota(jnp.int32, x.shape, 1) == (columns[...] & 511)
         o[...] = jnp.sum(jnp.where(chosen, x[...], 0), axis=1, keepdims=True)
@@ -88,7 +88,7 @@ def _pick_by_comparing(x: jax.Array, columns: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(128, 1))(x, columns)
 
 
-def _strided_load(x: jax.Array) -> jax.Array:
+def _strided_load(x: jax.Array) -> Any:
     """jax-ml/jax#29520: a strided load off rows longer than 128. Cut the rows to blocks of 128 first."""
 
     def body(x: Any, o: Any) -> None:
@@ -97,7 +97,7 @@ def _strided_load(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(8, 256))(x)
 
 
-def _strided_load_by_blocks(x: jax.Array) -> jax.Array:
+def _strided_load_by_blocks(x: jax.Array) -> Any:
     def body(x: Any, o: Any) -> None:
         o[...] = x[pl.ds(0, 8, stride=2), :]
 
@@ -105,7 +105,7 @@ def _strided_load_by_blocks(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, grid=(2,), in_specs=column[:1], out_specs=column[1], out_shape=shaped(8, 256))(x)
 
 
-def _store_to_any_row(row: jax.Array, x: jax.Array) -> jax.Array:
+def _store_to_any_row(row: jax.Array, x: jax.Array) -> Any:
     """pytorch/helion#3431: a row at a run-time index within a tile of packed bfloat16. Choose the row by a mask."""
 
     def body(row: Any, x: Any, o: Any) -> None:
@@ -116,7 +116,7 @@ def _store_to_any_row(row: jax.Array, x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, in_specs=[SMEM, WHOLE], out_shape=out)(row, x)
 
 
-def _store_by_mask(row: jax.Array, x: jax.Array) -> jax.Array:
+def _store_by_mask(row: jax.Array, x: jax.Array) -> Any:
     def body(row: Any, x: Any, o: Any) -> None:
         chosen = lax.broadcasted_iota(jnp.int32, o.shape, 1) == (row[0] & 7)
         wide = x[...].astype(jnp.float32)[:, None, :]
@@ -132,7 +132,7 @@ def _placed(row: np.ndarray, x: np.ndarray) -> np.ndarray:
     return placed
 
 
-def _copy_part_of_a_tile(x: jax.Array) -> jax.Array:
+def _copy_part_of_a_tile(x: jax.Array) -> Any:
     """vllm-project/tpu-inference#3038: a copy of columns that end within a tile. Copy whole tiles, then cut."""
 
     def body(x: Any, o: Any, held: Any) -> None:
@@ -143,7 +143,7 @@ def _copy_part_of_a_tile(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, in_specs=[HBM], scratch_shapes=[held], out_shape=shaped(8, 1440))(x)
 
 
-def _copy_whole_tiles(x: jax.Array) -> jax.Array:
+def _copy_whole_tiles(x: jax.Array) -> Any:
     def body(x: Any, o: Any, held: Any) -> None:
         pltpu.sync_copy(x.at[:, pl.ds(0, 1536)], held)
         o[...] = held[:, :1440]
@@ -152,7 +152,7 @@ def _copy_whole_tiles(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, in_specs=[HBM], scratch_shapes=[held], out_shape=shaped(8, 1440))(x)
 
 
-def _all_in_vmem(x: jax.Array) -> jax.Array:
+def _all_in_vmem(x: jax.Array) -> Any:
     """pytorch/xla#8429: no blocks, so that all of a large array is to lie in VMEM. Cut it to blocks.
 
     vllm-project/tpu-inference#508: the same of an array that only some generations hold.
@@ -160,13 +160,13 @@ def _all_in_vmem(x: jax.Array) -> jax.Array:
     return pl.pallas_call(double, out_shape=like(x))(x)
 
 
-def _by_blocks(x: jax.Array) -> jax.Array:
+def _by_blocks(x: jax.Array) -> Any:
     block = pl.BlockSpec((256, x.shape[1]), lambda i: (i, 0))
     steps = x.shape[0] // 256
     return pl.pallas_call(double, grid=(steps,), in_specs=[block], out_specs=block, out_shape=like(x))(x)
 
 
-def _prefetched_table(table: jax.Array, x: jax.Array) -> jax.Array:
+def _prefetched_table(table: jax.Array, x: jax.Array) -> Any:
     """vllm-project/tpu-inference#3316: a table of pages larger than SMEM. Prefetch what the kernel reads of it."""
     pages = pl.BlockSpec((8, 128), lambda i, table: (table[i, 0] & 7, 0))
     rows = pl.BlockSpec((8, 128), lambda i, table: (i, 0))
@@ -174,15 +174,16 @@ def _prefetched_table(table: jax.Array, x: jax.Array) -> jax.Array:
     return pl.pallas_call(lambda _, x, o: double(x, o), grid_spec=grid, out_shape=like(x))(table, x)
 
 
-def _prefetched_column(table: jax.Array, x: jax.Array) -> jax.Array:
+def _prefetched_column(table: jax.Array, x: jax.Array) -> Any:
     return _prefetched_table(table[:8, :1], x)
 
 
 def _paged(table: np.ndarray, x: np.ndarray) -> np.ndarray:
-    return x.reshape(8, 8, 128)[table[:8, 0] & 7].reshape(64, 128) * 2
+    pages: np.ndarray = x.reshape(8, 8, 128)[table[:8, 0] & 7]
+    return pages.reshape(64, 128) * 2
 
 
-def _widen_a_mask(x: jax.Array) -> jax.Array:
+def _widen_a_mask(x: jax.Array) -> Any:
     """jax-ml/jax#37370: a vector of booleans made a column. Make numbers of it first."""
 
     def body(x: Any, o: Any) -> None:
@@ -191,7 +192,7 @@ def _widen_a_mask(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(128, 1))(x)
 
 
-def _widen_numbers(x: jax.Array) -> jax.Array:
+def _widen_numbers(x: jax.Array) -> Any:
     def body(x: Any, o: Any) -> None:
         o[...] = (x[0, :] > 0).astype(jnp.float32)[:, None]
 

@@ -23,7 +23,7 @@ TILE = ((8, 128), F32)
 JAX = "https://github.com/jax-ml/jax/"
 HELION = "https://github.com/pytorch/helion/"
 
-Kernel = Callable[..., jax.Array]
+Kernel = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +75,29 @@ def double(x: Any, o: Any) -> None:
     o[...] = x[...] * 2
 
 
-def _narrow_blocks(x: jax.Array) -> jax.Array:
+def _narrow_blocks(x: jax.Array) -> Any:
     """jax-ml/jax#39058: packed weights, whose blocks came out narrower than 128. Widen the block, or take all."""
     block = pl.BlockSpec((8, 64), lambda i, j: (i, j))
     return pl.pallas_call(double, grid=(2, 4), in_specs=[block], out_specs=block, out_shape=like(x))(x)
 
 
-def _wide_blocks(x: jax.Array) -> jax.Array:
+def _wide_blocks(x: jax.Array) -> Any:
     block = pl.BlockSpec((8, 128), lambda i, j: (i, j))
     return pl.pallas_call(double, grid=(2, 2), in_specs=[block], out_specs=block, out_shape=like(x))(x)
 
 
-def _blocks_of_runtime_size(n: jax.Array, x: jax.Array) -> jax.Array:
+def _blocks_of_runtime_size(n: jax.Array, x: jax.Array) -> Any:
     """jax-ml/jax#24960: blocks of a size that is not static. Only a grid may be; keep the block and mask in it."""
 
     def body(x: Any, o: Any) -> None:
         o[...] = jnp.sum(x[...], axis=0, keepdims=True)
 
-    blocks = [pl.BlockSpec((n[0] & 63, 128), lambda i: (0, 0))]
-    return pl.pallas_call(body, grid=(1,), in_specs=blocks, out_shape=shaped(1, 128))(x)
+    size: Any = n[0] & 63
+    block = pl.BlockSpec((size, 128), lambda i: (0, 0))
+    return pl.pallas_call(body, grid=(1,), in_specs=[block], out_shape=shaped(1, 128))(x)
 
 
-def _masked_rows(n: jax.Array, x: jax.Array) -> jax.Array:
+def _masked_rows(n: jax.Array, x: jax.Array) -> Any:
     def body(n: Any, x: Any, o: Any) -> None:
         rows = lax.broadcasted_iota(jnp.int32, x.shape, 0)
         o[...] = jnp.sum(jnp.where(rows < (n[0] & 63), x[...], 0), axis=0, keepdims=True)
@@ -104,7 +105,7 @@ def _masked_rows(n: jax.Array, x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, in_specs=[SMEM, WHOLE], out_shape=shaped(1, 128))(n, x)
 
 
-def _running_sum(x: jax.Array) -> jax.Array:
+def _running_sum(x: jax.Array) -> Any:
     """jax-ml/jax#32991: jnp.cumsum has no lowering. Add in a loop, or multiply by a triangle of ones."""
 
     def body(x: Any, o: Any) -> None:
@@ -113,7 +114,7 @@ def _running_sum(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=like(x))(x)
 
 
-def _running_sum_by_rows(x: jax.Array) -> jax.Array:
+def _running_sum_by_rows(x: jax.Array) -> Any:
     def body(x: Any, o: Any) -> None:
         total = jnp.zeros((1, x.shape[1]), x.dtype)
         for row in range(x.shape[0]):
@@ -123,7 +124,7 @@ def _running_sum_by_rows(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=like(x))(x)
 
 
-def _top_values(x: jax.Array) -> jax.Array:
+def _top_values(x: jax.Array) -> Any:
     """pytorch/helion#3104: lax.top_k, as torch.topk asks for it, is refused. Take the greatest again and again."""
 
     def body(x: Any, o: Any) -> None:
@@ -132,7 +133,7 @@ def _top_values(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(8, 2))(x)
 
 
-def _top_values_by_argmax(x: jax.Array) -> jax.Array:
+def _top_values_by_argmax(x: jax.Array) -> Any:
     def body(x: Any, o: Any) -> None:
         left, columns = x[...], lax.broadcasted_iota(jnp.int32, x.shape, 1)
         for k in range(2):
@@ -142,7 +143,7 @@ def _top_values_by_argmax(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(8, 2))(x)
 
 
-def _rows_of_a_value(x: jax.Array) -> jax.Array:
+def _rows_of_a_value(x: jax.Array) -> Any:
     """jax-ml/jax#18897: a loaded array indexed by a loop's counter is a dynamic_slice. Index the reference."""
 
     def body(x: Any, o: Any) -> None:
@@ -152,7 +153,7 @@ def _rows_of_a_value(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(1, 128))(x)
 
 
-def _rows_of_a_reference(x: jax.Array) -> jax.Array:
+def _rows_of_a_reference(x: jax.Array) -> Any:
     def body(x: Any, o: Any) -> None:
         o[...] = lax.fori_loop(0, 8, lambda t, h: h * 0.5 + x[pl.ds(t, 1), :], jnp.zeros((1, 128), x.dtype))
 
@@ -166,7 +167,7 @@ def _decaying(x: np.ndarray) -> np.ndarray:
     return h
 
 
-def _scan_over_rows(x: jax.Array) -> jax.Array:
+def _scan_over_rows(x: jax.Array) -> Any:
     """jax-ml/jax#21190: lax.scan with inputs or outputs of its own is refused. Only carry, and use references."""
 
     def body(x: Any, o: Any) -> None:
@@ -179,7 +180,7 @@ def _scan_over_rows(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=like(x))(x)
 
 
-def _loop_over_rows(x: jax.Array) -> jax.Array:
+def _loop_over_rows(x: jax.Array) -> Any:
     def body(x: Any, o: Any) -> None:
         def step(t: Any, h: Any) -> Any:
             o[pl.ds(t, 1), :] = h = h * 0.5 + x[pl.ds(t, 1), :]
@@ -190,7 +191,7 @@ def _loop_over_rows(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=like(x))(x)
 
 
-def _gather_rows(x: jax.Array, rows: jax.Array) -> jax.Array:
+def _gather_rows(x: jax.Array, rows: jax.Array) -> Any:
     """jax-ml/jax#39366: rows looked up by a vector of indices. Read the indices off SMEM, row by row."""
 
     def body(x: Any, rows: Any, o: Any) -> None:
@@ -199,7 +200,7 @@ def _gather_rows(x: jax.Array, rows: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=shaped(8, 128))(x, rows)
 
 
-def _rows_one_by_one(x: jax.Array, rows: jax.Array) -> jax.Array:
+def _rows_one_by_one(x: jax.Array, rows: jax.Array) -> Any:
     def body(x: Any, rows: Any, o: Any) -> None:
         for n in range(8):
             o[n : n + 1, :] = x[pl.ds(rows[n] & 63, 1), :]
@@ -207,7 +208,7 @@ def _rows_one_by_one(x: jax.Array, rows: jax.Array) -> jax.Array:
     return pl.pallas_call(body, in_specs=[WHOLE, SMEM], out_shape=shaped(8, 128))(x, rows)
 
 
-def _index_by_arrays(x: jax.Array) -> jax.Array:
+def _index_by_arrays(x: jax.Array) -> Any:
     """jax-ml/jax#25230: a reference indexed by arrays, as on a GPU. Index by slices."""
 
     def body(x: Any, o: Any) -> None:
@@ -216,28 +217,27 @@ def _index_by_arrays(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=like(x))(x)
 
 
-def _index_by_slices(x: jax.Array) -> jax.Array:
+def _index_by_slices(x: jax.Array) -> Any:
     return pl.pallas_call(double, out_shape=like(x))(x)
 
 
-def _even_and_odd_lanes(x: jax.Array) -> jax.Array:
+def _even_and_odd_lanes(x: jax.Array) -> Any:
     """jax-ml/jax#38987: every second column of a loaded array. Split outside the kernel."""
 
     def body(x: Any, o: Any) -> None:
-        loaded = x[...]
-        o[...] = loaded[:, 0::2] - loaded[:, 1::2]
+        o[...] = x[...][:, 0::2] - x[...][:, 1::2]
 
     return pl.pallas_call(body, out_shape=shaped(8, 128))(x)
 
 
-def _even_and_odd_halves(x: jax.Array) -> jax.Array:
+def _even_and_odd_halves(x: jax.Array) -> Any:
     def body(even: Any, odd: Any, o: Any) -> None:
         o[...] = even[...] - odd[...]
 
     return pl.pallas_call(body, out_shape=shaped(8, 128))(x[:, 0::2], x[:, 1::2])
 
 
-def _wide_integers(x: jax.Array) -> jax.Array:
+def _wide_integers(x: jax.Array) -> Any:
     """jax-ml/jax#23988: a cast to int64 under x64. Stay within 32 bits."""
 
     def body(x: Any, o: Any) -> None:
@@ -247,14 +247,14 @@ def _wide_integers(x: jax.Array) -> jax.Array:
         return pl.pallas_call(body, out_shape=like(x))(x)
 
 
-def _narrow_integers(x: jax.Array) -> jax.Array:
+def _narrow_integers(x: jax.Array) -> Any:
     def body(x: Any, o: Any) -> None:
         o[...] = x[...] * 3
 
     return pl.pallas_call(body, out_shape=like(x))(x)
 
 
-def _bfloat16_accumulator(x: jax.Array, y: jax.Array) -> jax.Array:
+def _bfloat16_accumulator(x: jax.Array, y: jax.Array) -> Any:
     """pytorch/helion#1647: a product of bfloat16 in bfloat16. Ask for float32, then cast."""
 
     def body(x: Any, y: Any, o: Any) -> None:
@@ -263,14 +263,14 @@ def _bfloat16_accumulator(x: jax.Array, y: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=like(x))(x, y)
 
 
-def _float32_accumulator(x: jax.Array, y: jax.Array) -> jax.Array:
+def _float32_accumulator(x: jax.Array, y: jax.Array) -> Any:
     def body(x: Any, y: Any, o: Any) -> None:
         o[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.float32).astype(o.dtype)
 
     return pl.pallas_call(body, out_shape=like(x))(x, y)
 
 
-def _captured_array(x: jax.Array) -> jax.Array:
+def _captured_array(x: jax.Array) -> Any:
     """jax-ml/jax#21557: a body that closes over an array. Pass it as an input."""
     ramp = np.arange(128, dtype=np.float32)
 
@@ -280,14 +280,14 @@ def _captured_array(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=like(x))(x)
 
 
-def _passed_array(x: jax.Array) -> jax.Array:
+def _passed_array(x: jax.Array) -> Any:
     def body(x: Any, ramp: Any, o: Any) -> None:
         o[...] = x[...] * ramp[...]
 
     return pl.pallas_call(body, out_shape=like(x))(x, jnp.arange(128, dtype=jnp.float32)[None])
 
 
-def _prefetched_vector(scales: jax.Array, x: jax.Array) -> jax.Array:
+def _prefetched_vector(scales: jax.Array, x: jax.Array) -> Any:
     """pytorch/helion#2069: prefetched scalars used as a vector. SMEM gives scalars alone; pass the vector in VMEM."""
 
     def body(scales: Any, x: Any, o: Any) -> None:
@@ -298,7 +298,7 @@ def _prefetched_vector(scales: jax.Array, x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, grid_spec=grid, out_shape=like(x))(scales, x)
 
 
-def _blocked_vector(scales: jax.Array, x: jax.Array) -> jax.Array:
+def _blocked_vector(scales: jax.Array, x: jax.Array) -> Any:
     def body(scales: Any, x: Any, o: Any) -> None:
         o[...] = x[...] * scales[...]
 
@@ -309,21 +309,21 @@ def _add_place(x: Any, o: Any) -> None:
     o[pl.program_id(0)] = x[pl.program_id(0)] + pl.program_id(0)
 
 
-def _scalar_in_vmem(x: jax.Array) -> jax.Array:
+def _scalar_in_vmem(x: jax.Array) -> Any:
     """jax-ml/jax#22817: one scalar stored by each step of the grid. Put the output in SMEM."""
     return pl.pallas_call(_add_place, grid=(8,), in_specs=[SMEM], out_shape=like(x))(x)
 
 
-def _scalar_in_smem(x: jax.Array) -> jax.Array:
+def _scalar_in_smem(x: jax.Array) -> Any:
     return pl.pallas_call(_add_place, grid=(8,), in_specs=[SMEM], out_specs=SMEM, out_shape=like(x))(x)
 
 
-def _load_from_hbm(x: jax.Array) -> jax.Array:
+def _load_from_hbm(x: jax.Array) -> Any:
     """pytorch/helion#2018: an argument left in HBM, and loaded. Let a block bring it to VMEM, or copy it there."""
     return pl.pallas_call(double, in_specs=[pl.BlockSpec(memory_space=pl.ANY)], out_shape=like(x))(x)
 
 
-def _copy_from_hbm(x: jax.Array) -> jax.Array:
+def _copy_from_hbm(x: jax.Array) -> Any:
     def body(x: Any, o: Any, held: Any) -> None:
         pltpu.sync_copy(x, held)
         o[...] = held[...] * 2
@@ -333,7 +333,7 @@ def _copy_from_hbm(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, in_specs=[in_hbm], scratch_shapes=[held], out_shape=like(x))(x)
 
 
-def _on_a_sparse_core(x: jax.Array) -> jax.Array:
+def _on_a_sparse_core(x: jax.Array) -> Any:
     """jax-ml/jax#32639: a SparseCore kernel on a TPU with none. Write it for the TensorCore there."""
 
     def body(x: Any, o: Any, held: Any) -> None:
@@ -344,7 +344,7 @@ def _on_a_sparse_core(x: jax.Array) -> jax.Array:
     return pl.kernel(body, like(x), mesh=mesh, scratch_types=[pltpu.VMEM(x.shape, x.dtype)])(x)
 
 
-def _on_the_tensor_core(x: jax.Array) -> jax.Array:
+def _on_the_tensor_core(x: jax.Array) -> Any:
     def body(x: Any, o: Any) -> None:
         o[...] = x[...]
 
