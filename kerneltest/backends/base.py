@@ -56,8 +56,7 @@ class Backend(ABC):
       costly: a run costs as much as a compilation, so not every family is run on every signature, but each of either
         at least once.
       runs_jaxpr: it runs the whole traced function as it is, so that a rewritten one says something.
-      platform: for which a kernel that picks its form by platform is traced, as JAX calls it: `cuda`, `rocm`, `tpu`;
-        "" for any.
+      platform: what kernels are traced for: `cuda`, `rocm`, `tpu` or a TPU generation; "" for any.
     """
 
     id: str

@@ -19,7 +19,7 @@ from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU,
 from kerneltest.jaxprs.compat.names import debugging_off_in_callbacks
 from kerneltest.jaxprs.evaluate import PartialArray, evaluate
 from kerneltest.jaxprs.mosaic import interpreted
-from kerneltest.jaxprs.trace import Traced, device_problem, on_a
+from kerneltest.jaxprs.trace import INTERPRETED, Traced, device_problem, on_a
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class InterpretMosaic(Backend):
 
     @property
     def platform(self) -> str:
-        return "tpu" if self.dialect == "mosaic_tpu" else "cuda"
+        return INTERPRETED if self.dialect == "mosaic_tpu" else "cuda"
 
     def unavailable(self) -> str:
         return device_problem("cpu")
@@ -63,7 +63,7 @@ class InterpretMosaic(Backend):
         return {"races": "detected" if DETECTS_ALL_RACES or self.dialect == "mosaic_tpu" else lacking}
 
     def _place(self) -> Any:
-        return on_a("tpu") if self.dialect == "mosaic_tpu" else nullcontext()
+        return on_a(INTERPRETED) if self.dialect == "mosaic_tpu" else nullcontext()
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,8 +263,9 @@ NVIDIA = Precision(
 # CDNA3 has matrix instructions for XF32, which is TF32's format; no document says how they round. Others keep float32.
 AMD = Precision("AMD", _AMD, flushing=frozenset({"expit"}), dot_input={"float32": TF32}, truncates=True)
 SIMULATED = Precision("simulated", _SIMULATED, flushing=frozenset({"expit"}), dot_input={"float32": TF32})
-# No TPU has been at hand, and no document states the errors of its functions: all but IEEE's are assumed. It flushes, and
-# by default multiplies matrices in one pass of bfloat16 (https://docs.jax.dev/en/latest/jax.lax.html#jax.lax.Precision).
+# No TPU has been at hand, and no document states the errors of its functions: all but IEEE's are assumed. It flushes,
+# and by default multiplies matrices in one pass of bfloat16
+# (https://docs.jax.dev/en/latest/jax.lax.html#jax.lax.Precision).
 TPU = Precision("TPU, assumed", _IEEE, flushes=True, dot_input={"float32": float_format(dtype_named("bfloat16"))})
 # Around Pallas kernels. Most functions are the formulas that XLA has for a CPU, made of the vendor's exp and log.
 XLA_NVIDIA = replace(NVIDIA.beside(XLA_CPU), name="XLA on NVIDIA", flushes=False)

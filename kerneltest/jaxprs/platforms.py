@@ -8,11 +8,18 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.failures import Failure
+from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.rewrite import inlined, rewritten
 from kerneltest.jaxprs.walk import equations
 
-PLATFORMS = ("cuda", "tpu", "rocm")
+# Asked in turn for a form that holds a Pallas call.
+PLATFORMS = ("cuda", "tpu-v5e", "rocm")
+
+
+def of_jax(platform: str) -> str:
+    """A platform as JAX calls it: that of a TPU generation is `tpu`."""
+    return TPUS[platform].platform if platform in TPUS else platform
 
 
 # What `jax.jit` knows its traces by, so that it takes none that was made for another platform or kernel.
@@ -28,7 +35,7 @@ def answering(platform: str, kernel: object) -> Iterator[None]:
 
     def default_backend() -> str:
         _askers.add(id(kernel))
-        return "gpu" if platform in ("cuda", "rocm") else platform or real()
+        return "gpu" if platform in ("cuda", "rocm") else of_jax(platform) or real()
 
     jax.default_backend = default_backend
     try:
@@ -55,7 +62,7 @@ def chosen(jaxpr: Any, platform: str) -> Any:
     Raises:
       Failure: there is none for the platform.
     """
-    wanted = (platform,) if platform else (jax.default_backend(), *PLATFORMS)
+    wanted = (of_jax(platform),) if platform else (jax.default_backend(), *map(of_jax, PLATFORMS))
 
     def rule(equation: Any) -> Sequence[Any] | None:
         platforms = _platforms(equation)
@@ -64,7 +71,9 @@ def chosen(jaxpr: Any, platform: str) -> Any:
         fitting = [i for each in wanted for i, names in enumerate(platforms) if names is None or each in names]
         if not fitting:
             known = ", ".join(name for names in platforms for name in names)
-            raise Failure(Verdict.UNIMPLEMENTED, f"jax.lax.platform_dependent has a form for {known}, not {platform}")
+            raise Failure(
+                Verdict.UNIMPLEMENTED, f"jax.lax.platform_dependent has a form for {known}, not {of_jax(platform)}"
+            )
         branch = rewritten(equation.params["branches"][fitting[0]], rule)
         return inlined(jaxpr_as_fun(branch), equation.invars[1:], equation.outvars)
 

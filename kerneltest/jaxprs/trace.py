@@ -3,7 +3,7 @@
 import functools
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import chain
@@ -16,6 +16,7 @@ from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.core.dtypes import ShapeDtype, dtype_named
 from kerneltest.core.failures import Failure
+from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of, dialect_of_operation, user_line, whole_tracebacks
@@ -83,8 +84,9 @@ def without_debugging() -> Iterator[None]:
 def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
     """Traces the kernel for one signature, without values and without a device.
 
-    A kernel that picks its form by platform has the form for `platform`, as JAX calls it; where that is "", the one for
-    the machine it runs on, or the first of others that holds a Pallas call.
+    A kernel that picks its form by platform has the form for `platform`: `cuda`, `rocm`, `tpu`, or a TPU generation such
+    as `tpu-v5e`, which it may ask about. Where that is "", it has the one for the machine it runs on, or the first
+    of others that holds a Pallas call.
 
     Raises:
       Failure: the kernel raised; names the signature and the user's line.
@@ -100,7 +102,7 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
         return jax.tree_util.tree_leaves(pairing.call_kernel(values))
 
     def traced_for(each: str) -> Traced:
-        function = functools.partial(_on, each, flat) if each else functools.partial(flat)  # JAX knows traces by it
+        function = functools.partial(_on, each, flat)  # another object each time, since JAX knows traces by it
         with answering(each, pairing.kernel):
             traced = trace_function(function, inputs, f"for {signature}")
         by_platform = depends(traced.jaxpr)
@@ -135,7 +137,9 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
             except ValueError as error:
                 if "TPU device kind" not in str(error):
                     raise
-                function = functools.partial(_on, "tpu", function)  # `pltpu.emit_pipeline` asks which one it is for
+                function = functools.partial(
+                    _on, INTERPRETED, function
+                )  # `pltpu.emit_pipeline` asks which one it is for
                 closed = jax.make_jaxpr(function)(*shapes)
     except Exception as error:
         raise Failure(
@@ -146,18 +150,19 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
 
 
 def on_a(platform: str) -> AbstractContextManager[Any]:
-    """Where a kernel for a platform is traced and interpreted, on a machine without it; JAX's caches know it apart."""
-    kind, cores = _KINDS[platform]
-    device = AbstractDevice(device_kind=kind, num_cores=cores, platform="tpu" if platform == "tpu" else "gpu")
+    """Where a kernel for a platform or a TPU generation is traced, lowered and interpreted, on a machine without it: the
+    kernel may ask what it is on. JAX's caches know it apart."""
+    if platform in TPUS:
+        device = AbstractDevice(device_kind=TPUS[platform].device_kind, num_cores=1, platform="tpu")
+    elif platform in _GPUS:
+        device = AbstractDevice(device_kind=_GPUS[platform], num_cores=None, platform="gpu")
+    else:
+        return nullcontext()
     mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
     return mesh
 
 
-_KINDS: dict[str, tuple[str, int | None]] = {
-    "cuda": ("NVIDIA H200", None),
-    "tpu": ("TPU v5e", 1),
-    "rocm": ("gfx942", None),
-}
+_GPUS = {"cuda": "NVIDIA H200", "rocm": "gfx942"}
 
 
 def _on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
@@ -204,6 +209,9 @@ def _dialect_used(params: Mapping[str, Any]) -> str:
     )
     return next(filter(None, chain(map(dialect_of, scratch), map(dialect_of_operation, inside))), "")
 
+
+INTERPRETED = "tpu-v5e"
+"""The generation that TPU kernels are interpreted as."""
 
 NEWEST = (0, 12)
 

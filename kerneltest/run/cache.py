@@ -9,6 +9,7 @@ from typing import TypeVar
 from kerneltest.backends.base import Artifact, Backend, Executable
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, raised_by
+from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import Traced, trace, without_debugging
@@ -84,15 +85,17 @@ class Cache:
         Raises:
           Failure: as `trace` does.
         """
-        known = self.traces.get((signature, _ANY)) or self.traces.get((signature, backend.platform))
+        # What is traced for a TPU knows its generation.
+        shared = None if backend.platform in TPUS else self.traces.get((signature, _ANY))
+        known = shared or self.traces.get((signature, backend.platform))
         if known is None:
             self.turn_to_phase(Phase.TRACING)
             try:
                 known = trace(pairing, signature, backend.platform)
             except Failure as failure:
                 known = failure
-            shared = isinstance(known, Traced) and not known.by_platform
-            self.traces[signature, _ANY if shared else backend.platform] = known
+            own = isinstance(known, Failure) or known.by_platform or backend.platform in TPUS
+            self.traces[signature, backend.platform if own else _ANY] = known
         return _or_raise(known)
 
     def prepare(self, backend: Backend, traced: Traced) -> "Future[Executable | Artifact]":

@@ -44,6 +44,9 @@ def only_on_tpus(x: jax.Array) -> jax.Array:
     return TPU(x) if jax.default_backend() == "tpu" else x * 2
 
 
+PLATFORMS = (("tpu-v4", "mosaic_tpu"), ("cuda", "triton"), ("", "triton"), ("tpu-v6e", "mosaic_tpu"))
+
+
 def _pairing(kernel: Callable[..., Any]) -> kt.Pairing:
     return kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(256,))))(lambda x: 2 * x)
 
@@ -52,7 +55,7 @@ def _pairing(kernel: Callable[..., Any]) -> kt.Pairing:
 def test_a_kernel_is_traced_for_the_platform_that_is_asked(kernel: Callable[..., Any]) -> None:
     pairing = _pairing(kernel)
     (signature,) = signatures(pairing, "quick")
-    for platform, language in (("tpu", "mosaic_tpu"), ("cuda", "triton"), ("", "triton"), ("tpu", "mosaic_tpu")):
+    for platform, language in PLATFORMS:
         traced = trace(pairing, signature, platform)
         assert traced.by_platform
         assert traced.dialects == {language}
@@ -67,12 +70,12 @@ def test_a_platform_without_a_form_is_said() -> None:
 
 def test_what_asks_for_no_platform_has_one_form() -> None:
     pairing = _pairing(GPU)
-    assert not trace(pairing, signatures(pairing, "quick")[0], "tpu").by_platform
+    assert not trace(pairing, signatures(pairing, "quick")[0], "tpu-v5e").by_platform
 
 
 def test_jax_says_the_truth_again_afterwards() -> None:
     real = jax.default_backend
-    trace(_pairing(asking), signatures(_pairing(asking), "quick")[0], "tpu")
+    trace(_pairing(asking), signatures(_pairing(asking), "quick")[0], "tpu-7x")
     assert jax.default_backend is real
     assert jax.default_backend() == "cpu"
 

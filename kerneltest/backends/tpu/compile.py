@@ -95,7 +95,11 @@ def compile_module(module: Module, tpu: Tpu) -> Compiled:
     if (needed := sum(window.size for window in kept)) > allowed:
         raise Failure(Verdict.RESOURCE_EXCEEDED, _too_much(module, tpu, needed, allowed))
     request = {"module": base64.b64encode(module.stablehlo).decode(), "topology": tpu.topology}
-    answer = answered(request, {"libtpu": version()}, lambda: _asked(request))
+    try:
+        answer = answered(request, {"libtpu": version()}, lambda: _asked(request))
+    except Failure as failure:
+        known = meant(failure.stderr, COMPILING)
+        raise Failure(failure.verdict, f"{known[1]}\n{failure}" if known else str(failure), failure.stderr) from failure
     if "verdict" in answer:
         raise _explained(answer["message"], module, tpu)
     told = answer["facts"]

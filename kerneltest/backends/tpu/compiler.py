@@ -54,7 +54,8 @@ def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]
     finally:
         for path in folder.iterdir():
             path.unlink()
-    moved = sum(int(value) for name, value in costs.items() if name.startswith("bytes accessed"))
+    by_operand = sum(value for name, value in costs.items() if name.startswith("bytes accessed"))
+    moved = int(costs.get("bytes accessed", by_operand))
     return {"VMEM": used["vmem"], "SMEM": used["smem"], "bundles": bundles, "bytes accessed": moved}
 
 

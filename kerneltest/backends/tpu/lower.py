@@ -4,7 +4,6 @@ import functools
 from dataclasses import dataclass
 
 import jax
-from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.backends.explained import explained
 from kerneltest.backends.tpu.rules import LOWERING
@@ -13,7 +12,7 @@ from kerneltest.jaxprs.compat.mlir import custom_calls
 from kerneltest.jaxprs.compat.names import line_of
 from kerneltest.jaxprs.compat.tpu import CALL, module_bytes, mosaic_module, mosaic_text
 from kerneltest.jaxprs.runnable import callable_of
-from kerneltest.jaxprs.trace import Call, Traced
+from kerneltest.jaxprs.trace import Call, Traced, on_a
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,9 +52,8 @@ def lower(traced: Traced, tpu: Tpu) -> tuple[Module, ...]:
 def lower_call(call: Call, tpu: Tpu) -> Module:
     """One Pallas call, lowered; see `lower`."""
     run, shapes = callable_of(call, "mosaic_tpu")
-    device = AbstractDevice(device_kind=tpu.device_kind, num_cores=1, platform="tpu")
     try:
-        with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+        with on_a(tpu.id):
             lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=("tpu",))
     except Exception as error:
         raise explained(error, call.name, LOWERING, line_of(call.equation.source_info)) from error

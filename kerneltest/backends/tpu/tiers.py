@@ -29,7 +29,7 @@ class LowerTpu(Backend):
 
     @property
     def platform(self) -> str:
-        return self.target.platform
+        return self.target.id
 
     def unsupported_reason(self, traced: Traced) -> str:
         return unsupported_on(traced, self.target)
@@ -49,7 +49,7 @@ class CompileTpu(Backend):
 
     @property
     def platform(self) -> str:
-        return self.target.platform
+        return self.target.id
 
     def unavailable(self) -> str:
         return Backend.unavailable(self) or problem(self.target)
