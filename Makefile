@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 REPORT ?= reports/latest
 TESTS ?= tests
+EXTRAS ?= test,lint
 
 test: lint unit
 
@@ -26,8 +27,14 @@ hooks: $(VENV)/ready
 unit: $(VENV)/ready
 	$(VENV)/bin/pytest -q -n auto $(TESTS)
 
+# Where libtpu is installed, kernels are compiled for TPUs too.
 conformance: $(VENV)/ready
-	$(VENV)/bin/pytest -p kerneltest -n auto suites --kt-report $(REPORT)
+	@backends=all; left=yes; \
+	if $(VENV)/bin/python -c 'import libtpu' 2> /dev/null; then backends='all,compile:tpu-*'; left=; fi; \
+	$(VENV)/bin/pytest -p kerneltest -n auto suites --kt-report $(REPORT) --kt-backends "$$backends"; status=$$?; \
+	test -z "$$left" || echo "compile:tpu-* was left out, since libtpu is not installed (half a gigabyte; it needs no TPU):" \
+	  "$(VENV)/bin/pip install -e '.[tpu]'"; \
+	exit $$status
 
 # Kernels with bugs, for the report's examples: findings are what is wanted, so 1 is the right exit code.
 findings: $(VENV)/ready
@@ -40,7 +47,7 @@ docs: $(VENV)/docs-ready
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test,lint]'
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@
 
 $(VENV)/docs-ready: pyproject.toml

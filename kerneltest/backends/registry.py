@@ -120,8 +120,8 @@ def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
         if not matching:
             known = dict.fromkeys(_without_target(each) for each in REGISTRY)
             raise ValueError(
-                f"unknown backend {word!r}; known are {', '.join(known)} (TARGET is one of {', '.join([*TARGETS, *TPUS])}), "
-                "patterns such as 'lower:*', or 'all'"
+                f"unknown backend {word!r}; known are {', '.join(known)} (TARGET is one of "
+                f"{', '.join([*TARGETS, *TPUS])}), patterns such as 'lower:*', or 'all'"
             )
         chosen |= dict.fromkeys(matching)
     return tuple(chosen)

@@ -84,9 +84,9 @@ def without_debugging() -> Iterator[None]:
 def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
     """Traces the kernel for one signature, without values and without a device.
 
-    A kernel that picks its form by platform has the form for `platform`: `cuda`, `rocm`, `tpu`, or a TPU generation such
-    as `tpu-v5e`, which it may ask about. Where that is "", it has the one for the machine it runs on, or the first
-    of others that holds a Pallas call.
+    A kernel that picks its form by platform has the form for `platform`: `cuda`, `rocm`, `tpu`, or a TPU generation
+    such as `tpu-v5e`, which it may ask about. Where that is "", it has the one for the machine it runs on, or the
+    first of others that holds a Pallas call.
 
     Raises:
       Failure: the kernel raised; names the signature and the user's line.
@@ -150,8 +150,10 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
 
 
 def on_a(platform: str) -> AbstractContextManager[Any]:
-    """Where a kernel for a platform or a TPU generation is traced, lowered and interpreted, on a machine without it: the
-    kernel may ask what it is on. JAX's caches know it apart."""
+    """Where a kernel for a platform or a TPU generation is traced, lowered and interpreted on a machine without it.
+
+    The kernel may ask what it is on, and JAX's caches know it apart.
+    """
     if platform in TPUS:
         device = AbstractDevice(device_kind=TPUS[platform].device_kind, num_cores=1, platform="tpu")
     elif platform in _GPUS:

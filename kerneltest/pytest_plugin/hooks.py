@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,6 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     elif getattr(config.option, "maxworkerrestart", "") is None:
         config.option.maxworkerrestart = _MOST_RESTARTS
+    if not (any(Path("/dev").glob("accel*")) or Path("/dev/vfio").exists()):
+        # Else libtpu, where it is installed, asks the network for a TPU in each process, and complains of the answer.
+        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     config.stash[RUN] = run = Run(config)
     if run.worker is None and not config.option.collectonly and (output := watched(config)) is not None:
         reporter = config.pluginmanager.getplugin("terminalreporter")

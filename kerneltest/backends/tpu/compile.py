@@ -23,6 +23,7 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tpu
 from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.compat.names import line_of
 from kerneltest.jaxprs.trace import trace_function
 
 # A window that is too large takes most of a minute to be refused.
@@ -115,7 +116,7 @@ def _asked(request: dict[str, Any]) -> dict[str, Any]:
 
 def _explained(text: str, module: Module, tpu: Tpu) -> Failure:
     """What XLA or Mosaic said, with the user's line."""
-    where = place_of(text)
+    where = place_of(text) or f" ({line_of(module.call.equation.source_info)})"
     if found := _NEEDS.search(text):
         used, unit, most, of_unit, size, there = found.groups()
         needed = int(size) if size else int(float(used) * _UNITS[unit])

@@ -154,11 +154,6 @@ LOWERING: tuple[Rule, ...] = (
         _REFUSED,
         "a load has a size known at run time: load all, and mask with jnp.where",
     ),
-    (
-        re.compile(r"does not have SparseCores"),
-        _LACKING,
-        "this TPU has no SparseCores: pick a TensorCore kernel here",
-    ),
 )
 
 _JAX = str(Path(jax.__file__).parent)
