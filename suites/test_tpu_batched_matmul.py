@@ -1,4 +1,4 @@
-"""Pairings of the TPU's matrix product under vmap, and with either operand shared by the batch."""
+"""Pairings of the TPU's matrix product under vmap: of two batches, and with either operand shared by the batch."""
 
 import numpy as np
 
@@ -7,25 +7,37 @@ from kernels.tpu_batched_matmul import tpu_batched_matmul
 from kernels.tpu_matmul import BLOCK_K, BLOCK_M, BLOCK_N
 
 FLOATS = ("float32", "bfloat16")  # a TPU has no float16
-DIMS = dict(b=kt.dim(values=(3, 1)), m=kt.dim(block=BLOCK_M), n=kt.dim(block=BLOCK_N), k=kt.dim(block=BLOCK_K))
+BATCH = kt.dim(values=(2, 1))
+M, N = kt.dim(block=BLOCK_M, values=(3, BLOCK_M + 1)), kt.dim(block=BLOCK_N, values=(BLOCK_N + 1,))
+K = kt.dim(block=BLOCK_K, values=(BLOCK_K + 1, 1))
 
 
 @kt.oracle_for(
     tpu_batched_matmul,
     x=kt.array("b m k", FLOATS),
     y=kt.array("b k n", FLOATS),
-    dims=DIMS,
+    dims=dict(b=BATCH, m=M, n=N, k=K),
     batch_dims="b",
 )
 def both(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
 
 
-@kt.oracle_for(tpu_batched_matmul, x=kt.array("b m k", FLOATS), y=kt.array("k n", FLOATS), dims=DIMS)
+@kt.oracle_for(
+    tpu_batched_matmul,
+    x=kt.array("b m k", FLOATS),
+    y=kt.array("k n", FLOATS),
+    dims=dict(b=kt.dim(values=(2,)), m=M, n=N, k=kt.dim(values=(3,))),
+)
 def left_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
 
 
-@kt.oracle_for(tpu_batched_matmul, x=kt.array("m k", FLOATS), y=kt.array("b k n", FLOATS), dims=DIMS)
+@kt.oracle_for(
+    tpu_batched_matmul,
+    x=kt.array("m k", FLOATS),
+    y=kt.array("b k n", FLOATS),
+    dims=dict(b=kt.dim(values=(2,)), m=M, n=N, k=kt.dim(values=(3,))),
+)
 def right_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y

@@ -3,14 +3,18 @@
 import numpy as np
 
 import kerneltest as kt
-from kernels.tpu_softmax import BLOCK_N, tpu_softmax
+from kernels.tpu_softmax import BLOCK_M, BLOCK_N, tpu_softmax
 
 
 @kt.oracle_for(
     tpu_softmax,
     x=kt.array("b m n", ("float32", "bfloat16")),  # a TPU has no float16
     lengths=kt.lengths("b", up_to="n"),
-    dims=dict(b=kt.dim(values=(3, 1)), m=kt.dim(values=(3, 1, 17)), n=kt.dim(block=BLOCK_N)),
+    dims=dict(
+        b=kt.dim(values=(2, 1)),
+        m=kt.dim(block=BLOCK_M, values=(3, 1, BLOCK_M + 1)),
+        n=kt.dim(block=BLOCK_N, values=(BLOCK_N + 1, 1, BLOCK_N, 3 * BLOCK_N - 1)),
+    ),
     all_masked="zeros",
     batch_dims="b",
 )
