@@ -57,7 +57,8 @@ def tpu_tiled_matmul(
     """`activation(x @ y)`: floats are summed in float32 and rounded once to their dtype, integers summed in int32.
 
     Args:
-      x, y: `(m, k)` and `(k, n)` of one dtype and any lengths; with `k = 0` every sum is 0.
+      x, y: `(m, k)` and `(k, n)` of one dtype and any lengths; with `k = 0` every sum is 0. A TPU v4 multiplies no
+        matrices of integers.
       activation: elementwise, applied to the sum.
       block: lengths for `m`, `n` and `k`: multiples of 32, 128 and 128.
     """

@@ -7,16 +7,25 @@ from kernels.tpu_batched_matmul import tpu_batched_matmul
 from kernels.tpu_matmul import BLOCK_K, BLOCK_M, BLOCK_N
 
 FLOATS = ("float32", "bfloat16")  # a TPU has no float16
-BATCH = kt.dim(values=(2, 1))
-M, N = kt.dim(block=BLOCK_M, values=(3, BLOCK_M + 1)), kt.dim(block=BLOCK_N, values=(BLOCK_N + 1,))
-K = kt.dim(block=BLOCK_K, values=(BLOCK_K + 1, 1))
+# The tiles themselves are tried in `test_tpu_matmul.py`, so there are few of them here.
+SHARED = dict(
+    b=kt.dim(values=(2,)),
+    m=kt.dim(block=BLOCK_M, values=(3,)),
+    n=kt.dim(block=BLOCK_N, values=(BLOCK_N + 1,)),
+    k=kt.dim(block=BLOCK_K, values=(3,)),
+)
 
 
 @kt.oracle_for(
     tpu_batched_matmul,
     x=kt.array("b m k", FLOATS),
     y=kt.array("b k n", FLOATS),
-    dims=dict(b=BATCH, m=M, n=N, k=K),
+    dims=dict(
+        b=kt.dim(values=(2, 1)),
+        m=kt.dim(block=BLOCK_M, values=(BLOCK_M + 1,)),
+        n=kt.dim(block=BLOCK_N, values=(2,)),
+        k=kt.dim(block=BLOCK_K, values=(BLOCK_K + 1, 1)),
+    ),
     batch_dims="b",
 )
 def both(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -27,7 +36,7 @@ def both(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     tpu_batched_matmul,
     x=kt.array("b m k", FLOATS),
     y=kt.array("k n", FLOATS),
-    dims=dict(b=kt.dim(values=(2,)), m=M, n=N, k=kt.dim(values=(3,))),
+    dims=SHARED,
 )
 def left_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
@@ -37,7 +46,7 @@ def left_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     tpu_batched_matmul,
     x=kt.array("m k", FLOATS),
     y=kt.array("b k n", FLOATS),
-    dims=dict(b=kt.dim(values=(2,)), m=M, n=N, k=kt.dim(values=(3,))),
+    dims=SHARED,
 )
 def right_only(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y

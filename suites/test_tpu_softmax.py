@@ -12,8 +12,8 @@ from kernels.tpu_softmax import BLOCK_M, BLOCK_N, tpu_softmax
     lengths=kt.lengths("b", up_to="n"),
     dims=dict(
         b=kt.dim(values=(2, 1)),
-        m=kt.dim(block=BLOCK_M, values=(3, 1, BLOCK_M + 1)),
-        n=kt.dim(block=BLOCK_N, values=(BLOCK_N + 1, 1, BLOCK_N, 3 * BLOCK_N - 1)),
+        m=kt.dim(block=BLOCK_M, values=(3, BLOCK_M + 1)),
+        n=kt.dim(block=BLOCK_N, values=(BLOCK_N + 1, 1, 3 * BLOCK_N)),
     ),
     all_masked="zeros",
     batch_dims="b",
