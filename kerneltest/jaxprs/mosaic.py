@@ -1,11 +1,16 @@
-"""Mosaic GPU kernels rewritten so that JAX's interpreter of them runs all of `emit_pipeline`.
+"""Mosaic kernels rewritten so that JAX's interpreters run all that the devices do.
 
-The interpreter refuses a predicated copy from shared to global memory, and it waits for so many copies where the
-device waits for so many groups of copies. Both are mended in the jaxpr. A predicated copy becomes one in a `cond`. A
-wait for `n` groups becomes one for the copies that `n` groups have at least, of which a predicated one is none: the
-interpreter may then wait for more than the device does, and miss a race, but it never sees one that is none.
+Of a TPU kernel under `vmap`, the interpreter counts the axes that `dimension_semantics` names against those of the
+whole grid, `vmap`'s included, and fails. They get what Mosaic itself gives them, "parallel".
+
+Of Mosaic GPU's `emit_pipeline`, the interpreter refuses a predicated copy from shared to global memory, and it waits
+for so many copies where the device waits for so many groups of copies. Both are mended in the jaxpr. A predicated copy
+becomes one in a `cond`. A wait for `n` groups becomes one for the copies that `n` groups have at least, of which a
+predicated one is none: the interpreter may then wait for more than the device does, and miss a race, but it never sees
+one that is none.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,14 +23,14 @@ from kerneltest.jaxprs.compat.mosaic_interpreters import (
     is_predicated_copy_out,
     is_wait_for_copies_out,
 )
-from kerneltest.jaxprs.compat.names import ClosedJaxpr
+from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of
 from kerneltest.jaxprs.rewrite import within
 from kerneltest.jaxprs.trace import Call
 from kerneltest.jaxprs.walk import nested
 
 
 def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """One Mosaic GPU call as a function that `interpret` (the interpreter's parameters) runs, and what it takes."""
+    """One Mosaic call as a function that `interpret` (the interpreter's parameters) runs, and what it takes."""
     bodies = [body for value in call.equation.params.values() for body in nested(value)]
     smallest = min((size for body in bodies for size in _groups(body)), default=1)
 
@@ -36,9 +41,20 @@ def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[An
             return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
         return None
 
-    params = {**within(call.equation.params, rule), "interpret": interpret}
+    params = {**_with_mapped_axes(within(call.equation.params, rule)), "interpret": interpret}
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
     return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
+
+
+def _with_mapped_axes(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a call, with `dimension_semantics` for the axes of the grid that `vmap` added, too."""
+    options, mapped = params["compiler_params"], params["grid_mapping"].vmapped_dims
+    if dialect_of(options) != "mosaic_tpu" or options.dimension_semantics is None or not mapped:
+        return params
+    own = iter(options.dimension_semantics)
+    axes = range(len(params["grid_mapping"].grid))
+    semantics = tuple("parallel" if axis in mapped else next(own) for axis in axes)
+    return {**params, "compiler_params": dataclasses.replace(options, dimension_semantics=semantics)}
 
 
 def _groups(jaxpr: Any) -> Iterator[int]:
