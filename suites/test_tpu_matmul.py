@@ -40,6 +40,14 @@ def floats(x: np.ndarray, y: np.ndarray, activation: str) -> np.ndarray:
     activation=kt.static(none=None, relu=relu),
     dims=DIMS,
     tolerance=kt.tolerance.exact(),
+    xfail=[
+        kt.xfail(
+            "unimplemented",
+            backend="compile:tpu-v4",
+            reason="its matrix unit takes no integers",
+            url="https://github.com/jax-ml/jax/issues/37367",
+        )
+    ],
 )
 def integers(x: np.ndarray, y: np.ndarray, activation: str) -> np.ndarray:
     z = x @ y

@@ -15,6 +15,13 @@ NOT_MAPPED = kt.xfail(
     reason="JAX's TPU interpreter takes no array in main memory that vmap cuts into blocks",
     url="https://github.com/jax-ml/jax/blob/main/jax/_src/pallas/mosaic/interpret/interpret_pallas_call.py",
 )
+NO_FLOAT16 = kt.xfail(
+    "unimplemented",
+    backend="compile:tpu-*",
+    dtype="float16",
+    reason="no TPU has vectors of float16",
+    url="https://github.com/pytorch/helion/pull/3204",
+)
 DIMS: dict[str, Any] = {"m": whole(BLOCK_M, 2, 1, 3), "n": whole(BLOCK_N, 1, 2)}
 
 
@@ -24,7 +31,7 @@ DIMS: dict[str, Any] = {"m": whole(BLOCK_M, 2, 1, 3), "n": whole(BLOCK_N, 1, 2)}
     dims=DIMS,
     tolerance=kt.tolerance.exact(),
     signed_zeros=True,
-    xfail=[NOT_MAPPED],
+    xfail=[NOT_MAPPED, NO_FLOAT16],
 )
 def copy(x: np.ndarray) -> np.ndarray:
     return x

@@ -13,6 +13,9 @@ from typing import Any
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 
+# The child finds modules where its parent does, which pytest or a script may have changed.
+_RUN = "import json, runpy, sys; sys.path[:] = json.loads(sys.argv[1]); runpy.run_module(sys.argv[2], None, '__main__')"
+
 
 class Worker:
     """A child process that runs a module which answers JSON lines with JSON lines; started again when it died.
@@ -34,7 +37,7 @@ class Worker:
           Failure: the child died, or took longer than `seconds` and was ended.
         """
         if self._process is None or self._process.poll() is not None:
-            command = [sys.executable, "-m", self.module]
+            command = [sys.executable, "-c", _RUN, json.dumps(sys.path), self.module]
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True)
         process = self._process

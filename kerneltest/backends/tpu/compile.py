@@ -136,8 +136,7 @@ def _too_much(module: Module, tpu: Tpu, needed: int, allowed: int) -> str:
     parts = "; ".join(map(str, kept[:4])) + (f"; and {len(kept) - 4} more" if len(kept) > 4 else "")
     said = f"needs {sized(needed)} of VMEM, and may have {sized(allowed)}: {parts}"
     times = 1 << (-(-needed // allowed) - 1).bit_length()
-    smaller = f"blocks with 1/{times} of the elements fit"
+    smaller = f"blocks of 1/{times} the size fit"
     if needed <= tpu.vmem:
-        more = f"vmem_limit_bytes={needed} in pltpu.CompilerParams allows it, of the {sized(tpu.vmem)} that there are"
-        return f"{said}\n{more}; or {smaller}"
-    return f"{said}\n{smaller}"
+        return f"{said}; {smaller}, and so do these with pltpu.CompilerParams(vmem_limit_bytes={needed})"
+    return f"{said}; {smaller}"

@@ -59,8 +59,7 @@ REFUSED = {
     "windows": ((20480, 1024), (10240, 1024), "float32", "resource_exceeded",
                 "needs 160 MiB of VMEM, and may have 128 MiB: x_ref 2 x float32[10240, 1024] = 80 MiB; o_ref 2 x"),
     "scoped": ((5120, 1024), (2560, 1024), "float32", "resource_exceeded",
-               "vmem_limit_bytes=41943040 in pltpu.CompilerParams allows it, of the 128 MiB that there are; or blocks "
-               "with 1/4 of the elements fit"),
+               "blocks of 1/4 the size fit, and so do these with pltpu.CompilerParams(vmem_limit_bytes=41943040)"),
     "float16": ((64, 256), (8, 128), "float16", "compile_error",
                 "Mosaic has no vectors of float16 on any TPU: convert to bfloat16 or float32"),
 }  # fmt: skip
