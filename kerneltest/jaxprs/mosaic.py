@@ -6,7 +6,7 @@ wait for `n` groups becomes one for the copies that `n` groups have at least, of
 interpreter may then wait for more than the device does, and miss a race, but it never sees one that is none.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -24,8 +24,13 @@ from kerneltest.jaxprs.trace import Call
 from kerneltest.jaxprs.walk import nested
 
 
-def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """One Mosaic GPU call as a function that `interpret` (the interpreter's parameters) runs, and what it takes."""
+def interpreted(call: Call, changed: Mapping[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """One Mosaic call as a function that an interpreter runs, and what it takes.
+
+    Args:
+      call: to interpret.
+      changed: those of its parameters that say how it is interpreted.
+    """
     bodies = [body for value in call.equation.params.values() for body in nested(value)]
     smallest = min((size for body in bodies for size in _groups(body)), default=1)
 
@@ -36,7 +41,7 @@ def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[An
             return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
         return None
 
-    params = {**within(call.equation.params, rule), "interpret": interpret}
+    params = {**within(call.equation.params, rule), **changed}
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
     return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
 
