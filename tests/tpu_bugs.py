@@ -112,7 +112,7 @@ def _double(x: Any) -> None:
     x[...] = x[...] * 2
 
 
-@_twin("race", "is written by the copy started at")
+@_twin("race", "is written by the copy that core 0 started at")
 def reads_before_the_copy_landed(broken: bool) -> Kernel:
     """No wait for the block that is read; the wait comes after."""
 
@@ -147,7 +147,7 @@ def never_waits_for_the_block(broken: bool) -> Kernel:
     return _whole(body, [_BUFFER, _COPY])
 
 
-@_twin("race", "is read by the copy started at")
+@_twin("race", "is read by the copy that core 0 started at")
 def overwrites_what_is_being_stored(broken: bool) -> Kernel:
     """The next block is written into the buffer while the last one is stored from it."""
 
@@ -165,7 +165,7 @@ def overwrites_what_is_being_stored(broken: bool) -> Kernel:
     return _whole(body, [_BUFFER, _COPY])
 
 
-@_twin("race", "is under way when the kernel ends: nobody waits for stored")
+@_twin("race", "under way when the kernel ends: nobody waits for that copy")
 def ends_while_it_stores(broken: bool) -> Kernel:
     """No wait for the last block's copy, which nothing comes in the way of."""
 
@@ -219,7 +219,7 @@ def accumulates_over_a_parallel_dimension(broken: bool) -> Kernel:
     return _grid(body, lambda i: 0, shape=BLOCK, parallel=broken)
 
 
-@_twin("uninitialised", "before all of that was written", lambda x: np.cumsum(x.reshape(STEPS, *BLOCK), 0).reshape(SHAPE))
+@_twin("uninitialised", "before all of it was written", lambda x: np.cumsum(x.reshape(STEPS, *BLOCK), 0).reshape(SHAPE))
 def carries_over_a_parallel_dimension(broken: bool) -> Kernel:
     """Running sums of blocks, carried in VMEM from each program to the next: another core has none."""
 
@@ -260,7 +260,7 @@ def relies_on_the_order_of_a_parallel_dimension(broken: bool) -> Kernel:
     )(x)
 
 
-@_twin("race", "by core 1 at")
+@_twin("race", "let cores write apart from each other")
 def cores_write_the_same_rows(broken: bool) -> Kernel:
     """Two cores, each of which is to double half of the rows; the broken ones both begin at the first."""
 
@@ -275,7 +275,9 @@ def cores_write_the_same_rows(broken: bool) -> Kernel:
 
         pl.run_scoped(scope, pltpu.VMEM((half, COLUMNS), jnp.float32))
 
-    mesh = pltpu.create_tensorcore_mesh("core", num_cores=2)
+    new = jax.__version_info__ >= (0, 11)
+    mesh: Any = pltpu.TensorCoreMesh if new else pltpu.create_tensorcore_mesh
+    mesh = mesh(axis_name="core", num_cores=2)
     return lambda x: pl.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=mesh)(x)
 
 
@@ -294,7 +296,7 @@ def signals_and_nobody_waits(broken: bool) -> Kernel:
     return _whole(body, [pltpu.VMEM(SHAPE, jnp.float32), pltpu.SemaphoreType.REGULAR((2,))])
 
 
-@_twin("runtime_error", "landed stands at 2048 when the kernel ends")
+@_twin("runtime_error", "landed stands at 2048 when the kernel ends", lambda x: 2 * x[:ROWS])
 def waits_for_half_of_the_copy(broken: bool) -> Kernel:
     """The wait counts the bytes of half a block: what is left opens the next wait too early."""
 
@@ -306,16 +308,6 @@ def waits_for_half_of_the_copy(broken: bool) -> Kernel:
         pltpu.sync_copy(buffer, o)
 
     return _whole(body, [_BUFFER, _COPY], BLOCK)
-
-
-TWINS["waits_for_half_of_the_copy"] = Twins(
-    waits_for_half_of_the_copy,
-    "runtime_error",
-    "landed stands at 2048 when the kernel ends",
-    lambda x: 2 * x[:ROWS],
-    "float32",
-    SHAPE[0],
-)
 
 
 @_twin("hang", "for ready to count 2, which stands at 1")

@@ -1,6 +1,5 @@
 """Broken TPU kernels are found on the CPU, their right twins are not accused, and messages name places."""
 
-import re
 
 import pytest
 

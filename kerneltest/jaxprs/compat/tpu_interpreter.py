@@ -219,23 +219,18 @@ class _Access:
     Attributes:
       how: `read` or `written`.
       where: the buffer and the indices.
-      core: that did it; None for a copy.
-      line: of it, of the copy's start, or of the call for a block that the grid's loop moves.
-      block: it is such a block.
+      core: that did it, or started the copy that did it.
+      by: who did it, in words.
+      copy: it is of a copy.
+      block: it is of a block that the grid's loop moves, or of the call's end.
     """
 
     how: str
     where: str
-    core: int | None
-    line: str
+    core: int
+    by: str
+    copy: bool
     block: bool
-
-    @property
-    def told(self) -> str:
-        if self.core is None:
-            return f"is {self.how} by the copy started at {self.line}"
-        place = f"as a block of the call at {self.line}" if self.block else f"at {self.line}"
-        return f"is {self.how} by core {self.core} {place}"
 
 
 def _race(text: str, memory: Watched) -> str:
@@ -243,30 +238,30 @@ def _race(text: str, memory: Watched) -> str:
     found = [_access(match, memory) for match in _ACCESS.findall(text[text.index("RACE DETECTED") :])[:2]]
     if len(found) < 2:
         return "two accesses in no order"
-    one, other = sorted(found, key=lambda access: access.core is None)
-    if memory.over:
+    one, other = sorted(found, key=lambda access: access.copy)
+    if memory.over and one.block and other.copy:
+        return f"{other.where} is {other.how} by {other.by}, under way when the kernel ends: nobody waits for that copy"
+    if memory.over and other.copy:
         advice = "nobody waits for that copy"
-    elif other.core is None:
+    elif one.core == other.core:
         advice = "wait for the copy in between"
     else:
         advice = "let cores write apart from each other, or do not call the dimension parallel"
     again = "" if one.where == other.where else f"{other.where} "
-    return f"{one.where} {one.told}, and {again}{other.told}, in no order: {advice}"
+    return f"{one.where} is {one.how} by {one.by}, and {again}is {other.how} by {other.by}, in no order: {advice}"
 
 
 def _access(match: tuple[str, ...], memory: Watched) -> _Access:
     what, key, rnge, device, core, at = match
-    frame = _FRAME.match(at)
-    block = at.startswith("pallas_call")
-    line = memory.layout.line if block else f"{shown(frame[1])}:{frame[2]}" if frame else "code of the pipeline's own"
+    frame, block = _FRAME.match(at), at.startswith("pallas_call")
+    line = f"{shown(frame[1])}:{frame[2]}" if frame else "code of the pipeline's own"
+    by = f"core {core} as a block of the call at {memory.layout.line}" if block else f"core {core} at {line}"
+    if copy := int(device) >= _FIRST_COPY:
+        starter, source = memory.copies[int(device)]
+        core, by = str(starter), f"the copy that core {starter} started at {memory.line(source)}"
     where = memory.name(ast.literal_eval(key))
-    return _Access(
-        "read" if what == "read" else "written",
-        f"{where}[{_indices(rnge)}]" if rnge.strip("()") else where,
-        None if int(device) >= _FIRST_COPY else int(core),
-        line,
-        block,
-    )
+    where = f"{where}[{_indices(rnge)}]" if rnge.strip("()") else where
+    return _Access("read" if what == "read" else "written", where, int(core), by, copy, block)
 
 
 def _indices(rnge: str) -> str:
@@ -277,7 +272,10 @@ def _indices(rnge: str) -> str:
 def _waiting(at: dict[str, Any]) -> str:
     """What a core waits for, from the local variables of its wait."""
     semaphore, source = at["self"], getattr(at.get("logging_info"), "source_info", None)
-    name = semaphore.shared_memory.name_of_semaphore(semaphore.id) or f"semaphore {semaphore.id}"
-    line = f" at {semaphore.shared_memory.line(source)}" if source is not None else ""
+    memory: Watched = semaphore.shared_memory
+    name = memory.name_of_semaphore(semaphore.id)
+    lines = [memory.line(source)] if source is not None else memory.lines(name, ("semaphore_wait",))
+    place = f" at {' or '.join(lines)}" if name and lines else ""
     count = int(semaphore.count_by_core[int(at["global_core_id"])])
-    return f"core {at['global_core_id']} waits{line} for {name} to count {at['value']}, which stands at {count}"
+    waited = f"{name or f'semaphore {semaphore.id}'} to count {at['value']}, which stands at {count}"
+    return f"core {at['global_core_id']} waits{place} for {waited}"

@@ -50,6 +50,7 @@ class Watched(tpu_memory.SharedMemory):
       first: the exception that ended the run.
       reads: of memory that nobody wrote, in words.
       over: the kernel has ended.
+      copies: by JAX's number of each, the core that started it and its `source_info`.
     """
 
     def watch(self, layout: Layout, fill: Fill | None) -> None:
@@ -62,7 +63,8 @@ class Watched(tpu_memory.SharedMemory):
         self._moving: dict[Any, Array] = {}  # by core, what was written of the block that the grid's loop copies
         self._scoped: dict[Any, str] = {}
         self._seen: dict[Any, int] = {}
-        self._copies = 0
+        self.copies: dict[int, tuple[int, Any]] = {}
+        self._drawn = 0
         self._mine = threading.Lock()
 
     def name(self, key: Any) -> str:
@@ -79,7 +81,8 @@ class Watched(tpu_memory.SharedMemory):
     def lines(self, semaphore: str, primitives: Sequence[str]) -> list[str]:
         """Where some primitives are called on a semaphore."""
         places = self.layout.places.values()
-        return list(dict.fromkeys(p.line for p in places if p.semaphore == semaphore and p.primitive in primitives))
+        array = semaphore.partition("[")[0]
+        return list(dict.fromkeys(p.line for p in places if p.semaphore == array and p.primitive in primitives))
 
     def line(self, source: Any) -> str:
         """Of an equation, from its `source_info`."""
@@ -106,8 +109,13 @@ class Watched(tpu_memory.SharedMemory):
     def get_random_virtual_device_id(self) -> int:
         """A clock of its own for each copy, in turn: two that drew the same one would seem to be in order."""
         with self._mine:
-            self._copies += 1
-        return int(self.num_cores + self._copies % (self.vector_clock_size - self.num_cores))
+            self._drawn += 1
+        return int(self.num_cores + self._drawn % (self.vector_clock_size - self.num_cores))
+
+    def append_semaphore_task(self, semaphore_id: int, global_core_id: int, task: Any) -> None:
+        copy = task.__self__
+        self.copies[copy.id] = copy.src_local_core_id, copy.source_info
+        super().append_semaphore_task(semaphore_id, global_core_id, task)
 
     def set_failed(self, exception: Exception, *args: Any, **kwargs: Any) -> None:
         self.first = self.first or exception
@@ -152,7 +160,7 @@ class Watched(tpu_memory.SharedMemory):
         place, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers
         if place < len(buffers) and (buffers[place].padded or buffers[place].given is not None):
             return f"{self.name(key)} is read past its array's end at {self.line(source)}"
-        return f"{self.name(key)} is read at {self.line(source)} before all of that was written"
+        return f"{self.name(key)} is read at {self.line(source)} before all of it was written"
 
     def store_buffer_content(  # type: ignore[override]
         self, key: Any, rnge: Any, value: Array, thread: Any, *args: Any, **kwargs: Any
