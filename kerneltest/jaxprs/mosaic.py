@@ -7,6 +7,7 @@ interpreter may then wait for more than the device does, and miss a race, but it
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from kerneltest.jaxprs.compat.mosaic_interpreters import (
     is_wait_for_copies_out,
 )
 from kerneltest.jaxprs.compat.names import ClosedJaxpr
-from kerneltest.jaxprs.rewrite import within
+from kerneltest.jaxprs.rewrite import Rule, within
 from kerneltest.jaxprs.trace import Call
 from kerneltest.jaxprs.walk import nested
 
@@ -44,6 +45,20 @@ def interpreted(call: Call, changed: Mapping[str, Any]) -> tuple[Callable[..., A
     params = {**within(call.equation.params, rule), **changed}
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
     return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
+
+
+def in_order() -> Rule:
+    """No dimension of a grid is parallel."""
+
+    def rule(equation: Any) -> list[Any] | None:
+        compiler = equation.params.get("compiler_params")
+        declared = getattr(compiler, "dimension_semantics", None)
+        if declared is None:
+            return None
+        ordered = replace(compiler, dimension_semantics=("arbitrary",) * len(declared))
+        return [equation.replace(params={**equation.params, "compiler_params": ordered})]
+
+    return rule
 
 
 def _groups(jaxpr: Any) -> Iterator[int]:

@@ -60,24 +60,23 @@ class Ran:
 def parameters(equation: Any) -> dict[str, Any]:
     """The parameters with which a call is interpreted: on two cores and shuffled, where it says that this is no matter.
 
-    The interpreter takes parallel dimensions before all others; those that come later run in order.
+    The interpreter knows no dimension that vmap has added, and takes parallel dimensions before all others: those that
+    come later run in order.
     """
     compiler, mapping = equation.params.get("compiler_params"), equation.params.get("grid_mapping")
     declared = getattr(compiler, "dimension_semantics", None)
     if declared is None or mapping is None:
         return {"interpret": _PARAMETERS}
-    parallel = [each in ("parallel", pltpu.PARALLEL) for each in declared]
-    first = (*parallel, False).index(False)
-    kept = tuple(
-        "arbitrary" if p and i > first else each for i, (p, each) in enumerate(zip(parallel, declared, strict=True))
-    )
+    own = iter(declared)
+    whole = ["arbitrary" if i in mapping.vmapped_dims else next(own, "arbitrary") for i in range(len(mapping.grid))]
+    count = next((i for i, each in enumerate(whole) if each not in ("parallel", pltpu.PARALLEL)), len(whole))
+    kept = ("parallel",) * count + ("arbitrary",) * (len(whole) - count)
     compiler = dataclasses.replace(compiler, dimension_semantics=kept)
-    lengths = mapping.grid[:first]
-    if len(declared) != len(mapping.grid) or not all(isinstance(n, int) for n in lengths) or math.prod(lengths) < 2:
+    lengths = mapping.grid[:count]
+    if not all(isinstance(n, int) for n in lengths) or math.prod(lengths) < _CORES:
         return {"interpret": _PARAMETERS, "compiler_params": compiler}
-    shuffled = dataclasses.replace(
-        _PARAMETERS, num_cores_or_threads=_CORES, random_seed=_seed(lengths, mapping.grid, compiler)
-    )
+    seed = _seed(lengths, mapping.grid, compiler)
+    shuffled = dataclasses.replace(_PARAMETERS, num_cores_or_threads=_CORES, random_seed=seed)
     return {"interpret": shuffled, "compiler_params": compiler}
 
 
