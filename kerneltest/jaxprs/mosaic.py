@@ -1,4 +1,4 @@
-"""Mosaic GPU kernels rewritten so that JAX's interpreter of them runs all of `emit_pipeline`.
+"""Mosaic kernels rewritten: with all programs in order, and so that JAX's interpreter runs all of `emit_pipeline`.
 
 The interpreter refuses a predicated copy from shared to global memory, and it waits for so many copies where the
 device waits for so many groups of copies. Both are mended in the jaxpr. A predicated copy becomes one in a `cond`. A
