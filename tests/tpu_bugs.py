@@ -47,15 +47,11 @@ def _doubled(x: np.ndarray) -> np.ndarray:
     return 2 * x
 
 
-def _blocks_summed(x: np.ndarray) -> np.ndarray:
+def blocks_summed(x: np.ndarray) -> np.ndarray:
     return x.reshape(STEPS, *BLOCK).sum(0)
 
 
-def _blocks_least(x: np.ndarray) -> np.ndarray:
-    return x.reshape(STEPS, *BLOCK).min(0)
-
-
-def _twin(
+def twin(
     verdict: str, words: str, oracle: Any = _doubled, dtype: str = "float32", rows: int = SHAPE[0]
 ) -> Callable[[Callable[[bool], Kernel]], Callable[[bool], Kernel]]:
     """Registers a maker of twins."""
@@ -67,7 +63,7 @@ def _twin(
     return register
 
 
-def _whole(body: Any, scratch: list[Any], shape: tuple[int, ...] = SHAPE) -> Kernel:
+def in_whole(body: Any, scratch: list[Any], shape: tuple[int, ...] = SHAPE) -> Kernel:
     """A kernel of one program, which moves blocks itself."""
     main = pl.BlockSpec(memory_space=pl.ANY)
     return lambda x: pl.pallas_call(
@@ -80,7 +76,7 @@ def _whole(body: Any, scratch: list[Any], shape: tuple[int, ...] = SHAPE) -> Ker
     )(x)
 
 
-def _grid(
+def on_grid(
     body: Any,
     to: Callable[[Any], Any] = lambda i: i,
     scratch: list[Any] | None = None,
@@ -100,25 +96,25 @@ def _grid(
     )(x)
 
 
-def _rows(step: Any) -> Any:
+def rows_of(step: Any) -> Any:
     return pl.ds(step * ROWS, ROWS)
 
 
-_BUFFER = pltpu.VMEM(BLOCK, jnp.float32)
-_COPY, _COUNT = pltpu.SemaphoreType.DMA, pltpu.SemaphoreType.REGULAR
+BUFFER = pltpu.VMEM(BLOCK, jnp.float32)
+COPY, COUNT = pltpu.SemaphoreType.DMA, pltpu.SemaphoreType.REGULAR
 
 
-def _double(x: Any) -> None:
+def double(x: Any) -> None:
     x[...] = x[...] * 2
 
 
-@_twin("race", "is written by the copy that core 0 started at")
+@twin("race", "is written by the copy that core 0 started at")
 def reads_before_the_copy_landed(broken: bool) -> Kernel:
     """No wait for the block that is read; the wait comes after."""
 
     def body(x: Any, o: Any, buffer: Any, landed: Any) -> None:
         for step in range(STEPS):
-            copy = pltpu.make_async_copy(x.at[_rows(step)], buffer, landed)
+            copy = pltpu.make_async_copy(x.at[rows_of(step)], buffer, landed)
             copy.start()
             if not broken:
                 copy.wait()
@@ -126,62 +122,62 @@ def reads_before_the_copy_landed(broken: bool) -> Kernel:
             if broken:
                 copy.wait()
             buffer[...] = value
-            pltpu.sync_copy(buffer, o.at[_rows(step)])
+            pltpu.sync_copy(buffer, o.at[rows_of(step)])
 
-    return _whole(body, [_BUFFER, _COPY])
+    return in_whole(body, [BUFFER, COPY])
 
 
-@_twin("race", "nobody waits for that copy")
+@twin("race", "nobody waits for that copy")
 def never_waits_for_the_block(broken: bool) -> Kernel:
     """No wait at all: the interpreter runs copies when they are waited for, so this one never."""
 
     def body(x: Any, o: Any, buffer: Any, landed: Any) -> None:
         for step in range(STEPS):
-            copy = pltpu.make_async_copy(x.at[_rows(step)], buffer, landed)
+            copy = pltpu.make_async_copy(x.at[rows_of(step)], buffer, landed)
             copy.start()
             if not broken:
                 copy.wait()
-            _double(buffer)
-            pltpu.sync_copy(buffer, o.at[_rows(step)])
+            double(buffer)
+            pltpu.sync_copy(buffer, o.at[rows_of(step)])
 
-    return _whole(body, [_BUFFER, _COPY])
+    return in_whole(body, [BUFFER, COPY])
 
 
-@_twin("race", "is read by the copy that core 0 started at")
+@twin("race", "is read by the copy that core 0 started at")
 def overwrites_what_is_being_stored(broken: bool) -> Kernel:
     """The next block is written into the buffer while the last one is stored from it."""
 
     def body(x: Any, o: Any, buffer: Any, stored: Any) -> None:
         for step in range(STEPS):
-            pltpu.sync_copy(x.at[_rows(step)], buffer)
-            copy = pltpu.make_async_copy(buffer, o.at[_rows(step)], stored)
+            pltpu.sync_copy(x.at[rows_of(step)], buffer)
+            copy = pltpu.make_async_copy(buffer, o.at[rows_of(step)], stored)
             if not broken:
-                _double(buffer)
+                double(buffer)
             copy.start()
             if broken:
-                _double(buffer)
+                double(buffer)
             copy.wait()
 
-    return _whole(body, [_BUFFER, _COPY])
+    return in_whole(body, [BUFFER, COPY])
 
 
-@_twin("race", "under way when the kernel ends: nobody waits for that copy")
+@twin("race", "under way when the kernel ends: nobody waits for that copy")
 def ends_while_it_stores(broken: bool) -> Kernel:
     """No wait for the last block's copy, which nothing comes in the way of."""
 
     def body(x: Any, o: Any, buffer: Any, stored: Any) -> None:
         for step in range(STEPS):
-            pltpu.sync_copy(x.at[_rows(step)], buffer)
-            _double(buffer)
-            copy = pltpu.make_async_copy(buffer, o.at[_rows(step)], stored)
+            pltpu.sync_copy(x.at[rows_of(step)], buffer)
+            double(buffer)
+            copy = pltpu.make_async_copy(buffer, o.at[rows_of(step)], stored)
             copy.start()
             if not broken or step + 1 < STEPS:
                 copy.wait()
 
-    return _whole(body, [_BUFFER, _COPY])
+    return in_whole(body, [BUFFER, COPY])
 
 
-@_twin("race", "after its scope has ended")
+@twin("race", "after its scope has ended")
 def copies_into_memory_given_up(broken: bool) -> Kernel:
     """The buffer of a copy goes out of scope before the copy is waited for."""
 
@@ -190,22 +186,22 @@ def copies_into_memory_given_up(broken: bool) -> Kernel:
             copies: list[Any] = []
 
             def scope(buffer: Any, copies: list[Any] = copies, step: int = step) -> None:
-                pltpu.sync_copy(x.at[_rows(step)], buffer)
-                _double(buffer)
-                pltpu.sync_copy(buffer, o.at[_rows(step)])
-                copies.append(pltpu.make_async_copy(x.at[_rows(step)], buffer, landed))
+                pltpu.sync_copy(x.at[rows_of(step)], buffer)
+                double(buffer)
+                pltpu.sync_copy(buffer, o.at[rows_of(step)])
+                copies.append(pltpu.make_async_copy(x.at[rows_of(step)], buffer, landed))
                 copies[0].start()
                 if not broken:
                     copies[0].wait()
 
-            pl.run_scoped(scope, _BUFFER)
+            pl.run_scoped(scope, BUFFER)
             if broken:
-                pltpu.make_async_copy(x.at[_rows(step)], out, landed).wait()
+                pltpu.make_async_copy(x.at[rows_of(step)], out, landed).wait()
 
-    return _whole(body, [_COPY, _BUFFER])
+    return in_whole(body, [COPY, BUFFER])
 
 
-@_twin("race", "by core 1 as a block of the call at", _blocks_summed)
+@twin("race", "by core 1 as a block of the call at", blocks_summed)
 def accumulates_over_a_parallel_dimension(broken: bool) -> Kernel:
     """The sum of all blocks in one, over a dimension that is declared parallel."""
 
@@ -216,10 +212,10 @@ def accumulates_over_a_parallel_dimension(broken: bool) -> Kernel:
 
         o[...] += x[...]
 
-    return _grid(body, lambda i: 0, shape=BLOCK, parallel=broken)
+    return on_grid(body, lambda i: 0, shape=BLOCK, parallel=broken)
 
 
-@_twin("uninitialised", "before all of it was written", lambda x: np.cumsum(x.reshape(STEPS, *BLOCK), 0).reshape(SHAPE))
+@twin("uninitialised", "before all of it was written", lambda x: np.cumsum(x.reshape(STEPS, *BLOCK), 0).reshape(SHAPE))
 def carries_over_a_parallel_dimension(broken: bool) -> Kernel:
     """Running sums of blocks, carried in VMEM from each program to the next: another core has none."""
 
@@ -231,10 +227,10 @@ def carries_over_a_parallel_dimension(broken: bool) -> Kernel:
         carry[...] += x[...]
         o[...] = carry[...]
 
-    return _grid(body, scratch=[_BUFFER], parallel=broken)
+    return on_grid(body, scratch=[BUFFER], parallel=broken)
 
 
-@_twin("mismatch", "", lambda x: np.roll(x.reshape(STEPS, *BLOCK), 1, 0).reshape(SHAPE))
+@twin("mismatch", "", lambda x: np.roll(x.reshape(STEPS, *BLOCK), 1, 0).reshape(SHAPE))
 def relies_on_the_order_of_a_parallel_dimension(broken: bool) -> Kernel:
     """Each block goes where the one after it was, by a count of the programs before: they come in any order."""
 
@@ -246,7 +242,7 @@ def relies_on_the_order_of_a_parallel_dimension(broken: bool) -> Kernel:
             turns[0] = 7
             turns[1] = 0 if broken else step
 
-        o[...] = x[_rows(lax.rem(turns[1] + STEPS - 1, STEPS))]
+        o[...] = x[rows_of(lax.rem(turns[1] + STEPS - 1, STEPS))]
         turns[1] += 1
 
     return lambda x: pl.pallas_call(
@@ -260,7 +256,7 @@ def relies_on_the_order_of_a_parallel_dimension(broken: bool) -> Kernel:
     )(x)
 
 
-@_twin("race", "let cores write apart from each other")
+@twin("race", "let cores write apart from each other")
 def cores_write_the_same_rows(broken: bool) -> Kernel:
     """Two cores, each of which is to double half of the rows; the broken ones both begin at the first."""
 
@@ -270,7 +266,7 @@ def cores_write_the_same_rows(broken: bool) -> Kernel:
         def scope(buffer: Any) -> None:
             rows = pl.ds(0 if broken else core * half, half)
             pltpu.sync_copy(x.at[rows], buffer)
-            _double(buffer)
+            double(buffer)
             pltpu.sync_copy(buffer, o.at[rows])
 
         pl.run_scoped(scope, pltpu.VMEM((half, COLUMNS), jnp.float32))
@@ -281,198 +277,44 @@ def cores_write_the_same_rows(broken: bool) -> Kernel:
     return lambda x: pl.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=mesh)(x)
 
 
-@_twin("runtime_error", "ready[1] stands at 3 when the kernel ends")
+@twin("runtime_error", "ready[1] stands at 3 when the kernel ends")
 def signals_and_nobody_waits(broken: bool) -> Kernel:
     """A semaphore that is counted up and never down."""
 
     def body(x: Any, o: Any, buffer: Any, ready: Any) -> None:
         pltpu.sync_copy(x, buffer)
-        _double(buffer)
+        double(buffer)
         pl.semaphore_signal(ready.at[1], 3)
         if not broken:
             pl.semaphore_wait(ready.at[1], 3)
         pltpu.sync_copy(buffer, o)
 
-    return _whole(body, [pltpu.VMEM(SHAPE, jnp.float32), pltpu.SemaphoreType.REGULAR((2,))])
+    return in_whole(body, [pltpu.VMEM(SHAPE, jnp.float32), pltpu.SemaphoreType.REGULAR((2,))])
 
 
-@_twin("runtime_error", "landed stands at 2048 when the kernel ends", lambda x: 2 * x[:ROWS])
+@twin("runtime_error", "landed stands at 2048 when the kernel ends", lambda x: 2 * x[:ROWS])
 def waits_for_half_of_the_copy(broken: bool) -> Kernel:
     """The wait counts the bytes of half a block: what is left opens the next wait too early."""
 
     def body(x: Any, o: Any, buffer: Any, landed: Any) -> None:
-        pltpu.make_async_copy(x.at[_rows(0)], buffer, landed).start()
+        pltpu.make_async_copy(x.at[rows_of(0)], buffer, landed).start()
         half = pl.ds(0, ROWS // 2 if broken else ROWS)
         pltpu.make_async_copy(x.at[half], buffer.at[half], landed).wait()
-        _double(buffer)
+        double(buffer)
         pltpu.sync_copy(buffer, o)
 
-    return _whole(body, [_BUFFER, _COPY], BLOCK)
+    return in_whole(body, [BUFFER, COPY], BLOCK)
 
 
-@_twin("hang", "for ready to count 2, which stands at 1")
+@twin("hang", "for ready to count 2, which stands at 1")
 def waits_for_more_than_is_signalled(broken: bool) -> Kernel:
     """A wait for two signals, of which one comes."""
 
     def body(x: Any, o: Any, buffer: Any, ready: Any) -> None:
         pltpu.sync_copy(x, buffer)
-        _double(buffer)
+        double(buffer)
         pl.semaphore_signal(ready, 1)
         pl.semaphore_wait(ready, 2 if broken else 1)
         pltpu.sync_copy(buffer, o)
 
-    return _whole(body, [pltpu.VMEM(SHAPE, jnp.float32), _COUNT])
-
-
-@_twin("uninitialised", "total is read at", _blocks_summed)
-def sums_into_what_nobody_wrote(broken: bool) -> Kernel:
-    """The sum of all blocks, in VMEM that nobody set to 0."""
-
-    def body(x: Any, o: Any, total: Any) -> None:
-        if not broken:
-            pl.when(pl.program_id(0) == 0)(lambda: total.__setitem__(..., jnp.zeros_like(total)))
-        total[...] += x[...]
-        o[...] = total[...]
-
-    return _grid(body, lambda i: 0, scratch=[_BUFFER], shape=BLOCK)
-
-
-@_twin("uninitialised", "least is read at", _blocks_least, "int32")
-def takes_the_minimum_with_what_nobody_wrote(broken: bool) -> Kernel:
-    """The interpreter's own fill of integers is the largest one, which no minimum shows."""
-
-    def body(x: Any, o: Any, least: Any) -> None:
-        if not broken:
-            pl.when(pl.program_id(0) == 0)(lambda: least.__setitem__(..., jnp.full(BLOCK, 2**31 - 1, jnp.int32)))
-        least[...] = jnp.minimum(least[...], x[...])
-        o[...] = least[...]
-
-    return _grid(body, lambda i: 0, scratch=[pltpu.VMEM(BLOCK, jnp.int32)], shape=BLOCK)
-
-
-@_twin("uninitialised", "limit is read at", lambda x: np.minimum(x, 5), "int32")
-def compares_with_scalar_memory_that_nobody_wrote(broken: bool) -> Kernel:
-    """A limit in SMEM, set where there is a second block and forgotten for the first."""
-
-    def body(x: Any, o: Any, limit: Any) -> None:
-        @pl.when(pl.program_id(0) == (1 if broken else 0))
-        def _() -> None:
-            limit[0] = 5
-
-        o[...] = jnp.minimum(x[...], limit[0])
-
-    return _grid(body, scratch=[pltpu.SMEM((1,), jnp.int32)])
-
-
-@_twin("uninitialised", "x is read past its array's end at", lambda x: x.sum(0, keepdims=True).repeat(ROWS, 0), rows=30)
-def sums_the_padding_of_the_last_block(broken: bool) -> Kernel:
-    """The sum of 30 rows, in blocks of 8 of which the last has 6: the others' places must not count."""
-
-    def body(x: Any, o: Any) -> None:
-        @pl.when(pl.program_id(0) == 0)
-        def _() -> None:
-            o[...] = jnp.zeros_like(o)
-
-        row = lax.broadcasted_iota(jnp.int32, BLOCK, 0) + pl.program_id(0) * ROWS
-        value = x[...] if broken else jnp.where(row < 30, x[...], 0)
-        o[...] += value.sum(0, keepdims=True)
-
-    return _grid(body, lambda i: 0, shape=BLOCK)
-
-
-@_twin("unwritten", "128 of 4096 elements of output 0 were never written, the first [7, 0]")
-def leaves_a_row_unwritten(broken: bool) -> Kernel:
-    """All rows are doubled, but for the first block's last one."""
-
-    def body(x: Any, o: Any) -> None:
-        if not broken:
-            o[...] = x[...] * 2
-            return
-        o[pl.ds(0, 7)] = x[pl.ds(0, 7)] * 2
-
-        @pl.when(pl.program_id(0) > 0)
-        def _() -> None:
-            o[7] = x[7] * 2
-
-    return _grid(body)
-
-
-@_twin("uninitialised", "jax.lax.empty at")
-def fills_half_of_an_empty_array(broken: bool) -> Kernel:
-    """The result is written over an array of `jax.lax.empty`, of which the kernel fills the even blocks."""
-
-    def body(x: Any, _: Any, o: Any) -> None:
-        o[...] = x[...] * 2
-
-    stride = 2 if broken else 1
-    block = pl.BlockSpec(BLOCK, lambda i: (i * stride, 0))
-    return lambda x: pl.pallas_call(
-        body,
-        grid=(STEPS // stride,),
-        in_specs=[block, pl.BlockSpec(memory_space=pl.ANY)],
-        out_specs=block,
-        out_shape=x,
-        input_output_aliases={1: 0},
-        compiler_params=pltpu.CompilerParams(),
-    )(x, lax.empty(x.shape, x.dtype))
-
-
-@_twin("out_of_bounds", "is written at")
-def writes_past_its_buffer(broken: bool) -> Kernel:
-    """Two slots, indexed by the step and not by its remainder."""
-
-    def body(x: Any, o: Any, slots: Any) -> None:
-        @pl.loop(0, STEPS)
-        def _(step: Any) -> None:
-            slot = step if broken else lax.rem(step, 2)
-            slots[slot] = jnp.zeros(BLOCK, jnp.float32)
-            pltpu.sync_copy(x.at[_rows(step)], slots.at[lax.rem(step, 2)])
-            _double(slots.at[lax.rem(step, 2)])
-            pltpu.sync_copy(slots.at[lax.rem(step, 2)], o.at[_rows(step)])
-
-    return _whole(body, [pltpu.VMEM((2, *BLOCK), jnp.float32)])
-
-
-@_twin("out_of_bounds", "x[4:12, 0:128] is read at")
-def reads_past_its_block(broken: bool) -> Kernel:
-    """A window that starts in the middle of the block."""
-
-    def body(x: Any, o: Any) -> None:
-        start = jnp.where(pl.program_id(0) == 2, 4, 0) if broken else 0
-        o[...] = x[pl.ds(start, ROWS)] * 2
-
-    return _grid(body)
-
-
-@_twin("out_of_bounds", "x[32:40, 0:128] is read at")
-def copies_from_past_the_end(broken: bool) -> Kernel:
-    """The blocks are counted from one."""
-
-    def body(x: Any, o: Any, buffer: Any) -> None:
-        @pl.loop(0, STEPS)
-        def _(step: Any) -> None:
-            pltpu.sync_copy(x.at[_rows(step + 1 if broken else step)], buffer)
-            _double(buffer)
-            pltpu.sync_copy(buffer, o.at[_rows(step)])
-
-    return _whole(body, [_BUFFER])
-
-
-@_twin("out_of_bounds", "block (4, 0) of x, which is [32:40, 0:128], lies outside of its shape (32, 128)")
-def maps_to_a_block_past_the_end(broken: bool) -> Kernel:
-    """An index map that is one block ahead."""
-
-    def body(x: Any, o: Any) -> None:
-        o[...] = x[...] * 2
-
-    return _grid(body, start=(lambda i: i + 1) if broken else (lambda i: i))
-
-
-@_twin("runtime_error", "comes back to block [0:8, 0:128] of o")
-def comes_back_to_a_block(broken: bool) -> Kernel:
-    """Two output blocks by turns: a TPU keeps a block only while consecutive programs use it."""
-
-    def body(x: Any, o: Any) -> None:
-        o[...] = x[...] * 2
-
-    return _grid(body, (lambda i: lax.rem(i, 2)) if broken else (lambda i: i))
+    return in_whole(body, [pltpu.VMEM(SHAPE, jnp.float32), COUNT])

@@ -11,6 +11,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 import kerneltest as kt
+import tests.tpu_memory_bugs  # noqa: F401 - its twins join the others
 from kerneltest.api import Result, pairing_id
 from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import Verdict
