@@ -1,8 +1,9 @@
 """JAX's interpreters of Mosaic kernels, for GPUs and TPUs, on the CPU, with races and out-of-bounds reads detected."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,16 +11,21 @@ import numpy as np
 
 from kerneltest.backends.base import Backend
 from kerneltest.backends.jitted import interpreting_failure
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES, GPU, TPU, Interpreter, run
+from kerneltest.jaxprs.compat import mosaic_interpreters as gpu
+from kerneltest.jaxprs.compat import tpu_interpreter as tpu
 from kerneltest.jaxprs.compat.names import debugging_off_in_callbacks
-from kerneltest.jaxprs.evaluate import PartialArray, evaluate
+from kerneltest.jaxprs.compat.tpu_layout import layout_of
+from kerneltest.jaxprs.compat.tpu_memory import Fill as AnyFill
+from kerneltest.jaxprs.evaluate import evaluate
 from kerneltest.jaxprs.mosaic import interpreted
-from kerneltest.jaxprs.trace import INTERPRETED, Traced, device_problem, on_a
+from kerneltest.jaxprs.rewrite import Fill
+from kerneltest.jaxprs.trace import INTERPRETED, Call, Traced, device_problem, on_a
+from kerneltest.jaxprs.undefined import UNINITIALISED, UNWRITTEN, PartialArray, all_defined
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +53,47 @@ class InterpretMosaic(Backend):
         return f"a kernel whose language is {', '.join(others)} is not one of {self.dialect}" if others else ""
 
     def prepare(self, traced: Traced) -> "Interpreted":
-        interpreter = GPU if self.dialect == "mosaic_gpu" else TPU
-        compiled = {}
+        calls: dict[int, _Run] = {}
         try:
             with jax.default_device(jax.devices("cpu")[0]), self._place():
                 for call in traced.calls:
-                    function, shapes = interpreted(call, interpreter.parameters)
-                    compiled[id(call.equation)] = jax.jit(function).lower(*shapes).compile()
+                    calls[id(call.equation)] = self._prepared(call)
+        except Failure:
+            raise
         except Exception as error:
             raise interpreting_failure(error, checks=True) from error
-        return Interpreted(traced, interpreter, compiled, XLA_CPU)
+        return Interpreted(traced, calls, XLA_CPU)
+
+    def _prepared(self, call: Call) -> "_Run":
+        equation = call.equation
+        if any(hasattr(v.aval, "inner_aval") for v in equation.invars):
+            raise Failure(
+                Verdict.UNAVAILABLE,
+                f"{call.name or 'a kernel'} takes references from around it (pl.run_state), which are not followed: "
+                "call it by pl.kernel, which takes arrays",
+            )
+        on_a_gpu = self.dialect == "mosaic_gpu"
+        function, shapes = interpreted(call, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.parameters(equation))
+        compiled = jax.jit(function).lower(*shapes).compile()
+        if on_a_gpu:
+            return lambda operands, fill: tpu.Ran(gpu.run(compiled, operands))
+        return partial(tpu.run, compiled, layout_of(equation))
 
     def environment(self) -> dict[str, Any]:
         lacking = f"JAX {jax.__version__} detects those between copies into shared memory and reads, and no others"
-        return {"races": "detected" if DETECTS_ALL_RACES or self.dialect == "mosaic_tpu" else lacking}
+        return {"races": "detected" if gpu.DETECTS_ALL_RACES or self.dialect == "mosaic_tpu" else lacking}
 
     def _place(self) -> Any:
         return on_a(INTERPRETED) if self.dialect == "mosaic_tpu" else nullcontext()
+
+
+# Runs a call on its operands, with something of its own choice, or else this, where nobody wrote.
+_Run = Callable[[Sequence[Any], AnyFill | None], tpu.Ran]
+
+
+def _other(dtype: np.dtype[Any]) -> Any:
+    """Not what JAX's interpreter puts where nobody wrote: that is NaN, or the largest integer."""
+    return Fill(nan=not is_float(dtype))(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +101,43 @@ class Interpreted:
     """A kernel whose Mosaic calls are compiled with the interpreter in them."""
 
     traced: Traced
-    interpreter: Interpreter
-    compiled: dict[int, Any]
+    calls: dict[int, _Run]
     precision: Precision
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        def call(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
-            arrays = [operand.values for operand in operands]
-            return [PartialArray(each) for each in run(self.interpreter, self.compiled[id(equation)], arrays)]
-
         try:
             with jax.default_device(jax.devices("cpu")[0]), debugging_off_in_callbacks():
-                outputs = evaluate(self.traced, leaves, call)
+                outputs = evaluate(self.traced, leaves, lambda e, operands: _called(self.calls[id(e)], operands))
         except Failure:
             raise
         except Exception as error:
             raise Failure(Verdict.RUNTIME_ERROR, f"the kernel raised {type(error).__name__}: {error}") from error
-        return tuple(np.asarray(output.values) for output in outputs)
+        return all_defined(outputs)
+
+
+def _called(run: _Run, operands: Sequence[PartialArray]) -> list[PartialArray]:
+    """One call; where it read what nobody wrote, it is run again with something else there, to see what follows it."""
+    ran = run([operand.values for operand in operands], None)
+    sources = tuple(dict.fromkeys([*ran.reads, *(s for operand in operands for s in operand.sources)]))
+    if not sources and not any(mask is not None for mask in ran.unwritten):
+        return [PartialArray(output) for output in ran.outputs]
+    others = run([_refilled(operand) for operand in operands], _other)
+    results = []
+    for number, (output, other) in enumerate(zip(ran.outputs, others.outputs, strict=True)):
+        codes = np.where(_differ(output, other), np.uint8(UNINITIALISED), np.uint8(0))
+        if ran.unwritten and (mask := ran.unwritten[number]) is not None:
+            codes[mask] = UNWRITTEN
+        results.append(PartialArray(output, codes, sources) if codes.any() else PartialArray(output))
+    return results
+
+
+def _refilled(operand: PartialArray) -> Any:
+    if operand.undefined is None:
+        return operand.values
+    values = np.array(operand.values)
+    values[operand.undefined != 0] = _other(values.dtype)
+    return values
+
+
+def _differ(one: Array, other: Array) -> Array:
+    return np.asarray((one != other) & ~((one != one) & (other != other)))

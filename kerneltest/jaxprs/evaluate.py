@@ -12,24 +12,10 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.compat.limits import fails_by_itself, limit
 from kerneltest.jaxprs.compat.names import ClosedJaxpr, line_of
+from kerneltest.jaxprs.rewrite import EMPTY, Fill
 from kerneltest.jaxprs.trace import Traced
+from kerneltest.jaxprs.undefined import UNINITIALISED, PartialArray
 from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested, scan_counts
-
-
-@dataclass(frozen=True, slots=True)
-class PartialArray:
-    """An array of the function around the Pallas calls, of which some elements may be undefined.
-
-    Attributes:
-      values: its elements, an array of NumPy's or JAX's.
-      undefined: verdict codes of its undefined elements (0 for the others), or None.
-      sources: where those came from, in words.
-    """
-
-    values: Any
-    undefined: Array | None = None
-    sources: tuple[str, ...] = ()
-
 
 # Operations that move elements and compute nothing: done at once, where JAX would compile a program for each shape.
 _MOVES: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
@@ -132,8 +118,9 @@ def _evaluate(
 
 
 def _has_calls(equation: Any) -> bool:
+    """Whether what is nested in it is evaluated one by one: Pallas calls, and arrays that nobody fills."""
     return any(
-        name_of(e) in ENTRIES
+        name_of(e) in ENTRIES or name_of(e) in EMPTY
         for value in equation.params.values()
         for jaxpr in nested(value)
         for e, _ in equations(jaxpr)
@@ -146,6 +133,11 @@ def _equation(
     params = equation.params
     if name_of(equation) in ENTRIES:
         return run_call(equation, operands)
+    if name_of(equation) in EMPTY:
+        (result,) = equation.outvars
+        values = np.full(result.aval.shape, Fill(nan=True)(np.dtype(result.aval.dtype)))
+        source = f"nobody has filled all of jax.lax.empty at {line_of(equation.source_info)}"
+        return [PartialArray(values, np.full(values.shape, UNINITIALISED, np.uint8), (source,))]
     inner = [value for value in params.values() if isinstance(value, ClosedJaxpr)]
     if not _has_calls(equation):
         return _bound(equation, operands)

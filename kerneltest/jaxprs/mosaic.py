@@ -1,17 +1,13 @@
-"""Mosaic kernels rewritten so that JAX's interpreters run all that the devices do.
+"""Mosaic kernels rewritten: with all programs in order, and so that JAX's interpreter runs all of `emit_pipeline`.
 
-Of a TPU kernel under `vmap`, the interpreter counts the axes that `dimension_semantics` names against those of the
-whole grid, `vmap`'s included, and fails. They get what Mosaic itself gives them, "parallel".
-
-Of Mosaic GPU's `emit_pipeline`, the interpreter refuses a predicated copy from shared to global memory, and it waits
-for so many copies where the device waits for so many groups of copies. Both are mended in the jaxpr. A predicated copy
-becomes one in a `cond`. A wait for `n` groups becomes one for the copies that `n` groups have at least, of which a
-predicated one is none: the interpreter may then wait for more than the device does, and miss a race, but it never sees
-one that is none.
+The interpreter refuses a predicated copy from shared to global memory, and it waits for so many copies where the
+device waits for so many groups of copies. Both are mended in the jaxpr. A predicated copy becomes one in a `cond`. A
+wait for `n` groups becomes one for the copies that `n` groups have at least, of which a predicated one is none: the
+interpreter may then wait for more than the device does, and miss a race, but it never sees one that is none.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -23,14 +19,19 @@ from kerneltest.jaxprs.compat.mosaic_interpreters import (
     is_predicated_copy_out,
     is_wait_for_copies_out,
 )
-from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of
-from kerneltest.jaxprs.rewrite import within
+from kerneltest.jaxprs.compat.names import ClosedJaxpr
+from kerneltest.jaxprs.rewrite import Rule, within
 from kerneltest.jaxprs.trace import Call
 from kerneltest.jaxprs.walk import nested
 
 
-def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """One Mosaic call as a function that `interpret` (the interpreter's parameters) runs, and what it takes."""
+def interpreted(call: Call, changed: Mapping[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """One Mosaic call as a function that an interpreter runs, and what it takes.
+
+    Args:
+      call: to interpret.
+      changed: those of its parameters that say how it is interpreted.
+    """
     bodies = [body for value in call.equation.params.values() for body in nested(value)]
     smallest = min((size for body in bodies for size in _groups(body)), default=1)
 
@@ -41,20 +42,23 @@ def interpreted(call: Call, interpret: Any) -> tuple[Callable[..., Any], list[An
             return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
         return None
 
-    params = {**_with_mapped_axes(within(call.equation.params, rule)), "interpret": interpret}
+    params = {**within(call.equation.params, rule), **changed}
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
     return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
 
 
-def _with_mapped_axes(params: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a call, with `dimension_semantics` for the axes of the grid that `vmap` added, too."""
-    options, mapped = params["compiler_params"], params["grid_mapping"].vmapped_dims
-    if dialect_of(options) != "mosaic_tpu" or options.dimension_semantics is None or not mapped:
-        return params
-    own = iter(options.dimension_semantics)
-    axes = range(len(params["grid_mapping"].grid))
-    semantics = tuple("parallel" if axis in mapped else next(own) for axis in axes)
-    return {**params, "compiler_params": dataclasses.replace(options, dimension_semantics=semantics)}
+def in_order() -> Rule:
+    """No dimension of a grid is parallel."""
+
+    def rule(equation: Any) -> list[Any] | None:
+        compiler = equation.params.get("compiler_params")
+        declared = getattr(compiler, "dimension_semantics", None)
+        if declared is None:
+            return None
+        ordered = replace(compiler, dimension_semantics=("arbitrary",) * len(declared))
+        return [equation.replace(params={**equation.params, "compiler_params": ordered})]
+
+    return rule
 
 
 def _groups(jaxpr: Any) -> Iterator[int]:

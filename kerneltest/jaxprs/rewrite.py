@@ -14,6 +14,8 @@ from kerneltest.core.dtypes import is_float
 from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of
 from kerneltest.jaxprs.walk import ENTRIES, name_of
 
+EMPTY = frozenset({"empty", "empty2"})
+
 # From an equation to those that take its place, or None where it stays and what is nested in it is looked into.
 Rule = Callable[[Any], Sequence[Any] | None]
 
@@ -43,12 +45,27 @@ def within(params: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
 
 
 def interpreting(interpret: bool) -> Rule:
-    """Every Pallas call is interpreted, or compiled."""
+    """Every Pallas call is interpreted, and what nobody filled is poisoned; or every one is compiled."""
+    emptied = empties(Fill(nan=True))
 
     def rule(equation: Any) -> Sequence[Any] | None:
+        if interpret and name_of(equation) in EMPTY:
+            return emptied(equation)
         if name_of(equation) not in ENTRIES or "interpret" not in equation.params:
             return None
         return [equation.replace(params={**within(equation.params, rule), "interpret": interpret})]
+
+    return rule
+
+
+def empties(fill: Callable[[np.dtype[Any]], Any]) -> Rule:
+    """Every `jax.lax.empty` holds `fill`: on the CPU it is zeros, and on a device what stood there before."""
+
+    def rule(equation: Any) -> Sequence[Any] | None:
+        if name_of(equation) not in EMPTY:
+            return None
+        (made,) = equation.outvars
+        return _inlined(lambda: jnp.full(made.aval.shape, fill(np.dtype(made.aval.dtype))), [], [made])
 
     return rule
 

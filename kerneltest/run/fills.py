@@ -7,7 +7,7 @@ from kerneltest.core.dtypes import is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Kind
-from kerneltest.jaxprs.rewrite import Fill, before, padding, rewritten
+from kerneltest.jaxprs.rewrite import Fill, before, empties, padding, rewritten
 from kerneltest.jaxprs.trace import read
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.records.schema import Record
@@ -17,6 +17,7 @@ from kerneltest.run.variations import Varied
 
 _EXPERIMENTS = (
     (before, "nobody wrote it: the result follows what the output's memory held before"),
+    (empties, "nobody wrote it: the result follows what jax.lax.empty left there"),
     (padding, "it is read past the end of an array: the result follows what stands there"),
 )
 

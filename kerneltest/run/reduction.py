@@ -20,6 +20,7 @@ from kerneltest.run.cache import Cache
 from kerneltest.run.fills import unwritten
 from kerneltest.run.item import Item, Outcome
 from kerneltest.run.minimize import minimize
+from kerneltest.run.orders import unordered
 from kerneltest.run.variations import Varied
 
 ROUNDS = 2  # a smallest case may show that its suspect is two
@@ -83,7 +84,7 @@ def _smallest(
     if found is None:
         return None
     outcome, born = found.outcome, None
-    if words := unwritten(item, found.case, outcome.record, cache) or _address(item, found.case, outcome.record, cache):
+    if words := next(filter(None, (why(item, found.case, outcome.record, cache) for why in _WHY)), ""):
         outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
     if outcome.record.evidence is not None and outcome.arguments is not None:
         shown = {path: excerpt(value) for path, value in outcome.arguments.items()}
@@ -139,6 +140,10 @@ def _address(item: Item, case: AnyCase, record: Record, cache: Cache) -> str:
 
 _ARRAY = re.compile(r"(?:\b(?:load|store|atomic) at |: )([^\s\[:]+)(?: offset |\[)")
 _PLACE = re.compile(r" at (\S+\.py:\d+)")
+
+
+# Each says why an element is wrong, or ""; the first that does is believed.
+_WHY = (unwritten, unordered, _address)
 
 
 def _beside(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) -> list[AnyCase]:

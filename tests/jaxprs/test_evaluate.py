@@ -65,6 +65,7 @@ def _checked(kernel: Callable[..., Any], oracle: Callable[..., Any]) -> Result:
          lambda x: ((2 * x)[2:14:3], (2 * x).reshape(4, 4).T, np.broadcast_to(x, (3, N)))),
         (lambda x: _half_written(x)[:N], lambda x: 2 * x),
         (lambda x: _half_written(x).reshape(2, N)[0], lambda x: 2 * x),
+        (lambda x: jax.lax.empty((2 * N,), x.dtype).at[:N].set(_double(x))[:N], lambda x: 2 * x),
         (lambda x: jnp.where(jnp.arange(2 * N) < N, _half_written(x), 0.0),
          lambda x: np.append(2 * x, np.zeros(N))),
     ],
@@ -82,6 +83,8 @@ def test_right_functions_are_evaluated_and_not_accused(kernel: Callable[..., Any
         (lambda x: _half_written(x).reshape(2, N).T, "unwritten", "the first [0, 1]"),
         (lambda x: _half_written(x) + 1, "unwritten", "16 of 32 elements"),
         (lambda x: jnp.sum(_half_written(x)), "unwritten", "1 of 1 elements"),
+        (lambda x: jax.lax.empty((2 * N,), x.dtype).at[:N].set(_double(x)), "uninitialised", "of jax.lax.empty at "),
+        (lambda x: jax.jit(lambda v: jax.lax.empty((N,), x.dtype) + v)(_double(x)), "uninitialised", "16 of 16 elem"),
         (lambda x: _double(_half_written(x)), "uninitialised", "16 of 32 elements of output 0 depend on memory"),
     ],
 )

@@ -11,7 +11,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import check_jaxpr, jaxpr_as_fun
 
-from kerneltest.jaxprs.rewrite import Fill, Rule, before, interpreting, padding, reversing, rewritten
+from kerneltest.jaxprs.rewrite import Fill, Rule, before, empties, interpreting, padding, reversing, rewritten
 from kerneltest.jaxprs.runnable import eagerly
 
 TILE = 8
@@ -95,6 +95,21 @@ def accumulated(x: jax.Array) -> Any:
                     out=pl.BlockSpec((TILE,), lambda i: (0,)))  # fmt: skip
 
 
+def empty(filled: bool) -> Callable[[jax.Array], Any]:
+    """Written over an array that nobody filled, of which one element stays as it was or does not."""
+
+    def body(x_ref: Any, _: Any, o_ref: Any) -> None:
+        o_ref[pl.ds(0, TILE)] = x_ref[pl.ds(0, TILE)]
+        if filled:
+            o_ref[TILE] = x_ref[TILE]
+
+    def kernel(x: jax.Array) -> Any:
+        x = x[: TILE + 1]
+        return pl.pallas_call(body, out_shape=x, input_output_aliases={1: 0})(x, jax.lax.empty(x.shape, x.dtype))
+
+    return kernel
+
+
 def in_a_batch(x: jax.Array) -> Any:
     """`vmap` adds an axis to the grid, which the programs do not count."""
     return jax.vmap(numbered)(jnp.stack([x, x + 1, x + 2]))
@@ -116,13 +131,15 @@ RULES: dict[str, Rule] = {
     "reversed": reversing(),
     "nan before": before(Fill(nan=True)),
     "large before": before(Fill(nan=False)),
+    "large empties": empties(Fill(nan=False)),
 }
-RIGHT = [double, in_place, numbered, in_a_batch, looped, masked(0), masked(None)]
+RIGHT = [double, in_place, numbered, in_a_batch, looped, masked(0), masked(None), empty(True)]
 WRONG = {
     "large padding": (large_counted, masked(None, 0.0)),
     "nan padding": (masked(None, 0.0),),
     "reversed": (last_wins,),
     "large before": (accumulated,),
+    "large empties": (empty(False),),
 }
 
 
@@ -147,6 +164,12 @@ def test_a_right_kernel_gives_what_it_gave(rule: str, kernel: Callable[..., Any]
 def test_a_kernel_that_relies_on_chance_does_not(rule: str, kernel: Callable[..., Any]) -> None:
     plain, changed = _results(kernel, RULES[rule], "float32", 13 if "padding" in rule else 24)
     assert not np.array_equal(plain, changed)
+
+
+def test_what_nobody_filled_is_nan_in_the_interpreter() -> None:
+    plain = jax.make_jaxpr(empty(False))(jnp.arange(13.0))
+    (result,) = jaxpr_as_fun(rewritten(plain, interpreting(True)))(jnp.arange(13.0))
+    assert np.isnan(np.asarray(result)).tolist() == [False] * TILE + [True]
 
 
 @pytest.mark.parametrize("kernel", [double, jax.jit(double), looped, lambda x: jax.vmap(double)(x[None])[0]])

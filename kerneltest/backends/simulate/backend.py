@@ -11,7 +11,7 @@ import numpy as np
 from kerneltest.backends.base import Backend
 from kerneltest.backends.codegen.lower import Kernel, lower_call
 from kerneltest.backends.codegen.tiers import unsupported_on
-from kerneltest.backends.simulate.memory import UNWRITTEN, Buffer, element
+from kerneltest.backends.simulate.memory import Buffer
 from kerneltest.backends.simulate.parse import parse
 from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.core.dtypes import Array
@@ -19,9 +19,10 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.precision import SIMULATED, XLA_CPU, Precision
 from kerneltest.core.targets import Target, Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.evaluate import PartialArray, evaluate
+from kerneltest.jaxprs.evaluate import evaluate
 from kerneltest.jaxprs.runnable import Reference, references
 from kerneltest.jaxprs.trace import Call, Traced
+from kerneltest.jaxprs.undefined import PartialArray, all_defined
 from kerneltest.jaxprs.walk import computes_around
 
 
@@ -187,17 +188,4 @@ class Simulated:
             raise
         except Exception as error:
             raise Failure(Verdict.RUNTIME_ERROR, f"the simulation raised {type(error).__name__}: {error}") from error
-        for number, output in enumerate(outputs):
-            if output.undefined is not None and output.undefined.any():
-                raise _undefined(f"output {number}", output.undefined, output.sources)
-        return tuple(np.asarray(output.values) for output in outputs)
-
-
-def _undefined(name: str, codes: Array, sources: Sequence[str]) -> Failure:
-    """What an output is of which some elements are undefined, by their verdicts' codes."""
-    first = element(codes.shape, int(np.flatnonzero(codes)[0]))
-    count = f"{np.count_nonzero(codes)} of {codes.size} elements of {name}"
-    if int(codes[codes > 0].max()) == UNWRITTEN:
-        return Failure(Verdict.UNWRITTEN, f"{count} were never written, the first {first}")
-    because = f"; {'; '.join(sources)}" if sources else ""
-    return Failure(Verdict.UNINITIALISED, f"{count} depend on memory never written, the first {first}{because}")
+        return all_defined(outputs)

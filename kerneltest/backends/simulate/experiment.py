@@ -19,9 +19,10 @@ from kerneltest.backends.simulate.watching import Sighting, Watcher
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Target
 from kerneltest.jaxprs.compat.names import placed
-from kerneltest.jaxprs.evaluate import PartialArray, evaluate
+from kerneltest.jaxprs.evaluate import evaluate
 from kerneltest.jaxprs.rewrite import rewritten
 from kerneltest.jaxprs.trace import Call, Traced
+from kerneltest.jaxprs.undefined import PartialArray
 
 
 class Specimen:

@@ -8,11 +8,9 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.undefined import element
 
 _NOBODY = np.iinfo(np.int32).max
-
-# Codes of undefined elements, in the order in which an output's verdict is chosen.
-UNWRITTEN, UNINITIALISED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +245,6 @@ class Watch:
     def add(self, verdict: Verdict, name: str, message: str, offset: int | None = None) -> None:
         """Keeps the first fault of a kind on a buffer."""
         self.faults.setdefault((verdict, name), Fault(verdict, message, name, offset))
-
-
-def element(shape: tuple[int, ...], offset: int) -> str:
-    """`[3, 4]`: the indices of an element of an array, from its flat offset."""
-    return f"[{', '.join(str(int(i)) for i in np.unravel_index(offset, shape))}]"
 
 
 def garbage(dtype: np.dtype[Any]) -> Any:

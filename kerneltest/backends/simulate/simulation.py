@@ -13,10 +13,11 @@ import numpy as np
 
 from kerneltest.backends.simulate.ir import Region
 from kerneltest.backends.simulate.launch import Launch
-from kerneltest.backends.simulate.memory import UNINITIALISED, UNWRITTEN, Buffer, Fault, Watch, garbage
+from kerneltest.backends.simulate.memory import Buffer, Fault, Watch, garbage
 from kerneltest.backends.simulate.recorder import Recorder
 from kerneltest.backends.simulate.tape import Pointer, Tape
 from kerneltest.core.dtypes import Array
+from kerneltest.jaxprs.undefined import UNINITIALISED, UNWRITTEN
 
 
 class Simulation:

@@ -37,6 +37,7 @@ _NEEDS = re.compile(
     r"|Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\).*?space=vmem",
     re.DOTALL,
 )
+_REASON = "RESOURCE_EXHAUSTED: VMEM"  # whatever the words for it
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -138,5 +139,5 @@ def _too_much(module: Module, tpu: Tpu, needed: int, allowed: int) -> str:
     times = 1 << (-(-needed // allowed) - 1).bit_length()
     smaller = f"blocks of 1/{times} the size fit"
     if needed <= tpu.vmem:
-        return f"{said}; {smaller}, and so do these with pltpu.CompilerParams(vmem_limit_bytes={needed})"
-    return f"{said}; {smaller}"
+        smaller += f", and so do these with pltpu.CompilerParams(vmem_limit_bytes={needed})"
+    return f"{said}; {smaller}\n{_REASON}"

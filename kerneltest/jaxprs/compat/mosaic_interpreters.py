@@ -1,39 +1,24 @@
-"""Mosaic's interpreters, and the primitives of Mosaic GPU that copy from shared to global memory."""
+"""Mosaic GPU's interpreter, and the primitives of Mosaic GPU that copy from shared to global memory."""
 
-import contextlib
-import ctypes
-import dataclasses
-import io
-import logging
 import re
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu
-from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
-from jax._src.pallas.mosaic.interpret import thread_map
 from jax._src.pallas.mosaic_gpu import primitives
 from jax._src.pallas.mosaic_gpu.core import MemorySpace
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, shared_memory
 from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
-from jax.experimental.pallas import tpu as pltpu
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.compat.mosaic_threads import COPIES, alone, codes, known_parameters
 from kerneltest.jaxprs.compat.names import line_of
 
 # Before, copies to global memory, waits for them and `commit_smem` have no part in the order of things.
 DETECTS_ALL_RACES = jax.__version_info__ >= (0, 11)
-
-# So many copies have a clock of their own; with fewer, one that is under way seems done when its clock is used again.
-_COPIES = 64
-_STEP = 0.05  # seconds between two looks at the threads
-_STUCK = 10  # looks without a change until threads that all wait are a deadlock
 
 _ACCESS = re.compile(
     r"^ *(read|write) of (.*?) from (Warp\w*\(.*?\)|\d+, \d+),? (?:(\S+?:\d+)[:\d]* .*)?$", re.MULTILINE
@@ -48,63 +33,22 @@ _PLAINLY: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"slice\((\d+), (\d+)(?:, (?:1|None))?\)"), lambda m: f"{m[1]}:{m[2]}"),
     (re.compile(r"\[Access\(range=\((.*?)\), permutation=\w+\)\]|\[\((.*?)\)\]"), lambda m: f"[{m[1] or m[2]}]"),
 )
-_one_at_a_time = threading.Lock()
 
 
-class _DeadlockError(Exception):
-    """Raised in threads that wait for each other."""
+PARAMETERS = known_parameters(InterpretGPUParams, detect_races=True, on_race="raise", num_tma_threads_per_device=COPIES)
+_WAITS = codes(shared_memory.Barrier, "wait", "_wait")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Interpreter:
-    """One of JAX's two, and where it keeps what.
-
-    Attributes:
-      parameters: with races and out-of-bounds reads detected, and memory that nobody wrote filled with NaN.
-      reset: forgets all state, as is due after an exception.
-      races: the state of race detection, or None.
-      waits: the code in which a thread waits for others.
-    """
-
-    parameters: Any
-    reset: Callable[[], None]
-    races: Callable[[], Any]
-    waits: frozenset[Any]
-
-
-def _parameters(cls: Any, **wanted: Any) -> Any:
-    known = {field.name for field in dataclasses.fields(cls)}
-    return cls(**{name: value for name, value in wanted.items() if name in known})
-
-
-def _codes(cls: Any, *names: str) -> frozenset[Any]:
-    return frozenset(getattr(cls, name).__code__ for name in names if hasattr(cls, name))
-
-
-GPU = Interpreter(
-    _parameters(InterpretGPUParams, detect_races=True, on_race="raise", num_tma_threads_per_device=_COPIES),
-    gpu_callbacks.reset_gpu_interpret_mode_state,
-    lambda: gpu_callbacks._races,
-    _codes(shared_memory.Barrier, "wait", "_wait"),
-)
-TPU = Interpreter(
-    _parameters(pltpu.InterpretParams, detect_races=True, on_race="raise"),
-    tpu.reset_tpu_interpret_mode_state,
-    lambda: tpu.races,
-    _codes(tpu_memory.Semaphore, "wait"),
-)
-
-
-def run(interpreter: Interpreter, compiled: Callable[..., Any], operands: Sequence[Any]) -> list[Array]:
+def run(compiled: Callable[..., Any], operands: Sequence[Any]) -> list[Array]:
     """The outputs of one interpreted kernel.
 
     Raises:
       Failure: with what the interpreter found; its state is put right for the next kernel.
     """
-    with _one_at_a_time, _quiet() as printed, _Watch(interpreter.waits) as watch:
+    with alone(_WAITS, _describe) as (watch, printed):
         try:
             outputs = [np.asarray(output) for output in compiled(*operands)]
-            races = interpreter.races()
+            races = gpu_callbacks._races
             if races is not None and races.races_found:  # 0.11 prints them and goes on
                 raise Failure(Verdict.RACE, _race(printed.getvalue()))
         except Failure:
@@ -112,22 +56,8 @@ def run(interpreter: Interpreter, compiled: Callable[..., Any], operands: Sequen
         except Exception as error:
             raise _failure(str(error), watch.deadlock) from error
         finally:
-            interpreter.reset()
+            gpu_callbacks.reset_gpu_interpret_mode_state()
     return outputs
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[io.StringIO]:
-    """Without the traceback that JAX logs for each thread, and with what 0.11 prints of races."""
-    log = logging.getLogger("jax._src.callback")
-    before, log.disabled = log.disabled, True
-    try:
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            yield printed
-    finally:
-        log.disabled = before
-        if "RACE DETECTED" not in printed.getvalue():
-            sys.stdout.write(printed.getvalue())
 
 
 def _failure(text: str, deadlock: str) -> Failure:
@@ -174,84 +104,14 @@ def _plainly(text: str) -> str:
     return text
 
 
-class _Watch:
-    """Ends a run whose threads all wait for barriers at which nobody can arrive any more.
-
-    Attributes:
-      deadlock: which barriers these were, or "".
-    """
-
-    def __init__(self, waits: frozenset[Any]) -> None:
-        self.deadlock = ""
-        self._waits = waits
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> "_Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        before, same = None, 0
-        while not self._over.wait(_STEP):
-            waiting, running = _threads(self._waits)
-            now = frozenset((thread, *_progress(at["self"])) for thread, at in waiting.items())
-            same = same + 1 if waiting and len(waiting) >= running and now == before else 0
-            before = now
-            if same < _STUCK:
-                continue
-            self.deadlock = _describe(list(waiting.values()))
-            for thread, at in waiting.items():
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_DeadlockError))
-                with at["self"].cv:
-                    at["self"].cv.notify_all()
-            return
-
-
-def _threads(waits: frozenset[Any]) -> tuple[dict[int, dict[str, Any]], int]:
-    """The local variables of each thread that waits for others, and how many of the kernel's threads there are."""
-    waiting: dict[int, dict[str, Any]] = {}
-    running = 0
-    for thread, frame in sys._current_frames().items():
-        for at in (frame, frame.f_back):
-            if at is not None and at.f_code in waits and "self" in at.f_locals:
-                waiting[thread] = dict(at.f_locals)
-        runs: Any = frame
-        while runs is not None and runs.f_code is not thread_map._run_jaxpr.__code__:
-            runs = runs.f_back
-        running += runs is not None
-    return waiting, max(running, 1)
-
-
-def _progress(awaited: Any) -> tuple[Any, ...]:
-    """What changes about a barrier or a semaphore when anybody arrives."""
-    counts = getattr(awaited, "count_by_core", None)
-    arrived = (getattr(awaited, name, 0) for name in ("phase", "arrivals_count"))
-    return (id(awaited), *arrived, () if counts is None else tuple(counts.tolist()))
-
-
-def _describe(waiting: list[dict[str, Any]]) -> str:
-    waits = []
-    for at in waiting:
-        awaited, source = at["self"], getattr(at.get("logging_info"), "source_info", None)
-        line = "" if source is None else line_of(source)
-        if isinstance(awaited, tpu_memory.Semaphore):
-            counted = awaited.count_by_core.tolist()
-            waits.append(
-                f"core {at['global_core_id']} waits for semaphore {awaited.id} to count {at['value']}, at {counted}"
-            )
-        elif "num_arrivals" in vars(awaited):
-            arrived = f"at which {awaited.arrivals_count} of {awaited.num_arrivals} arrived"
-            waits.append(
-                f"{_plainly(str(at.get('thread', 'a thread')))} waits for {_number(awaited)}{_at(line)}, {arrived}"
-            )
-        else:
-            waits.append(f"a thread waits for {_number(awaited)}")
-    return "deadlock: " + "; ".join(sorted(waits))
+def _describe(at: dict[str, Any]) -> str:
+    """What a thread waits for, from its local variables."""
+    awaited, source = at["self"], getattr(at.get("logging_info"), "source_info", None)
+    if "num_arrivals" not in vars(awaited):
+        return f"a thread waits for {_number(awaited)}"
+    line = "" if source is None else line_of(source)
+    arrived = f"at which {awaited.arrivals_count} of {awaited.num_arrivals} arrived"
+    return f"{_plainly(str(at.get('thread', 'a thread')))} waits for {_number(awaited)}{_at(line)}, {arrived}"
 
 
 def _number(barrier: Any) -> str:

@@ -110,13 +110,13 @@ def placed(equation: Any, caller: Any = None) -> Any:
     if caller is not None:
         equation = equation.replace(source_info=caller.source_info)
     inner = equation.params.get("jaxpr")
-    if not isinstance(inner, ClosedJaxpr) or (caller is None and not _is_of_jax(inner)):
+    if not isinstance(inner, ClosedJaxpr) or (caller is None and not is_of_jax(inner)):
         return equation
     body = inner.jaxpr.replace(eqns=[placed(each, equation) for each in inner.jaxpr.eqns])
     return equation.replace(params={**equation.params, "jaxpr": inner.replace(jaxpr=body)})
 
 
-def _is_of_jax(jaxpr: Any) -> bool:
+def is_of_jax(jaxpr: Any) -> bool:
     """Whether the function behind a jaxpr is one of JAX's own."""
     return _JAX in str(getattr(getattr(jaxpr, "jaxpr", jaxpr).debug_info, "func_src_info", "") or "")
 

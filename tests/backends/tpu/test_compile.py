@@ -37,7 +37,7 @@ def test_every_generation_compiles_and_tells(tpu: str) -> None:
     # Two buffers of each of two windows, and what Mosaic keeps for itself.
     assert 4 * 8 * 128 * 4 <= facts["VMEM"] < 128 * 1024
     assert facts["SMEM"] < facts["SMEM there is"]
-    assert facts["bytes accessed"] == 2 * 64 * 256 * 4
+    assert facts["bytes accessed"] >= 2 * 64 * 256 * 4  # more on a 7x, whose two cores are counted apart
     assert 10 < facts["bundles"] < 1000
     assert list(artifact.files()) == ["kernel.mosaic.mlir"]
 
@@ -60,8 +60,8 @@ REFUSED = {
                 "needs 160 MiB of VMEM, and may have 128 MiB: x_ref 2 x float32[10240, 1024] = 80 MiB; o_ref 2 x"),
     "scoped": ((5120, 1024), (2560, 1024), "float32", "resource_exceeded",
                "blocks of 1/4 the size fit, and so do these with pltpu.CompilerParams(vmem_limit_bytes=41943040)"),
-    "float16": ((64, 256), (8, 128), "float16", "compile_error",
-                "Mosaic has no vectors of float16 on any TPU: convert to bfloat16 or float32"),
+    "float16": ((64, 256), (8, 128), "float16", "unimplemented",
+                "no TPU has vectors of float16: convert to bfloat16 or float32"),
 }  # fmt: skip
 
 
