@@ -65,7 +65,7 @@ def empties(fill: Callable[[np.dtype[Any]], Any]) -> Rule:
         if name_of(equation) not in EMPTY:
             return None
         (made,) = equation.outvars
-        return _inlined(lambda: jnp.full(made.aval.shape, fill(np.dtype(made.aval.dtype))), [], [made])
+        return inlined(lambda: jnp.full(made.aval.shape, fill(np.dtype(made.aval.dtype))), [], [made])
 
     return rule
 
