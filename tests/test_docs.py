@@ -97,13 +97,13 @@ def test_the_example_is_told_as_the_readme_shows(tmp_path: Path) -> None:
     (code,) = [text for language, text in _fenced("README.md") if "oracle_for" in text]
     (tmp_path / "test_softmax.py").write_text(code, encoding="utf-8")
     run = _pytest(tmp_path, "test_softmax.py", "--kt-report", "report")
-    assert _words("\n".join(_shown("README.md", "2 suspects in softmax"))) in _words(run.stdout)
+    assert _words("\n".join(_shown("README.md", "3 suspects in softmax"))) in _words(run.stdout)
     table = " ".join(line for line in README.splitlines() if line.startswith("test_softmax.py::softmax_oracle"))
     assert all(part in _words(run.stdout) for part in re.findall(r"\d+ pass, \d+ \w+", table))
     records = list(read_records(tmp_path / "report"))
     cases = sum(record.backend == "interpret" and bool(record.case) for record in records)
     assert f"plans {cases} cases" in README
-    assert " 6 failed" in run.stdout  # a test each for interpret mode, two simulators and three targets
+    assert " 8 failed" in run.stdout  # a test each for two interpreters, two simulators and four targets
 
 
 def test_the_guide_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,8 @@ def test_the_worked_tolerance_is_what_comes_out() -> None:
 
 
 def test_every_page_with_python_is_run() -> None:
-    executed = {"README.md", "docs/guide.md", "docs/simulate.md", "docs/backends.md", "docs/extending.md"}
+    # Those of docs/tpu.md are run by tests/backends/tpu/test_page.py.
+    executed = {"README.md", "docs/guide.md", "docs/simulate.md", "docs/backends.md", "docs/extending.md", "docs/tpu.md"}
     assert {page for page in PAGES if _blocks(page)} == executed
 
 
