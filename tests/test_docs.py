@@ -181,7 +181,14 @@ def test_the_worked_tolerance_is_what_comes_out() -> None:
 
 def test_every_page_with_python_is_run() -> None:
     # Those of docs/tpu.md are run by tests/backends/tpu/test_page.py.
-    executed = {"README.md", "docs/guide.md", "docs/simulate.md", "docs/backends.md", "docs/extending.md", "docs/tpu.md"}
+    executed = {
+        "README.md",
+        "docs/guide.md",
+        "docs/simulate.md",
+        "docs/backends.md",
+        "docs/extending.md",
+        "docs/tpu.md",
+    }
     assert {page for page in PAGES if _blocks(page)} == executed
 
 

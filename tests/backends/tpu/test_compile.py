@@ -1,6 +1,8 @@
 """XLA's TPU compiler with no TPU: facts, limits, advice, and what is said where it is not there."""
 
 import importlib.util
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.backends.tpu import compile as compiler
 from kerneltest.backends.workers import Workers
 from kerneltest.core.failures import Failure
-from kerneltest.core.targets import MIB, TPUS
+from kerneltest.core.targets import TPUS
 from tests.backends.tpu.test_lower import blocked
 
 INSTALLED = importlib.util.find_spec("libtpu") is not None
@@ -130,5 +132,25 @@ def test_a_compiler_that_dies_or_hangs_costs_one_finding(
     assert (caught.value.verdict, caught.value.stderr) == (verdict, "the end of stderr")
 
 
-def test_a_kernel_may_ask_for_more_than_is_given_by_default() -> None:
-    assert TPUS["tpu-v4"].vmem == 16 * MIB
+@needs_libtpu
+def test_two_compile_at_once_and_the_end_of_one_costs_one_answer() -> None:
+    (backend,) = resolve(["compile:tpu-v5e"])
+    killed = threading.Timer(0.2, lambda: [worker.kill() for worker in list(compiler._workers._busy)])
+    killed.start()
+    with pytest.raises(Failure, match="XLA's TPU compiler died with exit code -9"):
+        backend.prepare(blocked((5120, 1024), (2560, 1024)))
+    killed.join()
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(backend.prepare, blocked((64, columns), (8, 128))) for columns in (256, 512)]
+        assert all(isinstance(each.result(), Artifact) for each in both)
+
+
+@needs_libtpu
+def test_a_compiler_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "SECONDS", 0.05)
+    (backend,) = resolve(["compile:tpu-v5e"])
+    with pytest.raises(Failure, match=r"gave no answer within 0\.05 s and was ended") as caught:
+        backend.prepare(blocked((5120, 1024), (2560, 1024)))
+    assert caught.value.verdict == "hang"
+    monkeypatch.undo()
+    assert isinstance(backend.prepare(blocked((64, 256), (8, 128))), Artifact)
