@@ -71,6 +71,8 @@ def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -
     assert {(each.backend, each.cases > 0) for each in plan.not_applicable} == {
         ("interpret-mosaic-gpu", True),
         ("interpret-tpu", True),
+        ("lower:tpu-v5e", True),
+        ("tpu", True),
     }
     assert plan.environment["jax"]
 
