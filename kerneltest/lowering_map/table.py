@@ -142,7 +142,7 @@ def markdown(maps: Sequence[LoweringMap]) -> str:
 def _introduction(maps: Sequence[LoweringMap]) -> Iterator[str]:
     yield from ("# What Pallas lowers", "")
     yield "Made by `kerneltest lowering`. A cell is a primitive with a dtype on a target; what lax itself refuses,"
-    yield "outside of Pallas, is no cell. Nothing here ran on a GPU or TPU, and a mark says nothing of values. The marks:"
+    yield "outside of Pallas, is no cell. Nothing here ran on a GPU or TPU; a mark says nothing of values. The marks:"
     yield ""
     outcomes = [outcome for outcome in LoweringOutcome if any(outcome in each.counts for each in maps)]
     yield from (f"- `{outcome}`: {outcome.meaning}" for outcome in outcomes)

@@ -172,7 +172,10 @@ MOSAIC = "INTERNAL: Mosaic failed to compile TPU kernel with MLIR module name `k
     [
         (MOSAIC + 'Bad load at location: loc("get"("x.py":1:2))\nThe MLIR operation', "Bad load"),
         (MOSAIC + "failed to legalize 'math.exp': %20 = \"math.exp\"(%10)", "failed to legalize 'math.exp'"),
-        ('Failed:\nerror: "a:"("b"(c("d") at "/e.py":1:2)): \'op\' refuses\n see current operation: %1', "Failed: error: 'op' refuses"),
+        (
+            'Failed:\nerror: "a:"("b"(c("d") at "/e.py":1:2)): \'op\' refuses\n note: "a"("b"): see %1',
+            "Failed: error: 'op' refuses",
+        ),
         ("nothing around it", "nothing around it"),
     ],
 )

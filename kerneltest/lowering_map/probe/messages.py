@@ -6,8 +6,8 @@ import traceback
 MAX_LENGTH = 300
 # What MLIR and XLA say of the module around a cause: where in the probe, which instruction, what failed for it.
 _AROUND = re.compile(
-    r"""(?<=error:\ )"[^\n]*?\):\ | \s+at\ location:\ loc\(.* | \s+see\ current\ operation:.* | :\ %\S+\ =\ .*
-    | \w+:\ Mosaic\ failed\ to\ compile\ TPU\ kernel[^:]*:\s+ """,
+    r"""(?<=error:\ )"[^\n]*?\):\ | \s+note:\ ".* | \s+see\ current\ operation:.* | :\ %\S+\ =\ .*
+    | \s+at\ location:\ loc\(.* | \w+:\ Mosaic\ failed\ to\ compile\ TPU\ kernel[^:]*:\s+""",
     re.VERBOSE | re.DOTALL,
 )
 # How LLVM, the C library, libtpu and ptxas begin such a line.
