@@ -70,9 +70,9 @@ def _parser() -> argparse.ArgumentParser:
         "--jax", action="append", default=[], metavar="VERSION", help="probe this version, by uv; repeat"
     )
     lowering.add_argument("--python", default="", help="for --jax: which Python, as uv takes it (default 3.12)")
-    lowering.add_argument("--targets", default="", help="such as sm_90,gfx942; all if left out")
+    lowering.add_argument("--targets", default="", help="such as sm_90,tpu-v6e; all if left out")
     lowering.add_argument("--primitives", default="", help="such as exp,sort; all if left out")
-    lowering.add_argument("--compile", action="store_true", help="compile what lowers, with the triton package")
+    lowering.add_argument("--compile", action="store_true", help="compile what lowers, by triton and libtpu")
     lowering.add_argument(
         "--diff", type=Path, metavar="OLD", help="compare an older map with the newest; 1 if something stopped lowering"
     )

@@ -41,7 +41,7 @@ def compare(old: LoweringMap, new: LoweringMap) -> tuple[Change, ...]:
     Raises:
       MapError: they have nothing in common, or only one was compiled.
     """
-    if bool(old.triton) != bool(new.triton):
+    if bool(old.compilers) != bool(new.compilers):
         raise MapError("one map was compiled and the other only lowered: measure both with --compile, or both without")
     targets = set(old.targets) & set(new.targets)
     primitives = old.groups.keys() & new.groups.keys()

@@ -12,6 +12,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 
+from kerneltest.core.targets import TPUS
+
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
@@ -34,9 +36,9 @@ class LoweringOutcome(StrEnum):
         member.meaning = meaning
         return member
 
-    COMPILES = "compiles", "Triton IR comes out, and the `triton` package compiles it"
-    LOWERS = "lowers", "Triton IR comes out"
-    ERROR = "error", "it has a rule in JAX's lowering, which refuses this use; or the compiler refuses the IR"
+    COMPILES = "compiles", "it lowers, and a compiler takes it: the `triton` package for GPUs, libtpu for TPUs"
+    LOWERS = "lowers", "Triton IR comes out for a GPU, a Mosaic module for a TPU"
+    ERROR = "error", "it has a rule in JAX's lowering, which refuses this use; or the compiler refuses what comes out"
     UNIMPLEMENTED = "unimplemented", "JAX's lowering has no rule for it, or for a primitive it is made of"
     ABSENT = "absent", "this JAX has no such function"
 
@@ -82,7 +84,7 @@ class LoweringMap:
     Attributes:
       schema: the version of this description, as files hold it.
       jax, jaxlib, python: versions.
-      triton: the version that compiled; "" if nothing was compiled.
+      triton, libtpu: the versions that compiled for GPUs and for TPUs; "" if nothing was compiled.
       targets: those asked for.
       results: in the order of the probes.
     """
@@ -94,11 +96,26 @@ class LoweringMap:
     triton: str
     targets: tuple[str, ...]
     results: tuple[Result, ...]
+    libtpu: str = ""  # maps that are older than it have none
 
     @property
     def title(self) -> str:
-        """`JAX 0.12.0`, and the version of Triton if it compiled."""
-        return f"JAX {self.jax}" + (f", Triton {self.triton}" if self.triton else "")
+        """`JAX 0.12.0`, and the versions of Triton and libtpu if they compiled."""
+        return ", ".join([f"JAX {self.jax}", *self.compilers])
+
+    @property
+    def compilers(self) -> tuple[str, ...]:
+        """Those that compiled, with their versions."""
+        versions = {"Triton": self.triton, "libtpu": self.libtpu}
+        return tuple(f"{name} {version}" for name, version in versions.items() if version)
+
+    @property
+    def kinds(self) -> Mapping[str, tuple[str, ...]]:
+        """The targets that are GPUs and those that are TPUs, without a kind that has none."""
+        kinds: dict[str, list[str]] = {}
+        for target in self.targets:
+            kinds.setdefault("TPUs" if target in TPUS else "GPUs", []).append(target)
+        return {kind: tuple(targets) for kind, targets in kinds.items()}
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -131,7 +148,11 @@ class LoweringMap:
     @property
     def counts(self) -> Mapping[LoweringOutcome, int]:
         """How many cells have each outcome, without those that none has."""
-        counter = Counter(result.outcome for result in self.cells.values())
+        return self.counts_on(self.targets)
+
+    def counts_on(self, targets: Sequence[str]) -> Mapping[LoweringOutcome, int]:
+        """`counts` of the cells of some targets."""
+        counter = Counter(result.outcome for cell, result in self.cells.items() if cell.target in targets)
         return {outcome: counter[outcome] for outcome in LoweringOutcome if counter[outcome]}
 
     @property
@@ -188,7 +209,7 @@ def save(path: Path, maps: Sequence[LoweringMap]) -> None:
         return
     path.mkdir(parents=True, exist_ok=True)
     for each in maps:
-        name = f"{'compiled' if each.triton else 'jax'}-{each.jax}.json"
+        name = f"{'compiled' if each.compilers else 'jax'}-{each.jax}.json"
         (path / name).write_text(dumps(each), encoding="utf-8")
 
 

@@ -9,14 +9,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerneltest.core.targets import TARGETS
+from kerneltest.core.targets import TARGETS, TPUS
 from kerneltest.lowering_map.map import LoweringMap, MapError, loads
 
 OLDEST = (0, 4, 35)
 PYTHON = "3.12"  # JAX 0.4.35 to 0.12 all have wheels for it
 
 _PROBE = Path(__file__).with_name("probe")
-_DESCRIPTION = ("id", "platform", "device_kind", "triton_backend", "arch", "warp")
+_DESCRIPTION = ("id", "platform", "device_kind")
+_OF_GPUS, _OF_TPUS = ("triton_backend", "arch", "warp"), ("topology",)
 
 
 def measure(
@@ -34,8 +35,10 @@ def measure(
     Raises:
       MapError: an unknown target, primitive or version; no uv; or JAX does not start there.
     """
-    command = [*(_python_with(jax, python, compiled) if jax else [sys.executable]), "-W", "ignore", str(_PROBE)]
-    command += ["--targets", describe_targets(targets), "--primitives", ",".join(primitives)]
+    described = describe_targets(targets)
+    compiled_for = (targets or [*TARGETS, *TPUS]) if compiled else ()
+    interpreter = _python_with(jax, python, compiled_for) if jax else [sys.executable]
+    command = [*interpreter, "-W", "ignore", str(_PROBE), "--targets", described, "--primitives", ",".join(primitives)]
     if compiled:
         command.append("--compile")
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
@@ -50,14 +53,19 @@ def measure(
 
 def describe_targets(targets: Sequence[str]) -> str:
     """The targets as JSON for the probe, which does not import kerneltest."""
-    if unknown := [name for name in targets if name not in TARGETS]:
-        raise MapError(f"unknown target {', '.join(unknown)}; known are {', '.join(TARGETS)}")
-    chosen = [TARGETS[name] for name in targets or TARGETS]
-    return json.dumps([{name: getattr(target, name) for name in _DESCRIPTION} for target in chosen])
+    known = [*TARGETS, *TPUS]
+    if unknown := [name for name in targets if name not in known]:
+        raise MapError(f"unknown target {', '.join(unknown)}; known are {', '.join(known)}")
+    return json.dumps([_described(name) for name in targets or known])
 
 
-def _python_with(version: str, python: str, compiled: bool) -> list[str]:
-    """The command that runs Python with some version of JAX."""
+def _described(name: str) -> dict[str, object]:
+    target, more = (TPUS[name], _OF_TPUS) if name in TPUS else (TARGETS[name], _OF_GPUS)
+    return {field: getattr(target, field) for field in (*_DESCRIPTION, *more)}
+
+
+def _python_with(version: str, python: str, compiled_for: Sequence[str]) -> list[str]:
+    """The command that runs Python with some version of JAX, and with what compiles for some targets."""
     if not re.fullmatch(r"\d+(\.\d+){2,3}", version):
         raise MapError(f"{version!r} is not a version of JAX, such as 0.10.2")
     if tuple(map(int, version.split("."))) < OLDEST:
@@ -69,7 +77,11 @@ def _python_with(version: str, python: str, compiled: bool) -> list[str]:
             "Without --jax, this environment's JAX is probed; given files, maps are read"
         )
     # absl: some versions of Pallas import it and do not ask for it.
-    packages = [f"jax=={version}", "absl-py", *["triton"] * compiled]
+    packages = [f"jax=={version}", "absl-py"]
+    if any(target in TPUS for target in compiled_for):
+        packages[0] = f"jax[tpu]=={version}"  # with the libtpu that this version asks for
+    if any(target in TARGETS for target in compiled_for):
+        packages.append("triton")
     wanted = [word for package in packages for word in ("--with", package)]
     return [uv, "run", "--quiet", "--no-project", "--isolated", "--python", python, *wanted, "python"]
 

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import compress, groupby
 
 from tabulate import tabulate
 
+from kerneltest.core.targets import TPUS
 from kerneltest.lowering_map.compare import Change, successive_changes
 from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome, Result
 
@@ -38,7 +39,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Primitives against versions of JAX, or against targets if there is only one version.
+    """Primitives against versions of JAX, GPUs and TPUs apart, or against targets if there is only one version.
 
     Attributes:
       columns: their headings.
@@ -54,7 +55,13 @@ def tabulate_maps(maps: Sequence[LoweringMap]) -> Table:
     if len(maps) == 1:
         columns = [(" ".join(agreeing), maps[0], agreeing[:1]) for agreeing in maps[0].agreeing_targets]
     else:
-        columns = [(each.title, each, each.targets) for each in maps]
+        apart = any(len(each.kinds) > 1 for each in maps)
+        columns = [
+            (f"{each.title}, {kind}" if apart else each.title, each, each.kinds[kind])
+            for kind in dict.fromkeys(kind for each in maps for kind in each.kinds)
+            for each in maps
+            if kind in each.kinds
+        ]
     groups = {primitive: group for each in maps for primitive, group in each.groups.items()}
     rows = [
         (group, primitive, tuple(_entry(primitive, each, targets) for _, each, targets in columns))
@@ -77,9 +84,16 @@ def count_line(lowering_map: LoweringMap) -> str:
 
 def change_line(change: Change, targets: Sequence[str]) -> str:
     """A change on one line; its targets are named unless they are all of `targets`."""
-    places = "" if set(change.targets) == set(targets) else f" on {' '.join(change.targets)}"
+    places = "" if set(change.targets) == set(targets) else f" on {_places(change.targets, targets)}"
     line = f"{change.primitive} ({short_dtypes(change.dtypes)}){places}: {change.before} -> {change.after}"
     return f"{line}: {change.message}" if change.stopped and change.message else line
+
+
+def _places(some: Sequence[str], targets: Sequence[str]) -> str:
+    """Some of the targets by name; `all`, `GPUs` or `TPUs` if they are that."""
+    tpus = {target for target in targets if target in TPUS}
+    names = {"all": set(targets), "TPUs": tpus, "GPUs": set(targets) - tpus}
+    return next((name for name, members in names.items() if members == set(some)), " ".join(some))
 
 
 def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) -> Entry:
@@ -126,25 +140,26 @@ def markdown(maps: Sequence[LoweringMap]) -> str:
 
 
 def _introduction(maps: Sequence[LoweringMap]) -> Iterator[str]:
-    yield from ("# What Pallas lowers to Triton", "")
+    yield from ("# What Pallas lowers", "")
     yield "Made by `kerneltest lowering`. A cell is a primitive with a dtype on a target; what lax itself refuses,"
-    yield "outside of Pallas, is no cell. Nothing here was run on a GPU, and a mark says nothing of values. The marks:"
+    yield "outside of Pallas, is no cell. Nothing here ran on a GPU or TPU; a mark says nothing of values. The marks:"
     yield ""
     outcomes = [outcome for outcome in LoweringOutcome if any(outcome in each.counts for each in maps)]
     yield from (f"- `{outcome}`: {outcome.meaning}" for outcome in outcomes)
     yield ""
     yield from _lines(
-        ["JAX", "jaxlib", "Python", "Triton", *outcomes, "targets that agree"],
+        ["JAX", "jaxlib", "Python", "compiled by", *outcomes, "targets that agree"],
         [
             [
                 each.jax,
                 each.jaxlib,
                 each.python,
-                each.triton or "not used",
-                *(str(each.counts.get(outcome, 0)) for outcome in outcomes),
-                "; ".join(" ".join(agreeing) for agreeing in each.agreeing_targets),
+                ", ".join(each.compilers) or "nothing",
+                *(str(each.counts_on(targets).get(outcome, 0)) for outcome in outcomes),
+                "; ".join(" ".join(agreeing) for agreeing in each.agreeing_targets if agreeing[0] in targets),
             ]
             for each in maps
+            for targets in each.kinds.values()
         ],
     )
 
@@ -161,20 +176,21 @@ def _changes(maps: Sequence[LoweringMap]) -> Iterator[str]:
 
 
 def _change(change: Change, new: LoweringMap) -> list[str]:
-    targets = "all" if set(change.targets) == set(new.targets) else " ".join(change.targets)
-    dtypes = short_dtypes(change.dtypes)
+    dtypes, targets = short_dtypes(change.dtypes), _places(change.targets, new.targets)
     return [f"`{change.primitive}`", dtypes, targets, change.before, change.after, change.message]
 
 
 def _table(maps: Sequence[LoweringMap]) -> Iterator[str]:
     table = tabulate_maps(maps)
-    for group, rows in groupby(table.rows, key=lambda row: row[0]):
+    for group, members in groupby(table.rows, key=lambda row: row[0]):
+        rows = [(primitive, entries) for _, primitive, entries in members]
+        asked = [any(entries[column].state != NOT_ASKED for _, entries in rows) for column in range(len(table.columns))]
         yield from ("", f"## {_escaped(group.capitalize())}", "")
         yield from _lines(
-            ["primitive", *table.columns],
+            ["primitive", *compress(table.columns, asked)],
             [
-                [f"`{primitive}`", *(f"{entry.letter} {entry.text}" for entry in entries)]
-                for _, primitive, entries in rows
+                [f"`{primitive}`", *(f"{entry.letter} {entry.text}".strip() for entry in compress(entries, asked))]
+                for primitive, entries in rows
             ],
         )
 
@@ -184,7 +200,12 @@ def _errors(lowering_map: LoweringMap) -> Iterator[str]:
     yield from _lines(
         ["primitive", "dtypes", "targets", "message"],
         [
-            [f"`{each.primitive}`", short_dtypes(each.dtypes), " ".join(each.targets), each.message]
+            [
+                f"`{each.primitive}`",
+                short_dtypes(each.dtypes),
+                _places(each.targets, lowering_map.targets),
+                each.message,
+            ]
             for each in lowering_map.results
             if each.outcome == LoweringOutcome.ERROR
         ],

@@ -18,3 +18,11 @@ def with_exp(outcome: str, **changed: Any) -> LoweringMap:
     known = LoweringOutcome(outcome)
     result = replace(EXP, outcome=known, message="" if known.is_lowered else "why", **changed)
     return replace(MAP, results=(result, SORT))
+
+
+def with_tpu(outcome: str) -> LoweringMap:
+    """`MAP` with a TPU, which is asked for `exp` with some outcome, and for blocks, which GPUs do not have."""
+    known = LoweringOutcome(outcome)
+    asked = replace(EXP, outcome=known, message="" if known.is_lowered else "why", targets=("tpu-v5e",))
+    blocks = Result("blocks", "blocks", LoweringOutcome.LOWERS, "", ("float32",), ("tpu-v5e",))
+    return replace(MAP, targets=(*_TARGETS, "tpu-v5e"), results=(EXP, asked, SORT, blocks))

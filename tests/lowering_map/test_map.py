@@ -1,5 +1,6 @@
 """Maps on disk, compared, and the command that makes them."""
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -9,7 +10,7 @@ import jax
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.core.targets import TARGETS
+from kerneltest.core.targets import TARGETS, TPUS
 from kerneltest.lowering_map.compare import compare
 from kerneltest.lowering_map.map import LoweringMap, MapError, dumps, loads, read
 from tests.lowering_map.sample_maps import EXP, MAP, SORT, with_exp
@@ -17,6 +18,11 @@ from tests.lowering_map.sample_maps import EXP, MAP, SORT, with_exp
 
 def test_a_map_survives_its_file() -> None:
     assert loads(dumps(MAP), "here") == MAP
+
+
+def test_a_map_that_is_older_than_libtpu_is_read() -> None:
+    assert loads(dumps(MAP).replace(', "libtpu": ""', ""), "here") == MAP
+    assert ', "libtpu": ""' in dumps(MAP)
 
 
 def test_a_file_has_a_line_for_each_result() -> None:
@@ -96,6 +102,8 @@ def test_targets_on_which_other_dtypes_changed_are_changes_of_their_own() -> Non
 def test_only_like_is_compared_with_like() -> None:
     with pytest.raises(MapError, match="one map was compiled"):
         compare(MAP, replace(MAP, triton="3.0"))
+    with pytest.raises(MapError, match="one map was compiled"):
+        compare(MAP, replace(MAP, libtpu="0.1"))
     with pytest.raises(MapError, match="no target or no primitive in common"):
         compare(replace(MAP, results=(EXP,)), replace(MAP, results=(SORT,)))
 
@@ -137,7 +145,7 @@ def test_the_command_probes_this_environment(
         ([str(ROOT / "README.md")], "README.md: no readable map: Invalid JSON"),
         (["--jax", "newest"], "'newest' is not a version of JAX, such as 0.10.2"),
         (["--jax", "0.4.30"], "JAX 0.4.30 is older than 0.4.35, the oldest that can be probed"),
-        (["--targets", "sm_1"], f"unknown target sm_1; known are {', '.join(TARGETS)}"),
+        (["--targets", "sm_1"], f"unknown target sm_1; known are {', '.join([*TARGETS, *TPUS])}"),
         (["--primitives", "sine"], "this environment: unknown primitive sine"),
         (["map.json", "--targets", "sm_90"], "are for measuring; maps are read whole"),
         (["--diff", "no/such/map.json"], "no/such/map.json: no readable map: "),
@@ -181,3 +189,24 @@ def test_one_bad_version_does_not_lose_the_others(
     assert main(["lowering", "--jax", "9.9.9", "--jax", "1.2.3", "--python", "3.12", "--json", str(out)]) == 2
     _one_line(capsys.readouterr().err, "JAX 9.9.9 with Python 3.12: Because there is no version of jax==9.9.9")
     assert read(out) == MAP
+
+
+@pytest.mark.parametrize(
+    ("targets", "packages"),
+    [
+        ("sm_90", ["jax==1.2.3", "absl-py", "triton"]),
+        ("tpu-v5e", ["jax[tpu]==1.2.3", "absl-py"]),
+        ("gfx942,tpu-7x", ["jax[tpu]==1.2.3", "absl-py", "triton"]),
+        ("", ["jax[tpu]==1.2.3", "absl-py", "triton"]),
+    ],
+)
+def test_what_compiles_for_the_targets_comes_with_the_version(
+    targets: str, packages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv, given = tmp_path / "uv", tmp_path / "given"
+    uv.write_text(f'#!/bin/sh\necho "$@" > {given}\n')
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert main(["lowering", "--jax", "1.2.3", "--compile", "--targets", targets]) == 2  # no map comes back
+    words = given.read_text().split()
+    assert [after for word, after in itertools.pairwise(words) if word == "--with"] == packages

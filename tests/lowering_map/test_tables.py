@@ -14,7 +14,7 @@ from kerneltest.records.merge import merge
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Plan
 from kerneltest.report.html.build import render
-from tests.lowering_map.sample_maps import EXP, MAP, with_exp
+from tests.lowering_map.sample_maps import EXP, MAP, with_exp, with_tpu
 from tests.pages import Page
 
 ROOT = Path(__file__).parents[2]
@@ -73,12 +73,12 @@ def test_in_markdown_a_message_stays_in_its_cell() -> None:
 
 def test_the_markdown_page_has_the_changes_the_table_and_the_errors() -> None:
     page = markdown([MAP, replace(with_exp("error"), jax="1.2.4")])
-    assert "| 1.2.4 | 1.2.3 | 3.12.1 | not used | 0 | 4 | 2 | sm_90 gfx942 |" in page
+    assert "| 1.2.4 | 1.2.3 | 3.12.1 | nothing | 0 | 4 | 2 | sm_90 gfx942 |" in page
     assert "## What started lowering from JAX 1.2.3 to JAX 1.2.4\n\nNothing.\n" in page
     assert "| `exp` | f32 f16 | all | lowers | error | why |" in page
     table = page.split("## Elementwise\n\n")[1].splitlines()[:3]
     assert table == ["| primitive | JAX 1.2.3 | JAX 1.2.4 |", "| --- | --- | --- |", "| `exp` | ✓ lowers | ✗ error |"]
-    assert page.endswith("| `exp` | f32 f16 | sm_90 gfx942 | why |\n")
+    assert page.endswith("| `exp` | f32 f16 | all | why |\n")
 
 
 def test_a_line_of_the_table_is_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,6 +101,23 @@ def test_targets_that_differ_are_told_apart() -> None:
     assert (entry.state, entry.reasons) == ("partly", ("f16: why",))
 
 
+def test_gpus_and_tpus_have_columns_of_their_own() -> None:
+    maps = [with_tpu("error"), replace(with_tpu("lowers"), jax="1.2.4")]
+    assert tabulate_maps(maps[:1]).columns == ("sm_90 gfx942", "tpu-v5e")
+    table = tabulate_maps(maps)
+    assert table.columns == ("JAX 1.2.3, GPUs", "JAX 1.2.4, GPUs", "JAX 1.2.3, TPUs", "JAX 1.2.4, TPUs")
+    assert {name: [entry.text for entry in entries] for _, name, entries in table.rows} == {
+        "exp": ["lowers", "lowers", "error", "lowers"],
+        "sort": ["unimplemented", "unimplemented", "", ""],
+        "blocks": ["", "", "lowers", "lowers"],
+    }
+    page = markdown(maps)
+    assert "| `exp` | f32 f16 | TPUs | error | lowers | why |" in page
+    (blocks,) = [part for part in page.split("\n## ") if part.startswith("Blocks")]
+    assert "| primitive | JAX 1.2.3, TPUs | JAX 1.2.4, TPUs |" in blocks
+    assert "| 1.2.3 | 1.2.3 | 3.12.1 | nothing | 1 | 2 | 0 | tpu-v5e |" in page
+
+
 # --- The pages in the repository --------------------------------------------------------------------------------------
 
 
@@ -113,7 +130,7 @@ def test_is_finite_was_unimplemented_and_lowers_since() -> None:
     assert "Unimplemented primitive in Pallas GPU lowering: is_finite" in row
 
 
-@pytest.mark.parametrize("name", ["README.md", "compiled.md"])
+@pytest.mark.parametrize("name", ["README.md", "compiled.md", "tpu.md", "tpu-versions.md"])
 def test_a_committed_page_names_no_folder(name: str) -> None:
     page = (PAGES / name).read_text(encoding="utf-8")
     assert len(page) > 10_000

@@ -1,7 +1,7 @@
-"""Asks the JAX that runs it which Pallas primitive lowers to Triton, for which dtype, on which target.
+"""Asks the JAX that runs it which Pallas primitive lowers, for which dtype, on which GPU and TPU.
 
 It imports nothing of kerneltest, since it also runs where kerneltest is not installed: on Python 3.10 to 3.13 with JAX
-0.4.35 to 0.12 and NumPy, and with Triton for `--compile`. It needs no GPU.
+0.4.35 to 0.12 and NumPy, for `--compile` with Triton or libtpu. It needs no GPU and no TPU.
 
 `python PATH/probe --targets JSON` takes a JSON list of targets (see `target.Target`) and prints a map as JSON. Each
 probe is a kernel of a few lines around one primitive. Whatever lax itself refuses for a dtype, outside of Pallas, is

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from .kernels import probes
 from .kernels.base import AbsentError, Probe
-from .lower import compile_ir, lower
+from .lower import EmptyError, lower
 from .messages import first_cause
-from .target import Target
+from .target import Target, Tpu
 
 
 class Cell(NamedTuple):
@@ -33,6 +33,8 @@ class Answer(NamedTuple):
 def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> tuple[Cell, ...]:
     """The cells of some primitives, or of all if none is named; `sort` selects the primitive with its variants.
 
+    What only GPUs or only TPUs have is not asked of the others.
+
     Raises:
       ValueError: a primitive is unknown.
     """
@@ -40,21 +42,24 @@ def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> t
     if unknown := [name for name in primitives if name not in set().union(*names.values())]:
         raise ValueError(f"unknown primitive {', '.join(unknown)}")
     chosen = [probe for probe in names if not primitives or names[probe] & set(primitives)]
-    return tuple(Cell(probe, dtype, target) for probe in chosen for dtype in probe.dtypes for target in targets)
+    return tuple(
+        Cell(probe, dtype, target)
+        for probe in chosen
+        for dtype in probe.dtypes
+        for target in targets
+        if probe.only in ("", "tpu" if isinstance(target, Tpu) else "gpu")
+    )
 
 
 def ask(cell: Cell, *, compiled: bool) -> Answer | None:
     """What becomes of a cell when it is lowered, and compiled if asked; None where lax has no such operation."""
     try:
-        bytecode = lower(*cell)
-        if bytecode is None:
+        if not lower(*cell, compiled=compiled):
             return None
-        if not bytecode:
-            return Answer("error", "the lowered module holds no Triton IR")
-        if compiled:
-            compile_ir(bytecode, cell.target)
     except AbsentError as error:
         return Answer("absent", str(error))
+    except EmptyError as error:
+        return Answer("error", str(error))
     except Exception as error:
         message = first_cause(error)
         return Answer("unimplemented" if "unimplemented primitive" in message.lower() else "error", message)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from .cells import Answer, Cell, ask
 from .messages import with_reason
+from .tpu import ENVIRONMENT
 
 SECONDS_PER_CELL = 120
 
@@ -24,7 +25,7 @@ def answer_in_children(count: int, command: Sequence[str]) -> list[Answer | None
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 encoding="utf-8",
-                env={**os.environ, "JAX_PLATFORMS": "cpu"},
+                env={**os.environ, **ENVIRONMENT, "JAX_PLATFORMS": "cpu"},
             )
             assert process.stdout is not None
             lines = [json.loads(line) for line in process.stdout if line.endswith("\n")]

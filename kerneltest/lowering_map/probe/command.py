@@ -4,6 +4,7 @@ import argparse
 import json
 import platform
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -11,26 +12,27 @@ import jax
 
 from .cells import merge_answers, select_cells
 from .children import answer_in_children, print_answers
-from .target import read_targets
+from .target import Target, Tpu, read_targets
 
 SCHEMA = 2
+_NEEDED = {"triton": "GPUs", "libtpu": "TPUs (pip install 'jax[tpu]')"}
 
 
 def main() -> int:
     """Prints the map of this environment's JAX."""
-    parser = argparse.ArgumentParser(prog="probe", description="Asks this JAX what lowers to Triton, on which target.")
+    parser = argparse.ArgumentParser(prog="probe", description="Asks this JAX what lowers on which GPU and TPU.")
     parser.add_argument("--targets", required=True, type=read_targets, metavar="JSON")
     parser.add_argument("--primitives", default="", help="such as exp,sort; all if left out")
-    parser.add_argument("--compile", action="store_true", help="also compile what lowers, with the triton package")
+    parser.add_argument("--compile", action="store_true", help="also compile what lowers, with triton and libtpu")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     try:
         cells = select_cells(chosen.targets, [name for name in chosen.primitives.split(",") if name])
-        triton = metadata.version("triton") if chosen.compile else ""
+        compilers = _compilers(chosen.targets) if chosen.compile else {"triton": "", "libtpu": ""}
     except ValueError as error:
         parser.error(str(error))
-    except metadata.PackageNotFoundError:
-        parser.error("--compile needs the triton package; without --compile nothing does")
+    except metadata.PackageNotFoundError as error:
+        parser.error(f"--compile needs {error.name} for {_NEEDED[error.name]}; without --compile nothing does")
     if chosen.child is not None:
         print_answers(cells[chosen.child :], compiled=chosen.compile)
         return 0
@@ -40,8 +42,14 @@ def main() -> int:
         "jax": jax.__version__,
         "jaxlib": metadata.version("jaxlib"),
         "python": platform.python_version(),
-        "triton": triton,
+        **compilers,
         "targets": [target.id for target in chosen.targets],
     }
     print(json.dumps({**header, "results": merge_answers(cells, answer_in_children(len(cells), command))}))
     return 0
+
+
+def _compilers(targets: Sequence[Target]) -> dict[str, str]:
+    """The version of each compiler, "" where no target asks for it."""
+    asked = {"libtpu" if isinstance(target, Tpu) else "triton" for target in targets}
+    return {name: metadata.version(name) if name in asked else "" for name in ("triton", "libtpu")}

@@ -4,6 +4,17 @@ import re
 import traceback
 
 MAX_LENGTH = 300
+# What MLIR and XLA say of the module around a cause: where in the probe, which instruction, what failed for it.
+_AROUND = re.compile(
+    r"""(?<=error:\ )"[^\n]*?\):\ | \s+note:\ ".* | \s+see\ current\ operation:.* | :\ %\S+\ =\ .*
+    | \s+at\ location:\ loc\(.* | \w+:\ Mosaic\ failed\ to\ compile\ TPU\ kernel[^:]*:\s+""",
+    re.VERBOSE | re.DOTALL,
+)
+# How LLVM, the C library, libtpu and ptxas begin such a line.
+_REASON = re.compile(
+    r"LLVM ERROR: .*|Assertion .*|^F\d{4} .*|(?<=error: )(?!Failures have been detected).*", re.MULTILINE
+)
+_STAMP = re.compile(r"\bF\d{4} [\d:.]+ +\d+ \S+\] ")  # the time, the process and the line of libtpu's source
 
 
 def first_cause(error: BaseException) -> str:
@@ -13,17 +24,17 @@ def first_cause(error: BaseException) -> str:
     words = str(error)
     if not words and error.__traceback__:
         words = "in " + list(traceback.walk_tb(error.__traceback__))[-1][0].f_code.co_name
-    return one_line(f"{type(error).__name__}: {words}")
+    return one_line(f"{type(error).__name__}: {_AROUND.sub('', words)}")
 
 
 def one_line(text: str) -> str:
-    """The text on one line, cut short, without folders and without the random names of temporary files."""
+    """The text on one line, cut short, without folders, times and the random names of temporary files."""
     without_folders = re.sub(r"(?<![\w:/])/(?:[^/\s:\"']+/)+", "", " ".join(text.split()))
-    return re.sub(r"\btmp\w{8}\b", "tmp", without_folders)[:MAX_LENGTH]
+    return re.sub(r"\btmp\w{8}\b", "tmp", _STAMP.sub("", without_folders))[:MAX_LENGTH]
 
 
 def with_reason(message: str, printed: str) -> str:
     """A message, followed by the line of a compiler's output that says why it failed."""
-    reason = re.search(r"LLVM ERROR: .*|Assertion .*|(?<=error: )(?!Failures have been detected).*", printed)
+    reason = re.search(_REASON, printed)
     line = reason[0] if reason else printed.strip().partition("\n")[0]
     return one_line(f"{message}: {line}".rstrip(": "))

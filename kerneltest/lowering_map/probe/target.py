@@ -1,11 +1,11 @@
-"""The GPUs to lower for, as the caller describes them."""
+"""The GPUs and TPUs to lower for, as the caller describes them."""
 
 import json
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Target:
+class Gpu:
     """One GPU architecture.
 
     Attributes:
@@ -23,10 +23,29 @@ class Target:
     warp: int
 
 
+@dataclass(frozen=True)
+class Tpu:
+    """One TPU generation.
+
+    Attributes:
+      id: as the map calls it.
+      platform, device_kind: as JAX calls them.
+      topology: as libtpu calls it.
+    """
+
+    id: str
+    platform: str
+    device_kind: str
+    topology: str
+
+
+Target = Gpu | Tpu
+
+
 def read_targets(text: str) -> list[Target]:
     """The targets in a JSON list of objects.
 
     Raises:
       ValueError, TypeError: it is no such list.
     """
-    return [Target(**described) for described in json.loads(text)]
+    return [(Tpu if "topology" in described else Gpu)(**described) for described in json.loads(text)]

@@ -1,6 +1,6 @@
 """The probes by group. A new primitive is one line in its group."""
 
-from . import references, values
+from . import references, tpus, values
 from .base import Probe
 
 _GROUPS = (
@@ -14,6 +14,8 @@ _GROUPS = (
     references.memory_probes,
     references.pallas_probes,
     values.random_probes,
+    tpus.tpus_probes,
+    tpus.blocks_probes,
 )
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as plt
 
 FLOATS = tuple("float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2".split())
@@ -20,7 +21,7 @@ FLOAT32 = ("float32",)  # for what does not depend on a dtype
 
 SCALAR, VECTOR, MATRIX, BLOCK = (), (16,), (8, 16), (32, 32)
 
-_MODULES = {"jax": jax, "jnp": jnp, "lax": lax, "pl": pl, "plt": plt}
+_MODULES = {"jax": jax, "jnp": jnp, "lax": lax, "pl": pl, "plt": plt, "pltpu": pltpu}
 
 
 class AbsentError(Exception):
@@ -40,6 +41,9 @@ class Probe:
       operands: for each, its shape, or its shape and dtype where that is not the dtype asked for.
       output: likewise; None where the body's values tell.
       grid: of the kernel.
+      block: that all operands and the output are cut into, the place in the grid being the place of the block; () for
+        whole arrays. Of probes for TPUs.
+      only: `gpu` or `tpu`, where the others have no such function; "" where both may be asked.
     """
 
     name: str
@@ -49,6 +53,8 @@ class Probe:
     operands: tuple[Any, ...]
     output: Any = None
     grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    only: str = ""
 
 
 def first_available(*paths: str) -> Any:

@@ -24,12 +24,12 @@ _SCATTERS = {
 def indexing_probes() -> Iterator[Probe]:
     """Of group `indexing`."""
     indices, start = (VECTOR, "int32"), (SCALAR, "int32")
-    yield _indexing("gather[take]", lambda x, i: jnp.take(x, i, axis=0, mode="clip"), (VECTOR, indices))
+    yield _indexing("gather[take]", lambda x, i: jnp.take(x, _rows(i), axis=0, mode="clip"), (VECTOR, indices))
     yield _indexing("gather[take_along_axis]", _take_along_axis, (VECTOR, indices))
     for name, method in _SCATTERS.items():
         yield _indexing(name, _scatter(method), (VECTOR, indices, VECTOR), NUMBERS)
-    yield _indexing("dynamic_slice", lambda x, i: lax.dynamic_slice(x, (i,), (8,)), (VECTOR, start))
-    yield _indexing("dynamic_update_slice", lambda x, v, i: lax.dynamic_update_slice(x, v, (i,)), (VECTOR, (8,), start))
+    yield _indexing("dynamic_slice", _dynamic_slice, (VECTOR, start))
+    yield _indexing("dynamic_update_slice", _dynamic_update_slice, (VECTOR, (8,), start))
     yield _indexing("sort", lambda x: lax.sort(x), (VECTOR,))
     yield _indexing("sort[keys and values]", lambda x, v: lax.sort_key_val(x, v), (VECTOR, indices))
     yield _indexing("top_k", lambda x: lax.top_k(x, 4), (VECTOR,), NUMBERS)
@@ -40,12 +40,25 @@ def _indexing(name: str, body: Callable[..., Any], operands: Any, dtypes: tuple[
     return Probe(name, "indexing", body, dtypes, operands)
 
 
+def _rows(indices: Any) -> Any:
+    """A vector of indices, also on TPUs, whose operands have two dimensions."""
+    return indices if indices.ndim == 1 else indices[:, 0]
+
+
 def _take_along_axis(x: Any, i: Any) -> Any:
     return jnp.take_along_axis(x, i, axis=0, mode="clip")
 
 
+def _dynamic_slice(x: Any, i: Any) -> Any:
+    return lax.dynamic_slice(x, (i, *(0,) * (x.ndim - 1)), (8, *x.shape[1:]))
+
+
+def _dynamic_update_slice(x: Any, v: Any, i: Any) -> Any:
+    return lax.dynamic_update_slice(x, v, (i, *(0,) * (x.ndim - 1)))
+
+
 def _scatter(method: str) -> Callable[..., Any]:
-    return lambda x, i, v: getattr(x.at[i], method)(v)
+    return lambda x, i, v: getattr(x.at[_rows(i)], method)(v)
 
 
 _WHOLE, _HALF = pl.ds(0, 16), pl.ds(0, 8)
@@ -62,21 +75,25 @@ def memory_probes() -> Iterator[Probe]:
     yield _memory("addupdate", _add_update((_WHOLE,)))
     yield _memory("addupdate[whole]", _add_update(...))
     yield _memory("swap", _swap)
-    yield _memory("masked_load", _masked_load, VECTOR, mask)
-    yield _memory("masked_load[other]", _masked_load_other, VECTOR, mask)
-    yield _memory("masked_load[cache]", _hinted_load(cache_modifier=".cg"))
-    yield _memory("masked_load[eviction]", _hinted_load(eviction_policy="evict_last"))
-    yield _memory("masked_store", _masked_store, VECTOR, mask)
+    yield _memory("masked_load", _masked_load, VECTOR, mask, only="gpu")
+    yield _memory("masked_load[other]", _masked_load_other, VECTOR, mask, only="gpu")
+    yield _memory("masked_load[cache]", _hinted_load(cache_modifier=".cg"), only="gpu")
+    yield _memory("masked_load[eviction]", _hinted_load(eviction_policy="evict_last"), only="gpu")
+    yield _memory("masked_store", _masked_store, VECTOR, mask, only="gpu")
 
     for name in "add max min and or xor xchg".split():
         dtypes = BITWISE if name in ("and", "or", "xor") else DTYPES
-        yield Probe(f"atomic_{name}", "atomic", _atomic(name, (_WHOLE,)), dtypes, (VECTOR,), VECTOR)
-    yield Probe("atomic_add[one element]", "atomic", _atomic("add", (3,)), NUMBERS, (VECTOR,), VECTOR)
-    yield Probe("atomic_cas", "atomic", _compare_and_swap, DTYPES, (SCALAR,), SCALAR)
+        yield _of_atomics(f"atomic_{name}", _atomic(name, (_WHOLE,)), dtypes)
+    yield _of_atomics("atomic_add[one element]", _atomic("add", (3,)), NUMBERS)
+    yield _of_atomics("atomic_cas", _compare_and_swap, DTYPES, SCALAR)
 
 
-def _memory(name: str, body: Callable[..., Any], *operands: Any) -> Probe:
-    return Probe(name, "memory", body, DTYPES, operands or (VECTOR,), VECTOR)
+def _memory(name: str, body: Callable[..., Any], *operands: Any, only: str = "") -> Probe:
+    return Probe(name, "memory", body, DTYPES, operands or (VECTOR,), VECTOR, only=only)
+
+
+def _of_atomics(name: str, body: Callable[..., Any], dtypes: tuple[str, ...], shape: tuple[int, ...] = VECTOR) -> Probe:
+    return Probe(name, "atomic", body, dtypes, (shape,), shape, only="gpu")
 
 
 def _copy(x: Any, o: Any) -> None:
@@ -84,7 +101,7 @@ def _copy(x: Any, o: Any) -> None:
 
 
 def _get_element(x: Any, o: Any) -> None:
-    o[...] = jnp.full((16,), x[3])
+    o[...] = jnp.full(o.shape, x[(3,) * len(x.shape)])
 
 
 def _get_dynamic_slice(x: Any, i: Any, o: Any) -> None:
@@ -96,7 +113,7 @@ def _get_strided(x: Any, o: Any) -> None:
 
 
 def _get_by_array(x: Any, i: Any, o: Any) -> None:
-    o[...] = x[i[...]]
+    o[...] = x[_rows(i[...])]
 
 
 def _add_update(index: Any) -> Callable[[Any, Any], None]:
@@ -160,36 +177,38 @@ def pallas_probes() -> Iterator[Probe]:
     yield _effect("debug_print[value]", lambda x: first_available(debug_print)("x: ", x[...]), DTYPES)
     yield _effect("debug_print[placeholder]", lambda x: first_available(debug_print)("x: {}", x[...]))
     yield _effect("debug_print[jax]", lambda x: jax.debug.print("x: {}", x[...]))
-    yield _effect("debug_check", lambda x: first_available("pl.debug_check")(x[0] > 0, "positive"))
+    yield _effect("debug_check", lambda x: first_available("pl.debug_check")(pl.program_id(0) >= 0, "here"))
     yield _effect("debug_callback", lambda x: jax.debug.callback(print, x[...]))
-    yield _effect("debug_barrier", lambda x: first_available("plt.debug_barrier")())
+    yield _effect("debug_barrier", lambda x: first_available("plt.debug_barrier")(), only="gpu")
     yield _effect("delay", lambda x: first_available("pl.delay")(100))
-    yield _of_references("run_scoped", _run_scoped)
+    yield _of_references("run_scoped", _run_scoped, only="gpu")
     yield _of_references("loop", _loop)
     yield _of_references("when", _when)
     yield _of_references("multiple_of", _multiple_of, VECTOR, (SCALAR, "int32"))
-    yield _of_references("max_contiguous", _max_contiguous)
-    yield _of_values("elementwise_inline_asm[PTX]", _assembly("mov.b32 $0, $1;", "=r,r"), ("float32", "int32"))
-    yield _of_values("elementwise_inline_asm[AMD]", _assembly("v_mov_b32 $0, $1;", "=v,v"), ("float32", "int32"))
-    yield _of_values("approx_tanh", lambda x: first_available("plt.approx_tanh")(x), FLOATS)
+    yield _of_references("max_contiguous", _max_contiguous, only="gpu")
+    yield _of_values("elementwise_inline_asm[PTX]", _assembly("mov.b32 $0, $1;", "=r,r"), ("float32", "int32"), "gpu")
+    yield _of_values("elementwise_inline_asm[AMD]", _assembly("v_mov_b32 $0, $1;", "=v,v"), ("float32", "int32"), "gpu")
+    yield _of_values("approx_tanh", lambda x: first_available("plt.approx_tanh")(x), FLOATS, "gpu")
     yield _of_values("reciprocal", lambda x: first_available("pl.reciprocal")(x), FLOATS)
     yield _of_values("reciprocal[approx]", lambda x: first_available("pl.reciprocal")(x, approx=True), FLOATS)
 
 
-def _of_values(name: str, body: Callable[..., Any], dtypes: tuple[str, ...]) -> Probe:
-    return Probe(name, "pallas", body, dtypes, (VECTOR,))
+def _of_values(name: str, body: Callable[..., Any], dtypes: tuple[str, ...], only: str = "") -> Probe:
+    return Probe(name, "pallas", body, dtypes, (VECTOR,), only=only)
 
 
-def _of_references(name: str, body: Callable[..., Any], *operands: Any, dtypes: tuple[str, ...] = FLOAT32) -> Probe:
-    return Probe(name, "pallas", body, dtypes, operands or (VECTOR,), VECTOR, (2,))
+def _of_references(
+    name: str, body: Callable[..., Any], *operands: Any, dtypes: tuple[str, ...] = FLOAT32, only: str = ""
+) -> Probe:
+    return Probe(name, "pallas", body, dtypes, operands or (VECTOR,), VECTOR, (2,), only=only)
 
 
-def _effect(name: str, effect: Callable[[Any], Any], dtypes: tuple[str, ...] = FLOAT32) -> Probe:
+def _effect(name: str, effect: Callable[[Any], Any], dtypes: tuple[str, ...] = FLOAT32, only: str = "") -> Probe:
     def body(x: Any, o: Any) -> None:
         effect(x)
         o[...] = x[...]
 
-    return _of_references(name, body, dtypes=dtypes)
+    return _of_references(name, body, dtypes=dtypes, only=only)
 
 
 def _add_number(path: str) -> Callable[..., None]:

@@ -127,7 +127,9 @@ def dots_probes() -> Iterator[Probe]:
     yield _dot("[batch]", ("float32", "float16"), ((2,), (1,)), ((0,), (0,)), ((2, *BLOCK), (2, *BLOCK)))
     yield _dot("[matrix by vector]", ("float32", "float16"), operands=(BLOCK, (32,)))
     yield _dot("[mixed]", ("float32",), operands=(BLOCK, (BLOCK, "float16")))
-    yield Probe("pl.dot", "dot", lambda x, y: first_available("plt.dot", "pl.dot")(x, y), FLOATS, (BLOCK, BLOCK))
+    yield Probe(
+        "pl.dot", "dot", lambda x, y: first_available("plt.dot", "pl.dot")(x, y), FLOATS, (BLOCK, BLOCK), only="gpu"
+    )
     yield Probe("ragged_dot", "dot", lax_function("ragged_dot"), FLOAT32, (BLOCK, (4, *BLOCK), ((4,), "int32")))
     yield Probe("conv_general_dilated", "dot", lax_function("conv", (1,), "SAME"), FLOAT32, ((4, 8, 16), (8, 8, 4)))
 
@@ -169,25 +171,25 @@ def _cast(primitive: str, target: str, dtypes: tuple[str, ...]) -> Probe:
 
 def shapes_probes() -> Iterator[Probe]:
     """Of group `shape`."""
-    yield _shape("reshape", lambda x: lax.reshape(x, (16, 8)))
-    yield _shape("reshape[to 1D]", lambda x: lax.reshape(x, (128,)))
+    yield _shape("reshape", lambda x: lax.reshape(x, (2 * x.shape[0], x.shape[1] // 2)))
+    yield _shape("reshape[to 1D]", lambda x: lax.reshape(x, (x.size,)))
     yield _shape("transpose", lambda x: lax.transpose(x, (1, 0)))
     yield _shape("transpose[3D]", lambda x: lax.transpose(x, (2, 0, 1)), (2, 4, 8))
-    yield _shape("broadcast_in_dim", lambda x: lax.broadcast_in_dim(x, (8, 16), (1,)), VECTOR)
+    yield _shape("broadcast_in_dim", _broadcast, VECTOR)
     yield _shape("broadcast_in_dim[scalar]", lambda x: lax.broadcast_in_dim(x, (8, 16), ()), SCALAR)
-    yield _shape("broadcast_to[pl]", lambda x: first_available("pl.broadcast_to")(x, (8, 16)), (1, 16))
+    yield _shape("broadcast_to[pl]", lambda x: first_available("pl.broadcast_to")(x, (8, x.shape[1])), (1, 16))
     yield _shape("expand_dims", lambda x: lax.expand_dims(x, (0,)))
     yield _shape("squeeze", lambda x: lax.squeeze(x, (0,)), (1, 16))
     yield _shape("concatenate", lambda x, y: lax.concatenate((x, y), 0), VECTOR, VECTOR)
     yield _shape("concatenate[last axis of 1]", lambda x, y: lax.concatenate((x, y), 1), (16, 1), (16, 1))
     yield _shape("stack", lambda x, y: first_available("lax.stack")([x, y], axis=1), VECTOR, VECTOR)
     yield _shape("unstack", lambda x: first_available("lax.unstack")(x, axis=1), (16, 2))
-    yield _shape("pad", lambda x: lax.pad(x, np.zeros((), x.dtype), ((0, 16, 0),)), VECTOR)
+    yield _shape("pad", _pad, VECTOR)
     yield _shape("rev", lambda x: lax.rev(x, (0,)), VECTOR)
-    yield _shape("split", lambda x: first_available("lax.split")(x, (8, 8), 1))
-    yield _shape("slice", lambda x: lax.slice(x, (0,), (8,)), VECTOR)
-    yield _shape("slice[strided]", lambda x: lax.slice(x, (0,), (16,), (2,)), VECTOR)
-    yield _shape("tile", lambda x: first_available("lax.tile")(x, (2,)), VECTOR)
+    yield _shape("split", lambda x: first_available("lax.split")(x, (x.shape[1] // 2,) * 2, 1))
+    yield _shape("slice", lambda x: lax.slice_in_dim(x, 0, 8), VECTOR)
+    yield _shape("slice[strided]", lambda x: lax.slice_in_dim(x, 0, 16, 2), VECTOR)
+    yield _shape("tile", lambda x: first_available("lax.tile")(x, (2, *(1,) * (x.ndim - 1))), VECTOR)
     yield _shape("copy", lambda x: jnp.array(x, copy=True), VECTOR)
     yield _shape("full", lambda x: lax.full(x.shape, 1, x.dtype), VECTOR)
     yield Probe("iota", "shape", lambda x: lax.broadcasted_iota(x.dtype, x.shape, 1), NUMBERS, (MATRIX,))
@@ -195,6 +197,14 @@ def shapes_probes() -> Iterator[Probe]:
 
 def _shape(name: str, body: Callable[..., Any], *operands: Any) -> Probe:
     return Probe(name, "shape", body, DTYPES, operands or (MATRIX,))
+
+
+def _broadcast(x: Any) -> Any:
+    return lax.broadcast_in_dim(x, (8, *x.shape), tuple(range(1, x.ndim + 1)))
+
+
+def _pad(x: Any) -> Any:
+    return lax.pad(x, np.zeros((), x.dtype), ((0, 16, 0), *((0, 0, 0),) * (x.ndim - 1)))
 
 
 def control_probes() -> Iterator[Probe]:

@@ -1,0 +1,46 @@
+"""What is particular to GPUs: Triton IR in a lowered module, and the IR to machine code."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .kernels.base import first_available
+from .target import Gpu
+
+
+def call_options() -> dict[str, Any]:
+    """What `pallas_call` takes to lower by way of Triton."""
+    return {"compiler_params": first_available("plt.CompilerParams", "plt.TritonCompilerParams")()}
+
+
+def triton_ir(operation: Any) -> bytes:
+    """The MLIR bytecode of the first Triton kernel that is called inside of an operation; empty if there is none."""
+    for region in operation.regions:
+        for block in region:
+            for inner in block:
+                attributes = inner.operation.attributes
+                if "call_target_name" in attributes and "triton" in str(attributes["call_target_name"]):
+                    return bytes(attributes["mhlo.backend_config"]["ir"].value_bytes)
+                if ir := triton_ir(inner.operation):
+                    return ir
+    return b""
+
+
+def compile_ir(bytecode: bytes, gpu: Gpu) -> None:
+    """Compiles Triton IR to the target's machine code with the `triton` package, which may abort the process."""
+    import triton
+
+    # Triton reads text. Nothing public turns the bytecode that JAX emits into text: it takes jaxlib's MLIR.
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+    from jaxlib.triton import dialect
+    from triton.backends.compiler import GPUTarget
+
+    with mlir.make_ir_context() as context, tempfile.TemporaryDirectory() as folder:
+        dialect.register_dialect(context)
+        context.load_all_available_dialects()
+        path = Path(folder) / "kernel.ttir"
+        path.write_text(str(ir.Module.parse(bytecode)), encoding="utf-8")
+        os.environ["TRITON_CACHE_DIR"] = folder
+        triton.compile(str(path), target=GPUTarget(gpu.triton_backend, gpu.arch, gpu.warp))
