@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 from jax._src.pallas.mosaic.interpret import thread_map
 
 # So many copies have a clock of their own; with fewer, one that is under way seems done when its clock is used again.
@@ -19,6 +20,21 @@ _STEP = 0.05  # seconds between two looks at the threads
 _STUCK = 10  # looks without a change until threads that all wait are a deadlock
 
 _one_at_a_time = threading.Lock()  # their state is global
+
+
+def _evaluated(jaxpr: Any, consts: Any, *args: Any) -> None:
+    jax.core.eval_jaxpr(jaxpr, consts, *args)
+
+
+_compiled_once = jax.jit(_evaluated, static_argnums=0)
+
+
+def _run_jaxpr(jaxpr: Any, consts: Any, *args: Any) -> None:
+    _compiled_once(jaxpr, consts, *args)
+
+
+if jax.__version_info__ < (0, 11):  # whose own compiles the same code for each thread of each run
+    thread_map._run_jaxpr = _run_jaxpr
 
 
 class _DeadlockError(Exception):
