@@ -39,7 +39,7 @@ def test_every_generation_compiles_and_tells(tpu: str) -> None:
     # Two buffers of each of two windows, and what Mosaic keeps for itself.
     assert 4 * 8 * 128 * 4 <= facts["VMEM"] < 128 * 1024
     assert facts["SMEM"] < facts["SMEM there is"]
-    assert facts["bytes accessed"] >= 2 * 64 * 256 * 4  # more on a 7x, whose two cores are counted apart
+    assert facts["bytes accessed"] >= 2 * 64 * 256 * 4  # more on a 7x, where XLA copies small arrays to VMEM
     assert 10 < facts["bundles"] < 1000
     assert list(artifact.files()) == ["kernel.mosaic.mlir"]
 
