@@ -30,7 +30,8 @@ _compiled_once = jax.jit(_evaluated, static_argnums=0)
 
 
 def _run_jaxpr(jaxpr: Any, consts: Any, *args: Any) -> None:
-    _compiled_once(jaxpr, consts, *args)
+    # Not called as it is: of threads that call for the first time, one goes on and the others wait until it has ended.
+    _compiled_once.trace(jaxpr, consts, *args).lower().compile()(consts, *args)
 
 
 if jax.__version_info__ < (0, 11):  # whose own compiles the same code for each thread of each run
