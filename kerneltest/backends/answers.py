@@ -20,11 +20,14 @@ def keep_answers(folder: Path) -> None:
 
 
 def answered(
-    request: Mapping[str, Any], versions: Mapping[str, str], ask: Callable[[], dict[str, Any]]
+    request: Mapping[str, Any], versions: Mapping[str, str], told: frozenset[str], ask: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """The answer to a request that is plain JSON: the one kept for it and these versions, or what `ask` returns."""
+    """The answer to a request that is plain JSON: the one kept for it and these versions, or what `ask` returns.
+
+    An answer has all of the keys `told`, or a verdict and a message.
+    """
     path = _path(request, versions)
-    known = _recalled(path)
+    known = _recalled(path, told)
     if known is not None:
         return known
     answer = ask()
@@ -35,14 +38,14 @@ def answered(
     return answer
 
 
-def _recalled(path: Path | None) -> dict[str, Any] | None:
+def _recalled(path: Path | None, told: frozenset[str]) -> dict[str, Any] | None:
     if path is None or not path.exists():
         return None
     try:
         answer = json.loads(gzip.decompress(path.read_bytes()))
-        if "facts" not in answer and not {"verdict", "message"} <= answer.keys():
+        if not (told <= answer.keys() or {"verdict", "message"} <= answer.keys()):
             raise ValueError("it is not an answer of a compiler")
-    except (OSError, ValueError, AttributeError, TypeError, EOFError) as error:
+    except (OSError, ValueError, AttributeError, EOFError) as error:
         warnings.warn(f"{path} cannot be read ({error}): compiling again", stacklevel=2)
         return None
     return dict(answer)

@@ -1,7 +1,9 @@
-"""What a kernel's calls are called."""
+"""What a kernel's calls are called, and each of them compiled."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
+
+from kerneltest.core.failures import Failure
 
 
 class Named(Protocol):
@@ -12,6 +14,8 @@ class Named(Protocol):
 
 
 _Thing = TypeVar("_Thing", bound=Named)
+_Target = TypeVar("_Target")
+_Made = TypeVar("_Made")
 
 
 def named(things: Sequence[_Thing]) -> list[tuple[str, _Thing]]:
@@ -21,3 +25,20 @@ def named(things: Sequence[_Thing]) -> list[tuple[str, _Thing]]:
         (f"{name}.{i}" if names.count(name) > 1 else name, thing)
         for i, (name, thing) in enumerate(zip(names, things, strict=True))
     ]
+
+
+def each_compiled(
+    things: Sequence[_Thing], target: _Target, compile_one: Callable[[_Thing, _Target], _Made]
+) -> dict[str, _Made]:
+    """What compiling makes of things, by name.
+
+    Raises:
+      Failure: as `compile_one` does, with the name and the target.
+    """
+    made: dict[str, _Made] = {}
+    for name, thing in named(things):
+        try:
+            made[name] = compile_one(thing, target)
+        except Failure as failure:
+            raise Failure(failure.verdict, f"kernel {name} for {target}: {failure}", failure.stderr) from failure
+    return made

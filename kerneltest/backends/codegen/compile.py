@@ -57,7 +57,8 @@ def compile_kernel(kernel: Kernel, target: Target) -> Compiled:
         "stages": kernel.stages,
         "shared_memory": target.shared_memory,
     }
-    answer = answered(request, {"triton": triton_version()}, lambda: _asked(request))
+    told = frozenset({"facts", "assembly"})
+    answer = answered(request, {"triton": triton_version()}, told, lambda: _asked(request))
     if "verdict" in answer:
         raise Failure(Verdict(answer["verdict"]), answer["message"])
     return Compiled(answer["facts"], _advice(answer["facts"], text, target), answer["assembly"])

@@ -1,15 +1,13 @@
 """Tiers that take a kernel to GPU code with no GPU: JAX's lowering, and Triton's compiler after it."""
 
 import importlib.util
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.compile import compile_kernel, triton_version
 from kerneltest.backends.codegen.lower import Kernel, lower
-from kerneltest.backends.named import named
-from kerneltest.core.failures import Failure
+from kerneltest.backends.named import each_compiled, named
 from kerneltest.core.targets import Target, Tier
 from kerneltest.jaxprs.trace import Traced
 
@@ -70,19 +68,12 @@ class Compile(Backend):
 
     def prepare(self, traced: Traced) -> Artifact:
         kernels = lower(traced, self.target)
-        facts: dict[str, Mapping[str, int]] = {}
-        advice: list[str] = []
-        assembly: dict[str, str] = {}
-        for name, kernel in named(kernels):
-            try:
-                compiled = compile_kernel(kernel, self.target)
-            except Failure as failure:
-                message = f"kernel {name} for {self.target}: {failure}"
-                raise Failure(failure.verdict, message, failure.stderr) from failure
-            facts[name] = compiled.facts
-            advice += [f"{name}: {line}" for line in compiled.advice]
-            assembly[f"{name}.{'ptx' if self.target.platform == 'cuda' else 'amdgcn'}"] = compiled.assembly
-        return Artifact(len(kernels), facts, tuple(advice), lambda: {**_files(kernels), **assembly})
+        made = each_compiled(kernels, self.target, compile_kernel)
+        advice = tuple(f"{name}: {line}" for name, compiled in made.items() for line in compiled.advice)
+        ending = "ptx" if self.target.platform == "cuda" else "amdgcn"
+        assembly = {f"{name}.{ending}": compiled.assembly for name, compiled in made.items()}
+        facts = {name: compiled.facts for name, compiled in made.items()}
+        return Artifact(len(kernels), facts, advice, lambda: {**_files(kernels), **assembly})
 
     def environment(self) -> dict[str, Any]:
         return {"triton": triton_version()}

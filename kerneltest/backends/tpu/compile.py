@@ -98,7 +98,7 @@ def compile_module(module: Module, tpu: Tpu) -> Compiled:
         raise Failure(Verdict.RESOURCE_EXCEEDED, _too_much(module, tpu, needed, allowed))
     request = {"module": base64.b64encode(module.stablehlo).decode(), "topology": tpu.topology}
     try:
-        answer = answered(request, {"libtpu": version()}, lambda: _asked(request))
+        answer = answered(request, {"libtpu": version()}, frozenset({"facts"}), lambda: _asked(request))
     except Failure as failure:
         known = meant(failure.stderr, COMPILING)
         raise Failure(failure.verdict, f"{known[1]}\n{failure}" if known else str(failure), failure.stderr) from failure

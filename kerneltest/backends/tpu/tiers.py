@@ -1,14 +1,12 @@
 """Tiers that take a kernel to TPU code with no TPU: JAX's lowering, and XLA's TPU compiler after it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.named import named
+from kerneltest.backends.named import each_compiled, named
 from kerneltest.backends.tpu.compile import compile_module, problem, version
-from kerneltest.backends.tpu.lower import lower
-from kerneltest.core.failures import Failure
+from kerneltest.backends.tpu.lower import Module, lower
 from kerneltest.core.targets import Tier, Tpu
 from kerneltest.jaxprs.trace import Traced
 
@@ -36,7 +34,7 @@ class LowerTpu(Backend):
 
     def prepare(self, traced: Traced) -> Artifact:
         modules = lower(traced, self.target)
-        return Artifact(len(modules), files=lambda: {f"{name}.mosaic.mlir": m.text for name, m in named(modules)})
+        return Artifact(len(modules), files=lambda: _files(modules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +60,14 @@ class CompileTpu(Backend):
 
     def prepare(self, traced: Traced) -> Artifact:
         modules = lower(traced, self.target)
-        facts: dict[str, Mapping[str, int]] = {}
-        advice: list[str] = []
-        for name, module in named(modules):
-            try:
-                compiled = compile_module(module, self.target)
-            except Failure as failure:
-                message = f"kernel {name} for {self.target}: {failure}"
-                raise Failure(failure.verdict, message, failure.stderr) from failure
-            facts[name] = compiled.facts
-            advice += [f"{name}: {line}" for line in compiled.advice]
-        return Artifact(
-            len(modules), facts, tuple(advice), lambda: {f"{name}.mosaic.mlir": m.text for name, m in named(modules)}
-        )
+        made = each_compiled(modules, self.target, compile_module)
+        advice = tuple(f"{name}: {line}" for name, compiled in made.items() for line in compiled.advice)
+        facts = {name: compiled.facts for name, compiled in made.items()}
+        return Artifact(len(modules), facts, advice, lambda: _files(modules))
 
     def environment(self) -> dict[str, Any]:
         return {"libtpu": version()}
+
+
+def _files(modules: tuple[Module, ...]) -> dict[str, str]:
+    return {f"{name}.mosaic.mlir": module.text for name, module in named(modules)}
