@@ -24,24 +24,36 @@ if TYPE_CHECKING:
     from kerneltest.core.targets import Tier as Tier
     from kerneltest.core.verdicts import Verdict as Verdict
     from kerneltest.declare import tolerance as tolerance
-    from kerneltest.declare.arguments import DEFAULT_FLOATS as DEFAULT_FLOATS
-    from kerneltest.declare.arguments import DEFAULT_INTEGERS as DEFAULT_INTEGERS
-    from kerneltest.declare.arguments import array as array
-    from kerneltest.declare.arguments import dim_size as dim_size
-    from kerneltest.declare.arguments import indices as indices
-    from kerneltest.declare.arguments import lengths as lengths
-    from kerneltest.declare.arguments import mask as mask
-    from kerneltest.declare.arguments import scalar as scalar
-    from kerneltest.declare.arguments import static as static
-    from kerneltest.declare.arguments import tree as tree
+    from kerneltest.declare.arrays import DEFAULT_FLOATS as DEFAULT_FLOATS
+    from kerneltest.declare.arrays import DEFAULT_INTEGERS as DEFAULT_INTEGERS
+    from kerneltest.declare.arrays import array as array
+    from kerneltest.declare.arrays import indices as indices
+    from kerneltest.declare.arrays import key as key
+    from kerneltest.declare.arrays import lengths as lengths
+    from kerneltest.declare.arrays import mask as mask
+    from kerneltest.declare.arrays import offsets as offsets
+    from kerneltest.declare.arrays import one_hot as one_hot
+    from kerneltest.declare.arrays import partition as partition
+    from kerneltest.declare.arrays import permutation as permutation
+    from kerneltest.declare.arrays import scalar as scalar
+    from kerneltest.declare.arrays import segment_ids as segment_ids
     from kerneltest.declare.bounds import Bound as Bound
     from kerneltest.declare.bounds import Limit as Limit
     from kerneltest.declare.bounds import Measured as Measured
     from kerneltest.declare.bounds import Tolerance as Tolerance
     from kerneltest.declare.check import DeclarationError as DeclarationError
     from kerneltest.declare.defined import defined as defined
+    from kerneltest.declare.defined import ignored as ignored
     from kerneltest.declare.dims import dim as dim
+    from kerneltest.declare.domains import interval as interval
     from kerneltest.declare.oracle_for import oracle_for as oracle_for
+    from kerneltest.declare.others import derived as derived
+    from kerneltest.declare.others import dim_size as dim_size
+    from kerneltest.declare.others import named as named
+    from kerneltest.declare.others import optional as optional
+    from kerneltest.declare.others import same_as as same_as
+    from kerneltest.declare.others import static as static
+    from kerneltest.declare.others import tree as tree
     from kerneltest.declare.pairing import Pairing as Pairing
     from kerneltest.declare.rejects import rejects as rejects
     from kerneltest.declare.xfail import xfail as xfail
@@ -49,6 +61,9 @@ if TYPE_CHECKING:
     from kerneltest.plan.drawn import DrawnCase as DrawnCase
     from kerneltest.plan.families import Slot as Slot
     from kerneltest.plan.standard_families import family as family
+    from kerneltest.proofs.answers import Counterexample as Counterexample
+    from kerneltest.proofs.answers import Proof as Proof
+    from kerneltest.proofs.answers import prove as prove
     from kerneltest.run.addresses import check_addresses as check_addresses
     from kerneltest.run.asked import Asked as Asked
     from kerneltest.run.asked import Share as Share
@@ -71,14 +86,17 @@ _HOMES = {
     "kerneltest.core.targets": "Tier",
     "kerneltest.core.verdicts": "Verdict",
     "kerneltest.declare": "tolerance",
-    "kerneltest.declare.arguments": (
-        "DEFAULT_FLOATS DEFAULT_INTEGERS array dim_size indices lengths mask scalar static tree"
+    "kerneltest.declare.arrays": (
+        "DEFAULT_FLOATS DEFAULT_INTEGERS array indices key lengths mask offsets one_hot partition permutation scalar "
+        "segment_ids"
     ),
     "kerneltest.declare.bounds": "Bound Limit Measured Tolerance",
     "kerneltest.declare.check": "DeclarationError",
-    "kerneltest.declare.defined": "defined",
+    "kerneltest.declare.defined": "defined ignored",
     "kerneltest.declare.dims": "dim",
+    "kerneltest.declare.domains": "interval",
     "kerneltest.declare.oracle_for": "oracle_for",
+    "kerneltest.declare.others": "derived dim_size named optional same_as static tree",
     "kerneltest.declare.pairing": "Pairing",
     "kerneltest.declare.rejects": "rejects",
     "kerneltest.declare.xfail": "xfail",
@@ -86,6 +104,7 @@ _HOMES = {
     "kerneltest.plan.drawn": "DrawnCase",
     "kerneltest.plan.families": "Slot",
     "kerneltest.plan.standard_families": "family",
+    "kerneltest.proofs.answers": "Counterexample Proof prove",
     "kerneltest.run.addresses": "check_addresses",
     "kerneltest.run.asked": "Asked Share Variation Wanted",
     "kerneltest.run.invariants": "invariant",

@@ -1,4 +1,4 @@
-"""The command line: `kerneltest report`, `summary`, `diff`, `repro` and `lowering`."""
+"""The command line: `kerneltest init`, `doctor`, `audit`, `report`, `summary`, `diff`, `repro` and `lowering`."""
 
 import argparse
 import functools
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 if it worked and what it shows is green, 1 if not green, 2 for unusable input."""
     chosen = _parser().parse_args(arguments)
-    run = {"report": _report, "summary": _summary, "diff": _diff, "repro": _repro, "lowering": _lowering}[
-        chosen.command
-    ]
+    run = {
+        "init": _init, "doctor": _doctor, "audit": _audit, "report": _report, "summary": _summary, "diff": _diff,
+        "repro": _repro, "lowering": _lowering,
+    }[chosen.command]  # fmt: skip
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to stop
     try:
@@ -34,6 +35,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kerneltest", description="Conformance of Pallas kernels.")
     commands = parser.add_subparsers(dest="command", required=True)
+    init = commands.add_parser("init", help="write the pairing of a kernel, with the oracle to fill in")
+    init.add_argument("kernel", metavar="MODULE:FUNCTION", help="what to pair, as in kernels.softmax:softmax")
+    example = init.add_mutually_exclusive_group(required=True)
+    example.add_argument("--shapes", metavar="x=8x128,y=128", help="arrays to trace it with; () for a scalar")
+    example.add_argument("--call", metavar="TEXT", help="a call of it, as in 'f(jnp.ones((8, 128)), axis=1)'")
+    example.add_argument("--watch", metavar="SCRIPT", help="a script, a test file or a pytest node that calls it")
+    init.add_argument("--dtypes", default="", metavar="x=bfloat16,y=int32", help="for --shapes; float32 if left out")
+    init.add_argument("-o", "--output", type=Path, default=Path(), metavar="FOLDER", help="where test_FUNCTION.py goes")
+    commands.add_parser("doctor", help="which backends this machine can serve, and what to install for the others")
+    audit = commands.add_parser("audit", help="what reaches a Pallas call and has no pairing; 1 if anything has none")
+    audit.add_argument("path", type=Path, metavar="PATH", help="the folder of the kernels")
+    audit.add_argument(
+        "--suites", nargs="+", type=Path, default=[], metavar="PATH", help="where the pairings are, if not below PATH"
+    )
     report = commands.add_parser("report", help="one HTML page from the folders of one or more runs")
     report.add_argument("runs", nargs="+", type=Path, help="folders that --kt-report wrote")
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"))
@@ -87,6 +102,53 @@ def _refused(command: str, error: Exception) -> int:
 
     print("\n".join(map(for_terminal, f"kerneltest {command}: {error}".split("\n"))), file=sys.stderr)
     return 2
+
+
+def _init(chosen: argparse.Namespace) -> int:
+    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.start.calls import StartError, example_of_shapes, example_of_text, kernel_named
+    from kerneltest.start.init import written
+    from kerneltest.start.watching import watched
+
+    try:
+        if chosen.dtypes and not chosen.shapes:
+            raise StartError("--dtypes is for --shapes; a call has its own dtypes")
+        kernel = kernel_named(chosen.kernel)
+        if chosen.shapes is not None:
+            examples = [example_of_shapes(kernel, chosen.shapes, chosen.dtypes)]
+        elif chosen.call is not None:
+            examples = [example_of_text(kernel, chosen.call)]
+        else:
+            examples = watched(kernel, chosen.watch)
+        path, declaration = written(kernel, examples, chosen.output)
+    except (StartError, OSError) as error:
+        return _refused("init", error)
+    print(for_terminal(f"{path}: write {declaration.oracle}, then run: pytest -p kerneltest {path}"))
+    for note in declaration.notes:
+        print(for_terminal(f"  check {note}"))
+    return 0
+
+
+def _doctor(chosen: argparse.Namespace) -> int:
+    from kerneltest.start.doctor import lines, served
+
+    backends = served()
+    print("\n".join(lines(backends)))
+    return int(all(each.reason for each in backends))
+
+
+def _audit(chosen: argparse.Namespace) -> int:
+    from kerneltest.pytest_plugin.gather import gather
+    from kerneltest.start.audit import audited, lines
+    from kerneltest.start.sources import program
+
+    suites = chosen.suites or [chosen.path]
+    if missing := [path for path in (chosen.path, *suites) if not path.exists()]:
+        return _refused("audit", FileNotFoundError(f"there is no {missing[0]}"))
+    pairings, broken = gather(suites)
+    found = audited(program([chosen.path, *suites]), pairings, chosen.path)
+    print("\n".join(lines(found, broken)))
+    return int(bool(broken) or any(each.is_unpaired for each in found))
 
 
 def _report(chosen: argparse.Namespace) -> int:

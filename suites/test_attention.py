@@ -27,7 +27,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     k=kt.array("b sk d", domain=REALS),
     v=kt.array("b sk d", domain=REALS),
     precision=PRECISION,
-    dims=DIMS,
+    dims=DIMS | {name: kt.dim(block=block, maximum=1024) for name, block in (("sq", BLOCK_Q), ("sk", BLOCK_K))},
     batch_dims="b",
     invariant_to="grid",
 )

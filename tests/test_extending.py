@@ -9,6 +9,7 @@ import pytest
 
 from kerneltest.records.io import read_records
 from kerneltest.records.schema import Record
+from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[1]
 
@@ -120,7 +121,7 @@ def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTEST_XDIST_WORKER", None)
     options = ("--kt-backends", "interpret", "--kt-depth", "quick", "-p", "no:cacheprovider", "-q")
-    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", *options, *arguments]
+    command = [sys.executable, "-m", "pytest", *PLUGINS, *options, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -85,7 +85,8 @@ def test_a_run_without_pairings_lists_the_api_and_loads_none_of_it(tmp_path: Pat
     (tmp_path / "test_plain.py").write_text(PLAIN, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:hypothesispytest", "-n", workers, "-q"],
-        cwd=tmp_path, env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "xdist.plugin", "-n", workers, "-q"],
+        cwd=tmp_path, env={**environment, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "1 passed" in done.stdout, done.stdout

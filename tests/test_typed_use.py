@@ -32,8 +32,8 @@ kt.array("n", 32)  # wrong
 kt.array("n", domain="positive")  # wrong
 kt.indices("q")  # wrong
 kt.indices("q", of="n")  # wrong
-kt.lengths("q", up_to=7)  # wrong
-kt.mask("n", "bool")  # wrong
+kt.lengths("q", up_to=7.5)  # wrong
+kt.mask("n", hidden="no")  # wrong
 kt.dim(block="64")  # wrong
 kt.dim(tile=64)  # wrong
 kt.tolerance.dot()  # wrong

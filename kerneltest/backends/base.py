@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
@@ -26,6 +28,63 @@ class Executable(Protocol):
 
         Raises:
           Failure: with verdict `runtime_error` or a sharper one.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Samples:
+    """Some elements of an output that is too large to be judged as a whole.
+
+    Attributes:
+      shape, dtype: of the output.
+      offsets: flat, int64 (n,).
+      values: the elements there (n,).
+      undefined: which of them depend on memory that nobody wrote, bool (n,).
+      unwritten: flat offsets of elements that are known to be written by no program, int64 (k,).
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offsets: Array
+    values: Array
+    undefined: Array
+    unwritten: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+class Content(Protocol):
+    """What an array argument holds: an element follows from where it is.
+
+    Attributes:
+      shape, dtype: as of any array.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def at(self, indices: Sequence[Any], xp: Any = np) -> Any:
+        """The elements at some places: arrays of `xp` of 64-bit integers, one for each axis, that broadcast."""
+        ...
+
+
+class AtScale(Protocol):
+    """A kernel prepared for sizes that users run.
+
+    Attributes:
+      precision: what running it does to its numbers.
+    """
+
+    @property
+    def precision(self) -> Precision: ...
+
+    def run(self, leaves: Sequence[Content]) -> tuple[Samples, ...]:
+        """Some elements of each output.
+
+        Raises:
+          Failure: what the kernel did and must not; `unavailable`, where it cannot be run at these sizes.
         """
         ...
 
@@ -56,6 +115,7 @@ class Backend(ABC):
       costly: a run costs as much as a compilation, so not every family is run on every signature, but each of either
         at least once.
       runs_jaxpr: it runs the whole traced function as it is, so that a rewritten one says something.
+      scales: it can run a kernel for sizes that are too large to hold, by `at_scale`.
       platform: what kernels are traced for: `cuda`, `rocm`, `tpu` or a TPU generation; "" for any.
     """
 
@@ -63,6 +123,7 @@ class Backend(ABC):
     tier: ClassVar[Tier]
     costly: ClassVar[bool] = False
     runs_jaxpr: ClassVar[bool] = False
+    scales: ClassVar[bool] = False
 
     def unavailable(self) -> str:
         """Why this machine cannot serve it, or "". By default it needs a JAX that starts, on whatever device."""
@@ -83,6 +144,14 @@ class Backend(ABC):
         Raises:
           Failure: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.
         """
+
+    def at_scale(self, traced: Traced) -> AtScale:
+        """The kernel for sizes that may be too large to hold, from a backend that `scales`.
+
+        Raises:
+          Failure: as `prepare` does.
+        """
+        raise NotImplementedError
 
     def lowered_by(self) -> str:
         """The backend that says whether a kernel lowers for this one, where that is another; else ""."""

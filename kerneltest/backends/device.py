@@ -5,13 +5,12 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-
 from kerneltest.backends.base import Backend, Executable
+from kerneltest.backends.device_at_scale import DeviceAtScale
 from kerneltest.backends.jitted import compile_for
-from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA
+from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA, Precision
 from kerneltest.core.targets import Tier
-from kerneltest.jaxprs.trace import Traced, device_problem
+from kerneltest.jaxprs.trace import Traced, device, device_problem
 from kerneltest.jaxprs.walk import computes_around
 
 # Of what is inside Pallas calls, and of what is around them.
@@ -24,7 +23,7 @@ _DRIVER = {
 
 @dataclass(frozen=True, slots=True)
 class Device(Backend):
-    """The first device of a platform.
+    """The device of a platform.
 
     Attributes:
       id: the platform as JAX calls it, `cuda`, `rocm` or `tpu`.
@@ -35,6 +34,7 @@ class Device(Backend):
     foreign: frozenset[str]
     tier = Tier.DEVICE
     runs_jaxpr = True
+    scales = True
 
     @property
     def platform(self) -> str:
@@ -44,20 +44,25 @@ class Device(Backend):
         return device_problem(self.id)
 
     def unsupported_reason(self, traced: Traced) -> str:
-        wrong = sorted(traced.dialects & self.foreign)
-        return f"a kernel written for {', '.join(wrong)} cannot be compiled for {self.id}" if wrong else ""
+        foreign = traced.written_for(self.foreign)
+        return f"a kernel written for {foreign} cannot be compiled for {self.id}" if foreign else ""
 
     def prepare(self, traced: Traced) -> Executable:
+        return compile_for(traced, device(self.id), self._precision_of(traced), interpret=False)
+
+    def at_scale(self, traced: Traced) -> DeviceAtScale:
+        return DeviceAtScale(traced, device(self.id), self._precision_of(traced))
+
+    def _precision_of(self, traced: Traced) -> Precision:
         inside, around = _ROWS[self.id]
         row = inside.beside(around) if computes_around(traced.jaxpr.jaxpr) else inside
-        precision = row if traced.reduced_dots else row.with_exact_dots()
-        return compile_for(traced, jax.devices(self.id)[0], precision, interpret=False)
+        return traced.products_on(row)
 
     def environment(self) -> dict[str, Any]:
-        device = jax.devices(self.id)[0]
+        place = device(self.id)
         return {
-            "platform": device.client.platform_version.splitlines()[0],
-            "device": device.device_kind,
+            "platform": place.client.platform_version.splitlines()[0],
+            "device": place.device_kind,
             **({"driver": _driver(self.id)} if self.id in _DRIVER else {}),
         }
 

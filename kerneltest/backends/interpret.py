@@ -1,14 +1,17 @@
 """Pallas' own interpreter, on the CPU."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import jax
 
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.jitted import compile_for
-from kerneltest.core.precision import XLA_CPU
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
+from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
-from kerneltest.jaxprs.trace import Traced, device_problem
+from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.index_maps import MappedCall, mapped_calls
+from kerneltest.jaxprs.trace import Traced, device, device_problem
 
 # The interpreter's loops gain nothing from LLVM's optimiser, and its compilation is most of the time.
 OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -33,5 +36,35 @@ class Interpret(Backend):
         return ""
 
     def prepare(self, traced: Traced) -> Executable:
-        device = jax.devices("cpu")[0]
-        return compile_for(traced, device, XLA_CPU, interpret=True, options=OPTIONS)
+        calls = mapped_calls(traced)
+        _check(calls)
+        compiled = compile_for(traced, device("cpu"), XLA_CPU, interpret=True, options=OPTIONS)
+        prefetching = [call for call in calls if call.scalars]
+        return Checked(compiled, prefetching) if prefetching else compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A compiled kernel with calls whose index maps read prefetched scalars, which each case has others of."""
+
+    compiled: Executable
+    calls: Sequence[MappedCall]
+
+    @property
+    def precision(self) -> Precision:
+        return self.compiled.precision
+
+    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
+        _check(self.calls, leaves)
+        return self.compiled.run(leaves)
+
+
+def _check(calls: Iterable[MappedCall], leaves: Sequence[Array] | None = None) -> None:
+    """Pallas' interpreter moves a block that does not lie in its array to where it does.
+
+    Raises:
+      Failure: `out_of_bounds`, where a program takes such a block.
+    """
+    for call in calls:
+        if outside := call.outside(leaves):
+            raise Failure(Verdict.OUT_OF_BOUNDS, outside)

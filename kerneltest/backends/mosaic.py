@@ -19,13 +19,16 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.compat import mosaic_interpreters as gpu
 from kerneltest.jaxprs.compat import tpu_interpreter as tpu
 from kerneltest.jaxprs.compat.names import debugging_off_in_callbacks
-from kerneltest.jaxprs.compat.tpu_layout import layout_of
+from kerneltest.jaxprs.compat.tpu_layout import layout_of, overhanging_alias
 from kerneltest.jaxprs.compat.tpu_memory import Fill as AnyFill
 from kerneltest.jaxprs.evaluate import evaluate
 from kerneltest.jaxprs.mosaic import interpreted
 from kerneltest.jaxprs.rewrite import Fill
-from kerneltest.jaxprs.trace import INTERPRETED, Call, Traced, device_problem, on_a
+from kerneltest.jaxprs.trace import INTERPRETED, Call, Traced, device, device_problem, on_a
 from kerneltest.jaxprs.undefined import UNINITIALISED, UNWRITTEN, PartialArray, all_defined
+
+# For TPUs, a kernel may leave its language open.
+_FOREIGN = {"mosaic_gpu": {"triton", "mosaic_tpu", "any"}, "mosaic_tpu": {"triton", "mosaic_gpu"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,13 @@ class InterpretMosaic(Backend):
         return device_problem("cpu")
 
     def unsupported_reason(self, traced: Traced) -> str:
-        others = sorted(traced.dialects - {self.dialect, *(("any",) if self.dialect == "mosaic_tpu" else ())})
-        return f"a kernel whose language is {', '.join(others)} is not one of {self.dialect}" if others else ""
+        foreign = traced.written_for(_FOREIGN[self.dialect])
+        return f"a kernel whose language is {foreign} is not one of {self.dialect}" if foreign else ""
 
     def prepare(self, traced: Traced) -> "Interpreted":
         calls: dict[int, _Run] = {}
         try:
-            with jax.default_device(jax.devices("cpu")[0]), self._place():
+            with jax.default_device(device("cpu")), self._place():
                 for call in traced.calls:
                     calls[id(call.equation)] = self._prepared(call)
         except Failure:
@@ -73,6 +76,12 @@ class InterpretMosaic(Backend):
                 "call it by pl.kernel, which takes arrays",
             )
         on_a_gpu = self.dialect == "mosaic_gpu"
+        if not on_a_gpu and (name := overhanging_alias(equation)):
+            raise Failure(
+                Verdict.UNAVAILABLE,
+                f"{call.name or 'a kernel'} writes {name} over an input, and {name} ends within a block, which JAX's "
+                "interpreter cannot run: try lengths that are multiples of the block",
+            )
         function, shapes = interpreted(call, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.parameters(equation))
         compiled = jax.jit(function).lower(*shapes).compile()
         if on_a_gpu:
@@ -106,7 +115,7 @@ class Interpreted:
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         try:
-            with jax.default_device(jax.devices("cpu")[0]), debugging_off_in_callbacks():
+            with jax.default_device(device("cpu")), debugging_off_in_callbacks():
                 outputs = evaluate(self.traced, leaves, lambda e, operands: _called(self.calls[id(e)], operands))
         except Failure:
             raise

@@ -118,7 +118,7 @@ def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
     for word in words:
         matching = [e.id for e in REGISTRY.values() if (e.in_all if word == ALL else fnmatchcase(e.id, word))]
         if not matching:
-            known = dict.fromkeys(_without_target(each) for each in REGISTRY)
+            known = dict.fromkeys(without_target(each) for each in REGISTRY)
             raise ValueError(
                 f"unknown backend {word!r}; known are {', '.join(known)} (TARGET is one of "
                 f"{', '.join([*TARGETS, *TPUS])}), patterns such as 'lower:*', or 'all'"
@@ -127,7 +127,8 @@ def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def _without_target(backend_id: str) -> str:
+def without_target(backend_id: str) -> str:
+    """An id as help shows it, in which TARGET stands for all of them: `lower:TARGET`."""
     tier, _, target = backend_id.partition(":")
     return f"{tier}:TARGET" if target in TARGETS or target in TPUS else backend_id
 

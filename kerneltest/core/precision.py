@@ -80,6 +80,12 @@ class Precision:
         """The same for a kernel that asks for the highest precision of its products: no operand is rounded."""
         return replace(self, name=f"{self.name}, exact products", dot_input={}) if self.dot_input else self
 
+    def with_dots_in(self, dtype: str) -> "Precision":
+        """The same for a kernel that names the dtype to which operands of its products are rounded."""
+        return replace(
+            self, name=f"{self.name}, {dtype} products", dot_input={"float32": float_format(dtype_named(dtype))}
+        )
+
     def beside(self, other: "Precision") -> "Precision":
         """The same for a kernel of which `other` does a part: the larger errors, and all that either flushes."""
         both = {name: self.ulps[name].or_else(other.ulps[name]) for name in self.ulps if name in other.ulps}

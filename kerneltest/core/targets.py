@@ -33,6 +33,8 @@ class Target:
       arch: as Triton calls it: the compute capability times ten, or the id.
       warp: threads in a warp or a wavefront.
       shared_memory: the most bytes of shared memory (LDS) that one block may have.
+      grid: the most programs along x, y and z of one launch.
+      work_items: the most threads along an axis of one launch; 0 where nothing but `grid` bounds them.
     """
 
     id: str
@@ -41,6 +43,8 @@ class Target:
     arch: int | str
     warp: int
     shared_memory: int
+    grid: tuple[int, int, int] = (2**31 - 1, 2**16 - 1, 2**16 - 1)
+    work_items: int = 0
 
     def __str__(self) -> str:
         return self.id
@@ -56,11 +60,14 @@ def _cuda(arch: int, device_kind: str, shared_memory: int) -> Target:
 
 
 def _rocm(arch: str, warp: int) -> Target:
-    return Target(arch, "rocm", arch, arch, warp, 64 * KIB)
+    return Target(arch, "rocm", arch, arch, warp, 64 * KIB, work_items=2**32 - 1)
 
 
-# Shared memory: CUDA C++ Programming Guide, table "Technical specifications per compute capability"; AMD's CDNA and
-# RDNA instruction set guides give 64 KiB of LDS to a work-group.
+# Shared memory and grid: CUDA C++ Programming Guide, table "Technical specifications per compute capability"; AMD's
+# CDNA and RDNA instruction set guides give 64 KiB of LDS to a work-group. HIP gives the same grid
+# (`hipDeviceProp_t.maxGridSize`), and "does not support kernel launch with total work items defined in dimension with
+# size gridDim x blockDim >= 2^32" (HIP API, `hipModuleLaunchKernel`): the packet that starts a kernel holds their
+# number in 32 bits (HSA specification, `hsa_kernel_dispatch_packet_t.grid_size_x`).
 TARGETS = {
     target.id: target
     for target in (
@@ -74,6 +81,9 @@ TARGETS = {
     )
 }
 
+
+X_BY_JAX = 2**31 - 2
+"""The most programs along x that JAX's Triton lowering launches, on any GPU."""
 
 MIB = 1024 * KIB
 

@@ -54,7 +54,12 @@ class Verdict(Ending):
 
     PASS = "pass", "✓", Kind.PASS, "agrees with the oracle"
     XFAIL = "xfail", "≈", Kind.XFAIL, "a declared xfail that did occur"
-    UNAVAILABLE = "unavailable", "–", Kind.UNAVAILABLE, "this machine lacks the backend, or cannot run this call on it"
+    UNAVAILABLE = (
+        "unavailable",
+        "–",
+        Kind.UNAVAILABLE,
+        "this machine lacks the backend, cannot run this call on it, or had no time left for it",
+    )
     XPASS = "xpass", "!", Kind.BROKEN, "a declared xfail that did not occur, or a call that was not rejected"
     MISMATCH = "mismatch", "M", Kind.VALUES, "finite values are off by more than the bound"
     SPECIAL_MISMATCH = (

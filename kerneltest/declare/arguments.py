@@ -1,18 +1,42 @@
-"""What an argument of a kernel can be: an array, a dim's length, a static value, a pytree."""
+"""What an argument of a kernel can be: an array, a dim's length, a static value, a pytree, or absent."""
 
-import keyword
-import math
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal
 
-import numpy as np
+from kerneltest.declare.axes import Axis
+from kerneltest.declare.domains import EVERYTHING, Domain, Interval
 
-DEFAULT_FLOATS = ("float32", "bfloat16", "float16")
-DEFAULT_INTEGERS = ("int32", "int8", "uint8")
+Role = Literal[
+    "data",
+    "mask",
+    "index",
+    "length",
+    "offsets",
+    "partition",
+    "permutation",
+    "segments",
+    "one_hot",
+    "key",
+    "raw_key",
+    "derived",
+]
+COUNTING: frozenset[Role] = frozenset({"index", "length", "offsets", "partition", "permutation", "segments"})
+"""Roles whose values are places or numbers of elements, so that their dtype is an integer."""
 
-Role = Literal["data", "mask", "index", "length"]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Derivation:
+    """How an array follows from other arguments.
+
+    Attributes:
+      function: from them to the array.
+      of: what it takes, by name: arguments (arrays), dims (lengths), static arguments, and `rng`, a NumPy generator.
+    """
+
+    function: Callable[..., Any]
+    of: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +44,38 @@ class ArrayArgument:
     """An array argument, or one leaf of a pytree.
 
     Attributes:
-      shape: dim names and fixed lengths, outermost first.
+      shape: its axes, outermost first: dims, fixed lengths, or products and sums of them.
       dtypes: names of what it may hold. Arguments that declare the same several dtypes change together.
-      role: `data`, `mask` (booleans), `index` (0 to n - 1) or `length` (0 to n), n being the length of `bounded_by`.
-      domain: least and greatest value of data; None for every value the dtype has.
-      bounded_by: the dim that an index points into, or whose elements a length counts.
+      role: `data`, `mask` (whether an element counts), `index` (0 to n - 1), `length` (0 to n), n being the length of
+        `bounded_by`, or what else `kt.offsets` and its neighbours make.
+      domain: which data it may hold, for each dtype or for all.
+      bounded_by: what an index points into, a length counts, or a partition adds up to; None for its own last axis.
+      whole: a partition comes to all of `bounded_by`, and offsets end there.
+      fills: what a mask holds where an element does not count, and where it does.
+      derivation: how it follows from other arguments.
+      on: dtypes in place of `dtypes` on some backends, by patterns.
       problem: what is wrong with it, as its pairing tells once it knows the argument's name; "" if nothing is.
     """
 
-    shape: tuple[str | int, ...]
+    shape: tuple[Axis, ...]
     dtypes: tuple[str, ...]
     role: Role = "data"
-    domain: tuple[float, float] | None = None
-    bounded_by: str = ""
+    domain: Domain = EVERYTHING
+    bounded_by: Axis | None = None
+    whole: bool = False
+    fills: tuple[float, float] = (0, 1)
+    derivation: Derivation | None = None
+    on: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     problem: str = ""
+
+    def interval(self, dtype: str) -> Interval:
+        """Its domain in a dtype."""
+        return self.domain if isinstance(self.domain, Interval) else self.domain[dtype]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """All that its shape and its values are about."""
+        return self.shape if self.bounded_by is None else (*self.shape, self.bounded_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +104,11 @@ class Static:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A pytree of arrays: whatever JAX takes for one."""
+    """A pytree of arrays: whatever JAX takes for one, and dataclasses that it does not know."""
 
     branches: Any
 
-    def leaves(self, name: str) -> Iterator[tuple[str, Any]]:
+    def parts(self, name: str) -> Iterator[tuple[str, Any]]:
         """What is in it, each with its path, such as `params.w.0`, from the tree's name on.
 
         Raises:
@@ -74,181 +116,103 @@ class Tree:
         """
         from jax import tree_util  # JAX alone knows what is a pytree; who declares one has a kernel, and so JAX
 
-        for keys, leaf in tree_util.tree_flatten_with_path(self.branches)[0]:
-            yield f"{name}.{tree_util.keystr(keys, simple=True, separator='.')}" if keys else name, leaf
+        for keys, part in tree_util.tree_flatten_with_path(self.branches)[0]:
+            path = f"{name}.{tree_util.keystr(keys, simple=True, separator='.')}" if keys else name
+            if _is_unknown(part):
+                for field in _arrays_of(part):
+                    yield from Tree(getattr(part, field)).parts(f"{path}.{field}")
+            else:
+                yield path, part
 
     def filled(self, name: str, values: Mapping[str, Any]) -> Any:
-        """The same tree, of the same types, with each array replaced by its value, found by path."""
+        """The same tree, of the same types, with each array replaced by its value, found by path.
+
+        What has no value is absent: a dataclass has its default in that place, and anything else None.
+        """
         from jax import tree_util
 
-        structure = tree_util.tree_structure(self.branches)
-        return tree_util.tree_unflatten(structure, [values[path] for path, _ in self.leaves(name)])
+        keyed, structure = tree_util.tree_flatten_with_path(self.branches)
+        paths = [f"{name}.{tree_util.keystr(keys, simple=True, separator='.')}" if keys else name for keys, _ in keyed]
+        filled = [
+            _refilled(part, path, values) if _is_unknown(part) else _filled(part, path, values)
+            for path, (_, part) in zip(paths, keyed, strict=True)
+        ]
+        return tree_util.tree_unflatten(structure, filled)
 
 
-Argument = ArrayArgument | DimSize | Static | Tree
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """An array or a pytree that is given or absent, all of it."""
+
+    argument: ArrayArgument | Tree
 
 
-def array(
-    shape: str, dtypes: str | Sequence[str] = DEFAULT_FLOATS, *, domain: tuple[float, float] | None = None
-) -> ArrayArgument:
-    """Declares an array of data.
+@dataclass(frozen=True, slots=True)
+class SameAs:
+    """An argument that always equals another array, given by its name. `oracle_for` resolves it."""
 
-        kt.array("m k"), kt.array("b 3 n", "int8"), kt.array("n", ("float32", "bfloat16"), domain=(0, 1))
-
-    Args:
-      shape: dim names and fixed lengths, outermost first, separated by spaces.
-      dtypes: one dtype's name or several. Arguments that declare the same several dtypes change together.
-      domain: least and greatest value. None for every value the dtype has, NaN and infinities included; a domain with
-        an infinite end admits that infinity and NaN.
-    """
-    return _checked(shape, dtypes, "data", domain)
+    name: str
 
 
-def scalar(dtypes: str | Sequence[str] = DEFAULT_FLOATS, *, domain: tuple[float, float] | None = None) -> ArrayArgument:
-    """Declares an array without axes.
-
-    Args:
-      dtypes: one dtype's name or several, as for `array`.
-      domain: least and greatest value, as for `array`.
-    """
-    return _checked("", dtypes, "data", domain)
-
-
-def mask(shape: str) -> ArrayArgument:
-    """Declares an array of booleans, True where an element counts.
-
-    It is filled with nothing masked, everything, whole blocks, a row, a causal, a ragged and a random pattern.
-
-    Args:
-      shape: as for `array`, as in `"m n"`. At least one of its dims needs a block, declared in `dims=`.
-    """
-    return _checked(shape, "bool", "mask")
-
-
-def indices(shape: str, *, into: str, dtype: str = "int32") -> ArrayArgument:
-    """Declares integers that point at elements along a dim; its first and last element are among them.
-
-    Args:
-      shape: of the indices themselves, as in `"q"`.
-      into: the dim they point into; values go from 0 to its length - 1.
-      dtype: an integer dtype, by name.
-    """
-    return _checked(shape, dtype, "index", bounded_by=into)
-
-
-def lengths(shape: str, *, up_to: str, dtype: str = "int32") -> ArrayArgument:
-    """Declares integers that count elements along a dim; 0 and all of them are among them.
-
-    Args:
-      shape: of the lengths themselves, as in `"b"`.
-      up_to: the dim whose elements they count; values go from 0 to its length.
-      dtype: an integer dtype, by name.
-    """
-    return _checked(shape, dtype, "length", bounded_by=up_to)
-
-
-def dim_size(dim: str) -> DimSize:
-    """Declares a static integer argument that is the length of a dim, in elements, as in `iota(n)`.
-
-    Args:
-      dim: the dim's name. No array needs to have it.
-    """
-    return DimSize(dim)
-
-
-def static(*values: Any, **named: Any) -> Static:
-    """Declares a static argument (one that the kernel is traced anew for) and the values it can take.
-
-        activation=kt.static("none", "relu")                    # kernel and oracle get the string
-        activation=kt.static(none=None, relu=jax.nn.relu)       # the kernel gets the function, the oracle "relu"
-
-    Args:
-      values: what kernel and oracle both get. Records and patterns show `str()` of them.
-      named: what the kernel gets, by names of which the oracle gets one.
-
-    Raises:
-      ValueError: both values and named values, none at all, or two that read the same.
-    """
-    if bool(values) == bool(named):
-        raise ValueError("static: give either values or name=value options, and at least one")
-    texts = [str(value) for value in values]
-    if twice := [text for text in texts if texts.count(text) > 1]:
-        raise ValueError(
-            f"static: two values read {twice[0]!r} in records; name them, as in kt.static(one=..., two=...)"
-        )
-    return Static(tuple(named.items()) if named else tuple((str(v), v) for v in values), bool(named))
-
-
-def tree(branches: Any) -> Tree:
-    """Declares a pytree of arrays, as in `params=kt.tree({"w": kt.array("m n"), "b": [kt.array("n")]})`.
-
-    Args:
-      branches: a pytree (dicts, lists, tuples, NamedTuples, dataclasses that JAX knows) whose leaves are made by
-        `array`, `scalar`, `mask`, `indices` or `lengths`. Kernel and oracle get the same types. In reports and findings
-        a leaf is called by its path, such as `params.b.0`.
-    """
-    return Tree(branches)
+Argument = ArrayArgument | DimSize | Static | Tree | Optional
+DECLARED = (ArrayArgument, DimSize, Static, Tree, Optional, SameAs)
 
 
 def leaves(name: str, argument: Any) -> Iterator[tuple[str, ArrayArgument]]:
     """The arrays in an argument with their paths, such as `w` or `params.w.0`."""
-    if isinstance(argument, ArrayArgument):
-        yield name, argument
-    elif isinstance(argument, Tree):
-        yield from argument.leaves(name)
+    match argument:
+        case ArrayArgument():
+            yield name, argument
+        case Optional():
+            yield from leaves(name, argument.argument)
+        case Tree():
+            for path, part in argument.parts(name):
+                yield from leaves(path, part)
 
 
-def _checked(shape: Any, dtypes: Any, role: Role, domain: Any = None, bounded_by: Any = "") -> ArrayArgument:
-    """An array argument, or one that says what is wrong with it."""
-    problem = (
-        _shape_problem(shape) or _dtypes_problem(dtypes) or _domain_problem(domain)
-        or (_name_problem(bounded_by) if role in ("index", "length") else "")
-    )  # fmt: skip
-    if problem:
-        return ArrayArgument((), (), role, problem=problem)
-    axes = tuple(int(word) if word.isdecimal() else word for word in shape.split())
-    names = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes)
-    return ArrayArgument(axes, names, role, domain, bounded_by)
+def optionals(name: str, argument: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What of an argument may be absent: its path, and those of the arrays in it."""
+    match argument:
+        case Optional():
+            yield name, tuple(path for path, _ in leaves(name, argument))
+        case Tree():
+            for path, part in argument.parts(name):
+                yield from optionals(path, part)
 
 
-def _shape_problem(shape: Any) -> str:
-    if not isinstance(shape, str):
-        axes = " ".join(map(str, shape if isinstance(shape, (tuple, list)) else (shape,)))
-        return f"its shape is one string, as in {axes!r}, not {shape!r}"
-    for word in shape.split():
-        if not (_is_name(word) or (word.isdecimal() and word.isascii())):
-            return f"{word!r} is neither a dim's name nor a length; separate axes by spaces, as in 'm 3 n'"
-    return ""
+def given(name: str, argument: ArrayArgument | Tree | Optional, values: Mapping[str, Any]) -> Any:
+    """What stands for an argument, with the value of each array found by path; None where it is absent."""
+    match argument:
+        case ArrayArgument():
+            return values[name]
+        case Tree():
+            return argument.filled(name, values)
+        case Optional():
+            present = any(path in values for path, _ in leaves(name, argument))
+            return given(name, argument.argument, values) if present else None
 
 
-def _dtypes_problem(dtypes: Any) -> str:
-    if isinstance(dtypes, str):
-        return ""
-    for each in dtypes if isinstance(dtypes, (tuple, list)) else (dtypes,):
-        if not isinstance(each, str):
-            return f"its dtypes are given by name, as in {_name_of_dtype(each)!r}, not {each!r}"
-    return ""
+def _is_unknown(part: Any) -> bool:
+    """Whether JAX takes a dataclass of the author's for one value."""
+    return dataclasses.is_dataclass(part) and not isinstance(part, (type, *DECLARED))
 
 
-def _name_of_dtype(given: Any) -> str:
-    try:
-        return str(np.dtype(given).name)
-    except TypeError:
-        return "float32"
+def _arrays_of(part: Any) -> list[str]:
+    """The fields of a dataclass that hold something declared; others are as they are."""
+    named = ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part))
+    return [name for name, value in named if any(True for _ in leaves(name, Tree(value)))]
 
 
-def _domain_problem(domain: Any) -> str:
-    if domain is None:
-        return ""
-    pair = isinstance(domain, (tuple, list)) and len(domain) == 2
-    if not pair or not all(isinstance(end, (Real, np.number)) and not math.isnan(end) for end in domain):
-        return f"its domain is the least and the greatest value, as in domain=(0, 1), not {domain!r}"
-    return "" if domain[0] <= domain[1] else f"its domain {domain} is empty"
+def _filled(part: Any, path: str, values: Mapping[str, Any]) -> Any:
+    return given(path, part, values) if isinstance(part, (ArrayArgument, Tree, Optional)) else part
 
 
-def _name_problem(name: Any) -> str:
-    return "" if _is_name(name) else f"a dim is given by its name, as in 'n', not {name!r}"
-
-
-def _is_name(name: Any) -> bool:
-    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
+def _refilled(part: Any, path: str, values: Mapping[str, Any]) -> Any:
+    defaults = {field.name: field.default for field in dataclasses.fields(part)}
+    changed = {}
+    for name in _arrays_of(part):
+        inner = f"{path}.{name}"
+        made = Tree(getattr(part, name)).filled(inner, values)
+        absent = made is None and defaults[name] is not dataclasses.MISSING
+        changed[name] = defaults[name] if absent else made
+    return dataclasses.replace(part, **changed)

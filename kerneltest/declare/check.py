@@ -1,6 +1,7 @@
 """Whether a declaration fits its kernel and its oracle."""
 
 import inspect
+import itertools
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -11,10 +12,12 @@ from ml_dtypes import iinfo
 
 from kerneltest.core.dtypes import DtypeError, dtype_named, is_float, is_integer
 from kerneltest.core.failures import described
-from kerneltest.declare.arguments import ArrayArgument, DimSize, Static, Tree
+from kerneltest.declare.arguments import COUNTING, ArrayArgument, DimSize, Optional, SameAs, Static, Tree
+from kerneltest.declare.axes import Extent, all_names, length_of, names_in
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rejects import Rejection
+from kerneltest.declare.relations import relation
 from kerneltest.declare.xfail import Xfail
 
 Wrong = Callable[[str, str], "DeclarationError"]
@@ -55,6 +58,18 @@ def check_parts(
         given = options[option]
         if not isinstance(given, (list, tuple)) or not all(isinstance(each, kind) for each in given):
             raise wrong(option, f"give a list of {made_by}(...), not {given!r}")
+    needs = options["needs"] or {}
+    if not isinstance(needs, Mapping) or not all(map(callable, needs.values())):
+        example = "needs={'n': lambda i: slice(0, i + 1)}"
+        raise wrong("needs", f"give a function from a position to a slice for each dim, as in {example}, not {needs!r}")
+    if options["where"] is not None:
+        try:
+            relation(options["where"])
+        except ValueError as error:
+            raise wrong("where", str(error)) from error
+    backends = options["backends"]
+    if not isinstance(backends, (str, list, tuple)) or not all(isinstance(each, str) for each in backends):
+        raise wrong("backends", f"give patterns of backend ids, as in backends='gpu', not {backends!r}")
 
 
 def _wrong(pairing: str) -> Wrong:
@@ -79,6 +94,9 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
         if name not in pairing.dims:
             raise wrong(f"dim {name!r}", f"no argument has it; the dims in use are {', '.join(pairing.dims) or 'none'}")
     _check_leaves(pairing, wrong)
+    _check_axes(pairing, wrong)
+    _check_where(pairing, wrong)
+    _check_derived(pairing, wrong)
     if pairing.all_masked not in ("", "zeros", "nan"):
         raise wrong("all_masked", f"give 'zeros' or 'nan', not {pairing.all_masked!r}")
     _check_invariance(pairing, wrong)
@@ -91,35 +109,45 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
 def _check_kinds(kernel: Callable[..., Any], arguments: Mapping[str, Any], wrong: Wrong) -> None:
     parameters = inspect.signature(kernel).parameters
     for name, argument in arguments.items():
-        if isinstance(argument, Tree):
-            _check_tree(name, argument, wrong)
-        elif isinstance(argument, ArrayArgument):
-            if argument.problem:
-                raise wrong(f"argument {name!r}", argument.problem)
-        elif isinstance(argument, DimSize):
-            if not (isinstance(argument.dim, str) and argument.dim.isidentifier()):
-                raise wrong(f"argument {name!r}", f"a dim is given by its name, as in 'n', not {argument.dim!r}")
-        elif isinstance(argument, Static):
-            continue
-        elif name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            raise wrong(f"argument {name!r}", "declare it with kt.array, kt.scalar, kt.mask, kt.indices, kt.lengths, "
-                        f"kt.dim_size, kt.static or kt.tree, not {type(argument).__name__}")  # fmt: skip
-        else:
-            raise wrong(f"{name!r}", "this is neither an option of oracle_for nor a parameter of the kernel, which has "
-                        f"{', '.join(parameters)}")  # fmt: skip
+        match argument:
+            case ArrayArgument() | Optional() | Tree():
+                _check_part(name, argument, wrong)
+            case SameAs():
+                other = arguments.get(argument.name)
+                if not isinstance(other, ArrayArgument) or argument.name == name:
+                    raise wrong(f"argument {name!r}", f"it is declared the same as {argument.name!r}, which is no "
+                                "other array of the pairing")  # fmt: skip
+            case DimSize():
+                if not (isinstance(argument.dim, str) and argument.dim.isidentifier()):
+                    raise wrong(f"argument {name!r}", f"a dim is given by its name, as in 'n', not {argument.dim!r}")
+            case Static():
+                continue
+            case _ if name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+                raise wrong(f"argument {name!r}", "declare it with kt.array, kt.scalar, kt.mask, kt.indices, "
+                            "kt.lengths, kt.dim_size, kt.static or kt.tree, not "
+                            f"{type(argument).__name__}")  # fmt: skip
+            case _:
+                raise wrong(f"{name!r}", "this is neither an option of oracle_for nor a parameter of the kernel, which "
+                            f"has {', '.join(parameters)}")  # fmt: skip
 
 
-def _check_tree(name: str, tree: Tree, wrong: Wrong) -> None:
-    try:
-        found = list(tree.leaves(name))
-    except Exception as error:  # of JAX, or of a class of the user's
-        raise wrong(f"argument {name!r}", f"JAX does not take this for a pytree: {described(error)}") from error
-    for path, leaf in found:
-        if not isinstance(leaf, ArrayArgument):
-            raise wrong(f"argument {path!r}", f"a pytree's leaves are arrays, as in kt.array(\"n\"), not {leaf!r}; a "
-                        "class of yours must be one that JAX knows, by jax.tree_util.register_dataclass")  # fmt: skip
-        if leaf.problem:
-            raise wrong(f"argument {path!r}", leaf.problem)
+def _check_part(path: str, part: Any, wrong: Wrong) -> None:
+    match part:
+        case ArrayArgument():
+            if part.problem:
+                raise wrong(f"argument {path!r}", part.problem)
+        case Optional():
+            _check_part(path, part.argument, wrong)
+        case Tree():
+            try:
+                found = list(part.parts(path))
+            except Exception as error:  # of JAX, or of a class of the user's
+                raise wrong(f"argument {path!r}", f"JAX does not take this for a pytree: {described(error)}") from error
+            for inner, each in found:
+                _check_part(inner, each, wrong)
+        case _:
+            raise wrong(f"argument {path!r}", f'a pytree\'s leaves are arrays, as in kt.array("n"), not {part!r}; what '
+                        "is not one may be a field of a dataclass")  # fmt: skip
 
 
 def _check_parameters(pairing: Pairing, wrong: Wrong, options: frozenset[str]) -> None:
@@ -155,8 +183,13 @@ def _check_parameters(pairing: Pairing, wrong: Wrong, options: frozenset[str]) -
 
 def _check_leaves(pairing: Pairing, wrong: Wrong) -> None:
     for path, leaf in pairing.leaves.items():
-        if not leaf.dtypes:
+        if not leaf.dtypes or not all(leaf.on.values()):
             raise wrong(f"argument {path!r}", "name at least one dtype")
+        for each in (name for names in leaf.on.values() for name in names):
+            try:
+                dtype_named(each)
+            except DtypeError as error:
+                raise wrong(f"argument {path!r}", f"{error}; remove it from the dtypes of on=") from error
         known: dict[np.dtype[Any], str] = {}
         for each in leaf.dtypes:
             try:
@@ -167,22 +200,67 @@ def _check_leaves(pairing: Pairing, wrong: Wrong) -> None:
                 twice = each if known[dtype] == each else f"{dtype.name}, as {known[dtype]!r} and {each!r},"
                 raise wrong(f"argument {path!r}", f"its dtypes name {twice} twice; remove one")
             known[dtype] = each
-            if leaf.role in ("index", "length") and not is_integer(dtype):
+            if leaf.role in COUNTING and not is_integer(dtype):
                 raise wrong(
                     f"argument {path!r}", f"it counts, so its dtype is an integer such as 'int32', not {each!r}"
                 )
             if dtype.itemsize == 8 and not _keeps_64_bits():
                 raise wrong(f"argument {path!r}", f"{each} would reach the kernel as 32 bits, since JAX's 64-bit "
                             "mode is off; set JAX_ENABLE_X64=1 or remove it from the dtypes")  # fmt: skip
-            if leaf.domain and is_integer(dtype):
+            domain = leaf.interval(each)
+            if is_integer(dtype):
                 least, most = int(iinfo(dtype).min), int(iinfo(dtype).max)
-                if any(math.isfinite(end) and not least <= end <= most for end in leaf.domain):
-                    raise wrong(f"argument {path!r}", f"its domain {leaf.domain} reaches past {each}, which goes from "
+                if any(math.isfinite(end) and not least <= end <= most for end in (domain.low, domain.high)):
+                    raise wrong(f"argument {path!r}", f"its domain {domain} reaches past {each}, which goes from "
                                 f"{least} to {most}")  # fmt: skip
-        if leaf.role == "mask" and not any(isinstance(a, str) and pairing.dims[a].block for a in leaf.shape):
+        if leaf.role == "mask" and not any(pairing.dims[name].block for name in all_names(leaf.shape)):
             axes = " ".join(map(str, leaf.shape))
             raise wrong(f"mask {path!r}", f"none of its dims ({axes}) has a block, so there is no whole block to mask; "
                         "declare one, as in dims=dict(n=kt.dim(block=64))")  # fmt: skip
+
+
+def _check_axes(pairing: Pairing, wrong: Wrong) -> None:
+    least = {name: min(dim.values) if dim.values else dim.fit(dim.minimum) for name, dim in pairing.dims.items()}
+    for path, leaf in pairing.leaves.items():
+        for axis in leaf.axes:
+            if length_of(axis, least) < 0:
+                dim = names_in(axis)[0]
+                raise wrong(f"argument {path!r}", f"{axis} is negative where {dim} is {least[dim]}; give the dim a "
+                            "minimum")  # fmt: skip
+        if leaf.role in ("offsets", "partition", "permutation", "segments", "one_hot") and not leaf.shape:
+            raise wrong(f"argument {path!r}", "it needs an axis along which its values hang together, as in 'n'")
+
+
+def _check_where(pairing: Pairing, wrong: Wrong) -> None:
+    if pairing.where is None:
+        return
+    options = pairing.options()
+    for name in pairing.where.of:
+        if name not in pairing.dims and name not in options:
+            known = ", ".join([*pairing.dims, *options]) or "none"
+            raise wrong("where", f"{name!r} is neither a dim nor a static argument of the pairing; there are {known}")
+    lengths = {name: dim.least for name, dim in pairing.dims.items()}
+    tried = itertools.product(*options.values())
+    try:
+        admits = any(
+            pairing.fitted(lengths, dict(zip(options, row, strict=True))) for row in itertools.islice(tried, 64)
+        )
+    except Exception as error:
+        raise wrong("where", f"it raised {described(error)}") from error
+    if not admits:
+        raise wrong("where", "it admits none of the lengths that were tried, from the shortest on; give the dims "
+                    "lengths that meet it, as in kt.dim(values=...)")  # fmt: skip
+
+
+def _check_derived(pairing: Pairing, wrong: Wrong) -> None:
+    for path, leaf in pairing.leaves.items():
+        for name in leaf.derivation.of if leaf.derivation else ():
+            other = pairing.leaves.get(name)
+            if other is not None and other.derivation is not None:
+                raise wrong(f"argument {path!r}", f"it follows from {name!r}, which follows from others itself")
+            if other is None and name not in (*pairing.dims, *pairing.options(), "rng"):
+                known = ", ".join([*pairing.leaves, *pairing.dims, *pairing.options(), "rng"])
+                raise wrong(f"argument {path!r}", f"it follows from {name!r}, which is none of {known}")
 
 
 def _keeps_64_bits() -> bool:
@@ -196,12 +274,19 @@ def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
         if name not in pairing.dims:
             known = ", ".join(map(repr, pairing.dims)) or "none"
             raise wrong("batch_dims", f"{name!r} is not a dim of the pairing; its dims are {known}")
-        if not pairing.dims[name].admits(1):
-            raise wrong(
-                "batch_dims", f"a slice along {name!r} cannot be run alone, since the dim does not admit length 1"
-            )
-        if any(leaf.bounded_by == name for leaf in pairing.leaves.values()):
+        if any(leaf.bounded_by is not None and name in names_in(leaf.bounded_by) for leaf in pairing.leaves.values()):
             raise wrong("batch_dims", f"an index or a length points into {name!r}, so no slice along it stands alone")
+        for path, leaf in pairing.leaves.items():
+            if leaf.role in ("partition", "offsets", "permutation", "segments") and name in names_in(leaf.shape[-1]):
+                raise wrong("batch_dims", f"the values of {path!r} hang together along {name!r}, so that no slice "
+                            "along it stands alone")  # fmt: skip
+            if any(isinstance(axis, Extent) and axis.more < 0 and name in axis.names for axis in leaf.shape):
+                raise wrong("batch_dims", f"{path!r} has fewer elements than {name!r}, so that no slice along it "
+                            "stands alone")  # fmt: skip
+    for name in pairing.needs:
+        if name not in pairing.dims:
+            known = ", ".join(map(repr, pairing.dims)) or "none"
+            raise wrong("needs", f"{name!r} is not a dim of the pairing; its dims are {known}")
     invariant = [*(name for name, argument in pairing.arguments.items() if isinstance(argument, Static)), "grid"]
     for name in pairing.invariant_to:
         if name not in invariant:
@@ -226,6 +311,7 @@ def _check_rejects(pairing: Pairing, wrong: Wrong) -> None:
             if isinstance(value, ArrayArgument) and value.problem:
                 raise wrong(f"{where}, argument {name!r}", value.problem)
             declared = pairing.arguments.get(name)
+            declared = declared.argument if isinstance(declared, Optional) else declared
             if not isinstance(declared, (ArrayArgument, Static)):
                 raise wrong(where, f"{name!r} is neither an array nor a static argument of the pairing")
             if isinstance(declared, ArrayArgument) != isinstance(value, ArrayArgument):

@@ -1,12 +1,12 @@
 """Outputs of an oracle that are defined at some of their elements alone: nothing is asked of a kernel at the others."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, ShapeDtype, is_float, is_integer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,6 +20,28 @@ class Defined:
 
     values: Any
     where: Any
+
+
+def unasked(output: ShapeDtype | Array) -> Defined:
+    """An output of the kernel of which nothing is asked: zeros of its shape."""
+    wide = np.float64 if is_float(output.dtype) else np.int64 if is_integer(output.dtype) else np.bool_
+    return Defined(np.zeros(output.shape, wide), np.False_)
+
+
+class Ignored:
+    """An output of which nothing is asked at all."""
+
+    def __repr__(self) -> str:
+        return "kt.ignored"
+
+
+ignored = Ignored()
+"""What an oracle returns in place of an output that is not compared, such as statistics kept for a backward pass.
+
+    return x / norm, kt.ignored
+
+Memory that the kernel misuses there is found all the same.
+"""
 
 
 def defined(values: Any, *, where: Any) -> Defined:
@@ -50,10 +72,17 @@ def defined(values: Any, *, where: Any) -> Defined:
     return Defined(values, where)
 
 
-def parted(outputs: Iterable[Any]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Outputs of an oracle as arrays of their own, zero where nothing is asked; and where something is, of each."""
+def parted(outputs: Sequence[Any], like: Sequence[ShapeDtype | Array]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Outputs of an oracle as arrays of their own, zero where nothing is asked; and where something is, of each.
+
+    Args:
+      outputs: of the oracle.
+      like: those of the kernel, whose shapes what is ignored has.
+    """
     values, asked = [], []
-    for output in outputs:
+    for number, output in enumerate(outputs):
+        if isinstance(output, Ignored):
+            output = unasked(like[number]) if number < len(like) else Defined(0.0, np.False_)
         value = np.array(output.values if isinstance(output, Defined) else output)
         where = np.broadcast_to(output.where if isinstance(output, Defined) else np.True_, value.shape)
         value[~where] = 0

@@ -1,14 +1,18 @@
 """`oracle_for`: pairs a kernel with its oracle."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree, leaves
+from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, Derivation, DimSize, SameAs, leaves
+from kerneltest.declare.axes import all_names
 from kerneltest.declare.bounds import Tolerance
 from kerneltest.declare.check import DeclarationError, check_declaration, check_parts
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import MADE, Pairing
 from kerneltest.declare.rejects import Rejection
+from kerneltest.declare.relations import relation
 from kerneltest.declare.tolerance import rounding
 from kerneltest.declare.xfail import Xfail
 
@@ -17,7 +21,7 @@ def oracle_for(
     kernel: Callable[..., Any],
     /,
     *,
-    arguments: Mapping[str, Argument] | None = None,
+    arguments: Mapping[str, Argument | SameAs] | None = None,
     dims: Mapping[str, Dim] | None = None,
     tolerance: Tolerance | None = None,
     signed_zeros: bool = False,
@@ -27,7 +31,10 @@ def oracle_for(
     invariant_to: str | Sequence[str] = (),
     grad: bool = False,
     rejects: Sequence[Rejection] = (),
-    **declared: Argument,
+    needs: Mapping[str, Callable[[int], slice]] | None = None,
+    where: Callable[..., Any] | None = None,
+    backends: str | Sequence[str] = (),
+    **declared: Argument | SameAs,
 ) -> Callable[[Callable[..., Any]], Pairing]:
     """Pairs a kernel with the oracle that it decorates; all other keywords declare the kernel's arguments.
 
@@ -50,8 +57,14 @@ def oracle_for(
       invariant_to: static arguments on which no bit of the result depends, and `"grid"` for the order of programs.
       grad: whether the kernel can be differentiated, so that its gradient is held against the oracle's.
       rejects: calls that the kernel must refuse, made by `kt.rejects`.
-      declared: declarations by name: `kt.array`, `kt.scalar`, `kt.mask`, `kt.indices`, `kt.lengths`, `kt.dim_size`,
-        `kt.static` or `kt.tree`.
+      needs: for production sizes: by dim, which slice of the inputs an output at a position along it needs, as in
+        `{"n": lambda i: slice(0, i + 1)}` for a cumulative sum. A dim in `batch_dims` needs the position alone.
+      where: a relation between dims and static arguments, by their names, which every call meets, as in
+        `lambda q, kv: q <= kv`. It gets lengths, what the kernel gets for static arguments, and for what may be absent
+        whether it is given.
+      backends: the backends that the kernel is for, by patterns of their ids or by `gpu`, `nvidia`, `amd` or `tpu`; all
+        by default. To others it is not applicable.
+      declared: declarations by name: `kt.array`, `kt.mask`, `kt.static`, `kt.tree` and their neighbours.
 
     Returns:
       A decorator that turns the oracle into a `Pairing`.
@@ -62,13 +75,13 @@ def oracle_for(
     options = {
         "arguments": arguments, "dims": dims, "tolerance": tolerance, "signed_zeros": signed_zeros, "xfail": xfail,
         "all_masked": all_masked, "batch_dims": batch_dims, "invariant_to": invariant_to, "grad": grad,
-        "rejects": rejects,
+        "rejects": rejects, "needs": needs, "where": where, "backends": backends,
     }  # fmt: skip
     kernel_name = getattr(kernel, "__name__", type(kernel).__name__)
     if not callable(kernel):
         raise DeclarationError(f"oracle_for: the kernel is a function, not {kernel!r}")
     for name, value in options.items():
-        if isinstance(value, (ArrayArgument, DimSize, Static, Tree)):
+        if isinstance(value, DECLARED):
             raise DeclarationError(
                 f"kernel {kernel_name!r}, argument {name!r}: {name}= is an option of oracle_for; declare the argument "
                 f"as arguments={{{name!r}: ...}}"
@@ -79,14 +92,15 @@ def oracle_for(
                                "arguments=; remove one")  # fmt: skip
 
     def pair(oracle: Callable[..., Any]) -> Pairing:
-        every = {**declared, **(arguments or {})}
+        given = {**declared, **(arguments or {})}
         if not hasattr(oracle, "__name__"):
             raise DeclarationError(f"kernel {kernel_name!r}, oracle: a {type(oracle).__name__} has no name; wrap it in "
                                    "a function, as in def oracle(x): return ...")  # fmt: skip
-        check_parts(oracle.__name__, kernel, every, options)
+        check_parts(oracle.__name__, kernel, given, options)
+        every = {name: _resolved(each, given) for name, each in given.items()}
         pairing = Pairing(
             name=oracle.__name__,
-            module=getattr(oracle, "__module__", None) or "",
+            module=_making() or getattr(oracle, "__module__", None) or "",
             kernel=kernel,
             oracle=oracle,
             arguments=every,
@@ -99,6 +113,9 @@ def oracle_for(
             invariant_to=_names(invariant_to),
             grad=grad,
             rejects=tuple(rejects),
+            needs=needs or {},
+            where=relation(where) if where else None,
+            backends=_names(backends),
         )
         check_declaration(pairing, dims or {}, frozenset(options))
         MADE.append(pairing)
@@ -107,8 +124,27 @@ def oracle_for(
     return pair
 
 
+def _making() -> str:
+    """The module that is being imported, whose line makes a pairing, if by a factory elsewhere; "" for none."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    name = str(frame.f_globals.get("__name__", "")) if frame is not None else ""
+    return "" if name == "__main__" else name  # a program that has long imported all
+
+
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _resolved(argument: Argument | SameAs, every: Mapping[str, Any]) -> Argument:
+    """An argument; one that equals another has that one's axes and dtypes."""
+    if not isinstance(argument, SameAs):
+        return argument
+    same = Derivation(lambda **values: values[argument.name], (argument.name,))
+    other = every[argument.name]
+    assert isinstance(other, ArrayArgument)
+    return replace(other, role="derived", derivation=same)
 
 
 def _all_dims(arguments: Mapping[str, Argument], declared: Mapping[str, Dim]) -> dict[str, Dim]:
@@ -117,7 +153,6 @@ def _all_dims(arguments: Mapping[str, Argument], declared: Mapping[str, Dim]) ->
         if isinstance(argument, DimSize):
             used.setdefault(argument.dim, declared.get(argument.dim, Dim()))
         for _, leaf in leaves(name, argument):
-            named = [axis for axis in leaf.shape if isinstance(axis, str)]
-            for axis in [*named, leaf.bounded_by] if leaf.bounded_by else named:
-                used.setdefault(axis, declared.get(axis, Dim()))
+            for dim in all_names(leaf.axes):
+                used.setdefault(dim, declared.get(dim, Dim()))
     return used

@@ -1,5 +1,6 @@
 """The function around the Pallas calls, evaluated operation by operation, with what is undefined in its values."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from kerneltest.jaxprs.compat.names import ClosedJaxpr, line_of
 from kerneltest.jaxprs.rewrite import EMPTY, Fill
 from kerneltest.jaxprs.trace import Traced
 from kerneltest.jaxprs.undefined import UNINITIALISED, PartialArray
+from kerneltest.jaxprs.virtual import Virtual
 from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested, scan_counts
 
 # Operations that move elements and compute nothing: done at once, where JAX would compile a program for each shape.
@@ -36,11 +38,13 @@ _MOVES: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "copy_p": lambda x, params: x,
 }  # fmt: skip
 
+_MOST = 2**26  # elements of an array that is held
+
 RunCall = Callable[[Any, list[PartialArray]], list[PartialArray]]
 
 
 def evaluate(
-    traced: Traced, leaves: Sequence[Array], run_call: RunCall, instead: Mapping[Any, Any] | None = None
+    traced: Traced, leaves: Sequence[Array | Virtual], run_call: RunCall, instead: Mapping[Any, Any] | None = None
 ) -> list[PartialArray]:
     """Evaluates a kernel, its Pallas calls by `run_call` (from the equation and its operands), the rest by JAX.
 
@@ -135,12 +139,14 @@ def _equation(
         return run_call(equation, operands)
     if name_of(equation) in EMPTY:
         (result,) = equation.outvars
+        _check_size(equation)
         values = np.full(result.aval.shape, Fill(nan=True)(np.dtype(result.aval.dtype)))
         source = f"nobody has filled all of jax.lax.empty at {line_of(equation.source_info)}"
         return [PartialArray(values, np.full(values.shape, UNINITIALISED, np.uint8), (source,))]
     inner = [value for value in params.values() if isinstance(value, ClosedJaxpr)]
-    if not _has_calls(equation):
-        return _bound(equation, operands)
+    large = any(isinstance(operand.values, Virtual) for operand in operands)
+    if not _has_calls(equation) and not (large and inner):
+        return _large(equation, operands) if large else _bound(equation, operands)
 
     def call(closed: Any, arguments: list[PartialArray]) -> list[PartialArray]:
         return _evaluate(closed.jaxpr, [PartialArray(const) for const in closed.consts], arguments, run_call, instead)
@@ -150,6 +156,8 @@ def _equation(
             index, *rest = operands
             branches = params["branches"]
             return call(branches[int(np.clip(int(index.values), 0, len(branches) - 1))], rest)
+        case "scan" | "while" if large:
+            return _large(equation, operands)
         case "while":
             tested, moved = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
             carried = operands[moved:]
@@ -159,6 +167,38 @@ def _equation(
         case "scan":
             return _scanned(params, operands, call)
     return call(inner[0], operands)
+
+
+def _check_size(equation: Any) -> None:
+    """Raises Failure, `unavailable`, where an operation of JAX's own makes what nobody can hold."""
+    if sum(math.prod(getattr(v.aval, "shape", ())) for v in equation.outvars) > _MOST:
+        told = f"{name_of(equation)}, outside of the Pallas calls, makes an array too large to hold"
+        raise Failure(Verdict.UNAVAILABLE, f"{told} ({line_of(equation.source_info)})")
+
+
+def _large(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
+    """An operation of JAX's own on an array that nobody can hold.
+
+    Raises:
+      Failure: `unavailable`, for one that computes.
+    """
+    result, name = equation.outvars[0], name_of(equation)
+    if name == "optimization_barrier":
+        return operands
+    first = operands[0].values
+    made: Virtual | None = None
+    if len(operands) == len(equation.outvars) == 1 and isinstance(first, Virtual):
+        shape, dtype = tuple(result.aval.shape), np.dtype(result.aval.dtype)
+        made = first.cast(dtype) if name == "convert_element_type" else first.moved(name, equation.params, shape)
+    if made is None:
+        line = line_of(equation.source_info)
+        where = f" ({line})" if line else ""
+        raise Failure(
+            Verdict.UNAVAILABLE,
+            f"{name}, outside of the Pallas calls, computes on arrays too large to hold: only moves and casts of "
+            f"them are followed{where}",
+        )
+    return [PartialArray(made)]
 
 
 def _scanned(
@@ -209,6 +249,7 @@ def _bound(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
             raise Failure(Verdict.UNAVAILABLE, f"{told} ({line})" if line else told) from error
         return list(outputs) if equation.primitive.multiple_results else [outputs]
 
+    _check_size(equation)
     results = bind([operand.values for operand in operands])
     tainted = [operand for operand in operands if operand.undefined is not None]
     if not tainted:

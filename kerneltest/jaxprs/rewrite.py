@@ -162,7 +162,7 @@ def _padded_call(equation: Any, fill: Callable[[np.dtype[Any]], Any]) -> Sequenc
     mapping = params["grid_mapping"]
     skipped = len(equation.invars) - mapping.num_inputs  # of scalar prefetch, which has no blocks
     whole = [tuple(b.array_aval.shape) for b in mapping.block_mappings]
-    shapes = [_filled_up(b) for b in mapping.block_mappings]
+    shapes = [filled_up(b) for b in mapping.block_mappings]
     for operand, output in params["input_output_aliases"]:
         both = (operand - skipped, mapping.num_inputs + output)
         largest = tuple(map(max, *(shapes[i] for i in both)))
@@ -194,7 +194,7 @@ def _pad(x: Any, shape: tuple[int, ...], fill: Callable[[np.dtype[Any]], Any]) -
     return jnp.pad(x, ends, constant_values=fill(np.dtype(x.dtype))) if x.shape != shape else x
 
 
-def _filled_up(block: Any) -> tuple[int, ...]:
+def filled_up(block: Any) -> tuple[int, ...]:
     """The array's shape, rounded up to whole blocks."""
     sizes = [length if isinstance(length, int) else _blocked(length) for length in block.block_shape]
     return tuple(

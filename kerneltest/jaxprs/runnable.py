@@ -1,5 +1,6 @@
 """A traced kernel, or one Pallas call of it, as a function; and the arrays that a call reads and writes."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,8 +72,19 @@ def references(call: Call) -> tuple[list[Reference], list[Reference]]:
     for i, variable in enumerate(variables):
         name = names[i] if i < len(names) and names[i] else f"input {i}" if i < count else f"output {i - count}"
         shape = tuple(variable.aval.shape)
-        arrays.append(Reference(name, shape, np.dtype(variable.aval.dtype), _tail_hint(blocks, i, shape)))
+        dtype = np.dtype(variable.aval.dtype)
+        arrays.append(Reference(name, shape, dtype, _offset_hint(shape, dtype) or _tail_hint(blocks, i, shape)))
     return arrays[:count], arrays[count:]
+
+
+def _offset_hint(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    """JAX's Triton lowering takes 64 bits for offsets, which count elements, where an array has over 2^32 bytes."""
+    if not 2**31 < math.prod(shape) <= 2**32 // dtype.itemsize:
+        return ""
+    return (
+        f"JAX {jax.__version__} computes offsets into an array of at most 2^32 bytes in 32 bits, so no index reaches "
+        f"element 2^31 of {dtype}{list(shape)}: cut the array, or use a wider dtype"
+    )
 
 
 def _tail_hint(blocks: list[Any], number: int, shape: tuple[int, ...]) -> str:
@@ -80,7 +92,7 @@ def _tail_hint(blocks: list[Any], number: int, shape: tuple[int, ...]) -> str:
     if jax.__version_info__ >= (0, 12) or number >= len(blocks) or blocks[number] is None:
         return ""
     block = [getattr(length, "block_size", length) for length in blocks[number].block_shape]
-    cut = [length % size for length, size in zip(shape, block, strict=True) if isinstance(size, int)]
+    cut = [length % size for length, size in zip(shape, block, strict=True) if isinstance(size, int) and size]
     if not any(cut):
         return ""
     return (

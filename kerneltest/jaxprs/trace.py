@@ -2,11 +2,11 @@
 
 import functools
 import platform
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import metadata
-from itertools import chain
 from typing import Any
 
 import jax
@@ -16,12 +16,14 @@ from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.core.dtypes import ShapeDtype, dtype_named
 from kerneltest.core.failures import Failure
+from kerneltest.core.precision import Precision
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.compat.names import ClosedJaxpr, dialect_of, dialect_of_operation, user_line, whole_tracebacks
+from kerneltest.jaxprs.compat.names import ClosedJaxpr, user_line, whole_tracebacks
+from kerneltest.jaxprs.languages import language_of
 from kerneltest.jaxprs.platforms import PLATFORMS, answering, chosen, depends, has_asked
-from kerneltest.jaxprs.walk import ENTRIES, equations, has_reduced_dots, is_exact, name_of, nested
+from kerneltest.jaxprs.walk import ENTRIES, equations, has_reduced_dots, is_exact, name_of, named_dots
 from kerneltest.plan.signatures import Signature
 
 
@@ -33,12 +35,14 @@ class Call:
       name: its name, or that of its function.
       grid: how many programs along each axis.
       dialect: `triton`, `mosaic_gpu`, `mosaic_tpu`, or `any` where the kernel leaves it open.
+      told_by: what of it tells the dialect, in words; "" for `any`.
       equation: where it stands in the jaxpr.
     """
 
     name: str
     grid: tuple[int, ...]
     dialect: str
+    told_by: str
     equation: Any
 
 
@@ -55,6 +59,7 @@ class Traced:
       exact: its arithmetic is exact, in any order, on integers within the plan's limit: nothing but sums, moves and
         at most one multiplication of floats.
       reduced_dots: it has a float32 matrix product whose precision it leaves to the backend.
+      named_dots: the dtype that such a product names, or JAX's default matmul precision for it; "" for none.
       by_platform: another platform may get another form of it.
       eager: it is to be called outside of `jax.jit`.
     """
@@ -66,12 +71,24 @@ class Traced:
     calls: tuple[Call, ...]
     exact: bool
     reduced_dots: bool
+    named_dots: str = ""
     by_platform: bool = False
     eager: bool = False
+
+    def products_on(self, row: Precision) -> Precision:
+        """What a machine does to the kernel's numbers, where its products are as the kernel asks for them."""
+        if not self.reduced_dots:
+            return row.with_exact_dots()
+        return row.with_dots_in(self.named_dots) if self.named_dots else row
 
     @property
     def dialects(self) -> frozenset[str]:
         return frozenset(call.dialect for call in self.calls)
+
+    def written_for(self, foreign: Container[str]) -> str:
+        """The first of some dialects that a call is written in, and what tells; "" where none is."""
+        call = next((call for call in self.calls if call.dialect in foreign), None)
+        return "" if call is None else f"{call.dialect} ({call.told_by})" if call.told_by else call.dialect
 
 
 @contextmanager
@@ -92,12 +109,11 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
       Failure: the kernel raised; names the signature and the user's line.
     """
     dtypes = dict(signature.dtypes)
-    inputs = tuple(
-        ShapeDtype(signature.shape(leaf), dtype_named(dtypes[path])) for path, leaf in pairing.leaves.items()
-    )
+    present = signature.leaves(pairing)
+    inputs = tuple(ShapeDtype(signature.shape(leaf), dtype_named(dtypes[path])) for path, leaf in present.items())
 
     def flat(*leaves: Any) -> list[Any]:
-        named = dict(zip(pairing.leaves, leaves, strict=True))
+        named = dict(zip(present, leaves, strict=True))
         values = pairing.assemble(named, dict(signature.dims), dict(signature.statics), oracle=False)
         return jax.tree_util.tree_leaves(pairing.call_kernel(values))
 
@@ -144,9 +160,24 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
     except Exception as error:
         raise Failure(
             Verdict.RUNTIME_ERROR,
-            f"the kernel raised {type(error).__name__} while traced {how}: {error}{user_line(error)}",
+            f"the kernel raised {type(error).__name__} while traced {how}: {_meant(error)}{user_line(error)}",
         ) from error
     return read(closed, function, inputs)
+
+
+_TOO_LARGE = re.compile(r"-?\d{10,}")
+
+
+def _meant(error: Exception) -> str:
+    """What was raised, in words; JAX says of a number that does not fit only which argument of its own it is."""
+    number = _TOO_LARGE.search(str(error)) if isinstance(error, OverflowError) else None
+    if number is None:
+        return str(error)
+    return (
+        f"{int(number[0]):,} does not fit into 32 bits, as integers have them here: keep it between -2^31 and 2^31 - 1 "
+        "(cut the axis of an array that is longer, as by x.reshape(rows, columns), and index both), or compute in "
+        f"64 bits (jax_enable_x64, jnp.int64): {error}"
+    )
 
 
 def on_a(platform: str) -> AbstractContextManager[Any]:
@@ -181,9 +212,10 @@ def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeD
         jaxpr=closed,
         inputs=inputs,
         outputs=tuple(map(_shape_dtype, closed.jaxpr.outvars)),
-        calls=tuple(map(_call, unique.values())),
+        calls=tuple(map(call_of, unique.values())),
         exact=is_exact(closed.jaxpr),
         reduced_dots=has_reduced_dots(closed.jaxpr),
+        named_dots=named_dots(closed.jaxpr),
     )
 
 
@@ -191,25 +223,14 @@ def _shape_dtype(variable: Any) -> ShapeDtype:
     return ShapeDtype(tuple(variable.aval.shape), np.dtype(variable.aval.dtype))
 
 
-def _call(equation: Any) -> Call:
+def call_of(equation: Any) -> Call:
+    """What there is to know of one Pallas call."""
     params = equation.params
-    items = (item for value in params.values() for item in (value if isinstance(value, (tuple, list)) else (value,)))
-    dialect = next(filter(None, map(dialect_of, items)), "") or _dialect_used(params) or "any"
+    dialect, told_by = language_of(equation)
     grid = getattr(params.get("grid_mapping"), "grid", ())
     debug = getattr(params.get("jaxpr"), "debug_info", None)
     name = params.get("name") or getattr(debug, "func_name", "")
-    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, equation)
-
-
-def _dialect_used(params: Mapping[str, Any]) -> str:
-    """The language that the inside of a call gives away where its parameters say none, or ""."""
-    if getattr(params.get("grid_mapping"), "num_index_operands", 0):
-        return "mosaic_tpu"  # only there are scalars prefetched
-    inside = (equation for value in params.values() for body in nested(value) for equation, _ in equations(body))
-    scratch = (
-        getattr(v.aval, "memory_space", None) for value in params.values() for b in nested(value) for v in b.invars
-    )
-    return next(filter(None, chain(map(dialect_of, scratch), map(dialect_of_operation, inside))), "")
+    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, told_by, equation)
 
 
 INTERPRETED = "tpu-v5e"
@@ -236,6 +257,22 @@ def device_problem(platform: str = "") -> str:
         asked = f"; JAX_PLATFORMS is {platforms!r}" if platforms and "JAX_PLATFORMS" not in reason else ""
         return f"JAX finds no {f'{platform} device' if platform else 'device'} here: {reason}{asked}"
     return ""
+
+
+def device(platform: str) -> Any:
+    """The device of a platform that kernels run on: the user's default device, or else JAX's first."""
+    there = jax.devices(platform)
+    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
+    return chosen if chosen in there else there[0]
+
+
+SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_device", "jax_debug_nans", "jax_debug_infs",
+            "jax_disable_jit")  # fmt: skip
+
+
+def settings() -> dict[str, str]:
+    """The user's settings of JAX that say what kernels compute, and those of `without_debugging`."""
+    return {name: str(getattr(jax.config, name)) for name in SETTINGS}
 
 
 @functools.cache

@@ -122,6 +122,12 @@ def _is_reduced_dot(equation: Any) -> bool:
     return not ("HIGHEST" in asked or asked.endswith("F32_F32_F32"))
 
 
+def named_dots(jaxpr: Any) -> str:
+    """The dtype that a float32 matrix product in it names for its operands, where that is narrower than TF32; or ""."""
+    asked = (str(equation.params.get("precision")) for equation, _ in equations(jaxpr) if _is_reduced_dot(equation))
+    return "bfloat16" if any("BF16" in each for each in asked) else ""
+
+
 def lowered_otherwise(jaxpr: Any) -> tuple[str, ...]:
     """What of a kernel may come out otherwise on a GPU than in interpret mode, without any rounding that is wrong.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import Array, cast, dtype_named, float_format, is_float, widen
+from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison
 from kerneltest.judge.locate import Axis
@@ -50,7 +51,7 @@ class Mismatch:
 
     def oracle(self, leaves: Mapping[str, Array]) -> Array:
         """The oracle's value of this output for other arguments."""
-        return evaluator(self.pairing, self.signature)(leaves)[self.output]
+        return evaluator(self.pairing, self.signature, ())(leaves)[self.output]
 
 
 def diagnose(mismatch: Mismatch) -> str:
@@ -74,8 +75,8 @@ def special_inputs(arguments: Mapping[str, Array]) -> str:
 
 
 def _where_masked(mismatch: Mismatch) -> str:
-    for path, leaf in mismatch.pairing.leaves.items():
-        mask = mismatch.arguments[path]
+    for path, leaf in mismatch.signature.leaves(mismatch.pairing).items():
+        mask = mismatch.arguments[path] == np.asarray(leaf.fills[1]).astype(mismatch.arguments[path].dtype)
         if leaf.role != "mask" or mask.shape != mismatch.comparison.wrong.shape:
             continue
         if not mask.all() and not (mismatch.comparison.wrong & mask).any():
@@ -93,7 +94,8 @@ def _block_of_a_sum(mismatch: Mismatch) -> str:
         for number, which in ((last, "last"), (0, "first")):
             part = slice(number * block, min((number + 1) * block, length))
             for factor, words in ((0, "lacks"), (2, "counts twice")):
-                changed = _scaled_block(mismatch.pairing, leaves, name, part, factor)
+                declared = mismatch.signature.leaves(mismatch.pairing)
+                changed = _scaled_block(declared, leaves, name, part, factor)
                 if mismatch.explains(mismatch.oracle(changed)):
                     return f"the sum {words} the {which} block of {name} (from {part.start} to {part.stop})"
     return ""
@@ -109,11 +111,11 @@ def _summed(mismatch: Mismatch) -> Iterator[tuple[str, int, int]]:
 
 
 def _scaled_block(
-    pairing: Pairing, leaves: Mapping[str, Array], dim: str, block: slice, factor: float
+    declared: Mapping[str, ArrayArgument], leaves: Mapping[str, Array], dim: str, block: slice, factor: float
 ) -> dict[str, Array]:
     """The first argument that has the dim, with one block of it multiplied."""
     changed = dict(leaves)
-    for path, leaf in pairing.leaves.items():
+    for path, leaf in declared.items():
         if dim in leaf.shape:
             values = leaves[path].copy()
             at = (slice(None),) * leaf.shape.index(dim) + (block,)

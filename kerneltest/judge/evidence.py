@@ -9,6 +9,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
+from kerneltest.declare.axes import Extent
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import trace
 from kerneltest.jaxprs.walk import lowered_otherwise
@@ -126,7 +127,7 @@ def mismatch(
       structural: the values keep the kernel's arithmetic exact, so specials among them are not what went wrong.
       gradient_of: the leaf with respect to which the output is a gradient, or "".
     """
-    named = pairing.leaves[gradient_of].shape if gradient_of else _output_dims(pairing, output, depth)
+    named = pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth)
     axes = _axes(pairing, [str(name) for name in named], comparison.actual.shape)
     place = locate(comparison, axes)
     diagnosis = ""
@@ -168,18 +169,19 @@ def _axes(pairing: Pairing, names: Sequence[str], shape: tuple[int, ...]) -> tup
 
 
 @functools.lru_cache(maxsize=64)
-def _output_dims(pairing: Pairing, output: int, depth: str) -> tuple[str, ...]:
+def output_dims(pairing: Pairing, output: int, depth: str) -> tuple[str, ...]:
     """The dims of an output's axes, from its shapes over signatures. Traced again, since only a finding needs it."""
     shapes, lengths = [], []
+    extents = [axis for leaf in pairing.leaves.values() for axis in leaf.shape if isinstance(axis, Extent)]
     for signature in signatures(pairing, depth):
         try:
             shapes.append(trace(pairing, signature).outputs[output].shape)
         except Failure:
             continue
         lengths.append(dict(signature.dims))
-        if len(shapes) > 1 and all(axes_of(shapes, lengths)):
+        if len(shapes) > 1 and all(axes_of(shapes, lengths, extents)):
             break
-    return axes_of(shapes, lengths)
+    return axes_of(shapes, lengths, extents)
 
 
 @functools.lru_cache(maxsize=64)

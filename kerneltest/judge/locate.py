@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import Array, cast
+from kerneltest.declare.axes import Extent
 from kerneltest.judge.compare import Comparison
 
 
@@ -48,12 +49,15 @@ def locate(comparison: Comparison, axes: Sequence[Axis]) -> Location:
     return Location(index, " ".join(named), (int(touched.sum()), touched.size), next(filter(None, patterns), ""))
 
 
-def axes_of(shapes: Sequence[tuple[int, ...]], dims: Sequence[dict[str, int]]) -> tuple[str, ...]:
+def axes_of(
+    shapes: Sequence[tuple[int, ...]], dims: Sequence[dict[str, int]], extents: Sequence[Extent] = ()
+) -> tuple[str, ...]:
     """Which dim each axis of an output is: the one whose length it has in every signature; "" where unclear.
 
     Args:
       shapes: of the output, a signature each.
       dims: lengths by dim, of the same signatures.
+      extents: what else an axis may be, in words such as `2*h`, where it is no dim.
     """
     names = []
     for axis in range(len(shapes[0])):
@@ -62,7 +66,12 @@ def axes_of(shapes: Sequence[tuple[int, ...]], dims: Sequence[dict[str, int]]) -
             for name in dims[0]
             if all(lengths[name] == shape[axis] for shape, lengths in zip(shapes, dims, strict=True))
         ]
-        names.append(fitting[0] if len(fitting) == 1 else "")
+        made = [
+            str(extent)
+            for extent in extents
+            if all(extent.length(lengths) == shape[axis] for shape, lengths in zip(shapes, dims, strict=True))
+        ]
+        names.append(fitting[0] if len(fitting) == 1 else made[0] if made and not fitting else "")
     return tuple(names)
 
 

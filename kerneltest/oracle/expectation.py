@@ -15,7 +15,7 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Bound, Evaluate, Limit, Measured
 from kerneltest.declare.closed_forms import Exact
-from kerneltest.declare.defined import Defined, parted
+from kerneltest.declare.defined import Defined, Ignored, parted, unasked
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rounding import Explained, Rounded, Rounding
 from kerneltest.plan.signatures import Signature
@@ -113,25 +113,25 @@ def _special_values_allowed() -> Iterator[None]:
         yield
 
 
-def evaluator(pairing: Pairing, signature: Signature) -> Evaluate:
+def evaluator(pairing: Pairing, signature: Signature, outputs: Sequence[ShapeDtype]) -> Evaluate:
     """The oracle for a signature: from leaves in float64, complex128 or int64 to its outputs.
 
-    They are zero where nothing is asked.
+    They are zero where nothing is asked, and have the shapes of `outputs`, the kernel's, where they are ignored.
 
     Raises:
       Failure: when it is called: the oracle wrote to one of its arguments.
     """
-    return lambda wide: _answer(pairing, signature, wide)[0]
+    return lambda wide: _answer(pairing, signature, wide, outputs)[0]
 
 
 def _answer(
-    pairing: Pairing, signature: Signature, wide: Mapping[str, Array]
+    pairing: Pairing, signature: Signature, wide: Mapping[str, Array], like: Sequence[ShapeDtype]
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """The oracle's outputs, and where something is asked of each."""
     given = {path: value.copy() for path, value in wide.items()}
     values = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
     with _special_values_allowed():
-        outputs = parted(tree_leaves(pairing.call_oracle(values)))
+        outputs = parted(tree_leaves(pairing.call_oracle(values)), like)
     for path, value in given.items():
         if value.tobytes() != wide[path].tobytes():
             raise Failure(
@@ -141,7 +141,9 @@ def _answer(
     return outputs
 
 
-def watchable(pairing: Pairing, signature: Signature) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+def watchable(
+    pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]
+) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
     """The oracle for a signature, from watched leaves, to which it may write; zeros where nothing is asked."""
     oracle = watching(pairing.oracle)
 
@@ -149,6 +151,7 @@ def watchable(pairing: Pairing, signature: Signature) -> Callable[[Mapping[str, 
         values = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
         with _special_values_allowed():
             outputs = tree_leaves(pairing.call_as_oracle(oracle, values))
+            outputs = [unasked(x) if isinstance(o, Ignored) else o for o, x in zip(outputs, like, strict=True)]
             return tuple(np.where(o.where, o.values, 0) if isinstance(o, Defined) else o for o in outputs)
 
     return evaluate
@@ -169,13 +172,13 @@ def expect(
       Failure: naming the oracle and what is wrong.
     """
 
-    evaluate = evaluator(pairing, signature)
+    evaluate = evaluator(pairing, signature, outputs)
     wide = {path: widen(value) for path, value in leaves.items()}
-    flat = {path: widen(flush_subnormals(value)) for path, value in leaves.items()}
     floats = [path for path, value in wide.items() if is_float(value.dtype)]
+    flat = {**wide, **{path: widen(flush_subnormals(leaves[path])) for path in floats}}
     has_subnormals = any(not np.array_equal(flat[path], wide[path], equal_nan=True) for path in floats)
     with raised_by(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
-        values, asked = _answer(pairing, signature, wide)
+        values, asked = _answer(pairing, signature, wide, outputs)
         again = evaluate(wide) if repeat else values
         sampled = isinstance(pairing.tolerance, Rounding) and not bitwise  # it flushes by itself
         flushed = evaluate(flat) if has_subnormals and not sampled else None
@@ -189,18 +192,18 @@ def expect(
         given = {path: value.copy() for path, value in leaves.items()}
         chosen = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
         with _special_values_allowed():
-            outputs, _ = parted(tree_leaves(pairing.call_as_oracle(reference, chosen)))
-        return tuple(output.astype(np.float64) for output in outputs)
+            results, _ = parted(tree_leaves(pairing.call_as_oracle(reference, chosen)), outputs)
+        return tuple(result.astype(np.float64) for result in results)
 
     dims, statics = dict(signature.dims), dict(signature.statics)
     measured = Measured(
         evaluate=evaluate,
         leaves=wide,
         values=values,
-        declared=pairing.leaves,
+        declared=signature.leaves(pairing),
         dims=dims,
         formats=formats,
-        watched=watchable(pairing, signature),
+        watched=watchable(pairing, signature, outputs),
         oracle=pairing.oracle,
         in_kernel_dtypes=in_kernel_dtypes,
         statics=statics,

@@ -40,6 +40,7 @@ def gradients(
     rng: Rng,
     watched: Watchable | None = None,
     outputs: Sequence[np.dtype[Any]] = (),
+    by: Sequence[str] = (),
 ) -> Expectation:
     """What `sum_j w_j df_j/dx` should be for each float leaf x.
 
@@ -53,7 +54,27 @@ def gradients(
       rng: of the choice of elements and of the perturbations.
       watched: the oracle on watched leaves, as `expect` has it; None where it cannot be followed.
       outputs: the dtypes of the float outputs, which a kernel may keep for its backward pass.
+      by: the leaves that it is asked for, by path; by default all of floats.
     """
+    chosen = [i for i, path in enumerate(_floats(leaves)) if not by or path in by]
+    found = _gradients(evaluate, leaves, cotangents, rng, watched, outputs)
+    bounds = None if found.bounds is None else [found.bounds[i] for i in chosen]
+    asked = tuple(found.asked[i] for i in chosen)
+    return replace(found, values=tuple(found.values[i] for i in chosen), bounds=bounds, asked=asked)
+
+
+def _floats(leaves: Mapping[str, Array]) -> list[str]:
+    return [path for path, value in leaves.items() if is_float(value.dtype)]
+
+
+def _gradients(
+    evaluate: Evaluate,
+    leaves: Mapping[str, Array],
+    cotangents: Sequence[Array],
+    rng: Rng,
+    watched: Watchable | None,
+    outputs: Sequence[np.dtype[Any]],
+) -> Expectation:
     if watched is not None:
         back = WayBack(watched, leaves, cotangents, outputs)
         try:

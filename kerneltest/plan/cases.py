@@ -2,18 +2,20 @@
 
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
-from kerneltest.core.dtypes import Array, dtype_named
-from kerneltest.declare.arguments import ArrayArgument
+from kerneltest.core.dtypes import Array
 from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.derived import derived
 from kerneltest.plan.exactness import exact_limit
-from kerneltest.plan.families import FAMILIES, Family, Slot
+from kerneltest.plan.families import FAMILIES, Family
+from kerneltest.plan.long import FAMILIES as LONG_FAMILIES
 from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.plan.slots import Slot, slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +55,59 @@ class Case:
         """The case's array arguments by path."""
         values: dict[str, Array] = {}
         entropy = self.entropy
-        for order, (path, leaf) in enumerate(pairing.leaves.items()):
+        for path, slot in slots_of(pairing, self.signature).items():
             digest = hashlib.sha256(f"{entropy}|{path}".encode()).digest()
             rng = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "big")))
             hit = self.target in ("", path)
-            values[path] = self.family.fill(slot_of(pairing, self.signature, path, leaf, order), rng, hit)
-        return values
+            values[path] = self.family.fill(slot, rng, hit)
+        return derived(pairing, self.signature, values)
 
 
 def value_cases(
-    pairing: Pairing, pairing_id: str, dtype_name: str, group: str, seed: int, depth: str
+    pairing: Pairing,
+    pairing_id: str,
+    dtype_name: str,
+    group: str,
+    seed: int,
+    depth: str,
+    *,
+    long: Sequence[Signature] = (),
 ) -> Iterator[Case]:
-    """Every case of a pairing, dtype and group of families, signature by signature."""
+    """Every case of a pairing, dtype and group of families, signature by signature.
+
+    Args:
+      pairing, pairing_id: with the node id by which pytest knows it.
+      dtype_name, group: of the cases.
+      seed, depth: of the run.
+      long: long signatures, of which some structural families are asked too.
+    """
     chosen = [signature for signature in signatures(pairing, depth) if signature.dtype == dtype_name]
+    families = [family for family in FAMILIES.values() if family.group == group]
     for number, signature in enumerate(chosen):
-        slots = {
-            path: slot_of(pairing, signature, path, leaf, i) for i, (path, leaf) in enumerate(pairing.leaves.items())
-        }
-        for place, family in enumerate(each for each in FAMILIES.values() if each.group == group):
-            fitting = [path for path, slot in slots.items() if family.applies(slot)]
+        filled = slots_of(pairing, signature)
+        for place, family in enumerate(families):
+            fitting = _fitting(family, filled)
             if family.each:
                 targets = fitting
             else:
-                targets = [""] if fitting or (not slots and family.without_arrays) else []
+                targets = [""] if _is_asked(family, filled) else []
                 targets += _alone(family, fitting, number + place, depth)
             for target in targets:
                 yield Case(pairing_id, pairing.name, signature, family, target, seed)
+    for signature in long:
+        filled = slots_of(pairing, signature)
+        for family in families:
+            if signature.dtype == dtype_name and family.name in LONG_FAMILIES[depth] and _is_asked(family, filled):
+                yield Case(pairing_id, pairing.name, signature, family, "", seed)
+
+
+def _fitting(family: Family, filled: Mapping[str, Slot]) -> list[str]:
+    return [path for path, slot in filled.items() if family.applies(slot)]
+
+
+def _is_asked(family: Family, filled: Mapping[str, Slot]) -> bool:
+    """Whether a family fills some argument, or there is none to fill."""
+    return bool(_fitting(family, filled)) or (not filled and family.without_arrays)
 
 
 def _alone(family: Family, fitting: Sequence[str], turn: int, depth: str) -> list[str]:
@@ -91,17 +120,6 @@ def _alone(family: Family, fitting: Sequence[str], turn: int, depth: str) -> lis
     return [fitting[turn // every % len(fitting)]]
 
 
-def slot_of(pairing: Pairing, signature: Signature, path: str, leaf: ArrayArgument, order: int) -> Slot:
-    """What a family gets of one array argument, the `order`-th, in a signature."""
-    shape = signature.shape(leaf)
-    blocks = tuple(pairing.dims[axis].block if isinstance(axis, str) else None for axis in leaf.shape)
-    return Slot(
-        role=leaf.role,
-        shape=shape,
-        dtype=dtype_named(dict(signature.dtypes)[path]),
-        blocks=blocks,
-        domain=leaf.domain,
-        order=order,
-        end=dict(signature.dims).get(leaf.bounded_by, 0),
-        limit=functools.partial(exact_limit, pairing, signature),
-    )
+def slots_of(pairing: Pairing, signature: Signature) -> dict[str, Slot]:
+    """What a family gets of each array argument in a signature, by path."""
+    return slots(pairing, signature, functools.partial(exact_limit, pairing, signature))

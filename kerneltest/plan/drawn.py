@@ -10,9 +10,12 @@ import numpy as np
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.cases import Case, slot_of
-from kerneltest.plan.families import FAMILIES, Family, Slot, without_values
+from kerneltest.plan.cases import Case, slots_of
+from kerneltest.plan.derived import derived
+from kerneltest.plan.families import FAMILIES, Family, without_values
+from kerneltest.plan.hanging import mended
 from kerneltest.plan.signatures import Signature, dtypes_of, signatures
+from kerneltest.plan.slots import Slot
 
 FUZZ = "fuzz"  # the group of drawn cases
 DRAWN = without_values("drawn", FUZZ)
@@ -94,17 +97,23 @@ class Recipe:
             values = np.where(np.isfinite(values), slot.cast(np.zeros(slot.shape)), values)
         flat = np.array(values).reshape(-1)
         for position, value in self.changes if flat.size else ():
-            if slot.role in ("index", "length"):
-                value = value % max(slot.end + (slot.role == "length"), 1)
-            flat[position % flat.size] = slot.cast(np.asarray(value)) if slot.role == "data" else value
-        return flat.reshape(slot.shape)
+            flat[position % flat.size] = _drawn(slot, value)
+        return mended(slot, slot.kept(flat.reshape(slot.shape)))
+
+
+def _drawn(slot: Slot, value: float | int | bool) -> Any:
+    """A drawn value as an element."""
+    if slot.role == "data":
+        return slot.cast(np.asarray(value))
+    if slot.role == "mask":
+        return slot.fills[bool(value)]
+    return value % (slot.end + 1 if slot.role == "length" else max(slot.end, 1))
 
 
 def drawn_case(pairing: Pairing, pairing_id: str, signature: Signature, recipes: Mapping[str, Recipe]) -> DrawnCase:
     """Lays recipes, by leaf path, over a signature."""
-    leaves = enumerate(pairing.leaves.items())
-    filled = {path: recipes[path].fill(slot_of(pairing, signature, path, leaf, i)) for i, (path, leaf) in leaves}
-    return DrawnCase(pairing_id, signature, filled)
+    filled = {path: recipes[path].fill(slot) for path, slot in slots_of(pairing, signature).items() if path in recipes}
+    return DrawnCase(pairing_id, signature, derived(pairing, signature, filled))
 
 
 def pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]:
@@ -122,8 +131,9 @@ def pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]
     columns = [[s for s in signatures(pairing, depth) if s.dtype == name] for name in names]
     turns = [s for i in range(max(map(len, columns), default=0)) for c in columns for s in c[i : i + 1]]
     planned = turns[:PLANNED_SIGNATURES]
-    new = [_elsewhere(pairing, signature, i) for i, signature in enumerate(planned[:NEW_SIGNATURES])]
-    options = {name: [o for o, _ in getattr(a, "options", ())] for name, a in pairing.arguments.items()}
+    elsewhere = (_elsewhere(pairing, signature, i) for i, signature in enumerate(planned[:NEW_SIGNATURES]))
+    new = [each for each in elsewhere if each]
+    options = pairing.options()
 
     def rank(signature: Signature) -> tuple[int, list[int]]:
         return sum(n for _, n in signature.dims), [options[name].index(o) for name, o in signature.statics]
@@ -131,11 +141,12 @@ def pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]
     return tuple(sorted(dict.fromkeys([*planned, *new]), key=rank))
 
 
-def _elsewhere(pairing: Pairing, signature: Signature, number: int) -> Signature:
-    """The signature with other lengths, up to a block longer with each number."""
+def _elsewhere(pairing: Pairing, signature: Signature, number: int) -> Signature | None:
+    """The signature with other lengths, up to a block longer with each number; None where these are not admitted."""
     rng = np.random.default_rng(list(hashlib.sha256(f"{pairing.name}|{number}".encode()).digest()[:8]))
-    dims = tuple((name, _length(pairing.dims[name], number, rng)) for name, _ in signature.dims)
-    return replace(signature, dims=dims)
+    lengths = {name: _length(pairing.dims[name], number, rng) for name, _ in signature.dims}
+    admitted = pairing.fitted(lengths, dict(signature.statics))
+    return replace(signature, dims=tuple(admitted.items())) if admitted else None
 
 
 def _length(dim: Dim, number: int, rng: np.random.Generator) -> int:

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format, is_float
+from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format, is_float, widen
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import SIMULATED
-from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.derived import derived
+from kerneltest.plan.hanging import mended, plain
 from kerneltest.plan.signatures import Signature
+from kerneltest.plan.slots import Slot, slots
 from kerneltest.rounding.creating import watching
 from kerneltest.rounding.machine import Machine
 from kerneltest.rounding.spread import sampled
@@ -33,7 +35,7 @@ def exact_limit(pairing: Pairing, signature: Signature) -> int:
     Operands fit the narrowest input format and TF32; the sum of |a b| fits float32's 24 bits and float16's range.
     """
     formats = [float_format(dtype) for name in dict(signature.dtypes).values() if is_float(dtype := dtype_named(name))]
-    largest = max((math.prod(signature.shape(leaf)) for leaf in pairing.leaves.values()), default=1)
+    largest = max((math.prod(signature.shape(leaf)) for leaf in signature.leaves(pairing).values()), default=1)
     key = pairing, signature
     if key not in _known:
         if len(_known) >= _MOST:
@@ -49,6 +51,17 @@ def exact_limit(pairing: Pairing, signature: Signature) -> int:
 
 def _terms(pairing: Pairing, signature: Signature) -> int | None:
     """The largest number that the oracle makes of ones; None where it multiplies no matrices, or is not followed."""
+    tape = evaluated(pairing, signature)
+    steps = list(itertools.takewhile(lambda step: step.name in _EXACT, tape or ()))
+    if not any(step.name == "product" and set(step.options["one"]) - set(step.options["result"]) for step in steps):
+        return None
+    # An infinity that hides scores is moved and never summed.
+    made = (np.abs(step.output.samples) for step in steps)
+    return math.ceil(max(float(np.max(each, initial=0.0, where=np.isfinite(each))) for each in made))
+
+
+def evaluated(pairing: Pairing, signature: Signature) -> list[Any] | None:
+    """The operations of the oracle on ones, in their order; None where it raises, or is not followed to its end."""
     tape: list[Any] = []
     machine = Machine(SIMULATED, rows=1, parts={}, tape=tape)  # without parts that move, all stays exact
     oracle, dims, statics = watching(pairing.oracle), dict(signature.dims), dict(signature.statics)
@@ -57,7 +70,8 @@ def _terms(pairing: Pairing, signature: Signature) -> int | None:
         pairing.call_as_oracle(oracle, pairing.assemble(given, dims, statics, oracle=True))
         return ()
 
-    ones = {path: _ones(leaf, signature) for path, leaf in pairing.leaves.items()}
+    filled = {path: _ones(slot) for path, slot in slots(pairing, signature, lambda: 1).items()}
+    ones = derived(pairing, signature, filled)
     formats = {path: float_format(np.dtype(np.float32)) for path, value in ones.items() if is_float(value.dtype)}
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
@@ -66,16 +80,12 @@ def _terms(pairing: Pairing, signature: Signature) -> int | None:
         raise
     except BaseException:  # whatever an oracle raises is told when a case asks it
         return None
-    if machine.left:
-        return None
-    steps = list(itertools.takewhile(lambda step: step.name in _EXACT, tape))
-    if not any(step.name == "product" and set(step.options["one"]) - set(step.options["result"]) for step in steps):
-        return None
-    return math.ceil(max(float(np.max(np.abs(step.output.samples), initial=0.0)) for step in steps))
+    return None if machine.left else tape
 
 
-def _ones(leaf: ArrayArgument, signature: Signature) -> Array:
+def _ones(slot: Slot) -> Array:
     """Ones of floats; of other arguments what makes sums the longest."""
-    value = {"index": 0, "length": dict(signature.dims).get(leaf.bounded_by, 0)}.get(leaf.role, 1)
-    dtype = {"data": np.float64, "mask": np.bool_}.get(leaf.role, np.int64)
-    return np.full(signature.shape(leaf), value, dtype)
+    if slot.role == "data":
+        return np.ones(slot.shape)
+    values = mended(slot, np.full(slot.shape, slot.end)) if slot.role == "length" else plain(slot)
+    return values if slot.dtype == np.bool_ else widen(values)

@@ -6,85 +6,16 @@ target (`each=True`) disturb one argument at a time; the others then hold ordina
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.plan.hanging import ordinary
+from kerneltest.plan.slots import Slot as Slot
 
 GROUPS = ("structural", "numeric", "special", "masks")
 
 Rng = np.random.Generator
-
-_LARGEST_SCALE = 12  # as an exponent: a product with it stays finite in most formats
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One array argument of one signature, which a family fills.
-
-    Attributes:
-      role: `data`, `mask`, `index` or `length`.
-      shape: its lengths in elements, outermost first.
-      dtype: of its values.
-      blocks: the kernel's block length for each axis, in elements, or None.
-      domain: least and greatest value of data; None for every value the dtype has.
-      order: its position among the array arguments.
-      end: for an index or a length, the length of the dim it points into.
-      limit: finds out `exact_limit`, for which it evaluates the oracle once a signature.
-    """
-
-    role: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    blocks: tuple[int | None, ...]
-    domain: tuple[float, float] | None
-    order: int
-    end: int
-    limit: Callable[[], int]
-
-    @property
-    def exact_limit(self) -> int:
-        """Integers up to it may be multiplied in pairs and summed without any rounding."""
-        return self.limit()
-
-    @property
-    def is_float_data(self) -> bool:
-        """Whether it holds data of a floating dtype."""
-        return self.role == "data" and is_float(self.dtype)
-
-    @property
-    def size(self) -> int:
-        """How many elements it has."""
-        return int(np.prod(self.shape))
-
-    @property
-    def block(self) -> int:
-        """The block length of the last axis, or all of its length; 1 without axes."""
-        return (self.blocks[-1] or self.shape[-1]) if self.shape else 1
-
-    def cast(self, values: Array) -> Array:
-        """`values` moved into the domain, as the slot's dtype: integers wrap around, finite floats stay finite.
-
-        A scale (`float8_e8m0fnu`) has no sign and no zero, so that `values` are its exponents.
-        """
-        if self.dtype.name == "float8_e8m0fnu":
-            values = np.exp2(np.clip(np.rint(np.asarray(values, np.float64)), -_LARGEST_SCALE, _LARGEST_SCALE))
-        if self.domain is not None:
-            low, high = self.domain
-            if np.isfinite(low) and np.isfinite(high):
-                values = np.where((values < low) | (values > high), low + np.abs(values) % (high - low or 1), values)
-            values = np.clip(values, low, high)
-        elif is_integer(self.dtype) and self.dtype.itemsize < 8:
-            info = ml_dtypes.iinfo(self.dtype)
-            span = int(info.max) - int(info.min) + 1
-            values = (np.asarray(values, np.int64) - int(info.min)) % span + int(info.min)
-        if is_float(self.dtype):
-            most = float(ml_dtypes.finfo(self.dtype).max)
-            values = np.where(np.isfinite(values), np.clip(values, -most, most), values)
-        return np.asarray(values).astype(self.dtype)
-
 
 Fill = Callable[[Slot, Rng], Array]
 Condition = Callable[[Slot], bool]
@@ -127,8 +58,12 @@ class Family:
           ValueError: the family made values of another shape or dtype.
         """
         if not (hit and self.applies(slot)):
-            return _ordinary(slot, rng, whole=self.structural)
-        values = np.asarray(self.make(slot, rng))
+            if slot.role == "data":
+                values = small_integers(slot, rng) if self.structural or not is_float(slot.dtype) else normal(slot, rng)
+            else:
+                values = ordinary(slot, rng)
+            return slot.kept(values)
+        values = slot.kept(np.asarray(self.make(slot, rng)))
         if (values.shape, values.dtype) != (slot.shape, slot.dtype):
             made, asked = [f"{each.dtype}{list(each.shape)}" for each in (values, slot)]
             raise ValueError(f"it made {made} and was asked for {asked}")
@@ -148,19 +83,29 @@ def is_data(slot: Slot) -> bool:
     return slot.role == "data"
 
 
-def is_unbounded(slot: Slot) -> bool:
-    """Floats that may be infinite at one end at least, so that NaN may be among them."""
-    return slot.is_float_data and slot.size > 0 and (slot.domain is None or not np.isfinite(slot.domain).all())
+def may_be_nan(slot: Slot) -> bool:
+    """Floats among which NaN may be."""
+    return slot.is_float_data and slot.size > 0 and slot.domain.admits_nan
 
 
-def is_unbounded_array(slot: Slot) -> bool:
+def may_be_infinite(slot: Slot) -> bool:
+    """Floats among which +inf may be."""
+    return slot.is_float_data and slot.size > 0 and slot.domain.admits_infinity(1)
+
+
+def may_be_masked(slot: Slot) -> bool:
     """Floats along some axis, of which any may be -inf."""
-    return is_unbounded(slot) and bool(slot.shape) and (slot.domain is None or slot.domain[0] == -np.inf)
+    return may_be_negative_infinite(slot) and bool(slot.shape)
+
+
+def may_be_negative_infinite(slot: Slot) -> bool:
+    """Floats among which -inf may be."""
+    return slot.is_float_data and slot.size > 0 and slot.domain.admits_infinity(-1)
 
 
 def is_integer_data(slot: Slot) -> bool:
     """Integers of any size."""
-    return slot.role == "data" and is_integer(slot.dtype) and slot.domain is None
+    return slot.role == "data" and is_integer(slot.dtype) and slot.domain.reaches_extremes
 
 
 def is_mask(slot: Slot) -> bool:
@@ -204,24 +149,6 @@ def family(
         return make
 
     return register
-
-
-def _ordinary(slot: Slot, rng: Rng, whole: bool) -> Array:
-    match slot.role:
-        case "mask":
-            return rng.random(slot.shape) < 0.75
-        case "index":
-            return _with_ends(rng.integers(0, max(slot.end, 1), slot.shape), 0, max(slot.end - 1, 0), slot)
-        case "length":
-            return _with_ends(rng.integers(0, slot.end + 1, slot.shape), 0, slot.end, slot)
-        case _:
-            return small_integers(slot, rng) if whole or not is_float(slot.dtype) else normal(slot, rng)
-
-
-def _with_ends(values: Array, low: int, high: int, slot: Slot) -> Array:
-    flat = np.array(values).reshape(-1)
-    flat[-1:], flat[:1] = high, low  # the first element wins where there is only one
-    return flat.reshape(slot.shape).astype(slot.dtype)
 
 
 @family(group="structural")

@@ -86,9 +86,9 @@ def nearly_constant(slot: Slot, rng: Rng) -> Array:
 def _largest(slot: Slot) -> float:
     """The largest number that an argument may hold, or that float16 does; 0 where its author set that aside."""
     own = min(_FLOAT16, float(ml_dtypes.finfo(slot.dtype).max))
-    if slot.domain is None:
+    if slot.domain.reaches_extremes:
         return own
-    return min(own, slot.domain[1]) if np.isfinite(slot.domain[1]) else 0.0
+    return min(own, slot.domain.high) if np.isfinite(slot.domain.high) else 0.0
 
 
 @family(group="numeric", applies=lambda slot: slot.is_float_data and _largest(slot) > 0, each=True)

@@ -3,13 +3,15 @@
 import functools
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from allpairspy import AllPairs
 
-from kerneltest.declare.arguments import ArrayArgument, Static
-from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.arguments import ArrayArgument
+from kerneltest.declare.axes import length_of
+from kerneltest.declare.pairing import ABSENT, Pairing
 from kerneltest.plan.lengths import boundary_lengths
 
 
@@ -48,8 +50,8 @@ class Signature:
 
     Attributes:
       dims: length of each dim.
-      dtypes: dtype of each leaf, by path.
-      statics: the chosen option of each static argument, by name.
+      dtypes: dtype of each leaf that is not absent, by path.
+      statics: the chosen option of each static argument by name, and of each that may be absent by path.
       dtype: the dtype that stands for the signature in ids.
     """
 
@@ -64,41 +66,101 @@ class Signature:
         dtypes = [f"{path}:{name}" for path, name in self.dtypes] if mixed else [self.dtype]
         return ",".join([*(f"{k}={v}" for k, v in self.dims), *dtypes, *(f"{k}={v}" for k, v in self.statics)])
 
+    @classmethod
+    def of(
+        cls,
+        pairing: Pairing,
+        lengths: Mapping[str, int],
+        statics: Mapping[str, str],
+        dtypes: Mapping[tuple[str, ...], str],
+    ) -> "Signature":
+        """The signature that some choices make.
+
+        Args:
+          pairing: which is called.
+          lengths: of all dims.
+          statics: an option for each of the pairing's `options`.
+          dtypes: of the leaves that have several, by these; the first of them where nothing is chosen.
+        """
+        absent = {
+            path for name, option in statics.items() if option == ABSENT for path in pairing.optionals.get(name, ())
+        }
+        leaves = {path: leaf for path, leaf in pairing.leaves.items() if path not in absent}
+        groups = dtype_groups(pairing)
+        return cls(
+            dims=tuple((name, lengths[name]) for name in pairing.dims),
+            dtypes=tuple((path, dtypes.get(leaf.dtypes, leaf.dtypes[0])) for path, leaf in leaves.items()),
+            statics=tuple(statics.items()),
+            dtype=dtypes.get(groups[0], groups[0][0]) if groups else "static",
+        )
+
+    def leaves(self, pairing: Pairing) -> dict[str, ArrayArgument]:
+        """The array arguments that are not absent, by path."""
+        return {path: pairing.leaves[path] for path, _ in self.dtypes}
+
     def shape(self, leaf: ArrayArgument) -> tuple[int, ...]:
         """The lengths of an array argument."""
         lengths = dict(self.dims)
-        return tuple(axis if isinstance(axis, int) else lengths[axis] for axis in leaf.shape)
+        return tuple(length_of(axis, lengths) for axis in leaf.shape)
 
 
 @functools.lru_cache(maxsize=256)
 def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
-    """A covering array over dims, dtypes and static arguments: every pair of values occurs (every triple if deep)."""
-    groups = list(dict.fromkeys(leaf.dtypes for leaf in pairing.leaves.values() if leaf.role == "data"))
-    groups.sort(key=len, reverse=True)  # the widest choice is the dtype of ids; the sort keeps the rest in order
+    """A covering array over dims, dtypes and static arguments: every pair of values occurs (every triple if deep).
+
+    Where the pairing relates dims to each other, every pair does that some admitted lengths of other dims allow.
+    """
+    groups = dtype_groups(pairing)
     factors: dict[str, tuple[Any, ...]] = {f"dtype {i}": group for i, group in enumerate(groups)}
     factors |= {f"dim {name}": boundary_lengths(axis, depth) for name, axis in pairing.dims.items()}
-    factors |= {
-        f"static {name}": tuple(option for option, _ in argument.options)
-        for name, argument in pairing.arguments.items()
-        if isinstance(argument, Static)
-    }
+    factors |= {f"static {name}": options for name, options in pairing.options().items()}
+    strength = 3 if depth == "deep" else 2
+    rows = covering(list(factors.values()), strength)
     planned = []
-    for row in covering(list(factors.values()), 3 if depth == "deep" else 2):
-        chosen = dict(zip(factors, row, strict=True))
+    for chosen in _admitted(pairing, [dict(zip(factors, row, strict=True)) for row in rows], strength):
+        lengths = {name: chosen[f"dim {name}"] for name in pairing.dims}
         dtypes = {group: chosen[f"dtype {i}"] for i, group in enumerate(groups)}
-        planned.append(
-            Signature(
-                dims=tuple((name, chosen[f"dim {name}"]) for name in pairing.dims),
-                dtypes=tuple((path, dtypes.get(leaf.dtypes, leaf.dtypes[0])) for path, leaf in pairing.leaves.items()),
-                statics=tuple((key[7:], value) for key, value in chosen.items() if key.startswith("static ")),
-                dtype=chosen["dtype 0"] if groups else "static",
-            )
-        )
+        planned.append(Signature.of(pairing, lengths, _statics(chosen), dtypes))
     return tuple(dict.fromkeys(planned))  # balancing may make two rows alike
+
+
+_Row = dict[str, Any]  # an option for each factor, by its name
+
+
+def _statics(row: _Row) -> dict[str, str]:
+    return {factor[7:]: option for factor, option in row.items() if factor.startswith("static ")}
+
+
+def _admitted(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]:
+    """The rows with lengths that the pairing admits, and more where a combination of options would be lost."""
+    if pairing.where is None:
+        return rows
+
+    def fitted(row: _Row, fixed: list[str]) -> _Row | None:
+        lengths = {name: row[f"dim {name}"] for name in pairing.dims}
+        admitted = pairing.fitted(lengths, _statics(row), fixed)
+        return {**row, **{f"dim {name}": n for name, n in admitted.items()}} if admitted else None
+
+    found = [each for row in rows if (each := fitted(row, []))]
+    covered = {t for row in found for t in itertools.combinations(row.items(), strength)}
+    for row in rows:
+        for options in itertools.combinations(row.items(), strength):
+            if options not in covered:
+                completed = fitted(row, [factor[4:] for factor, _ in options if factor.startswith("dim ")])
+                if completed:
+                    found.append(completed)
+                    covered.update(itertools.combinations(completed.items(), strength))
+    return found
+
+
+def dtype_groups(pairing: Pairing) -> list[tuple[str, ...]]:
+    """The choices of dtypes that leaves have, the widest first: it is the dtype of ids."""
+    varied = (leaf.dtypes for leaf in pairing.leaves.values() if leaf.role == "data" or len(leaf.dtypes) > 1)
+    return sorted(dict.fromkeys(varied), key=len, reverse=True)  # which keeps the rest in order
 
 
 def dtypes_of(pairing: Pairing, depth: str) -> tuple[str, ...]:
     """The dtypes of a pairing's ids, in the order of their declaration."""
-    declared = max((a.dtypes for a in pairing.leaves.values() if a.role == "data"), key=len, default=("static",))
+    groups = dtype_groups(pairing)
     present = {signature.dtype for signature in signatures(pairing, depth)}
-    return tuple(name for name in declared if name in present)
+    return tuple(name for name in (groups[0] if groups else ("static",)) if name in present)

@@ -3,6 +3,7 @@
 `kt.family` is taken from here, so that a user's families come after them, wherever they are registered.
 """
 
+import itertools
 from typing import Any
 
 import ml_dtypes
@@ -15,12 +16,15 @@ from kerneltest.plan.families import (
     Slot,
     is_integer_data,
     is_mask,
-    is_unbounded,
-    is_unbounded_array,
+    may_be_infinite,
+    may_be_masked,
+    may_be_nan,
+    may_be_negative_infinite,
     normal,
     small_integers,
 )
 from kerneltest.plan.families import family as family
+from kerneltest.plan.hanging import even, groups, mended, of_parts, plain, to_part
 
 
 def has_several(slot: Slot) -> bool:
@@ -74,11 +78,75 @@ def ties(slot: Slot, rng: Rng) -> Array:
     return slot.cast(rng.choice((-1, 1), slot.shape))
 
 
-@family(group="structural", applies=lambda slot: slot.role in ("index", "length") and slot.size > 0)
+@family(group="structural", applies=lambda slot: slot.role in ("index", "length", "one_hot") and slot.size > 0)
 def ends(slot: Slot, rng: Rng) -> Array:
     """Indices and lengths at both ends of what they may be, and beside them."""
     top = slot.end if slot.role == "length" else max(slot.end - 1, 0)
+    if slot.role == "one_hot":
+        at = np.resize(np.clip([0, top, 1, top - 1], 0, top), slot.shape[:-1])
+        return np.asarray(np.arange(slot.shape[-1]) == at[..., None]).astype(slot.dtype)
     return np.resize(np.clip([0, top, 1, top - 1], 0, top), slot.shape).astype(slot.dtype)
+
+
+def _has_parts(slot: Slot) -> bool:
+    return slot.role in ("partition", "offsets", "segments") and slot.size > 0 and groups(slot) > 0
+
+
+def _sizes(slot: Slot) -> Array:
+    return np.zeros(groups(slot), np.int64)
+
+
+@family(group="structural", applies=_has_parts)
+def even_parts(slot: Slot, rng: Rng) -> Array:
+    """Groups of one size, as far as there is one."""
+    return of_parts(slot, even(slot))
+
+
+@family(group="structural", applies=_has_parts)
+def first_takes_all(slot: Slot, rng: Rng) -> Array:
+    """Everything is in the first group, and the others are empty."""
+    sizes = _sizes(slot)
+    sizes[0] = to_part(slot)
+    return of_parts(slot, sizes)
+
+
+@family(group="structural", applies=_has_parts)
+def last_takes_all(slot: Slot, rng: Rng) -> Array:
+    """Everything is in the last group, and those before it are empty."""
+    sizes = _sizes(slot)
+    sizes[-1] = to_part(slot)
+    return of_parts(slot, sizes)
+
+
+@family(group="structural", applies=lambda slot: _has_parts(slot) and groups(slot) > 1)
+def empty_parts(slot: Slot, rng: Rng) -> Array:
+    """Every other group is empty."""
+    sizes = _sizes(slot)
+    sizes[1::2] = np.diff(np.linspace(0, to_part(slot), len(sizes[1::2]) + 1).astype(np.int64))
+    return of_parts(slot, sizes)
+
+
+@family(group="structural", applies=lambda slot: _has_parts(slot) and groups(slot) > 1)
+def parts_beside_blocks(slot: Slot, rng: Rng) -> Array:
+    """Groups end one element before and one after the ends of blocks."""
+    block = slot.block if slot.role == "segments" else slot.end_block
+    cuts = [
+        number * block + step for number, step in zip(range(1, groups(slot)), itertools.cycle((1, -1)), strict=False)
+    ]
+    ends = np.minimum(np.maximum.accumulate([0, *cuts, to_part(slot)]), to_part(slot))
+    return of_parts(slot, np.diff(ends))
+
+
+@family(group="structural", applies=lambda slot: slot.role == "permutation" and slot.size > 0)
+def in_order(slot: Slot, rng: Rng) -> Array:
+    """Indices from the first on."""
+    return plain(slot)
+
+
+@family(group="structural", applies=lambda slot: slot.role == "permutation" and slot.size > 0)
+def in_reverse(slot: Slot, rng: Rng) -> Array:
+    """Indices from the last on backwards."""
+    return mended(slot, slot.end - 1 - plain(slot).astype(np.int64))
 
 
 def _prime_below(limit: int) -> int:
@@ -92,17 +160,13 @@ def _at(values: Array, position: int, special: float) -> Array:
     return out
 
 
-@family(group="special", applies=is_unbounded, each=True)
+@family(group="special", applies=may_be_infinite, each=True)
 def one_inf(slot: Slot, rng: Rng) -> Array:
     """A single +inf."""
     return _at(normal(slot, rng), int(rng.integers(slot.size)), np.inf)
 
 
-@family(
-    group="special",
-    applies=lambda slot: is_unbounded_array(slot) or (is_unbounded(slot) and not slot.domain),
-    each=True,
-)
+@family(group="special", applies=may_be_negative_infinite, each=True)
 def one_negative_inf(slot: Slot, rng: Rng) -> Array:
     """A single -inf."""
     return _at(normal(slot, rng), int(rng.integers(slot.size)), -np.inf)
@@ -110,16 +174,16 @@ def one_negative_inf(slot: Slot, rng: Rng) -> Array:
 
 def _masked(slot: Slot, where: tuple[Any, ...], rng: Rng) -> Array:
     if slot.role == "mask":
-        values = np.ones(slot.shape, bool)
-        values[where] = False
-        return values
+        seen = np.ones(slot.shape, bool)
+        seen[where] = False
+        return seen
     values = normal(slot, rng)
     values[where] = -np.inf
     return values
 
 
 def _maskable(slot: Slot) -> bool:
-    return is_unbounded_array(slot) or (is_mask(slot) and slot.size > 0)
+    return may_be_masked(slot) or (is_mask(slot) and slot.size > 0)
 
 
 @family(group="special", applies=_maskable, each=True)
@@ -140,20 +204,20 @@ def all_masked_array(slot: Slot, rng: Rng) -> Array:
     return _masked(slot, (...,), rng)
 
 
-@family(group="special", applies=is_unbounded, each=True)
+@family(group="special", applies=may_be_nan, each=True)
 def nan_first(slot: Slot, rng: Rng) -> Array:
     """A NaN in the first element."""
     return _at(normal(slot, rng), 0, np.nan)
 
 
-@family(group="special", applies=is_unbounded, each=True)
+@family(group="special", applies=may_be_nan, each=True)
 def nan_last(slot: Slot, rng: Rng) -> Array:
     """A NaN in the last element."""
     return _at(normal(slot, rng), -1, np.nan)
 
 
 def _has_tail(slot: Slot) -> bool:
-    return is_unbounded_array(slot) and slot.shape[-1] > slot.block and slot.shape[-1] % slot.block != 0
+    return may_be_masked(slot) and may_be_nan(slot) and slot.shape[-1] > slot.block and slot.shape[-1] % slot.block != 0
 
 
 @family(group="special", applies=_has_tail, each=True)
@@ -164,28 +228,40 @@ def nan_tail(slot: Slot, rng: Rng) -> Array:
     return values
 
 
-@family(group="special", applies=lambda slot: is_unbounded_array(slot) and slot.shape[-1] > 1, each=True)
+@family(
+    group="special",
+    applies=lambda slot: may_be_nan(slot) and may_be_infinite(slot) and bool(slot.shape) and slot.shape[-1] > 1,
+    each=True,
+)
 def nan_and_inf_in_one_tile(slot: Slot, rng: Rng) -> Array:
     """A NaN and an infinity side by side."""
     values = _at(normal(slot, rng), 0, np.nan)
     return _at(values, 1, np.inf)
 
 
-@family(group="special", applies=is_unbounded, each=True)
+def _may_be_signed_zero(slot: Slot) -> bool:
+    return slot.is_float_data and slot.size > 0 and slot.domain.admits_zero and not slot.domain.bounded
+
+
+@family(group="special", applies=_may_be_signed_zero, each=True)
 def signed_zeros(slot: Slot, rng: Rng) -> Array:
     """Zeros of both signs."""
     return slot.cast(rng.choice((-0.0, 0.0), slot.shape))
 
 
-@family(group="special", applies=is_unbounded)
+@family(group="special", applies=_may_be_signed_zero)
 def signed_zeros_everywhere(slot: Slot, rng: Rng) -> Array:
     """Zeros of both signs in all arguments at once, since -0 + 0 is 0 and -0 + y is y."""
     return signed_zeros(slot, rng)
 
 
+def _may_be_huge(slot: Slot) -> bool:
+    return slot.is_float_data and slot.size > 0 and slot.domain.reaches_extremes
+
+
 @family(
     group="special",
-    applies=lambda slot: is_unbounded(slot) and slot.domain is None and float_format(slot.dtype).precision > 1,
+    applies=lambda slot: _may_be_huge(slot) and slot.domain.admits_zero and float_format(slot.dtype).precision > 1,
     each=True,
 )
 def subnormals(slot: Slot, rng: Rng) -> Array:
@@ -195,7 +271,7 @@ def subnormals(slot: Slot, rng: Rng) -> Array:
     return slot.cast(steps * fmt.smallest_subnormal * rng.choice((-1.0, 1.0), slot.shape))
 
 
-@family(group="special", applies=lambda slot: is_unbounded(slot) and slot.domain is None, each=True)
+@family(group="special", applies=_may_be_huge, each=True)
 def largest_finite(slot: Slot, rng: Rng) -> Array:
     """One element is the dtype's largest finite number."""
     return _at(normal(slot, rng), int(rng.integers(slot.size)), float(ml_dtypes.finfo(slot.dtype).max))

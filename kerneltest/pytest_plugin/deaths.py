@@ -42,16 +42,17 @@ def device_is_lost(record: Record) -> bool:
     return record.tier is Tier.DEVICE and bool(_STICKY.search(record.message))
 
 
-def before(folder: Path, item: str, shard: str) -> tuple[Before | None, list[Record]]:
-    """What processes did of an item that died while they ran it, and the findings they recorded; None where none did.
+def before(folder: Path, item: str, shard: str, *, again: bool = False) -> tuple[Before | None, list[Record]]:
+    """What was done of an item by processes that died while they ran it, and the findings they recorded.
 
     Args:
       folder: of the run.
       item: its name.
       shard: of this process, which is alive.
+      again: whether this process has begun the item before; else there is None where no process died.
     """
     dead = [doing for doing in left_running(folder) if doing.item == item and doing.shard != shard]
-    if not dead:
+    if not dead and not again:
         return None, []
     records = [record for record in read_records(folder) if record.item == item]
     recorded = {record.case for record in records}

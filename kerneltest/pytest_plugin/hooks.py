@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Generator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import kerneltest
-from kerneltest.pytest_plugin.collect import Holder, chosen, is_pairing, uncollected
-from kerneltest.pytest_plugin.item import KernelItem, properties
+from kerneltest.core.tpus import expect_no_tpu
+from kerneltest.declare.held import held
+from kerneltest.pytest_plugin.collect import Holder, chosen, is_unwritten, problems_of
+from kerneltest.pytest_plugin.item import KernelItem, UnwrittenItem, properties
 from kerneltest.pytest_plugin.progress import Live, watched
 from kerneltest.pytest_plugin.run import OPTIONS, RUN, Run
 
@@ -27,6 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for name, (default, what) in OPTIONS.items():
         group.addoption(f"--{name.replace('_', '-')}", dest=name, help=f"{what} (default: {default or 'none'})")
         parser.addini(name, f"the same as --{name.replace('_', '-')}", default=default)
+    proved = "also prove kernels in bounds and free of races over all sizes, on simulate:* (needs kerneltest[prove])"
+    group.addoption("--kt-prove", dest="kt_prove", action="store_true", default=None, help=proved)
+    parser.addini("kt_prove", "the same as --kt-prove", type="bool", default=False)
     kept = "keep lowered and compiled code (.ttir, .ptx, .amdgcn) in the report's folder"
     group.addoption("--kt-artifacts", dest="kt_artifacts", action="store_true", default=None, help=kept)
     parser.addini("kt_artifacts", "the same as --kt-artifacts", type="bool", default=False)
@@ -40,9 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     elif getattr(config.option, "maxworkerrestart", "") is None:
         config.option.maxworkerrestart = _MOST_RESTARTS
-    if not (any(Path("/dev").glob("accel*")) or Path("/dev/vfio").exists()):
-        # Else libtpu, where it is installed, asks the network for a TPU in each process, and complains of the answer.
-        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    expect_no_tpu()
     config.stash[RUN] = run = Run(config)
     if run.worker is None and not config.option.collectonly and (output := watched(config)) is not None:
         reporter = config.pluginmanager.getplugin("terminalreporter")
@@ -68,20 +71,34 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_pycollect_makeitem(
     collector: pytest.Module | pytest.Class, name: str, obj: object
 ) -> list[pytest.Item | pytest.Collector] | None:
-    if not is_pairing(obj):
+    pairings = list(held(name, obj))
+    if not pairings:
         return None
-    from kerneltest.declare.pairing import Pairing
-    from kerneltest.run.planning import plan_pairing
+    from kerneltest.run.planning import PairingPlan, plan_pairing
 
-    assert isinstance(obj, Pairing)
     run = collector.config.stash[RUN]
-    planned = plan_pairing(obj, f"{collector.nodeid}::{name}", run.backends, run.depth, run.seed, run.fuzz)
     module = collector.getparent(pytest.Module)
-    run.holders.append(Holder(obj, module.obj.__name__ if module else "", planned))
+    home = module.obj.__name__ if module else ""
+    unwritten: list[pytest.Item | pytest.Collector] = []
     parts: dict[str, list[Item]] = {}
-    for item in planned.items:
-        parts.setdefault(item.name.removeprefix(f"{collector.nodeid}::"), []).append(item)
-    return [KernelItem.from_parent(collector, name=each, items=tuple(items)) for each, items in parts.items()]
+    for label, pairing in pairings:
+        if is_unwritten(pairing):
+            run.holders.append(Holder(pairing, home, label, PairingPlan((), ())))
+            unwritten.append(UnwrittenItem.from_parent(collector, name=label, pairing=pairing))
+            continue
+        place = f"{collector.nodeid}::{label}"
+        planned = plan_pairing(pairing, place, run.backends, run.depth, run.seed, run.fuzz, run.prove)
+        run.holders.append(Holder(pairing, home, label, planned))
+        for item in planned.items:
+            parts.setdefault(item.name.removeprefix(f"{collector.nodeid}::"), []).append(item)
+    # The id is given as text: since pytest 9.2, one made of the name does not equal the one that --lf has read.
+    return [
+        *unwritten,
+        *(
+            KernelItem.from_parent(collector, name=name, nodeid=f"{collector.nodeid}::{name}", items=tuple(items))
+            for name, items in parts.items()
+        ),
+    ]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -101,9 +118,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from kerneltest.records.io import write_plan
     from kerneltest.run.planning import plan_of
 
+    run.dtypes = Counter(
+        (pairing, backend) for pairing, backend, _ in {(i.pairing_id, i.backend.id, i.dtype) for i, _ in items}
+    )
     run.cache.planned = frozenset((part.pairing_id, part.backend.id, part.dtype) for part, _ in items)
     plans = [holder.plan for holder in chosen(run.holders)]
-    problems = tuple(uncollected(run.holders, run.made(), run.collects_folders))
+    problems = tuple(problems_of(run.holders, run.made(), run.collects_folders))
     plan = plan_of(
         plans,
         [item for item, _ in items],
@@ -111,7 +131,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         depth=run.depth,
         seed=run.seed,
         fuzz=run.fuzz,
+        prove=run.prove,
         orders=run.orders,
+        budget=run.budget,
         run=run.home.run,
         problems=problems,
     )
@@ -127,6 +149,14 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
     if not run.has_plan and run.planned_elsewhere():
         run.home.clear()  # no worker has begun: all of them collect first
         run.has_plan = True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    if isinstance(item, KernelItem) and settings.method == "signal":
+        item.limit(settings.timeout)
+        return True
+    return None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,6 +7,8 @@ import os
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,7 @@ OPTIONS = {
     "kt_fuzz": ("0", "also draw so many cases for each pairing and dtype, with Hypothesis, and shrink what fails"),
     "kt_timeout": ("600", "seconds that a case may spend in one step, such as its compilation; 0 for no limit"),
     "kt_minimize": ("10", "seconds to look for the smallest case of each suspect; 0 for none"),
+    "kt_budget": ("0", "seconds for each pairing on each backend, beyond which cases are left out; 0 for no limit"),
     "kt_report": ("", "folder for the plan, the records and report.html"),
 }
 
@@ -54,12 +57,16 @@ class Run:
         self.seconds = self._number("kt_minimize")
         if self.seconds < 0:
             raise pytest.UsageError(f"--kt-minimize: {self.seconds} is no number of seconds")
+        self.budget = self._number("kt_budget")
+        if self.budget < 0:
+            raise pytest.UsageError(f"--kt-budget: {self.budget} is no number of seconds")
         if self.fuzz < 0:
             raise pytest.UsageError(f"--kt-fuzz: {self.fuzz} is no number of cases")
         if self.timeout < 0:
             raise pytest.UsageError(f"--kt-timeout: {self.timeout} is no number of seconds")
         if self.fuzz and not find_spec("hypothesis"):
             raise pytest.UsageError("--kt-fuzz needs Hypothesis: pip install 'kerneltest[fuzz]'")
+        self.prove = bool(config.getoption("kt_prove") or config.getini("kt_prove"))
         self.artifacts = bool(config.getoption("kt_artifacts") or config.getini("kt_artifacts"))
         if self.artifacts and not self.report:
             raise pytest.UsageError("--kt-artifacts needs --kt-report, the folder to keep them in")
@@ -78,6 +85,7 @@ class Run:
         self.summary: Summary | None = None
         self.judged = 0  # cases of the item that is running
         self.holders: list[Holder] = []
+        self.dtypes: Counter[tuple[str, str]] = Counter()  # of the items selected, by pairing and backend
         self._made_before = self._count_made()
         self.crashed: dict[str, list[tuple[str, object]]] = {}
         self.deaths: Counter[str] = Counter()  # by item
@@ -127,8 +135,10 @@ class Run:
 
     @property
     def collects_folders(self) -> bool:
-        """Whether whole folders are collected, and not single files or items."""
-        return all("::" not in each and not each.endswith(".py") for each in self.config.args)
+        """Whether whole folders are collected, and not single files or items, or a part of them."""
+        options = self.config.option
+        partly = getattr(options, "lf", False) or options.ignore or options.ignore_glob  # the cache may be off
+        return not partly and all("::" not in each and not each.endswith(".py") for each in self.config.args)
 
     def planned_elsewhere(self) -> bool:
         """Whether a worker has written this run's plan."""
@@ -144,17 +154,26 @@ class Run:
     @property
     def backends(self) -> Any:
         if self._backends is None:
-            from kerneltest.backends.disk_cache import cache_on_disk
             from kerneltest.backends.registry import resolve
 
-            cache = getattr(self.config, "cache", None)  # absent under -p no:cacheprovider
-            if cache is not None:
-                try:
-                    cache_on_disk(cache.mkdir("kerneltest"))
-                except OSError as error:
-                    warnings.warn(f"kerneltest keeps no compiled code: {error}", pytest.PytestWarning, stacklevel=2)
             self._backends = resolve(self.backend_ids, self.orders)
         return self._backends
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """JAX's settings while an item runs: the user's, but that compiled code is kept and that no NaN raises."""
+        from kerneltest.backends.disk_cache import cached_on_disk
+        from kerneltest.jaxprs.trace import without_debugging
+
+        with ExitStack() as stack:
+            cache = getattr(self.config, "cache", None)  # absent under -p no:cacheprovider
+            try:
+                if cache is not None:
+                    stack.enter_context(cached_on_disk(cache.mkdir("kerneltest")))
+            except OSError as error:
+                warnings.warn(f"kerneltest keeps no compiled code: {error}", pytest.PytestWarning, stacklevel=2)
+            stack.enter_context(without_debugging())
+            yield
 
     @property
     def cache(self) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Kind
+from kerneltest.proofs import GROUP
 from kerneltest.records.conditions import Features, two_conditions
 from kerneltest.records.schema import Record, Smallest
 from kerneltest.records.symptoms import GRADIENT, IMPRECISE, WRONG, Level, Symptom
@@ -248,13 +249,22 @@ def signatures_tried(
     """Signatures by name: the failing ones, and those that pass.
 
     Nothing can be wrong in empty arrays. Where a question at least as elementary is answered wrongly, it is hidden
-    whether a signature would pass.
+    whether a signature would pass. Long signatures are asked structural questions alone, so that they tell nothing of
+    a failure that no structural case shows.
     """
     own = _ELEMENTARY.index(level)
-    tried: dict[str, Features] = {}
+    groups: dict[str, set[str]] = {}
     for record in records:
+        groups.setdefault(record.signature, set()).add(record.group)
+    shows = any(r.group == "structural" and r.verdict.is_finding for r in records if r.signature in failing)
+    tried: dict[str, Features] = {}
+    proved = all(record.group == GROUP for record in records if record.signature in failing)
+    for record in records:
+        if (record.group == GROUP) is not proved:
+            continue  # a proof is of all lengths, and a signature of some
         fails = record.signature in failing
         hidden = 0 in record.dims.values() or shown.get((record.backend, record.signature), own + 1) <= own
+        hidden = hidden or (not shows and groups[record.signature] == {"structural"})
         if record.verdict.kind is not Kind.UNAVAILABLE and (fails or not hidden):
             tried[record.signature] = {**record.dims, "dtype": record.dtype, **record.statics}
     return tried

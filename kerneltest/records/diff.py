@@ -24,6 +24,7 @@ FACTOR = 2.0
 
 # What makes numbers differ with no change of a kernel. A driver or a Python may differ from machine to machine.
 _ALIKE = ("jax", "jaxlib", "machine")
+_ALIKE_SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision")  # which older plans do not tell
 _ALIKE_BACKEND = ("platform", "device", "triton", "jax-cuda13-plugin")
 
 _Pair = tuple[str, str]  # a pairing and a backend
@@ -168,12 +169,13 @@ def _tolerance_changes(name: str, old: Run | None, new: Run | None) -> Iterator[
 
 
 def _unlike(old: Run, new: Run) -> Iterator[str]:
-    pairs = [(name, getattr(old.plan, name), getattr(new.plan, name)) for name in ("seed", "depth", "fuzz")]
+    pairs = [(name, getattr(old.plan, name), getattr(new.plan, name)) for name in ("seed", "depth", "fuzz", "budget")]
     for key in dict.fromkeys([*old.plan.environment, *new.plan.environment]):
         backend, _, fact = key.rpartition(": ")
         # A backend that only one of them was served is no difference of environment: its cells say so.
         both = key in old.plan.environment and key in new.plan.environment
-        if key in _ALIKE or (backend and fact in _ALIKE_BACKEND and both):
+        compared = key in _ALIKE_SETTINGS or (backend and fact in _ALIKE_BACKEND)
+        if key in _ALIKE or (compared and both):
             pairs.append((key, old.plan.environment.get(key, "unknown"), new.plan.environment.get(key, "unknown")))
     yield from (f"{name}: {before} before, {after} now" for name, before, after in pairs if before != after)
 

@@ -12,6 +12,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.records.files import leads_out
 from kerneltest.records.strict_json import ReadsSpecialFloats
 
+LEFT_OUT = "left out: "  # how the message of a case begins that was left out to keep to a budget
 ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
 
 Float = Annotated[float, ReadsSpecialFloats()]
@@ -340,7 +341,9 @@ class Plan:
       items: in order.
       seed, depth: of the run.
       fuzz: how many cases were drawn for each pairing and dtype.
+      prove: whether kernels were also proved over all sizes.
       orders: in how many random orders simulators also ran programs.
+      budget: seconds for each pairing and backend, beyond which cases are left out; 0 for no limit.
       run: the run's id.
       problems: what was wrong with the collection, such as a pairing that nothing holds.
       started: when, in UTC, as ISO 8601 writes it; "" if unknown. It orders the runs of a report.
@@ -359,7 +362,9 @@ class Plan:
     xfail: Mapping[str, tuple[str, ...]]
     not_applicable: tuple[NotApplicable, ...] = ()
     fuzz: Count = 0
+    prove: bool = False
     orders: Count = 0
+    budget: Count = 0
     run: str = ""
     problems: tuple[str, ...] = ()
     started: str = ""

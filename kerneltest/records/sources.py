@@ -8,8 +8,9 @@ from types import CodeType
 from typing import Any
 
 from kerneltest.core.places import shown
-from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree
+from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
 from kerneltest.declare.dims import Dim
+from kerneltest.declare.domains import Domain, Interval
 from kerneltest.declare.pairing import Pairing
 from kerneltest.records.schema import Declared, Source
 
@@ -21,6 +22,10 @@ def describe(pairing: Pairing) -> Declared:
     words["tolerance"] = str(pairing.tolerance)
     if pairing.all_masked:
         words["where everything is masked"] = pairing.all_masked
+    if pairing.where:
+        words["where"] = f"a relation between {', '.join(pairing.where.of)}"
+    if pairing.backends:
+        words["backends"] = ", ".join(pairing.backends)
     if pairing.signed_zeros:
         words["signed zeros"] = "compared"
     blocks = {name: dim.block for name, dim in pairing.dims.items() if dim.block}
@@ -70,16 +75,30 @@ def _argument(argument: Argument) -> str:
     match argument:
         case ArrayArgument():
             axes = " ".join(map(str, argument.shape)) or "no axes"
-            what = {"data": "array", "mask": "mask", "index": "index", "length": "length"}[argument.role]
-            of = f" into {argument.bounded_by}" if argument.bounded_by else ""
-            domain = f", from {argument.domain[0]:g} to {argument.domain[1]:g}" if argument.domain else ""
-            return f"{what} [{axes}]{of} of {', '.join(argument.dtypes)}{domain}"
+            what = {"data": "array", "raw_key": "key"}.get(argument.role, argument.role.replace("_", "-"))
+            of = f" into {argument.bounded_by}" if argument.bounded_by is not None else ""
+            from_others = f" from {', '.join(argument.derivation.of)}" if argument.derivation else ""
+            text = f"{what} [{axes}]{of} of {', '.join(argument.dtypes)}{from_others}"
+            return "; ".join([f"{text}{_domain(argument.domain)}", *map(_elsewhere, argument.on.items())])
         case DimSize():
             return f"the length of {argument.dim}"
         case Static():
             return f"one of {', '.join(name for name, _ in argument.options)}"
+        case Optional():
+            return f"{_argument(argument.argument)}, or absent"
         case Tree():
-            return f"tree of {'; '.join(f'{path}: {_argument(leaf)}' for path, leaf in argument.leaves('_'))}"
+            return f"tree of {'; '.join(f'{path}: {_argument(leaf)}' for path, leaf in argument.parts('_'))}"
+
+
+def _domain(domain: Domain) -> str:
+    if isinstance(domain, Interval):
+        return "" if domain.everything else f", {domain}"
+    return "".join(f", {name} {each}" for name, each in domain.items() if not each.everything)
+
+
+def _elsewhere(given: tuple[str, tuple[str, ...]]) -> str:
+    pattern, dtypes = given
+    return f"on {pattern} of {', '.join(dtypes)}"
 
 
 def _dim(each: Dim) -> str:
@@ -88,4 +107,6 @@ def _dim(each: Dim) -> str:
     else:
         most = f" to {each.maximum}" if each.maximum is not None else ""
         lengths = f"from {each.minimum}{most}" + (f", a multiple of {each.multiple_of}" if each.multiple_of > 1 else "")
-    return f"{lengths}; block {each.block}" if each.block else lengths
+    lengths += f"; block {each.block}" if each.block else ""
+    lengths += f"; {each.production} in production" if each.production else ""
+    return "; ".join([lengths, *(f"on {pattern} {_dim(other)}" for pattern, other in each.on.items())])

@@ -83,7 +83,7 @@ class Suspect:
         """The finding that shows it best: the smallest case, else the one of the shortest lengths."""
         if self.smallest is not None:
             return self.smallest.record
-        return min(self.findings, key=lambda record: (math.prod(record.dims.values()), sum(record.dims.values())))
+        return min(self.findings, key=lambda r: (not r.dims, math.prod(r.dims.values()), sum(r.dims.values())))
 
 
 def suspects(

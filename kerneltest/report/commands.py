@@ -8,6 +8,7 @@ import shlex
 from typing import Protocol
 
 from kerneltest.plan.drawn import FUZZ
+from kerneltest.proofs import GROUP
 from kerneltest.records.schema import Record
 
 
@@ -24,6 +25,9 @@ class Options(Protocol):
     def fuzz(self) -> int: ...
 
     @property
+    def prove(self) -> bool: ...
+
+    @property
     def orders(self) -> int: ...
 
 
@@ -37,6 +41,7 @@ def pytest_command(options: Options, backend: str, item: str) -> str:
     """
     counts = {"--kt-fuzz": options.fuzz, "--kt-orders": options.orders}
     given = [word for option, count in counts.items() if count for word in (option, str(count))]
+    given += ["--kt-prove"] if options.prove else []
     selected = f"./{item}" if item.startswith("-") else item  # no option, whatever it is called
     depth, seed = ["--kt-depth", options.depth], ["--kt-seed", str(options.seed)]
     return _command("pytest", "-p", "kerneltest", *depth, *seed, *given, "--kt-backends", backend, selected)
@@ -55,7 +60,7 @@ def python_lines(options: Options, record: Record) -> str | None:
     file, _, name = record.pairing.partition("::")
     module = file.removesuffix(".py").replace("/", ".")
     importable = all(part.isidentifier() and not keyword.iskeyword(part) for part in [*module.split("."), name])
-    if record.group == FUZZ or not record.case or not importable:
+    if record.group in (FUZZ, GROUP) or not record.case or not importable:
         return None
     orders = f", orders={options.orders!a}" if options.orders else ""
     return (

@@ -9,7 +9,11 @@ from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.attribution import lowering_bugs
 from kerneltest.records.merge import superseded
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import Plan, Record
+from kerneltest.records.schema import LEFT_OUT, Plan, Record
+
+_SLOW = 300.0  # seconds
+_MOST_SLOW = 3  # pairings that are told
+_MOST_FAMILIES = 8  # of a pairing
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,8 @@ class Counts:
 
     Attributes:
       passed, xfailed, failed: cells that passed, passed but for declared xfails, have a finding.
-      unavailable: cells of backends that were not there: one for each pairing and backend.
+      unavailable: cells of backends that were not there, one for each pairing and backend, and of which a budget left
+        cases out.
       unasked: cells in which the oracle asks nothing.
       gaps: cells without a verdict for every case, or in which nothing was compared.
       problems: what else is wrong with the bookkeeping.
@@ -121,6 +126,40 @@ def not_applicable(runs: Sequence[Run]) -> list[tuple[str, str]]:
         count = f"{pairings} pairing{'s' * (pairings > 1)}, {sum(by_place.values()):,} cases"
         lines.append((backends, f"{reason} ({count})"))
     return lines
+
+
+def left_out(run: Run) -> list[str]:
+    """What a run left out of its plan to keep to its budget, by pairing and backend."""
+    families: dict[tuple[str, str], Counter[str]] = {}
+    cases: Counter[tuple[str, str]] = Counter()
+    for record in run.records:
+        place = record.pairing, record.backend
+        cases[place] += bool(record.case)
+        if record.verdict is Verdict.UNAVAILABLE and record.message.startswith(LEFT_OUT):
+            families.setdefault(place, Counter())[record.family] += 1
+    lines = []
+    for (pairing, backend), left in families.items():
+        named = ", ".join(f"{family} {count}" for family, count in left.most_common(_MOST_FAMILIES))
+        more = f" and {len(left) - _MOST_FAMILIES} more families" if len(left) > _MOST_FAMILIES else ""
+        lines.append(
+            f"{pairing} on {backend}: {left.total()} of {cases[pairing, backend]} cases left out, to keep to "
+            f"--kt-budget {run.plan.budget}: {named}{more}"
+        )
+    return lines
+
+
+def slow(run: Run) -> list[str]:
+    """The pairings that took longest on a backend, where that is minutes and the run had no budget."""
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for record in run.records if not run.plan.budget else ():
+        if record.case:
+            seconds.setdefault((record.pairing, record.backend), []).append(record.seconds)
+    slowest = sorted(((sum(each), len(each), place) for place, each in seconds.items()), reverse=True)
+    return [
+        f"{pairing} on {backend} took {taken:.0f} s ({count} cases at {taken / count:.2g} s); --kt-budget 60 thins it"
+        for taken, count, (pairing, backend) in slowest[:_MOST_SLOW]
+        if taken > _SLOW
+    ]
 
 
 def hardly_asked(records: Iterable[Record]) -> list[str]:

@@ -110,7 +110,7 @@ class Asked:
     @property
     def leaves(self) -> Outputs:
         """The array arguments as the plain call gets them: in the pairing's order, in the kernel's dtypes."""
-        return tuple(self.arguments[path] for path in self.pairing.leaves)
+        return tuple(self.arguments[path] for path, _ in self.case.signature.dtypes)
 
     def once(self, name: str, make: Callable[[], Traced]) -> Traced:
         """Another function, traced and compiled once for each signature, whatever the values.

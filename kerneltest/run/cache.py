@@ -17,6 +17,7 @@ from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
 from kerneltest.plan.drawn import DRAWN, AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Journal, Phase
+from kerneltest.run.budget import Budget
 from kerneltest.run.pool import Pool
 
 # Families whose cases are evaluated and run twice: in each group the one that shows best what an order of operations
@@ -59,9 +60,10 @@ class Cache:
       journal: where this process notes what it does.
       planned: pairing, backend and dtype of all that the run does, so that one failure is told once.
       ahead: whether to compile ahead of the cases; else one after another, so that a death has one cause.
+      budget: of the item in hand; None for no limit.
     """
 
-    owner: tuple[int, str] | None = None
+    owner: tuple[int, int, str] | None = None
     traces: dict[tuple[Signature, str], Traced | Failure] = field(default_factory=dict)
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, Expected] = field(default_factory=dict)
@@ -71,11 +73,13 @@ class Cache:
     journal: Journal = field(default_factory=Journal)
     planned: Collection[tuple[str, str, str]] = ()
     ahead: bool = True
+    budget: Budget | None = None
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:
         """Clears what belongs to another pairing or dtype."""
-        if self.owner != (id(pairing), dtype):
-            self.owner = (id(pairing), dtype)
+        owner = id(pairing.kernel), id(pairing.oracle), dtype  # the same for all backends that it is declared for
+        if self.owner != owner:
+            self.owner = owner
             for store in (self.traces, self.prepared, self.expectations, self.varied, self.used):
                 store.clear()
 
@@ -104,6 +108,10 @@ class Cache:
         if key not in self.prepared:
             self.prepared[key] = self.pool.submit(_prepare, backend, traced)
         return self.prepared[key]
+
+    def drop_waiting(self) -> None:
+        """Takes back what no thread has begun to prepare."""
+        self.prepared = {key: future for key, future in self.prepared.items() if not future.cancel()}
 
     def executable(self, backend: Backend, traced: Traced) -> Executable:
         """The kernel, ready to run on a backend that gives values.
@@ -141,10 +149,11 @@ class Cache:
         Raises:
           Failure: the oracle failed.
         """
-        if case.id not in self.expectations:
+        bitwise = case.family.structural and traced.exact
+        known = self.expectations.get(case.id)
+        if known is None or known.bitwise != bitwise:  # the form for one platform may be exact, and another not
             arguments = self.arguments(pairing, case)
             self.turn_to_phase(Phase.EXPECTING)
-            bitwise = case.family.structural and traced.exact
             expectation: Expectation | Failure
             try:
                 expectation = expect(

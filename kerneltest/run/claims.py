@@ -76,7 +76,7 @@ def judge_claims(
 ) -> Outcome:
     """A pass that counts what was compared, or the finding of the first output that is wrong."""
     record = item.record(case=case, verdict=Verdict.PASS)
-    noise = _ORACLE_NOISE * max(map(_typical, arguments.values()), default=0.0)
+    noise = oracle_noise(arguments)
     why_not = ""
     for claim in claims:
         comparisons = claim.compare(noise)
@@ -112,6 +112,11 @@ def judge_claims(
     if record.unasked and not record.asked:
         why_not = "the oracle asks nothing: nothing was compared"
     return Outcome(record if record.compared else replace(record, message=why_not))
+
+
+def oracle_noise(arguments: Mapping[str, Array]) -> float:
+    """What the oracle's own rounding may leave of a zero."""
+    return _ORACLE_NOISE * max(map(_typical, arguments.values()), default=0.0)
 
 
 def _typical(values: Array) -> float:

@@ -39,7 +39,7 @@ def unwritten(item: Item, case: AnyCase, record: Record, cache: Cache) -> str:
         if evidence.actual == evidence.actual and (is_float(dtype) or evidence.actual != _least(dtype)):
             return ""
         arguments = cache.arguments(item.pairing, case)
-        leaves = [arguments[path] for path in item.pairing.leaves]
+        leaves = [arguments[path] for path, _ in case.signature.dtypes]
         for fill, words in _EXPERIMENTS:
             changed = read(rewritten(traced.jaxpr, fill(Fill(nan=False))), traced.function, traced.inputs)
             executable = item.backend.prepare(changed)

@@ -13,7 +13,7 @@ import numpy as np
 from kerneltest.core.dtypes import ShapeDtype, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.arguments import Static
+from kerneltest.declare.axes import Axis, length_of, names_in
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.compat.limits import limit
 from kerneltest.jaxprs.compat.names import raised_in_jax
@@ -24,7 +24,8 @@ from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
-from kerneltest.run.asked import Asked, Share, Take, Variation
+from kerneltest.run.asked import Asked, Share, Variation
+from kerneltest.run.slices import Slices
 from kerneltest.run.variations import invariant as invariant
 
 
@@ -60,7 +61,7 @@ def vmapped(asked: Asked) -> Iterator[Variation]:
         raise Failure(Verdict.UNAVAILABLE, limit(error, "cannot batch this under jax.vmap")) from failure
     yield Variation(
         traced,
-        tuple(np.stack([one, arguments[path]]) for path, one in zip(asked.pairing.leaves, asked.leaves, strict=True)),
+        tuple(np.stack([one, arguments[path]]) for (path, _), one in zip(signature.dtypes, asked.leaves, strict=True)),
         (
             Share(
                 "first in a batch of two under jax.vmap",
@@ -117,10 +118,11 @@ def other_choices(asked: Asked) -> Iterator[Variation]:
 
 
 def _others(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, str]]:
+    options = pairing.options()
     for name, chosen in signature.statics:
-        argument = pairing.arguments[name]
-        if name in pairing.invariant_to and isinstance(argument, Static):
-            yield from ((name, option) for option, _ in argument.options if option != chosen)
+        if name in pairing.invariant_to:
+            others = ({**dict(signature.statics), name: option} for option in options[name] if option != chosen)
+            yield from ((name, each[name]) for each in others if pairing.admits(dict(signature.dims), each))
 
 
 @invariant(applies=lambda pairing, signature: any(_batches(pairing, signature)))
@@ -130,39 +132,64 @@ def alone(asked: Asked) -> Iterator[Variation]:
     Compilers lay out the code for one slice in their own way, and so sum in another order: bit for bit, slices are
     compared with those of a batch of the same length.
     """
-    for name, length in _batches(asked.pairing, asked.case.signature):
-        dims = {**dict(asked.case.signature.dims), name: 1}
-        single = asked.at(replace(asked.case.signature, dims=tuple(dims.items())))
-        axes = [leaf.shape.index(name) if name in leaf.shape else None for leaf in asked.pairing.leaves.values()]
-        out_axes = [_shrunk_axis(a, b) for a, b in zip(asked.traced.outputs, single.outputs, strict=True)]
-        for at in sorted({0, length - 1}):
-            part, copies = _copies(out_axes, at, 1), _copies(out_axes, at, length)
+    pairing, signature = asked.pairing, asked.case.signature
+    for name, length, least in _batches(pairing, signature):
+        single = asked.at(replace(signature, dims=tuple({**dict(signature.dims), name: least}.items())))
+        leaves = [leaf.shape for leaf in signature.leaves(pairing).values()]
+        pairs = zip(asked.traced.outputs, single.outputs, strict=True)
+        outputs = [_axes_of(pairing, signature, name, least, a.shape, b.shape) for a, b in pairs]
+        slices = Slices(dict(signature.dims), name)
+        for at in sorted({0, length - least}):
+            place = f"{name}={at}" if least == 1 else f"{name}={at} to {at + least - 1}"
+            part = slices.taken(outputs, slices.copies(at, least, 1))
             yield Variation(
                 single,
-                _copies(axes, at, 1)(asked.leaves),
-                (Share(f"{name}={at} alone, of {length}", asked.by_oracle(part=part)),),
+                slices.taken(leaves, slices.copies(at, least, 1))(asked.leaves),
+                (Share(f"{place} alone, of {length}", asked.by_oracle(part=part)),),
             )
-            yield Variation(
-                asked.traced,
-                _copies(axes, at, length)(asked.leaves),
-                (Share(f"{name}={at} in each of {length} places", asked.as_plain_call(copies)),),
+            if length % least == 0 and not slices.overlap([*leaves, *outputs]):
+                again = slices.copies(at, least, length // least)
+                yield Variation(
+                    asked.traced,
+                    slices.taken(leaves, again)(asked.leaves),
+                    (
+                        Share(
+                            f"{place} in each of {length // least} places",
+                            asked.as_plain_call(slices.taken(outputs, again)),
+                        ),
+                    ),
+                )
+
+
+def _batches(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, int, int]]:
+    """The dims along which slices are run alone: their lengths, and those of the shortest slices that are admitted."""
+    lengths, statics = dict(signature.dims), dict(signature.statics)
+    for name in pairing.batch_dims:
+        least = pairing.dims[name].least
+        if lengths[name] > least > 0 and pairing.admits({**lengths, name: least}, statics):
+            yield name, lengths[name], least
+
+
+def _axes_of(
+    pairing: Pairing, signature: Signature, name: str, least: int, whole: Sequence[int], single: Sequence[int]
+) -> list[Axis]:
+    """The axes of an output, as far as a dim is in them: told by their lengths with all of it and with a slice."""
+    lengths = dict(signature.dims)
+    short = {**lengths, name: least}
+    declared = [axis for leaf in pairing.leaves.values() for axis in leaf.shape if name in names_in(axis)]
+    axes: list[Axis] = []
+    for length, less in zip(whole, single, strict=True):
+        fitting = [
+            axis for axis in [name, *declared] if (length_of(axis, lengths), length_of(axis, short)) == (length, less)
+        ]
+        if length != less and not fitting:
+            raise Failure(
+                Verdict.UNAVAILABLE,
+                f"the output has an axis of {length} elements, and of {less} with a slice of {least} along {name!r}; "
+                "no declared shape tells which elements belong to the slice",
             )
-
-
-def _batches(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, int]]:
-    yield from ((name, length) for name, length in signature.dims if name in pairing.batch_dims and length > 1)
-
-
-def _shrunk_axis(whole: ShapeDtype, single: ShapeDtype) -> int | None:
-    changed = [i for i, (a, b) in enumerate(zip(whole.shape, single.shape, strict=True)) if a != b]
-    return changed[0] if changed else None
-
-
-def _copies(axes: Sequence[int | None], at: int, count: int) -> Take:
-    """Takes the slice at a position along an axis of each array, `count` times; an array without that axis as it is."""
-    return lambda arrays: tuple(
-        x if axis is None else np.take(x, [at] * count, axis) for x, axis in zip(arrays, axes, strict=True)
-    )
+        axes.append(fitting[0] if length != less else length)
+    return axes
 
 
 @invariant(applies=lambda pairing, signature: pairing.grad)
@@ -170,7 +197,8 @@ def gradient(asked: Asked) -> Iterator[Variation]:
     """The gradient is the oracle's: declared by `grad=True`. That of elements of which nothing is asked counts as 0."""
     traced = asked.traced
     kept = [(o, where) for o, where in zip(traced.outputs, asked.expectation.asked, strict=True) if is_float(o.dtype)]
-    moving = [i for i, x in enumerate(traced.inputs) if is_float(x.dtype)]
+    paths = [path for path, _ in asked.case.signature.dtypes]
+    moving = [i for i, path in enumerate(paths) if is_float(traced.inputs[i].dtype) and _moves(asked.pairing, path)]
     rng = np.random.Generator(np.random.PCG64(int(asked.case.entropy, 16)))
     cotangents = tuple((rng.choice((-1.0, -0.5, 0.5, 1.0), o.shape) * where).astype(o.dtype) for o, where in kept)
 
@@ -186,16 +214,21 @@ def gradient(asked: Asked) -> Iterator[Variation]:
         return list(jax.vjp(floats, *(leaves[i] for i in moving))[1](list(weights)))
 
     inputs = (*traced.inputs, *(ShapeDtype(w.shape, w.dtype) for w in cotangents))
-    paths = list(asked.pairing.leaves)
     pairing, signature = asked.pairing, asked.case.signature
     expectation = gradients(
-        evaluator(pairing, signature),
+        evaluator(pairing, signature, traced.outputs),
         asked.arguments,
         cotangents,
         rng,
-        watchable(pairing, signature),
+        watchable(pairing, signature, traced.outputs),
         [o.dtype for o, _ in kept],
+        [paths[i] for i in moving],
     )
     share = Share("the gradient", asked.by_oracle(expectation), gradient_of=tuple(paths[i] for i in moving))
     pulled = asked.once("gradient", lambda: trace_function(pulled_back, inputs, "by jax.vjp"))
     yield Variation(pulled, (*asked.leaves, *cotangents), (share,))
+
+
+def _moves(pairing: Pairing, path: str) -> bool:
+    """Whether an array of floats is what a gradient is by, and no mask or choice in numbers."""
+    return pairing.leaves[path].role in ("data", "derived")

@@ -33,6 +33,7 @@ class Item:
       pairing, pairing_id: and the node id of the pairing.
       dtype: that its signatures stand for.
       depth, seed, fuzz: of the run; `fuzz` is how many cases are drawn for a pairing and dtype.
+      prove: whether kernels are also proved over all sizes.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Item:
     depth: str
     seed: int
     fuzz: int = 0
+    prove: bool = False
 
     def cases(self) -> Iterator[AnyCase]:
         """In the order in which they are run."""

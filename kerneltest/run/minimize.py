@@ -211,7 +211,7 @@ class _Search:
             if (lengths := shorter.telling_lengths(pairing.dims[name], length))
         }
         least = {name: lengths[0] for name, lengths in telling.items()}
-        if self._at(shorter.with_lengths(plain, least)):
+        if self._at(shorter.with_lengths(pairing, plain, least)):
             return True
         if not self._at(plain):
             for name in names:
@@ -241,14 +241,17 @@ class _Search:
         return dict(self.case.signature.dims)[name]
 
     def _at_lengths(self, lengths: Mapping[str, int]) -> bool:
-        return self._at(shorter.with_lengths(self.case.signature, lengths))
+        return self._at(shorter.with_lengths(self._item.pairing, self.case.signature, lengths))
 
     def _at(self, signature: Signature) -> bool:
         """Whether some arguments of a signature fail."""
         invariant = INVARIANTS.get(self.case.family.name)
-        if signature == self.case.signature or (invariant and not invariant.applies(self._item.pairing, signature)):
+        pairing = self._item.pairing
+        if signature == self.case.signature or (invariant and not invariant.applies(pairing, signature)):
             return False
-        fillings = shorter.fillings(self._item.pairing, self.case, signature, self._worst(), self._item.seed)
+        if not pairing.admits(dict(signature.dims), dict(signature.statics)):
+            return False
+        fillings = shorter.fillings(pairing, self.case, signature, self._worst(), self._item.seed)
         return any(self.fails(signature, arguments) for arguments in fillings)
 
     def _worst(self) -> dict[str, int]:

@@ -8,23 +8,17 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, widen
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.cases import slot_of
+from kerneltest.plan.cases import slots_of
+from kerneltest.plan.derived import derived
 from kerneltest.plan.drawn import DrawnCase
-from kerneltest.plan.families import Slot
-from kerneltest.plan.signatures import Signature
+from kerneltest.plan.hanging import HANGING
+from kerneltest.plan.hanging import plain as plain_values
+from kerneltest.plan.slots import Slot
 
 Arguments = Mapping[str, Array]  # array arguments, by path
 Make = Callable[[Slot, Array], Array]  # from an argument's elements to what each becomes, in the same dtype
 
 _SCALE = "float8_e8m0fnu"  # has neither a zero nor a sign: its plainest number is 1
-
-
-def slots_of(pairing: Pairing, signature: Signature) -> dict[str, Slot]:
-    """What there is to know of each array argument, by path."""
-    return {
-        path: slot_of(pairing, signature, path, leaf, order)
-        for order, (path, leaf) in enumerate(pairing.leaves.items())
-    }
 
 
 def unusual(arguments: Arguments) -> int:
@@ -40,7 +34,7 @@ def _is_unusual(values: Array) -> Array:
 def nearest(slot: Slot, number: float) -> Array:
     """The number next to another one among those that an argument may hold, without axes."""
     low, high = _range(slot)
-    return np.asarray(min(max(number, low), high)).astype(slot.dtype)
+    return slot.kept(np.asarray(min(max(number, low), high)).astype(slot.dtype))
 
 
 def _range(slot: Slot) -> tuple[float, float]:
@@ -49,9 +43,11 @@ def _range(slot: Slot) -> tuple[float, float]:
         return 0, max(slot.end - 1, 0)
     if slot.role == "length":
         return 0, slot.end
+    if slot.role == "mask":
+        return min(slot.fills), max(slot.fills)
     if slot.dtype == np.bool_:
         return 0, 1
-    low, high = slot.domain or (-np.inf, np.inf)
+    low, high = slot.domain.low, slot.domain.high
     if is_float(slot.dtype):
         floats = ml_dtypes.finfo(slot.dtype)
         least = 1.0 if slot.dtype.name == _SCALE else float(floats.min)
@@ -61,8 +57,10 @@ def _range(slot: Slot) -> tuple[float, float]:
 
 
 def plain(slot: Slot, values: Array) -> Array:
-    """Zeros; True in a mask, where that is nothing out of the ordinary."""
-    return np.full_like(values, nearest(slot, float(slot.role == "mask")))
+    """Zeros; in a mask what is shown, where that is nothing out of the ordinary; parts alike, and indices in order."""
+    if slot.role == "data":
+        return slot.kept(np.full_like(values, nearest(slot, 0)))
+    return plain_values(slot) if slot.role != "derived" else values
 
 
 def zero(slot: Slot, values: Array) -> Array:
@@ -143,7 +141,7 @@ def changed(pairing: Pairing, case: DrawnCase, makes: Sequence[Make]) -> list[Ar
     found: list[Array] = []
     start = 0
     for path, values in case.arguments.items():
-        differs = [_bits(make(slots[path], values)) != _bits(values) for make in makes]
+        differs = [_bits(_of(slots[path], make, values)) != _bits(values) for make in makes]
         found.append(start + np.flatnonzero(np.any(differs, axis=0)))
         start += values.size
     return found
@@ -161,9 +159,16 @@ def made(pairing: Pairing, case: DrawnCase, make: Make, chunk: Array) -> Argumen
     for path, values in case.arguments.items():
         inside = chunk[(chunk >= start) & (chunk < start + values.size)] - start
         start += values.size
-        if inside.size:
+        if inside.size and slots[path].role in HANGING:
+            values = _of(slots[path], make, values)  # all of it, or it would be none any more
+        elif inside.size:
             flat = values.reshape(-1).copy()
             flat[inside] = make(slots[path], flat[inside])
             values = flat.reshape(values.shape)
         arguments[path] = values
-    return arguments
+    return derived(pairing, case.signature, arguments)
+
+
+def _of(slot: Slot, make: Make, values: Array) -> Array:
+    """What becomes of an argument; of one whose elements hang together only the plainest."""
+    return make(slot, values) if slot.role not in HANGING or make is plain else values

@@ -8,7 +8,8 @@ import kerneltest.run.invariants  # noqa: F401 - they register themselves
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import Traced, environment, trace, version_problem, without_debugging
+from kerneltest.declare.platforms import speaks_of
+from kerneltest.jaxprs.trace import Traced, environment, settings, trace, version_problem, without_debugging
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import dtypes_of, signatures
@@ -17,6 +18,8 @@ from kerneltest.records.sources import describe
 from kerneltest.run.cache import Cache
 from kerneltest.run.fuzz import Drawn
 from kerneltest.run.item import Group, Item, Outcome
+from kerneltest.run.production import Production
+from kerneltest.run.proofs import Proofs
 from kerneltest.run.rejections import Rejections
 from kerneltest.run.values import Signatures, Values
 from kerneltest.run.variations import Varied
@@ -48,7 +51,15 @@ class Absent(Group):
         raise AssertionError("a backend that is absent has no cases")
 
 
-GROUP_LIST: tuple[Group, ...] = (Signatures(), *map(Values, GROUPS), Varied(), Rejections(), Drawn())
+GROUP_LIST: tuple[Group, ...] = (
+    Signatures(),
+    *map(Values, GROUPS),
+    Varied(),
+    Production(),
+    Rejections(),
+    Proofs(),
+    Drawn(),
+)
 
 
 def group_called(name: str) -> Group:
@@ -75,7 +86,13 @@ class PairingPlan:
 
 @without_debugging()
 def plan_pairing(
-    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int, fuzz: int = 0
+    pairing: Pairing,
+    pairing_id: str,
+    backends: Sequence[Backend],
+    depth: str,
+    seed: int,
+    fuzz: int = 0,
+    prove: bool = False,
 ) -> PairingPlan:
     """Plans one pairing on some backends.
 
@@ -84,23 +101,29 @@ def plan_pairing(
       backends: to plan for.
       depth, seed: of the run.
       fuzz: how many cases to draw for each dtype.
+      prove: whether to prove kernels over all sizes as well.
     """
     traced = _first_traced(pairing, depth)
     served: list[Backend] = []
     absent: list[Item] = []
     not_applicable: list[NotApplicable] = []
     for backend in backends:
-        mine = _first_traced(pairing, depth, backend.platform) if traced and traced.by_platform else traced
+        there = pairing.on(backend.id)
+        mine = _first_traced(there, depth, backend.platform) if traced and traced.by_platform else traced
         reason = _unsupported_reason(backend, mine)
-        count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], depth, seed, fuzz))
+        if pairing.backends and not speaks_of(pairing.backends, backend.id):
+            reason = f"declared for {', '.join(pairing.backends)} alone"
+        count = sum(
+            sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], depth, seed, fuzz, prove)
+        )
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
         elif backend.unavailable():
             name = f"{pairing_id}[{backend.id}]"
-            absent.append(Item(name, pairing, pairing_id, backend, ANY, Absent(count), depth, seed, fuzz))
+            absent.append(Item(name, there, pairing_id, backend, ANY, Absent(count), depth, seed, fuzz, prove))
         else:
             served.append(backend)
-    items = (*_items(pairing, pairing_id, served, depth, seed, fuzz), *absent)
+    items = (*_items(pairing, pairing_id, served, depth, seed, fuzz, prove), *absent)
     return PairingPlan(items, tuple(not_applicable))
 
 
@@ -121,16 +144,18 @@ def _first_traced(pairing: Pairing, depth: str, platform: str = "") -> Traced | 
 
 
 def _items(
-    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int, fuzz: int
+    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int, fuzz: int, prove: bool
 ) -> Iterator[Item]:
-    for dtype in dtypes_of(pairing, depth):
+    there = {backend.id: pairing.on(backend.id) for backend in backends}
+    dtypes = [dtypes_of(each, depth) for each in there.values()]
+    for dtype in dict.fromkeys(dtype for each in dtypes for dtype in each):
         for group in GROUP_LIST:
             if isinstance(group, Drawn) and not (fuzz and pairing.leaves):
                 continue  # without arrays there are no values to draw
             for backend in backends:
-                if group.is_asked_of(backend):
+                if group.is_asked_of(backend) and dtype in dtypes_of(there[backend.id], depth):
                     name = f"{pairing_id}[{backend.id}-{dtype}]"
-                    item = Item(name, pairing, pairing_id, backend, dtype, group, depth, seed, fuzz)
+                    item = Item(name, there[backend.id], pairing_id, backend, dtype, group, depth, seed, fuzz, prove)
                     if isinstance(group, Drawn) or next(item.cases(), None) is not None:
                         yield item
 
@@ -143,7 +168,9 @@ def plan_of(
     depth: str,
     seed: int,
     fuzz: int,
+    prove: bool,
     orders: int,
+    budget: int,
     run: str,
     problems: tuple[str, ...] = (),
 ) -> Plan:
@@ -152,7 +179,7 @@ def plan_of(
     Args:
       plans: of the pairings that were collected.
       items: those selected to run.
-      depth, seed, fuzz, orders: of the run.
+      depth, seed, fuzz, prove, orders, budget: of the run.
       node_ids: the names that select them.
       run: the run's id.
       problems: what was wrong with the collection.
@@ -160,7 +187,7 @@ def plan_of(
     backends = {item.backend.id: item.backend for item in items}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
-    pairings = {item.pairing_id: item.pairing for item in items}
+    pairings = {item.pairing_id: item.pairing.origin for item in items}
     problem = version_problem()
     warnings = [problem] if problem else []
     for name, pairing in pairings.items():
@@ -175,6 +202,7 @@ def plan_of(
         depth=depth,
         environment={
             **environment(),
+            **settings(),
             **({"warning": "; ".join(warnings)} if warnings else {}),
             **{f"{name}: {key}": str(value) for name, each in facts.items() for key, value in each.items()},
         },
@@ -188,7 +216,9 @@ def plan_of(
             if pairing.xfail
         },
         fuzz=fuzz,
+        prove=prove,
         orders=orders,
+        budget=budget,
         run=run,
         problems=problems,
         started=datetime.now(UTC).isoformat(timespec="seconds"),

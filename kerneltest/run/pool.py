@@ -44,7 +44,7 @@ class Pool:
 
     def _call(self, future: "Future[_T]", function: Callable[..., _T], args: tuple[Any, ...]) -> None:
         with self._slots:
-            if self._closed:
+            if self._closed or not future.set_running_or_notify_cancel():
                 return
             try:
                 future.set_result(function(*args))

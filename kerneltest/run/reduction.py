@@ -12,8 +12,10 @@ from kerneltest.backends.simulate.experiment import Experiment
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Kind, Verdict
+from kerneltest.jaxprs.trace import without_debugging
 from kerneltest.judge.evidence import excerpt
 from kerneltest.plan.drawn import AnyCase
+from kerneltest.proofs import GROUP
 from kerneltest.records.schema import Record, Smallest
 from kerneltest.run.birth import birth
 from kerneltest.run.cache import Cache
@@ -44,6 +46,7 @@ class Reduced:
     cut: str
 
 
+@without_debugging()
 def smallest_case(items: Sequence[Item], findings: Sequence[Record], cache: Cache, seconds: float) -> Reduced | None:
     """The smallest case that fails as one of some findings does; None where none fails again.
 
@@ -54,11 +57,12 @@ def smallest_case(items: Sequence[Item], findings: Sequence[Record], cache: Cach
       seconds: to spend.
     """
     parts = {(item.name, item.group.name): item for item in items}
-    record = min(findings, key=lambda each: (sum(each.dims.values()), each.group != "structural"))
+    record = min(findings, key=lambda each: (each.group == GROUP, sum(each.dims.values()), each.group != "structural"))
     item = parts[record.item, record.group]
     cache.turn_to(item.pairing, item.dtype)
     varied = isinstance(item.group, Varied)  # an invariant calls the kernel in ways of its own
     alike = [each for each in items if each.name == item.name and isinstance(each.group, Varied) is varied]
+    alike = [each for each in alike if (each.group.name == GROUP) is (record.group == GROUP)]  # proofs have no sizes
     cases = [case for each in alike for case in each.cases()]
     case = next((each for each in cases if each.id == record.case), None)
     if case is None:

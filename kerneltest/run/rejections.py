@@ -6,7 +6,7 @@ from dataclasses import replace
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.arguments import ArrayArgument, Static
+from kerneltest.declare.arguments import Argument, ArrayArgument, Optional, Static
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rejects import Rejection
 from kerneltest.jaxprs.trace import trace
@@ -57,10 +57,12 @@ class Rejections(Group):
 
 def _altered(pairing: Pairing, rejection: Rejection) -> Pairing:
     """The pairing with the rejection's arguments for its own."""
-    changed = {
-        name: value if isinstance(value, ArrayArgument) else Static(((str(value), value),), named=False)
-        for name, value in rejection.arguments.items()
-    }
+    changed: dict[str, Argument] = {}
+    for name, value in rejection.arguments.items():
+        if not isinstance(value, ArrayArgument):
+            changed[name] = Static(((str(value), value),), named=False)
+        else:
+            changed[name] = Optional(value) if name in pairing.optionals else value
     return replace(pairing, arguments={**pairing.arguments, **changed}, rejects=())
 
 
@@ -71,7 +73,12 @@ def _signature(pairing: Pairing, base: Signature, rejection: Rejection) -> Signa
         base,
         dims=tuple((name, rejection.dims.get(name, length)) for name, length in base.dims),
         dtypes=tuple(
-            (path, leaf.dtypes[0] if path in rejection.arguments else names[path]) for path, leaf in leaves.items()
+            (path, leaf.dtypes[0] if path in rejection.arguments else names[path])
+            for path, leaf in leaves.items()
+            if path in rejection.arguments or path in names
         ),
-        statics=tuple((name, str(rejection.arguments.get(name, option))) for name, option in base.statics),
+        statics=tuple(
+            (name, option if name in pairing.optionals else str(rejection.arguments.get(name, option)))
+            for name, option in base.statics
+        ),
     )

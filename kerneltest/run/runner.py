@@ -1,7 +1,7 @@
 """Runs the cases of one item, one after another, in the light of declared xfails."""
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.failures import Failure, described
@@ -13,8 +13,10 @@ from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.journal import Doing, Phase
 from kerneltest.records.schema import Evidence
+from kerneltest.run.budget import breadth_first
 from kerneltest.run.cache import Cache
 from kerneltest.run.item import Item, Outcome
+from kerneltest.run.values import affordable_long
 from kerneltest.run.xfails import outlived, quarantined, settle
 
 
@@ -49,6 +51,8 @@ class Before:
 def run(item: Item, cache: Cache, only: str = "", before: Before | None = None) -> Iterator[Outcome]:
     """Every case of an item, in the plan's order; one record a family where the backend is not there.
 
+    With a budget (`Cache.budget`) they go breadth first, and those that no longer fit are left out.
+
     Args:
       item: what to run.
       cache: what it shares with other items.
@@ -58,7 +62,8 @@ def run(item: Item, cache: Cache, only: str = "", before: Before | None = None) 
     cache.ahead = before is None
     try:
         cache.journal.start(item.name)
-        yield from _run(item, cache, only, before or Before())
+        with without_debugging():
+            yield from _run(item, cache, only, before or Before())
     finally:
         cache.journal.stop()
 
@@ -70,8 +75,11 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
             yield Outcome(item.record(Verdict.UNAVAILABLE, reason, family=family))
         return
     cache.turn_to(item.pairing, item.dtype)
+    budget = cache.budget
+    if budget is not None:
+        budget.turn_to(item.group.name)
     planned: list[AnyCase] = []
-    for case in item.cases():
+    for case in breadth_first(item.cases()) if budget is not None else item.cases():
         if only not in ("", case.id) or case.id in before.recorded:
             continue
         if failure := before.failure(case):
@@ -84,10 +92,18 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
     def judge(case: AnyCase) -> Outcome:
         if case.id in ids:  # a drawn case that is made smaller stays what was planned
             cache.journal.start(item.name, case.id, case.family.name, str(case.signature))
-        return judged(item, case, cache)
+        if budget is None:
+            return judged(item, case, cache)
+        if reason := budget.why_not(case):
+            cache.drop_waiting()
+            return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
+        started = budget.clock()
+        outcome = judged(item, case, cache)
+        budget.ran(case, budget.clock() - started, compared=bool(outcome.record.compared))
+        return outcome
 
     ended: dict[str, list[tuple[str, Verdict]]] = {}
-    for outcome in item.group.outcomes(item, planned, cache, judge):
+    for outcome in _outcomes(item, planned, cache, judge):
         record = outcome.record
         ended.setdefault(record.family, []).append((record.signature, record.verdict))
         yield outcome
@@ -95,6 +111,19 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
         reason = outlived(item.pairing.xfail, verdicts, item.backend.id, item.dtype, family)
         if reason and not only:
             yield Outcome(item.record(Verdict.XPASS, reason, family=family))
+
+
+def _outcomes(
+    item: Item, planned: Sequence[AnyCase], cache: Cache, judge: Callable[[AnyCase], Outcome]
+) -> Iterator[Outcome]:
+    """With a budget, nothing is compiled ahead that may be left out: the first case tells what that costs."""
+    if cache.budget is None:
+        yield from item.group.outcomes(item, planned, cache, judge)
+        return
+    first, rest = planned[:1], planned[1:]
+    yield from item.group.outcomes(item, first, cache, judge)
+    cache.ahead = cache.ahead and cache.budget.affords(rest)
+    yield from item.group.outcomes(item, rest, cache, judge)
 
 
 @without_debugging()
@@ -135,7 +164,8 @@ def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
     lowering = item.backend.lowered_by()
     if not failure.lowering or (item.pairing_id, lowering, item.dtype) not in cache.planned:
         return ""
-    if case.signature not in signatures(item.pairing, item.depth):
+    planned = (*signatures(item.pairing, item.depth), *affordable_long(item.pairing, item.depth))
+    if case.signature not in planned:
         return ""
     try:  # an invariant has a kernel of its own, of which nobody else tells
         cache.ready(item.backend, cache.traced(item.pairing, case.signature, item.backend))

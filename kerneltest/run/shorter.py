@@ -6,20 +6,23 @@ from dataclasses import replace
 import numpy as np
 
 from kerneltest.core.dtypes import Array, widen
-from kerneltest.declare.arguments import Static
+from kerneltest.declare.axes import along, names_in
 from kerneltest.declare.dims import Dim
-from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.cases import Case
+from kerneltest.declare.pairing import ABSENT, Pairing
+from kerneltest.plan.cases import Case, slots_of
+from kerneltest.plan.derived import derived
 from kerneltest.plan.drawn import DrawnCase
-from kerneltest.plan.families import Slot
-from kerneltest.plan.signatures import Signature
-from kerneltest.run.plainer import Arguments, slots_of, unusual
+from kerneltest.plan.hanging import mended
+from kerneltest.plan.hanging import plain as plain_values
+from kerneltest.plan.signatures import Signature, dtype_groups
+from kerneltest.plan.slots import Slot
+from kerneltest.run.plainer import Arguments, unusual
 
 
 def not_plain(pairing: Pairing, signature: Signature) -> list[str]:
     """What could be plainer: static arguments, by name, and dtypes, by the path of the first leaf that has them."""
     chosen = dict(signature.dtypes)
-    first = {pairing.leaves[path].dtypes: path for path in reversed(list(pairing.leaves))}
+    first = {pairing.leaves[path].dtypes: path for path, _ in reversed(signature.dtypes)}
     dtypes = [path for group, path in first.items() if chosen[path] != _plainest(group)]
     return [name for name, option in signature.statics if option != _first(pairing, name)] + sorted(dtypes)
 
@@ -32,15 +35,11 @@ def plainer(pairing: Pairing, signature: Signature, names: Collection[str]) -> S
       names: of static arguments and leaves, as `not_plain` gives them.
     """
     groups = {leaf.dtypes for path, leaf in pairing.leaves.items() if path in names}
-    dtypes = tuple(
-        (path, _plainest(group) if (group := pairing.leaves[path].dtypes) in groups else dtype)
-        for path, dtype in signature.dtypes
-    )
-    statics = tuple((name, _first(pairing, name) if name in names else option) for name, option in signature.statics)
-    # The widest choice among data is the dtype of ids, as in `signatures`.
-    widest = max((leaf.dtypes for leaf in pairing.leaves.values() if leaf.role == "data"), key=len, default=None)
-    dtype = next((dtype for path, dtype in dtypes if pairing.leaves[path].dtypes == widest), signature.dtype)
-    return replace(signature, dtypes=dtypes, statics=statics, dtype=dtype)
+    chosen = dict.fromkeys(dtype_groups(pairing)[:1], signature.dtype)
+    chosen |= {pairing.leaves[path].dtypes: dtype for path, dtype in signature.dtypes}
+    chosen |= {group: _plainest(group) for group in groups}
+    statics = {name: _first(pairing, name) if name in names else option for name, option in signature.statics}
+    return Signature.of(pairing, dict(signature.dims), statics, chosen)
 
 
 def _plainest(dtypes: Sequence[str]) -> str:
@@ -48,14 +47,19 @@ def _plainest(dtypes: Sequence[str]) -> str:
 
 
 def _first(pairing: Pairing, static: str) -> str:
-    argument = pairing.arguments[static]
-    assert isinstance(argument, Static)
-    return argument.options[0][0]
+    return ABSENT if static in pairing.optionals else pairing.options()[static][0]
 
 
-def with_lengths(signature: Signature, lengths: Mapping[str, int]) -> Signature:
-    """The signature with other lengths of some dims."""
-    return replace(signature, dims=tuple((name, lengths.get(name, length)) for name, length in signature.dims))
+def with_lengths(pairing: Pairing, signature: Signature, lengths: Mapping[str, int]) -> Signature:
+    """The signature with other lengths of some dims, and of those that the pairing relates to them.
+
+    It is as it was where these would be longer, or none are admitted.
+    """
+    old = dict(signature.dims)
+    fitted = pairing.fitted({**old, **lengths}, dict(signature.statics), list(lengths))
+    if fitted is None or any(fitted[name] > length for name, length in old.items()):
+        return signature
+    return replace(signature, dims=tuple(fitted.items()))
 
 
 def telling_lengths(dim: Dim, length: int) -> list[int]:
@@ -115,27 +119,27 @@ def _notable(pairing: Pairing, case: DrawnCase) -> dict[str, int]:
         if values.size:
             size = np.abs(np.asarray(widen(values), np.float64))
             at = np.unravel_index(int(np.argmax(np.where(np.isfinite(size), size, np.inf))), values.shape)
-            for name, index in zip(pairing.leaves[path].shape, at, strict=True):
-                found.setdefault(str(name), int(index))
+            for axis, index in zip(pairing.leaves[path].shape, at, strict=True):
+                if isinstance(axis, str):
+                    found.setdefault(axis, int(index))
     return found
 
 
 def _part(pairing: Pairing, case: DrawnCase, signature: Signature, kept: Mapping[str, Array]) -> Arguments:
     """The case's arguments at some indices of each dim, in the signature's dtypes."""
     parts: dict[str, Array] = {}
-    slots = slots_of(pairing, signature)
-    for path, values in case.arguments.items():
-        slot, leaf = slots[path], pairing.leaves[path]
-        for axis, name in enumerate(leaf.shape):
-            if isinstance(name, str) and values.shape[axis] != signature.shape(leaf)[axis]:
-                values = values.take(kept[name], axis)
-        if leaf.bounded_by and leaf.role in ("index", "length"):  # it goes on pointing at the same element
-            moved = np.searchsorted(kept[leaf.bounded_by], values)
-            values = np.clip(moved, 0, max(slot.end - (leaf.role == "index"), 0)).astype(values.dtype)
+    old = dict(case.signature.dims)
+    for path, slot in slots_of(pairing, signature).items() if case.arguments else ():
+        leaf, values = pairing.leaves[path], case.arguments[path]
+        for place, axis in enumerate(leaf.shape):
+            if any(len(kept[name]) != old[name] for name in names_in(axis)):
+                values = values.take(along(axis, old, kept), place)
+        if leaf.role in ("index", "length") and isinstance(leaf.bounded_by, str):
+            values = np.searchsorted(kept[leaf.bounded_by], values)  # it goes on pointing at the same element
         elif leaf.role == "data":
             values = _converted(values, slot, whole=case.family.structural)
-        parts[path] = values
-    return parts
+        parts[path] = mended(slot, values) if slot.shape == values.shape else plain_values(slot)
+    return derived(pairing, signature, parts) if parts else parts
 
 
 def _converted(values: Array, slot: Slot, *, whole: bool) -> Array:

@@ -10,8 +10,9 @@ import numpy as np
 
 from kerneltest.core.dtypes import dtype_named, float_format, is_float, is_integer
 from kerneltest.declare.arguments import ArrayArgument
+from kerneltest.declare.domains import Interval
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.cases import slot_of
+from kerneltest.plan.cases import slots_of
 from kerneltest.plan.drawn import DrawnCase, Recipe, drawn_case, pool
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.lengths import DEPTHS
@@ -81,12 +82,13 @@ def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]
     st = hypothesis().strategies
     choices = list(dict.fromkeys(signature.dtypes for signature in signatures))
     fitting = {dtypes: [s for s in signatures if s.dtypes == dtypes] for dtypes in choices}
+    made = {path for path, leaf in pairing.leaves.items() if leaf.derivation}
 
     @functools.cache
     def troubles(dtypes: Dtypes) -> list[Trouble]:
         possible = [_NO_TROUBLE]
-        for path, leaf in pairing.leaves.items():
-            if _is_float_data(leaf, dtype_named(dict(dtypes)[path])):
+        for path, dtype in dtypes:
+            if _is_float_data(pairing.leaves[path], dtype_named(dtype)):
                 possible += [(_NON_FINITE, path), (_SUBNORMAL, path)]
             if _families_for(pairing, path, fitting[dtypes], each=True):
                 possible.append((_FAMILY, path))
@@ -100,7 +102,7 @@ def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]
     def draw_case(draw: Callable[[Any], Any]) -> DrawnCase:
         dtypes = draw(st.sampled_from(choices))
         trouble = draw(st.sampled_from(troubles(dtypes)))
-        recipes = {path: draw(recipe(path, dtypes, trouble)) for path in pairing.leaves}
+        recipes = {path: draw(recipe(path, dtypes, trouble)) for path, _ in dtypes if path not in made}
         return drawn_case(pairing, pairing_id, draw(st.sampled_from(fitting[dtypes])), recipes)
 
     drawn: SearchStrategy[DrawnCase] = draw_case()
@@ -135,11 +137,12 @@ def _recipe(
 def _values(leaf: ArrayArgument, dtype: np.dtype[Any], trouble: str) -> Any:
     """Single elements: the ends of every range are likely, and what makes the trouble comes alone."""
     st = hypothesis().strategies
-    if leaf.role in ("index", "length"):
+    if leaf.role not in ("data", "mask"):
         return st.sampled_from([0, -1]) | st.integers(0, _FAR)
     if _is_integer_data(leaf, dtype):
         info = ml_dtypes.iinfo(dtype)
-        ends = [int(end) for end in leaf.domain or (info.min, info.max)]
+        domain = leaf.interval(dtype.name)
+        ends = [math.ceil(max(domain.low, int(info.min))), math.floor(min(domain.high, int(info.max)))]
         return st.integers(*ends) | st.sampled_from(ends)
     if not _is_float_data(leaf, dtype):
         return st.booleans()
@@ -148,7 +151,7 @@ def _values(leaf: ArrayArgument, dtype: np.dtype[Any], trouble: str) -> Any:
     ordinary = whole | st.floats(low, high).map(lambda x: 0.0 if abs(x) < _TINY else x)
     if low <= 0 <= high:
         ordinary |= st.just(-0.0)
-    if trouble == _NON_FINITE and (specials := list(_non_finite(leaf))):
+    if trouble == _NON_FINITE and (specials := list(_non_finite(leaf.interval(dtype.name)))):
         return st.sampled_from(specials)
     if trouble == _SUBNORMAL and low <= 0 <= high:
         tiny = float_format(dtype).smallest_subnormal
@@ -164,8 +167,7 @@ def _families_for(pairing: Pairing, path: str, signature_pool: Sequence[Signatur
       signature_pool: the signatures in question.
       each: those that disturb one argument at a time, or those that do not.
     """
-    order = list(pairing.leaves).index(path)
-    slots = [slot_of(pairing, signature, path, pairing.leaves[path], order) for signature in signature_pool]
+    slots = [slots_of(pairing, signature)[path] for signature in signature_pool]
     names = [f.name for f in FAMILIES.values() if f.each == each and any(map(f.applies, slots))]
     # An argument that no family is about, such as an index, is ordinary under every one.
     return names if names or each else ["small_integers"]
@@ -175,19 +177,19 @@ def _float_range(leaf: ArrayArgument, dtype: np.dtype[Any]) -> tuple[float, floa
     """The ordinary numbers of an argument: its domain where it is finite, else so small that a product of two can
     be summed in the dtype without overflow, since how a sum overflows depends on its order."""
     limit = min(1024.0, 2.0 ** (float_format(dtype).max_exponent // 2 - 2))
-    low, high = leaf.domain or (-np.inf, np.inf)
+    domain = leaf.interval(dtype.name)
+    low, high = domain.low, domain.high
     return (
         low if np.isfinite(low) else min(-limit, high),
         high if np.isfinite(high) else max(limit, low),
     )
 
 
-def _non_finite(leaf: ArrayArgument) -> Iterator[float]:
-    """NaN and the infinities, as far as the argument's domain admits them."""
-    low, high = leaf.domain or (-np.inf, np.inf)
-    if not (np.isfinite(low) and np.isfinite(high)):
+def _non_finite(domain: Interval) -> Iterator[float]:
+    """NaN and the infinities, as far as a domain admits them."""
+    if domain.admits_nan:
         yield np.nan
-    yield from (end for end in (high, low) if np.isinf(end))
+    yield from (sign * np.inf for sign in (1, -1) if domain.admits_infinity(sign))
 
 
 def _is_float_data(leaf: ArrayArgument, dtype: np.dtype[Any]) -> bool:

@@ -15,7 +15,7 @@ from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, compare
-from kerneltest.plan.cases import Case, slot_of
+from kerneltest.plan.cases import Case, slots_of
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import FAMILIES
 from kerneltest.run.asked import Asked, Share, Variation
@@ -163,7 +163,7 @@ def _variations(pairing: Pairing, case: AnyCase, family: str, target: str, cache
 def _telling(pairing: Pairing, cases: Sequence[AnyCase]) -> Iterator[Case]:
     """Cases in which a change that happens to suit plain values does not go unnoticed."""
     for signature in list(dict.fromkeys(case.signature for case in cases))[:_SIGNATURES]:
-        slots = [slot_of(pairing, signature, path, leaf, i) for i, (path, leaf) in enumerate(pairing.leaves.items())]
+        slots = slots_of(pairing, signature).values()
         for family in map(FAMILIES.__getitem__, _TELLING):
             if any(family.applies(slot) for slot in slots):
                 yield Case(cases[0].pairing_id, pairing.name, signature, family, "", 0)

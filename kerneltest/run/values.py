@@ -1,5 +1,6 @@
 """The groups that fill signatures with values, and the one that takes signatures as far as they go."""
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -7,15 +8,24 @@ import numpy as np
 from kerneltest.backends.base import Artifact, Backend
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
+from kerneltest.jaxprs.trace import trace
+from kerneltest.jaxprs.work import work
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import without_values
-from kerneltest.plan.signatures import signatures
+from kerneltest.plan.long import long_signatures, too_much
+from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.records.journal import Phase
+from kerneltest.run.budget import brings
 from kerneltest.run.cache import REPEATED, Cache
 from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims, noted
 from kerneltest.run.item import Group, Item, Outcome
 from kerneltest.run.xfails import quarantined
+
+_SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # that a run of a long signature may take
 
 
 def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
@@ -37,11 +47,15 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
       Failure: what kept it from being compared, or `nondeterministic`.
     """
     pairing = item.pairing
+    if case.signature in affordable_long(pairing, item.depth):
+        cache.turn_to_phase(Phase.EXPECTING)
+        if reason := too_much(pairing, case.signature):
+            raise Failure(Verdict.UNAVAILABLE, reason)
     traced = cache.traced(pairing, case.signature, item.backend)
     expectation, bitwise = cache.expected(pairing, case, traced)
     arguments = cache.arguments(pairing, case)
     executable = cache.executable(item.backend, traced)
-    leaves = [arguments[path] for path in pairing.leaves]
+    leaves = [arguments[path] for path, _ in case.signature.dtypes]
     outputs = executable.run(leaves)
     if case.family.name in REPEATED:
         _check_repeated(outputs, executable.run(leaves), expectation.asked)
@@ -60,6 +74,19 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     return judge_claims(item, case, arguments, [claim], cache)
 
 
+@functools.lru_cache(maxsize=256)
+def affordable_long(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
+    """The long signatures of a pairing that take no longer to run than others."""
+
+    def affordable(signature: Signature) -> bool:
+        try:
+            return work(trace(pairing, signature)).seconds <= _SECONDS[depth]
+        except Failure:
+            return True  # judged in its turn
+
+    return long_signatures(pairing, depth, affordable)
+
+
 class Values(Group):
     """Values against the oracle: one of the groups of the family registry."""
 
@@ -67,8 +94,10 @@ class Values(Group):
         self.name = name
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        planned = value_cases(item.pairing, item.pairing_id, item.dtype, self.name, item.seed, item.depth)
-        return _each_once(planned) if item.backend.costly else planned
+        costly = item.backend.costly
+        long = () if costly or self.name != "structural" else affordable_long(item.pairing, item.depth)
+        planned = value_cases(item.pairing, item.pairing_id, item.dtype, self.name, item.seed, item.depth, long=long)
+        return _each_once(planned) if costly else planned
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
@@ -87,7 +116,8 @@ class Signatures(Group):
         return not backend.tier.gives_values
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        for signature in signatures(item.pairing, item.depth):
+        long = affordable_long(item.pairing, item.depth) if item.backend.tier is Tier.LOWER else ()
+        for signature in (*signatures(item.pairing, item.depth), *long):
             if signature.dtype == item.dtype:
                 yield Case(item.pairing_id, item.pairing.name, signature, self._family, "", item.seed)
 
@@ -110,10 +140,7 @@ def _each_once(planned: Iterable[Case]) -> Iterator[Case]:
     """Cases that bring a family with its target, or among structural ones a signature, that none before has brought."""
     seen: set[object] = set()
     for case in planned:
-        brought: set[object] = {(case.family.name, case.target)}
-        if case.family.structural:
-            brought.add(case.signature)
-        if not brought <= seen:
+        if not (brought := brings(case)) <= seen:
             seen |= brought
             yield case
 

@@ -16,6 +16,7 @@ from kerneltest.backends.registry import Entry, backend_ids, in_order, resolve
 from kerneltest.core.precision import Precision
 from kerneltest.jaxprs.trace import Traced
 from kerneltest.records.io import read_plan, read_records
+from tests.plugins import PLUGINS
 from tests.sample import double
 
 ROOT = Path(__file__).parents[2]
@@ -151,7 +152,7 @@ def test_a_backend_of_a_conftest_is_selected_run_and_recorded(tmp_path: Path) ->
     (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
     options = ["-p", "no:cacheprovider", "--kt-depth", "quick", "--kt-report", "out", "--kt-backends", "my-id"]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "kerneltest", *options],
+        [sys.executable, "-m", "pytest", *PLUGINS, *options],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 1, run.stdout

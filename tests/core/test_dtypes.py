@@ -15,6 +15,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import TF32, cast, dtype_named, float_format
+from kerneltest.declare.domains import EVERYTHING
 from kerneltest.plan.families import FAMILIES, Slot
 from kerneltest.records.schema import Record
 from kerneltest.run.cache import Cache
@@ -87,7 +88,7 @@ def _records(pairing: kt.Pairing, group: str = "", fuzz: int = 0) -> list[Record
 
 @pytest.mark.parametrize("name", NARROW)
 def test_families_fill_every_narrow_dtype_with_finite_numbers(name: str) -> None:
-    slot = Slot("data", (4, 9), dtype_named(name), (2, 4), None, 0, 0, lambda: 1)
+    slot = Slot("data", (4, 9), dtype_named(name), (2, 4), EVERYTHING, 0, 0, lambda: 1)
     families = [f for f in FAMILIES.values() if f.group in ("structural", "numeric") and f.applies(slot)]
     filled = {f.name: f.fill(slot, np.random.default_rng(0), True).astype(np.float64) for f in families}
     assert len(filled) > 4

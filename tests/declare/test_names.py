@@ -98,7 +98,7 @@ def test_a_rejection_takes_arguments_of_any_name() -> None:
         kt.rejects("large", arguments={"x": 3}, x=3, raises=ValueError, match="must be small")
 
 
-@pytest.mark.parametrize("shape", ["m,n", "2*n", "n.", "-1"])
+@pytest.mark.parametrize("shape", ["m,n", "2**n", "n.", "-1"])
 def test_a_shape_that_cannot_be_read_is_refused(shape: str) -> None:
     for declare in (kt.array, kt.mask):
         with pytest.raises(kt.DeclarationError, match=r"argument .x.: .* separate axes by spaces, as in .m 3 n."):

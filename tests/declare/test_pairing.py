@@ -97,9 +97,9 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
         ["batch_dims", "'m' is not a dim of the pairing; its dims are 'n'"],
     ),
     "no slice stands alone": (
-        dict(x=kt.array("n"), y=kt.array("n"), dims=dict(n=kt.dim(multiple_of=8)), batch_dims="n"),
+        dict(x=kt.array("n"), y=kt.partition("n", of=8), batch_dims="n"),
         lambda x, y: x,
-        ["batch_dims", "a slice along 'n' cannot be run alone"],
+        ["batch_dims", "the values of 'y' hang together along 'n'"],
     ),
     "an index crosses slices": (
         dict(x=kt.array("n"), y=kt.indices("m", into="n"), batch_dims="n"),
@@ -134,16 +134,17 @@ MISWRITTEN: dict[str, tuple[dict[str, Any], str]] = {
         "argument 'x': its shape is one string, as in 'm 3', not ('m', 3)",
     ),
     "a shape with commas": (dict(x=kt.array("n,m")), "argument 'x': 'n,m' is neither a dim's name nor a length"),
-    "a negative length": (dict(x=kt.array("-1")), "argument 'x': '-1' is neither a dim's name nor a length"),
+    "a negative length": (dict(x=kt.array("-1")), "argument 'x': '-1' starts with a sign"),
     "a length in other digits": (dict(x=kt.array("²")), "argument 'x': '²' is neither a dim's name nor a length"),
     "a domain of one": (
         dict(x=LOOSE.array("n", domain=(1,))),
-        "argument 'x': its domain is the least and the greatest value, as in domain=(0, 1), not (1,)",
+        "argument 'x': its domain is the least and the greatest value, as in domain=(0, 1), or kt.interval(...), "
+        "not (1,)",
     ),
     "a domain with NaN": (dict(x=kt.array("n", domain=(0, np.nan))), "argument 'x': its domain is the least and the"),
     "a domain past the dtype": (
         dict(x=kt.array("n", "int8", domain=(0, 1000))),
-        "argument 'x': its domain (0, 1000) reaches past int8, which goes from -128 to 127",
+        "argument 'x': its domain from 0 to 1000 reaches past int8, which goes from -128 to 127",
     ),
     "a dtype twice": (
         dict(x=kt.array("n", ("float32", "bfloat16", "float32"))),
@@ -158,8 +159,8 @@ MISWRITTEN: dict[str, tuple[dict[str, Any], str]] = {
         "argument 'x': it counts, so its dtype is an integer such as 'int32', not 'float32'",
     ),
     "indices into a number": (
-        dict(x=LOOSE.indices("n", into=3)),
-        "argument 'x': a dim is given by its name, as in 'n', not 3",
+        dict(x=LOOSE.indices("n", into=1.5)),
+        "argument 'x': what it points into or counts is a dim such as 'n', or made of dims, not 1.5",
     ),
     "a size of two dims": (dict(x=kt.dim_size("m n")), "argument 'x': a dim is given by its name, as in 'n', not 'm"),
     "a leaf that is a number": (

@@ -38,6 +38,7 @@ def _block_by_block(x: Any, y: Any) -> Any:
         (lambda x, y: x @ y, K),
         (lambda x, y: np.einsum("mk,kn->mn", x, y), K),
         (_block_by_block, K),
+        (lambda x, y: np.where(np.arange(N) > 2, x @ y, -np.inf), K),
         (lambda x, y: 4 * (x @ y), 4 * K),
         (lambda x, y: (x @ y).sum(axis=0), M * K),
         (lambda x, y: np.tanh(x @ y), K),

@@ -8,9 +8,10 @@ import pytest
 
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import dtype_named, float_format
+from kerneltest.declare.domains import EVERYTHING, Interval, domain_of
 from kerneltest.plan.families import FAMILIES, Slot
 
-BASE = Slot("data", (5, 21), dtype_named("float32"), (None, 8), None, 0, 0, lambda: 100)
+BASE = Slot("data", (5, 21), dtype_named("float32"), (None, 8), EVERYTHING, 0, 0, lambda: 100)
 
 
 def _fill(name: str, slot: Slot = BASE, seed: int = 0) -> np.ndarray:
@@ -93,8 +94,26 @@ def test_indices_and_lengths(role: str) -> None:
     assert INDEX_CHECKS["ends"](_fill("ends", slot))
 
 
+HANGING_FAMILIES = {
+    "even_parts": (5, 6, 6),
+    "first_takes_all": (17, 0, 0),
+    "last_takes_all": (0, 0, 17),
+    "empty_parts": (0, 17, 0),
+    "parts_beside_blocks": (9, 6, 2),
+    "in_order": (0, 1, 2),
+    "in_reverse": (16, 15, 14),
+}
+
+
+@pytest.mark.parametrize("name", HANGING_FAMILIES)
+def test_what_hangs_together(name: str) -> None:
+    role = "permutation" if name.startswith("in_") else "partition"
+    slot = replace(BASE, role=role, dtype=dtype_named("int32"), shape=(3,), end=17, end_block=8, whole=True, apart=True)
+    assert tuple(_fill(name, slot)) == HANGING_FAMILIES[name]
+
+
 def test_every_family_is_checked_here() -> None:
-    assert set(FAMILIES) == {*CHECKS, *INTEGER_CHECKS, *INDEX_CHECKS, *MASK_CHECKS}
+    assert set(FAMILIES) == {*CHECKS, *INTEGER_CHECKS, *INDEX_CHECKS, *MASK_CHECKS, *HANGING_FAMILIES}
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
@@ -106,7 +125,7 @@ def test_subnormals_are_the_dtype_s_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in CHECKS if FAMILIES[n].group != "special"])
 def test_values_stay_in_their_domain(name: str) -> None:
-    values = _fill(name, replace(BASE, domain=(0.25, 2.0))).astype(np.float64)
+    values = _fill(name, replace(BASE, domain=Interval(0.25, 2.0))).astype(np.float64)
     assert ((values >= 0.25) & (values <= 2.0)).all()
 
 
@@ -122,7 +141,7 @@ def test_values_stay_in_their_domain(name: str) -> None:
     ],
 )
 def test_the_largest_numbers_are_those_that_an_argument_may_hold(name: str, domain: Any, largest: float | None) -> None:
-    slot = replace(BASE, dtype=dtype_named(name), domain=domain)
+    slot = replace(BASE, dtype=dtype_named(name), domain=domain_of(domain, ()))
     assert FAMILIES["nearly_largest"].applies(slot) == (largest is not None)
     if largest is not None:
         values = _fill("nearly_largest", slot).astype(np.float64)
@@ -131,7 +150,7 @@ def test_the_largest_numbers_are_those_that_an_argument_may_hold(name: str, doma
 
 
 def test_specials_are_not_fed_to_a_bounded_domain() -> None:
-    bounded = replace(BASE, domain=(0.0, 1.0))
+    bounded = replace(BASE, domain=Interval(0.0, 1.0))
     assert not any(family.applies(bounded) for family in FAMILIES.values() if family.group == "special")
 
 

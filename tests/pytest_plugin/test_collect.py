@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.records.io import read_plan
+from kerneltest.records.io import read_plan, read_records
+from kerneltest.report.reproduce.again import again
 from tests.pytest_plugin.test_plugin import _pytest
 
 KERNEL = """
@@ -60,6 +61,24 @@ HELD = {
         {"test_b.py": KERNEL + "victim = PAIR(wrong)\n", "test_a.py": "from test_b import victim\n"},
         "test_b.py::victim",
     ),
+    "made by a factory and imported": (
+        {
+            "pairs.py": KERNEL + "def make():\n    return PAIR(wrong)\n",
+            "test_b.py": "import pairs\nvictim = pairs.make()\n",
+            "test_a.py": "from test_b import victim\n",
+        },
+        "test_b.py::victim",
+    ),
+    "in a list": ({"test_a.py": KERNEL + "right = None\nvictims = [right, PAIR(wrong)]\n"}, "test_a.py::victims[1]"),
+    "in a dict": ({"test_a.py": KERNEL + "victims = {'last-layer': PAIR(wrong)}\n"}, "test_a.py::victims[last-layer]"),
+    "in a dict by what is no word": (
+        {"test_a.py": KERNEL + "victims = {'a::b[c]': PAIR(wrong)}\n"},
+        "test_a.py::victims[0]",
+    ),
+    "in a list and under a name": (
+        {"test_a.py": KERNEL + "victims = []\nvictim = PAIR(wrong)\nvictims.append(victim)\n"},
+        "test_a.py::victim",
+    ),
     "with a ufunc for an oracle": (
         {"test_a.py": KERNEL + "victim = PAIR(np.negative)\n"},
         "test_a.py::victim",
@@ -87,7 +106,7 @@ LOST = {
     "the first of two oracles of one name": {
         "test_a.py": KERNEL + "@PAIR\ndef victim(x):\n    return 3 * x\n\n@PAIR\ndef victim(x):\n    return 2 * x\n"
     },
-    "made and not held": {"test_a.py": KERNEL + "held = PAIR(lambda x: 2 * x)\nvictims = [PAIR(wrong)]\n"},
+    "made and not held": {"test_a.py": KERNEL + "held = PAIR(lambda x: 2 * x)\nvictims = {PAIR(wrong)}\n"},
     "in a helper that no test imports from": {
         "pairs.py": KERNEL + "held = PAIR(lambda x: 2 * x)\nlost = PAIR(wrong)\n",
         "test_a.py": "from pairs import held\n",
@@ -100,16 +119,50 @@ def test_a_pairing_that_nothing_holds_fails_the_run_by_name(tmp_path: Path, name
     _write(tmp_path, LOST[name])
     run = _pytest(tmp_path, *OPTIONS, suite=None)
     assert run.returncode == 1, run.stdout
-    assert re.search(r"pairing '(victim|wrong)' \(\w+\.py:\d+\) was made and is run nowhere", run.stdout)
+    assert re.search(r"pairing '(victim|wrong)' \(\w+\.py:\d+\) was made by \w+ and is run nowhere", run.stdout)
 
 
-def test_a_run_of_one_file_does_not_ask_for_pairings_of_others(tmp_path: Path) -> None:
+def test_a_file_that_makes_a_pairing_by_a_factory_and_drops_it_is_told_when_it_runs_alone(tmp_path: Path) -> None:
+    _write(tmp_path, {
+        "pairs.py": KERNEL + "def make(oracle=wrong):\n    return PAIR(oracle)\n",
+        "test_a.py": "import pairs\nheld = pairs.make(lambda x: 2 * x)\npairs.make()\n",
+    })  # fmt: skip
+    run = _pytest(tmp_path, *OPTIONS, "test_a.py", suite=None)
+    assert run.returncode == 1, run.stdout
+    assert "pairing 'wrong' (pairs.py:9) was made by test_a and is run nowhere" in run.stdout
+
+
+def test_pairings_of_one_factory_have_ids_of_their_own_and_are_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, {
+        "pairs.py": KERNEL + "def make():\n    return PAIR(wrong)\n",
+        "test_a.py": "import pairs\none = pairs.make()\nnorms = {'two': pairs.make()}\n",
+    })  # fmt: skip
+    run = _pytest(tmp_path, *OPTIONS, suite=None)
+    assert {"FAILED test_a.py::one[interpret-float32]", "FAILED test_a.py::norms[two][interpret-float32]"} <= {
+        line.partition(" - ")[0] for line in run.stdout.splitlines()
+    }
+    records = list(read_records(tmp_path / "out"))
+    cases = {name: {r.case for r in records if r.pairing == f"test_a.py::{name}"} for name in ("one", "norms[two]")}
+    assert len(cases["one"]) == len(cases["norms[two]"]) > 0
+    assert not cases["one"] & cases["norms[two]"]
+    alone = _pytest(tmp_path, *OPTIONS, "test_a.py::norms[two][interpret-float32]", suite=None)
+    assert "1 failed" in alone.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = next(r for r in read_records(tmp_path / "out") if r.evidence is not None and r.evidence.file)
+    assert again(tmp_path / "out", found.case).verdict == found.verdict
+
+
+@pytest.mark.parametrize("part", ["test_a.py", "--ignore=test_b.py"])
+def test_a_run_of_some_files_does_not_ask_for_pairings_of_others(tmp_path: Path, part: str) -> None:
     _write(tmp_path, {
         "pairs.py": KERNEL + "one = PAIR(lambda x: 2 * x)\nother = PAIR(lambda x: x + x)\n",
         "test_a.py": "from pairs import one\n",
         "test_b.py": "from pairs import other\n",
     })  # fmt: skip
-    run = _pytest(tmp_path, *OPTIONS, "test_a.py", suite=None)
+    run = _pytest(tmp_path, *OPTIONS, part, suite=None)
     assert run.returncode == 0, run.stdout
 
 
@@ -133,3 +186,23 @@ def test_a_kernel_without_a_pallas_call_is_not_applicable_and_compares_nothing(t
     assert "nothing was compared in the whole run" in run.stdout
     (found,) = read_plan(tmp_path / "out").not_applicable
     assert "holds no Pallas call" in found.reason
+
+
+UNWRITTEN = '''
+@kt.oracle_for(double, x=kt.array("n"))
+def unwritten(x):
+    """What it is for."""
+    raise NotImplementedError("write me")
+'''
+
+
+def test_an_oracle_that_is_still_to_be_written_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text(KERNEL + UNWRITTEN, encoding="utf-8")
+    run = _pytest(tmp_path, "--kt-backends", "interpret")
+    told = "pairing 'unwritten' (test_a.py:16): write its oracle, which raises NotImplementedError as yet"
+    assert " 1 failed" in run.stdout
+    assert f"\n{told}\n" in run.stdout
+    assert "oracle_error" not in run.stdout
+    report = _pytest(tmp_path, "--kt-report", "out")
+    assert report.returncode == 1
+    assert read_plan(tmp_path / "out").problems == (told,)

@@ -24,6 +24,7 @@ from kerneltest.pytest_plugin.watchdog import Watchdog
 from kerneltest.records.io import Writer, read_records
 from kerneltest.records.journal import Doing, Journal, Phase
 from kerneltest.records.runs import read_running, read_runs
+from tests.plugins import PLUGINS
 from tests.written import PASS, case, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +78,7 @@ if os.environ.get("HUNG"):
 
 def _start(folder: Path, *options: str, **environment: str) -> "subprocess.Popen[str]":
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", "--kt-report", "out"]
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", "out"]
     command += ["--kt-backends", "interpret", "--kt-depth", "quick", *options]
     known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     known.pop("PYTEST_XDIST_WORKER", None)

@@ -13,6 +13,7 @@ from kerneltest.pytest_plugin.folder import MARKER, FolderError, RunFolder
 from kerneltest.pytest_plugin.session import finish
 from kerneltest.records.io import read_plan
 from kerneltest.records.runs import read_runs
+from tests.plugins import PLUGINS
 from tests.pytest_plugin.test_plugin import RIGHT, ROOT, _pytest
 from tests.written import PASS, write_run
 
@@ -132,7 +133,7 @@ def test_nothing_is_lost_where_the_cache_cannot_be_written_text_is_no_utf8_and_t
     )
     (tmp_path / "test_suite.py").write_text(suite, encoding="utf-8")
     (tmp_path / "cache").write_text("a file, where pytest keeps a folder")
-    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-n", workers, "-o", "cache_dir=cache"]
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-n", workers, "-o", "cache_dir=cache"]
     command += [
         "-k",
         "float32",

@@ -12,6 +12,7 @@ import pytest
 
 from kerneltest.records.io import read_plan, read_records
 from tests.pages import Page
+from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +38,7 @@ RIGHT, WRONG = SUITE.format(oracle="2 * x"), SUITE.format(oracle="2 * x + (x == 
 def _pytest(folder: Path, *arguments: str, suite: str | None = RIGHT) -> subprocess.CompletedProcess[str]:
     if suite is not None:
         (folder / "test_suite.py").write_text(suite, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *arguments]
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTEST_XDIST_WORKER", None)
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -127,6 +128,7 @@ def test_two_runs_and_a_run_in_two_workers_give_the_same_ids_and_verdicts(tmp_pa
         (["--kt-backends", ","], "name at least one backend, or 'all'"),
         (["--kt-artifacts"], "--kt-artifacts needs --kt-report"),
         (["--kt-depth", "shallow"], "unknown depth 'shallow'; known are quick, standard, deep"),
+        (["--kt-budget", "-1"], "--kt-budget: -1 is no number of seconds"),
         (["--kt-seed", "x"], "--kt-seed: invalid literal"),
         (["--kt-report", "/proc/nowhere"], "--kt-report: cannot write to /proc/nowhere"),
     ],
@@ -150,6 +152,23 @@ def test_options_can_stand_in_the_ini_file(tmp_path: Path) -> None:
     _pytest(tmp_path, "--kt-report", "out")
     plan = read_plan(tmp_path / "out")
     assert (plan.depth, plan.seed, {item.backend for item in plan.items}) == ("quick", 9, {"interpret"})
+
+
+def test_what_a_budget_leaves_out_is_named_and_fails_nothing(tmp_path: Path) -> None:
+    slow = RIGHT.replace("return 2 * x", "__import__('time').sleep(0.2); return 2 * x")
+    options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-report", "out", "--kt-budget", "4")
+    run = _pytest(tmp_path, *options, suite=slow)
+    assert run.returncode == 0, run.stdout
+    said = re.search(r"doubled on interpret: (\d+) of (\d+) cases left out, to keep to --kt-budget 4: ", run.stdout)
+    assert said is not None, run.stdout
+    records, plan = list(read_records(tmp_path / "out")), read_plan(tmp_path / "out")
+    left = [record for record in records if record.message.startswith("left out: ")]
+    assert (len(left), len(records)) == (int(said[1]), int(said[2]))
+    assert {(record.verdict, record.compared) for record in left} == {("unavailable", 0)}
+    assert {record.dtype for record in records if record.compared} == {"float32", "int8"}
+    assert plan.budget == 4
+    page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    assert said[0].strip() in page.words
 
 
 def test_a_declaration_that_does_not_fit_fails_at_collection(tmp_path: Path) -> None:
@@ -225,7 +244,8 @@ def test_plain_tests_load_neither_jax_nor_numpy(tmp_path: Path) -> None:
         "import sys\ndef pytest_unconfigure():\n"
         "    print('LOADED', sorted({'jax', 'numpy', 'hypothesis', 'jinja2', 'pydantic'} & set(sys.modules)))\n"
     )
-    run = _pytest(tmp_path, "--collect-only", "-s", "-p", "no:hypothesispytest", suite="def test_plain():\n    pass\n")
+    others = ("-p", "no:hypothesispytest", "-p", "no:html")  # pytest-html loads Jinja
+    run = _pytest(tmp_path, "--collect-only", "-s", *others, suite="def test_plain():\n    pass\n")
     assert "LOADED []" in run.stdout
 
 
@@ -243,3 +263,13 @@ def test_records_are_strict_json_lines(tmp_path: Path) -> None:
     _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret")
     for line in (tmp_path / "out" / "records-main.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=lambda word: pytest.fail(word))
+
+
+def test_the_option_adds_proofs_and_the_plan_says_so(tmp_path: Path) -> None:
+    options = ("--kt-backends", "simulate:sm_90", "--kt-depth", "quick", "--kt-report", "out", "--kt-prove")
+    ran = _pytest(tmp_path, *options)
+    assert ran.returncode == 0, ran.stdout
+    assert read_plan(tmp_path / "out").prove
+    proofs = [record for record in read_records(tmp_path / "out") if record.group == "proofs"]
+    assert {record.dtype for record in proofs} == {"float32", "int8"}
+    assert all("n is 3 or 5" in record.message for record in proofs)

@@ -16,6 +16,7 @@ import pytest
 
 from kerneltest.pytest_plugin.progress import Progress
 from kerneltest.records.io import read_plan
+from tests.plugins import PLUGINS
 from tests.pytest_plugin.test_plugin import RIGHT, ROOT, WRONG
 
 COLUMNS, LINES = 100, 40
@@ -41,7 +42,7 @@ def _watch(folder: Path, *arguments: str, suite: str = RIGHT, **environment: str
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CI"))}
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *arguments],
+        [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments],
         cwd=folder,
         env={**inherited, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment},
         stdin=theirs,
@@ -151,7 +152,7 @@ def test_a_narrow_matrix_turns_to_signs(tmp_path: Path) -> None:
 
 
 def _plain(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *arguments]
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CI"))}
     environment |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "200"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout

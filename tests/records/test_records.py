@@ -75,6 +75,7 @@ PLAN = Plan(
     xfail={"t.py::p": ("none",)},
     not_applicable=(NotApplicable("t.py::p", "tpu", "this kernel is Triton's", 3),),
     fuzz=2,
+    prove=True,
     orders=3,
     run="a1",
     started="2026-01-01T00:00:00+00:00",

@@ -18,6 +18,7 @@ from kerneltest.records.runs import read_all
 from kerneltest.records.schema import ANY, Birth, BudgetPart, Record, Smallest
 from kerneltest.report.html.build import write_html
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
+from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium")
@@ -40,7 +41,7 @@ def browser() -> Iterator[Any]:
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of kernels with bugs."""
     folder = tmp_path_factory.mktemp("findings")
-    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", "examples"]
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "examples"]
     command += ["-k", "not sort and not clamp", "--kt-depth", "quick"]
     command += ["--kt-backends", "interpret,simulate:sm_90,simulate:gfx942", "--kt-report", str(folder)]
     command += ["--kt-minimize", "2"]

@@ -22,6 +22,7 @@ from kerneltest.records.io import Writer, load_arguments, read_plan, read_record
 from kerneltest.records.schema import Record
 from kerneltest.report.reproduce import rejudge, script, standalone
 from kerneltest.report.reproduce.script import literal
+from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,7 +80,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--kt-report",
         "out",
     )
-    shown = _python(folder, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *options, path=str(ROOT))
+    shown = _python(folder, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *options, path=str(ROOT))
     assert "kerneltest repro out" in shown.stdout, shown.stdout + shown.stderr
     return folder
 
@@ -360,7 +361,7 @@ def summed(**kw):
 def test_an_argument_of_any_name_is_passed_and_never_run(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(CRAFTED, encoding="utf-8")
     options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-report", "out")
-    _python(tmp_path, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", *options, path=str(ROOT))
+    _python(tmp_path, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *options, path=str(ROOT))
     script = _script(tmp_path, _finding(tmp_path, "summed"))
     assert "größe" not in script.read_text(encoding="utf-8")
     again = _python(tmp_path, str(script), path=str(ROOT))

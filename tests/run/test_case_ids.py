@@ -11,6 +11,7 @@ import pytest
 
 from kerneltest.records.io import load_arguments, read_records
 from kerneltest.records.schema import Record
+from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +50,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file, (low, error) in FILES.items():
         (folder / file).write_text(SUITE.format(low=low, error=error), encoding="utf-8")
     options = ("--kt-report", "out", "--kt-backends", "interpret", "--kt-depth", "quick")
-    run = _python(folder, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", "-q", *options)
+    run = _python(folder, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "-q", *options)
     assert run.returncode == 1, run.stdout + run.stderr
     assert "INCOMPLETE" not in run.stdout
     return folder

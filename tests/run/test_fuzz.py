@@ -19,6 +19,7 @@ from kerneltest.run.fuzz import draws
 from kerneltest.run.planning import plan_pairing
 from kerneltest.run.runner import run
 from tests.pages import Page
+from tests.plugins import PLUGINS
 from tests.run.test_strategies import doubled, drops_nan_at_17, paired
 from tests.sample import double
 
@@ -45,7 +46,7 @@ def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
     # Hypothesis draws what it reads in modules like this one: it must not matter which are loaded.
     (folder / "test_other.py").write_text(f"VALUES = {random.Random(0).sample(range(70000), 200)}", encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", "-q", *arguments]
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "-q", *arguments]
     # Under CI pytest says each failure a second time, whole, in its summary.
     outer = ("PYTEST_XDIST_WORKER", "CI", "BUILD_NUMBER")
     environment = {name: value for name, value in os.environ.items() if name not in outer} | {"PYTHONPATH": str(ROOT)}

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kerneltest.declare.domains import EVERYTHING, Interval
 from kerneltest.plan.families import Slot
 from kerneltest.run import plainer
 
@@ -23,8 +24,8 @@ FLOATS = dict(dtype=np.dtype(np.float32))
         (plainer.power_of_two, FLOATS, [7.5, -77, 3, 0.3], [4, -64, 2, 0.25]),
         (plainer.one_digit, FLOATS, [7.5, -77, 128, 1234, 0.3], [7, -70, 128, 1000, 0.3]),
         (plainer.rounded, FLOATS, [7.5, -77.2, 0.3], [8, -77, 0]),
-        (plainer.zero, dict(FLOATS, domain=(2, 5)), [3, 5], [2, 2]),
-        (plainer.minus_one, dict(FLOATS, domain=(0, 9)), [7.5], [7.5]),
+        (plainer.zero, dict(FLOATS, domain=Interval(2, 5)), [3, 5], [2, 2]),
+        (plainer.minus_one, dict(FLOATS, domain=Interval(0, 9)), [7.5], [7.5]),
         (plainer.one_digit, dict(dtype=np.dtype(ml_dtypes.float8_e4m3fn)), [448], [448]),  # it does not hold 400
         (plainer.zero, dict(dtype=np.dtype(ml_dtypes.float8_e8m0fnu)), [8], [1]),
         (plainer.minus_one, dict(dtype=np.dtype(np.uint8)), [200], [200]),
@@ -37,7 +38,7 @@ FLOATS = dict(dtype=np.dtype(np.float32))
     ],
 )
 def test_plainer_values(make: plainer.Make, given: dict[str, Any], before: list[Any], after: list[Any]) -> None:
-    more: dict[str, Any] = dict(role="data", domain=None, order=0, end=0, limit=lambda: 1, blocks=(None,))
+    more: dict[str, Any] = dict(role="data", domain=EVERYTHING, order=0, end=0, limit=lambda: 1, blocks=(None,))
     slot = Slot(shape=(len(before),), **{**more, **given})
     made = make(slot, np.array(before).astype(slot.dtype))
     wanted = np.array(after).astype(slot.dtype)

@@ -1,14 +1,16 @@
 """Pallas call to GPU code, with no GPU: JAX's own lowering rules, asked for a platform that is not there."""
 
 import functools
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 from jax.sharding import AbstractDevice, AbstractMesh
 
+from kerneltest.backends.codegen.sizes import check_counts, check_launch, mosaic_launch, too_many_programs
 from kerneltest.backends.explained import Rule, explained
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
@@ -18,7 +20,23 @@ from kerneltest.jaxprs.trace import Call, Traced
 
 _TRITON, _MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
 
+
+def _too_many(most: str, after: str) -> str:
+    shapes = re.findall(r"tensor<((?:\d+x)+)", after)
+    shape = next((s for s in shapes if math.prod(map(int, s.split("x")[:-1])) > int(most)), "")
+    block = f"a block of {shape.removesuffix('x').replace('x', ' x ')} elements" if shape else "a block"
+    return (
+        f"{block} is more than the {int(most):,} that Triton computes on at once: cut it into smaller ones, or declare "
+        "the longest axis there is, as in kt.dim(maximum=...)"
+    )
+
+
 _RULES: tuple[Rule, ...] = (
+    (
+        re.compile(r"Maximum allowed number of elements is (\d+)(.*)", re.DOTALL),
+        Verdict.RESOURCE_EXCEEDED,
+        _too_many,
+    ),
     (
         re.compile(r"size is a power of 2.*?shape (\([^)]*\))", re.DOTALL),
         Verdict.COMPILE_ERROR,
@@ -85,7 +103,9 @@ def lower(traced: Traced, target: Target) -> tuple[Kernel, ...]:
     if "mosaic_gpu" in traced.dialects:
         # Its calls stand amid operations on references that only make sense together.
         shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
-        return _lowered(runnable(traced, interpret=False), shapes, target, "")
+        for call in traced.calls:
+            check_launch(call.name, mosaic_launch(call.equation), 0, target)
+        return _lowered(runnable(traced, interpret=False), shapes, target, "", _RULES)
     return tuple(kernel for call in traced.calls for kernel in lower_call(call, target))
 
 
@@ -93,16 +113,20 @@ def lower(traced: Traced, target: Target) -> tuple[Kernel, ...]:
 def lower_call(call: Call, target: Target) -> tuple[Kernel, ...]:
     """One Pallas call, lowered; see `lower`."""
     run, shapes = callable_of(call)
-    return _lowered(run, shapes, target, call.name)
+    check_counts(call)
+    kernels = _lowered(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))
+    for kernel in kernels:
+        check_launch(call.name, kernel.grid, kernel.warps, target)
+    return kernels
 
 
-def _lowered(run: Any, shapes: list[Any], target: Target, name: str) -> tuple[Kernel, ...]:
+def _lowered(run: Any, shapes: list[Any], target: Target, name: str, rules: Sequence[Rule]) -> tuple[Kernel, ...]:
     device = AbstractDevice(device_kind=target.device_kind, num_cores=None, platform="gpu")
     try:
         with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
             lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=(target.platform,))
     except Exception as error:
-        raise explained(error, name, _RULES) from error
+        raise explained(error, name, rules) from error
     return tuple(_kernel(custom) for custom in custom_calls(lowered, frozenset({_TRITON, _MOSAIC})))
 
 

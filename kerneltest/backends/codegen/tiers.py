@@ -14,8 +14,8 @@ from kerneltest.jaxprs.trace import Traced
 
 def unsupported_on(traced: Traced, target: Target) -> str:
     """Why no kernel of this dialect is lowered for `target`, or ""."""
-    if "mosaic_tpu" in traced.dialects:
-        return f"a kernel written for mosaic_tpu cannot be lowered for {target}"
+    if foreign := traced.written_for({"mosaic_tpu"}):
+        return f"a kernel written for {foreign} cannot be lowered for {target}"
     if "mosaic_gpu" in traced.dialects and (target.platform != "cuda" or int(target.arch) < 90):
         return f"Mosaic GPU lowers for Hopper (sm_90) and newer, not for {target}"
     return ""

@@ -11,7 +11,8 @@ import numpy as np
 from kerneltest.backends.base import Backend
 from kerneltest.backends.codegen.lower import Kernel, lower_call
 from kerneltest.backends.codegen.tiers import unsupported_on
-from kerneltest.backends.simulate.memory import Buffer
+from kerneltest.backends.simulate.at_scale import SimulatedAtScale
+from kerneltest.backends.simulate.memory import Buffer, signless
 from kerneltest.backends.simulate.parse import parse
 from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.core.dtypes import Array
@@ -21,7 +22,7 @@ from kerneltest.core.targets import Target, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.evaluate import evaluate
 from kerneltest.jaxprs.runnable import Reference, references
-from kerneltest.jaxprs.trace import Call, Traced
+from kerneltest.jaxprs.trace import Call, Traced, device
 from kerneltest.jaxprs.undefined import PartialArray, all_defined
 from kerneltest.jaxprs.walk import computes_around
 
@@ -37,6 +38,7 @@ class Simulate(Backend):
     id: str
     target: Target
     tier = Tier.SIMULATE
+    scales = True
     orders: int = 0
 
     @property
@@ -58,11 +60,14 @@ class Simulate(Backend):
         calls = {id(call.equation): _SimulatedCall(call, self.target, self.orders) for call in traced.calls}
         return Simulated(traced, calls, precision_of(traced))
 
+    def at_scale(self, traced: Traced) -> SimulatedAtScale:
+        return SimulatedAtScale(traced, self.target, precision_of(traced))
+
 
 def precision_of(traced: Traced) -> Precision:
     """What simulating a kernel does to its numbers: XLA computes on the CPU what stands around its Pallas calls."""
     row = SIMULATED.beside(XLA_CPU) if computes_around(traced.jaxpr.jaxpr) else SIMULATED
-    return row if traced.reduced_dots else row.with_exact_dots()
+    return traced.products_on(row)
 
 
 class _SimulatedCall:
@@ -148,7 +153,7 @@ def output_dtypes(call: Call) -> list[np.dtype[Any]]:
 
 def contents(operands: Sequence[PartialArray]) -> list[tuple[Array, Array | None]]:
     """What stands in a call's inputs, for `Simulation.run`."""
-    return [(_signless(np.asarray(operand.values)), operand.undefined) for operand in operands]
+    return [(signless(np.asarray(operand.values)), operand.undefined) for operand in operands]
 
 
 def results(simulation: Simulation, made: Sequence[tuple[Buffer, np.dtype[Any]]]) -> list[PartialArray]:
@@ -163,13 +168,8 @@ def results(simulation: Simulation, made: Sequence[tuple[Buffer, np.dtype[Any]]]
 
 
 def _buffer(reference: Reference, *, output: bool) -> Buffer:
-    data = _signless(np.zeros(math.prod(reference.shape), reference.dtype))
+    data = signless(np.zeros(math.prod(reference.shape), reference.dtype))
     return Buffer(reference.name, reference.shape, data, output)
-
-
-def _signless(values: Array) -> Array:
-    """The same bits as the IR's integers, which have no sign; booleans are bytes in memory."""
-    return values.view(f"i{values.dtype.itemsize}") if values.dtype.kind in "ub" else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Simulated:
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
         try:
-            with jax.default_device(jax.devices("cpu")[0]):
+            with jax.default_device(device("cpu")):
                 outputs = evaluate(self.traced, leaves, lambda equation, args: self.calls[id(equation)].run(args))
         except Failure:
             raise

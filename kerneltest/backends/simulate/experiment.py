@@ -21,7 +21,7 @@ from kerneltest.core.targets import Target
 from kerneltest.jaxprs.compat.names import placed
 from kerneltest.jaxprs.evaluate import evaluate
 from kerneltest.jaxprs.rewrite import rewritten
-from kerneltest.jaxprs.trace import Call, Traced
+from kerneltest.jaxprs.trace import Call, Traced, device
 from kerneltest.jaxprs.undefined import PartialArray
 
 
@@ -157,7 +157,7 @@ class Experiment:
         return sightings
 
     def _run(self, leaves: Sequence[Array], call: Any, faults: list[Fault], instead: Mapping[Any, Any]) -> Run:
-        with jax.default_device(jax.devices("cpu")[0]):
+        with jax.default_device(device("cpu")):
             outputs = evaluate(self.traced, list(map(_read_only, leaves)), call, instead)
         values = tuple(np.asarray(output.values) for output in outputs)
         return Run(values, tuple(output.undefined for output in outputs), tuple(faults))

@@ -26,6 +26,13 @@ _SELECT = Rule(_choose, lambda values, masks: _choose(values[0], *given(values[1
 _BOTH = Rule(np.logical_and, any_operand)
 
 
+_KEPT = 128  # values with undefined elements, beyond which those that nobody will use again are dropped
+
+
+def _array(value: Any) -> Any:
+    return value.offset if isinstance(value, Pointer) else value
+
+
 class Interpreter:
     """Runs operations whose operands are all known.
 
@@ -40,6 +47,7 @@ class Interpreter:
         self.environment = environment
         self.enabled = enabled
         self._masks: dict[int, tuple[Array, Array]] = {}  # arrays with undefined elements and which these are, by id
+        self._kept = _KEPT
 
     def undefined(self, value: Value) -> Array | None:
         """Which elements of a value are undefined, or None."""
@@ -61,6 +69,10 @@ class Interpreter:
 
     def run(self, op: Operation) -> None:
         """Runs one operation."""
+        if len(self._masks) > self._kept:
+            alive = {id(_array(value)) for value in (*self.environment.values(), self.enabled)}
+            self._masks = {key: each for key, each in self._masks.items() if key in alive}
+            self._kept = max(_KEPT, 2 * len(self._masks))
         operands = [self.environment[number] for number in op.operands]
         execute = op.semantics.execute
         results = self.compute(op, operands) if execute is None else execute(self, op, operands)

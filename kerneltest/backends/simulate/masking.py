@@ -120,7 +120,7 @@ def _fenced(listing: Listing, i: int) -> Edits:
 
     def inside(interpreter: Any, _: Operation, operands: Sequence[Any]) -> Sequence[Any]:
         where: Pointer = operands[0]
-        size = interpreter.launch.buffers[where.buffer].data.size
+        size = interpreter.launch.buffers[where.buffer].size
         rule = Rule(lambda offset, *more: (offset >= 0) & (offset < size) & (more[0] if more else True), any_operand)
         return [interpreter.apply(rule, [where.offset, *operands[1:]])[0]]
 

@@ -10,7 +10,7 @@ from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.undefined import element
 
-_NOBODY = np.iinfo(np.int32).max
+_NOBODY = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Visitors:
     @classmethod
     def nobody(cls, size: int) -> "Visitors":
         """Of a buffer that nobody has touched."""
-        return cls(np.full(size, _NOBODY, np.int32), np.full(size, -1, np.int32), np.zeros(size, np.int32))
+        return cls(np.full(size, _NOBODY), np.full(size, -1), np.zeros(size, np.int32))
 
     def others(self, offset: Array, programs: Array) -> Array:
         """For each pair of element and program, another program that was there, or -1."""
@@ -72,6 +72,7 @@ class Buffer:
       data: its elements, flat.
       output: whether the kernel owes its contents, which nobody has written before.
       writable: whether anything is stored to it.
+      updated: whether an atomic operation has worked on it, so that no element is known before all programs have run.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Buffer:
     writers: Visitors = field(init=False)
     readers: Visitors = field(init=False)
     raced: dict[int, list[Any]] = field(default_factory=dict)
+    updated: bool = False
 
     def __post_init__(self) -> None:
         self.reset()
@@ -94,11 +96,27 @@ class Buffer:
         self.written = np.full(size, not self.output)
         self.writers, self.readers = Visitors.nobody(size), Visitors.nobody(size)
 
+    @property
+    def size(self) -> int:
+        """Its length in elements."""
+        return self.data.size
+
+    def places(self, offset: Array) -> Array:
+        """Where in `data` elements lie, from their offsets within the buffer."""
+        return offset
+
+    def take(self, at: Array, offset: Array) -> Array:
+        """What stands at some elements, of which there are some: `at` are their places."""
+        return self.data[at]
+
+    def stored(self, offset: Array, inside: Array) -> None:
+        """Told which elements programs store to, (programs, ...), where somebody asks how far they get."""
+
     def element(self, offset: int) -> str:
         """`[3, 4]` for an element, its flat offset where it lies outside."""
-        if 0 <= offset < self.data.size:
+        if 0 <= offset < self.size:
             return element(self.shape, offset)
-        return f"offset {offset} of {self.data.size} elements"
+        return f"offset {offset} of {self.size} elements"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -113,7 +131,7 @@ class Access:
       place: the source line.
       inside: of the enabled elements, those that lie in the buffer.
       whole: all do, and all are enabled.
-      at: `offset`, 0 where not inside.
+      at: where in the buffer's data that is; the first element's place where not inside.
     """
 
     kind: str
@@ -127,11 +145,16 @@ class Access:
     at: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        inside = np.asarray((self.offset >= 0) & (self.offset < self.buffer.data.size) & self.enabled)
+        inside = np.asarray((self.offset >= 0) & (self.offset < self.buffer.size) & self.enabled)
         whole = bool(inside.all())
         object.__setattr__(self, "inside", inside)
         object.__setattr__(self, "whole", whole)
-        object.__setattr__(self, "at", self.offset if whole else np.where(inside, self.offset, 0))
+        object.__setattr__(self, "at", self.buffer.places(self.clipped))
+
+    @property
+    def clipped(self) -> Array:
+        """`offset`, 0 where not inside."""
+        return self.offset if self.whole else np.where(self.inside, self.offset, 0)
 
 
 class Watch:
@@ -173,27 +196,28 @@ class Watch:
             unread = np.asarray(outside)
         if not buffer.writable:
             return unread
-        offset, programs = np.broadcast_to(access.offset, inside.shape)[inside], self._who(inside)
+        offset, at = (np.broadcast_to(each, inside.shape)[inside] for each in (access.offset, access.at))
+        programs = self._who(inside)
         if access.kind == "load":
-            missing = ~buffer.written[offset]
+            missing = ~buffer.written[at]
             if missing.any():
                 lanes = np.zeros(inside.shape, bool)
                 lanes[inside] = missing
                 unread = lanes if unread is None else unread | lanes
                 self.sources[f"{buffer.name}{buffer.element(int(offset[missing][0]))} read before anything was "
                              f"written there at {access.place}"] = None  # fmt: skip
-            self._conflict(access, offset, programs, buffer.writers, "is read by", "was written by")
-            buffer.readers.note(offset, programs, access.number)
+            self._conflict(access, (offset, at), programs, buffer.writers, "is read by", "was written by")
+            buffer.readers.note(at, programs, access.number)
         elif access.kind == "store":
-            self._conflict(access, offset, programs, buffer.writers, "is written by", "was written by")
-            self._conflict(access, offset, programs, buffer.readers, "is written by", "was read by")
-            buffer.writers.note(offset, programs, access.number)
-            self._conflict(access, offset, programs, buffer.writers, "is written by", "also by")
-            buffer.written[offset] = True
+            self._conflict(access, (offset, at), programs, buffer.writers, "is written by", "was written by")
+            self._conflict(access, (offset, at), programs, buffer.readers, "is written by", "was read by")
+            buffer.writers.note(at, programs, access.number)
+            self._conflict(access, (offset, at), programs, buffer.writers, "is written by", "also by")
+            buffer.written[at] = True
         else:
             # Atomic operations may meet each other, but nothing else: their programs are kept nowhere.
-            self._conflict(access, offset, programs, buffer.writers, "is updated by", "was written by")
-            buffer.written[offset] = True
+            self._conflict(access, (offset, at), programs, buffer.writers, "is updated by", "was written by")
+            buffer.written[at] = True
         return unread
 
     def see_address(self, access: Access, masks: Sequence[Array | None]) -> None:
@@ -225,9 +249,10 @@ class Watch:
         )
 
     def _conflict(
-        self, access: Access, offset: Array, programs: Array, visitors: Visitors, now: str, before: str
+        self, access: Access, where: tuple[Array, Array], programs: Array, visitors: Visitors, now: str, before: str
     ) -> None:
-        others = visitors.others(offset, programs)
+        offset, places = where
+        others = visitors.others(places, programs)
         clash = others >= 0
         if not clash.any():
             return
@@ -237,7 +262,7 @@ class Watch:
             Verdict.RACE,
             name,
             f"{name}{access.buffer.element(at)} {now} {self.program(int(programs[i]))} at {access.place}, and {before} "
-            f"{self.program(int(others[i]))} at {self.places[int(visitors.access[at])]}, in no order; "
+            f"{self.program(int(others[i]))} at {self.places[int(visitors.access[places[i]])]}, in no order; "
             f"{int(clash.sum())} in all",
             offset=at,
         )
@@ -245,6 +270,11 @@ class Watch:
     def add(self, verdict: Verdict, name: str, message: str, offset: int | None = None) -> None:
         """Keeps the first fault of a kind on a buffer."""
         self.faults.setdefault((verdict, name), Fault(verdict, message, name, offset))
+
+
+def signless(values: Array) -> Array:
+    """The same bits as the IR's integers, which have no sign; booleans are bytes in memory."""
+    return values.view(f"i{values.dtype.itemsize}") if values.dtype.kind in "ub" else values
 
 
 def garbage(dtype: np.dtype[Any]) -> Any:

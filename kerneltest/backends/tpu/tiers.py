@@ -13,8 +13,8 @@ from kerneltest.jaxprs.trace import Traced
 
 def unsupported_on(traced: Traced, tpu: Tpu) -> str:
     """Why no kernel of this dialect is lowered for a TPU, or ""."""
-    others = sorted(traced.dialects - {"any", "mosaic_tpu"})
-    return f"a kernel written for {', '.join(others)} cannot be lowered for {tpu}" if others else ""
+    foreign = traced.written_for({"triton", "mosaic_gpu"})
+    return f"a kernel written for {foreign} cannot be lowered for {tpu}" if foreign else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,22 @@ def layout_of(equation: Any) -> Layout:
     return Layout(line, tuple(buffers), tuple(outputs), tuple(semaphores), places)
 
 
+def overhanging_alias(equation: Any) -> str:
+    """The name of an output that takes an input's memory and ends within a block, or ""; JAX's interpreter gives it the
+    shape of whole blocks, and XLA then refuses the call."""
+    mapping = equation.params.get("grid_mapping")
+    if mapping is None:
+        return ""
+    names: list[str] = _names(equation.params["jaxpr"])[mapping.num_index_operands :]
+    for _, output in _pairs(equation.params["input_output_aliases"]):
+        number = mapping.num_inputs + output
+        block = mapping.block_mappings[number]
+        sizes = [getattr(each, "block_size", 1) for each in block.block_shape]
+        if any(length % size for length, size in zip(block.array_aval.shape, sizes, strict=True)):
+            return names[int(number)]
+    return ""
+
+
 def _pairs(aliases: Any) -> list[tuple[int, int]]:
     return list(aliases.items() if hasattr(aliases, "items") else aliases)
 

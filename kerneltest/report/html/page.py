@@ -12,7 +12,7 @@ from kerneltest.records.merge import Merged, Past, suspects_shown
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Record
 from kerneltest.records.suspects import Suspect
-from kerneltest.report.counts import future, gaps, hardly_asked, not_applicable, suspected_lowerings
+from kerneltest.report.counts import future, gaps, hardly_asked, left_out, not_applicable, slow, suspected_lowerings
 from kerneltest.report.html.suspects import Lineup, lineup
 from kerneltest.report.matrix import Matrix, by_backend, tallied
 
@@ -187,7 +187,8 @@ class Page:
     def notes(self) -> list[str]:
         """What all records together make somebody look at."""
         records = [row.record for row in self.merged.rows]
-        return [*hardly_asked(records), *suspected_lowerings(records)]
+        costs = [f"{self._prefix(run)}{line}" for run in self.merged.runs for line in (*left_out(run), *slow(run))]
+        return [*costs, *hardly_asked(records), *suspected_lowerings(records)]
 
     @property
     def kinds(self) -> list[FindingKind]:

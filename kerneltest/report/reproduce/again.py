@@ -5,6 +5,7 @@ import math
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 
@@ -13,7 +14,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.core.failures import described
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.arguments import Static
+from kerneltest.declare.held import held
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.drawn import DRAWN, DrawnCase
 from kerneltest.plan.families import FAMILIES, Family
@@ -66,7 +67,7 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
     if plan.depth not in DEPTHS or plan.orders > _MOST_ORDERS:
         raise ReproductionError(f"{folder} has a plan that no run wrote: depth {plan.depth!a}, {plan.orders} orders")
     chosen = _backend(backend or record.backend, plan.orders)
-    pairing = pairing_of(record, folder)
+    pairing = pairing_of(record, folder).on(record.backend)
     signature = signature_of(pairing, record)
     if signature is None:
         raise ReproductionError(f"the declaration of {pairing.name} has changed: no signature {record.signature!r}")
@@ -123,14 +124,16 @@ def pairing_of(record: Record, report: Path) -> Pairing:
     if root is None:
         raise ReproductionError(f"{record.pairing!a} names no pairing below the current project")
     try:
-        pairing: object = _imported(root, root / file)
-        for name in names:
-            pairing = getattr(pairing, name)
+        found: object = _imported(root, root / file)
+        *outer, last = names
+        for name in outer:
+            found = getattr(found, name)
+        pairing = dict(held(last.partition("[")[0], getattr(found, last.partition("[")[0]))).get(last)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module that skips itself or exits raises no Exception
         raise ReproductionError(f"cannot import {record.pairing}: {described(error)}") from error
-    if not isinstance(pairing, Pairing):
+    if pairing is None:
         raise ReproductionError(f"{record.pairing} is no pairing")
     return pairing
 
@@ -181,24 +184,19 @@ def _imported(root: Path, suite: Path) -> ModuleType:
 def signature_of(pairing: Pairing, record: Record) -> Signature | None:
     """The signature of a record, planned or not; None where the pairing's declaration does not have it."""
     dims, dtypes, statics = dict(record.dims), dict(record.dtypes), dict(record.statics)
-    options = {
-        name: [option for option, _ in argument.options]
-        for name, argument in pairing.arguments.items()
-        if isinstance(argument, Static)
-    }
+    options = pairing.options()
     known = (
         dims.keys() == pairing.dims.keys()
-        and dtypes.keys() == pairing.leaves.keys()
         and statics.keys() == options.keys()
-        and all(pairing.dims[name].admits(length) for name, length in dims.items())
-        and all(dtype in pairing.leaves[path].dtypes for path, dtype in dtypes.items())
+        and all(dtype in pairing.leaves[path].dtypes for path, dtype in dtypes.items() if path in pairing.leaves)
         and all(option in options[name] for name, option in statics.items())
+        and pairing.admits(dims, statics)
     )
     if not known:
         return None
-    ordered = tuple((name, dims[name]) for name in pairing.dims)
-    leaves = tuple((path, dtypes[path]) for path in pairing.leaves)
-    return Signature(ordered, leaves, tuple((name, statics[name]) for name in options), record.dtype)
+    chosen = {pairing.leaves[path].dtypes: dtype for path, dtype in dtypes.items() if path in pairing.leaves}
+    made = Signature.of(pairing, dims, {name: statics[name] for name in options}, chosen)
+    return replace(made, dtype=record.dtype) if dict(made.dtypes) == dtypes else None
 
 
 def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signature) -> dict[str, Array]:
@@ -206,7 +204,7 @@ def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signat
     if not re.fullmatch(r"cases/\w+-\w+\.npz", record.evidence.file, re.ASCII):
         raise ReproductionError(f"{record.evidence.file!r} is no file of saved inputs")
     dtypes = dict(signature.dtypes)
-    wanted = {path: (dtypes[path], signature.shape(leaf)) for path, leaf in pairing.leaves.items()}
+    wanted = {path: (dtypes[path], signature.shape(leaf)) for path, leaf in signature.leaves(pairing).items()}
     most = min(_MOST_BYTES, sum(dtype_named(dtype).itemsize * math.prod(shape) for dtype, shape in wanted.values()))
     try:
         arguments = load_arguments(folder, record.evidence.file, most)
@@ -214,4 +212,4 @@ def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signat
         raise ReproductionError(str(error)) from error
     if {path: (value.dtype.name, value.shape) for path, value in arguments.items()} != wanted:
         raise ReproductionError(f"{record.evidence.file}: the inputs do not fit the signature {signature}")
-    return {path: arguments[path] for path in pairing.leaves}
+    return {path: arguments[path] for path, _ in signature.dtypes}

@@ -20,7 +20,7 @@ from kerneltest.backends.interpret import OPTIONS
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Static, Tree
+from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.files import opened
@@ -179,9 +179,14 @@ def _call(
     pairing: Pairing, signature: Signature, imports: _Imports
 ) -> tuple[list[Description], dict[str, Description]]:
     """The kernel's arguments: by position as far as its signature goes, as `Pairing.call_kernel` passes them."""
-    left = {name: _argument(name, each, pairing, signature, imports) for name, each in pairing.arguments.items()}
+    parameters, present = inspect.signature(pairing.kernel).parameters, {path for path, _ in signature.dtypes}
+    left: dict[str, Description] = {}
+    for name, each in pairing.arguments.items():
+        absent = isinstance(each, Optional) and not present & {*pairing.optionals[name]}
+        if not absent or parameters[name].default is inspect.Parameter.empty:
+            left[name] = ("literal", None) if absent else _argument(name, each, pairing, signature, imports)
     positional = []
-    for name, parameter in inspect.signature(pairing.kernel).parameters.items():
+    for name, parameter in parameters.items():
         if name not in left or parameter.kind is parameter.KEYWORD_ONLY:
             break
         positional.append(left.pop(name))
@@ -190,8 +195,12 @@ def _call(
 
 def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signature, imports: _Imports) -> Description:
     match argument:
+        case ArrayArgument(role="key"):
+            return "key", name
         case ArrayArgument():
             return "array", name
+        case Optional():
+            return _argument(name, argument.argument, pairing, signature, imports)
         case DimSize():
             return "literal", dict(signature.dims)[argument.dim]
         case Tree():
@@ -214,7 +223,7 @@ def _is_plain(branches: Any) -> bool:
     """Whether a pytree is of nothing but dicts, lists and tuples."""
     if type(branches) in (dict, list, tuple):
         return all(map(_is_plain, branches.values() if type(branches) is dict else branches))
-    return isinstance(branches, ArrayArgument)
+    return isinstance(branches, ArrayArgument) and branches.role != "key"
 
 
 def _tree(path: str, branches: Any) -> Description:

@@ -50,6 +50,8 @@ def value(description: tuple[Any, ...], arrays: Mapping[str, Any]) -> Any:
     match description:
         case ("array", path):
             return arrays[path]
+        case ("key", path):
+            return jax.random.wrap_key_data(arrays[path])
         case ("literal", literal):
             return literal
         case ("import", module, name):

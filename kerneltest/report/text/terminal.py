@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.runs import Run, suspects_of
-from kerneltest.report.counts import future, gaps, hardly_asked, not_applicable, suspected_lowerings
+from kerneltest.report.counts import future, gaps, hardly_asked, left_out, not_applicable, slow, suspected_lowerings
 from kerneltest.report.matrix import Matrix, by_tier
 from kerneltest.report.text.suspects import all_suspects
 from kerneltest.report.text.tables import SIGNS_EXPLAINED, in_signs, in_words, terminal_table
@@ -69,6 +69,8 @@ def remarks(run: Run) -> Iterator[tuple[str, str]]:
         yield from _coloured("red", (f"  {line}" for line in wrong[:_MOST]))
     idle = [cell for cell, status in cells.items() if status.verdict is Gap.NOTHING_COMPARED]
     yield from _coloured("red", (f"nothing compared: {' / '.join(cell)}" for cell in idle[:_MOST]))
+    yield from _coloured("yellow", left_out(run))
+    yield from _coloured("", slow(run))
     yield from _coloured("yellow", hardly_asked(run.records))
     yield from _coloured("yellow", suspected_lowerings(run.records))
 

@@ -25,6 +25,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.jaxprs.trace import Traced, trace
 from kerneltest.plan.signatures import signatures
+from kerneltest.run.values import affordable_long
 from tests import elsewhere
 from tests.sample import elementwise
 
@@ -208,7 +209,8 @@ def test_tpu_kernels_are_refused() -> None:
     pairing = kt.oracle_for(iota_scalar_memory, n=kt.dim_size("n"))(lambda n: None)
     traced = trace(pairing, signatures(pairing, "quick")[0])
     (stage,) = resolve(["lower:sm_90"])
-    assert stage.unsupported_reason(traced) == "a kernel written for mosaic_tpu cannot be lowered for sm_90"
+    told = "a kernel written for mosaic_tpu (o_ref lies in pallas.tpu.SMEM) cannot be lowered for sm_90"
+    assert stage.unsupported_reason(traced) == told
 
 
 def test_one_record_a_signature_and_target() -> None:
@@ -218,5 +220,6 @@ def test_one_record_a_signature_and_target() -> None:
     )(lambda x, y: x @ y)
     result = kt.check(pairing, backends=["lower:*"], depth="quick")
     assert result.ok
-    assert result.cases == len(TARGETS) * len(signatures(pairing, "quick"))
+    planned = (*signatures(pairing, "quick"), *affordable_long(pairing, "quick"))
+    assert result.cases == len(TARGETS) * len(planned)
     assert {record.compared for record in result.records} == {1}

@@ -14,6 +14,7 @@ And bugs that interpret mode cannot see are found and named, and their right twi
 import functools
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 
 import jax
 import numpy as np
@@ -44,7 +45,7 @@ from tests.memory_bugs import BUGS, Bug, N
 
 FACTS, TAKEN = read(FIXTURE)
 BY_PAIRING = {name: list(found) for name, found in groupby(TAKEN, key=lambda each: each.case.pairing_id)}
-PAIRINGS = dict(pairings())
+PAIRINGS = MappingProxyType(dict(pairings()))  # no dict, whose pairings pytest would run as a suite
 # `python benchmarks/device_outputs.py` on a GPU takes them, and then they go from here.
 NEWER: set[str] = set()
 # A weight whose exponential is off by an ulp may be another TF32 number, and an angle of 1,000 radians is off by 2^-15.

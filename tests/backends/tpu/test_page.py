@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugins import PLUGINS
+
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/tpu.md").read_text(encoding="utf-8")
 BACKENDS = "lower:tpu-*,compile:tpu-v5e,compile:tpu-v6e"
@@ -22,7 +24,7 @@ def _words(text: str) -> str:
 
 def _run(folder: Path, code: str, backends: str = BACKENDS) -> subprocess.CompletedProcess[str]:
     (folder / "test_shares.py").write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "kerneltest", "-p", "no:cacheprovider", "test_shares.py"]
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "test_shares.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTEST_XDIST_WORKER", None)
     asked = [*command, "--kt-backends", backends]

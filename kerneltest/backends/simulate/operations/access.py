@@ -49,7 +49,8 @@ def _load(
 ) -> tuple[Array, Array | None]:
     """The elements; `others[0]` where the mask is false. Without it, what stands there is undefined."""
     buffer, inside = access.buffer, access.inside
-    values = buffer.data[access.at] if buffer.data.size else np.full(inside.shape, garbage(buffer.data.dtype))
+    nowhere = not buffer.size
+    values = np.full(inside.shape, garbage(buffer.data.dtype)) if nowhere else buffer.take(access.at, access.clipped)
     undefined = unread
     if buffer.undefined is not None:
         undefined = _or(undefined, inside & buffer.undefined[access.at])
@@ -104,7 +105,7 @@ def _atomic(update: Callable[..., Any]) -> Action:
         before = np.zeros(inside.shape, buffer.data.dtype)
         undefined = np.zeros(inside.shape, bool) if unread is None else unread & inside
         for lane in map(tuple, np.argwhere(inside)):
-            at = access.offset[lane]
+            at = access.at[lane]
             old = buffer.data[at : at + 1].copy()
             before[lane] = old[0]
             buffer.data[at] = update(old, *(operand[lane] for operand in spread))
@@ -115,7 +116,7 @@ def _atomic(update: Callable[..., Any]) -> Action:
             if buffer.undefined is None:
                 buffer.undefined = np.zeros(buffer.data.size, bool)
             bad = functools.reduce(np.logical_or, known, undefined)
-            buffer.undefined[access.offset[inside & bad]] = True
+            buffer.undefined[access.at[inside & bad]] = True
         return before, undefined if undefined.any() else None
 
     return act

@@ -1,0 +1,96 @@
+"""Kernels on a real device at sizes that users run: arrays are made there, and some elements of outputs come back."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kerneltest.backends.base import Content, Samples
+from kerneltest.backends.jitted import compile_for
+from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.core.failures import Failure
+from kerneltest.core.precision import Precision
+from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.trace import Traced
+from kerneltest.jaxprs.virtual import unflat
+from kerneltest.plan.sample import sample
+
+_SAMPLED = 48  # elements of an output
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DeviceAtScale:
+    """A kernel on a device, whose arrays fit into its memory or the case is `unavailable`.
+
+    Attributes:
+      traced: for the sizes.
+      device: of JAX.
+      precision: what running it there does to its numbers.
+    """
+
+    traced: Traced
+    device: Any
+    precision: Precision
+
+    def run(self, leaves: Sequence[Content]) -> tuple[Samples, ...]:
+        """Some elements of each output.
+
+        Raises:
+          Failure: `unavailable`, with the bytes that are needed and free; or as the kernel fails.
+        """
+        jitted = compile_for(self.traced, self.device, self.precision, interpret=False)
+        self._check_memory(jitted.compiled)
+        try:
+            with jax.default_device(self.device):
+                inputs = [_made(leaf) for leaf in leaves]
+                outputs = jax.block_until_ready(jitted.compiled(*inputs))
+                for array in inputs:
+                    array.delete()
+                return tuple(map(_samples, outputs))
+        except Exception as error:
+            raise Failure(Verdict.RUNTIME_ERROR, f"the kernel raised {type(error).__name__}: {error}") from error
+
+    def _check_memory(self, compiled: Any) -> None:
+        analysis = compiled.memory_analysis() if hasattr(compiled, "memory_analysis") else None
+        temporary = int(getattr(analysis, "temp_size_in_bytes", 0) or 0)
+        needed = sum(map(_bytes, (*self.traced.inputs, *self.traced.outputs))) + temporary
+        stats = self.device.memory_stats() or {}
+        free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
+        if stats and needed > free:
+            raise Failure(
+                Verdict.UNAVAILABLE,
+                f"the arrays take {needed / 2**30:,.1f} GiB at these sizes, and {free / 2**30:,.1f} GiB of "
+                f"{self.device.device_kind} are free",
+            )
+
+
+def _bytes(array: ShapeDtype) -> int:
+    return math.prod(array.shape) * array.dtype.itemsize
+
+
+def _made(leaf: Content) -> Any:
+    """The whole of a content, computed on the device: an index into more than 2^31 elements has 64 bits."""
+    with jax.enable_x64(True):
+
+        def fill() -> Any:
+            indices = [jax.lax.broadcasted_iota(jnp.int64, leaf.shape, axis) for axis in range(len(leaf.shape))]
+            return jnp.broadcast_to(leaf.at(indices, jnp), leaf.shape)
+
+        return jax.block_until_ready(jax.jit(fill)())
+
+
+def _samples(output: Any) -> Samples:
+    count = math.prod(output.shape)
+    offsets = sample(count, _SAMPLED, [count]) if count else np.zeros(0, np.int64)
+    places = list(zip(*(index.tolist() for index in unflat(offsets, output.shape)), strict=True))
+
+    def taken(array: Any) -> Any:
+        return jnp.stack([jax.lax.slice(array, at, [i + 1 for i in at]).reshape(()) for at in places])
+
+    values = np.asarray(jax.jit(taken)(output)) if places else np.zeros(0, output.dtype)
+    output.delete()
+    return Samples(tuple(output.shape), np.dtype(output.dtype), offsets, values, np.zeros(offsets.size, bool))

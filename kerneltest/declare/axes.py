@@ -1,0 +1,141 @@
+"""The length of an axis: a number, a dim, or products and sums of dims."""
+
+import keyword
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The length of an axis that several dims, or a dim and numbers, make together, such as `g*h` or `b+1`.
+
+    Attributes:
+      terms: added up, one after another along the axis; each is a product of dims and lengths, the outermost first.
+      more: elements beside those, which every slice along a dim has too: 1 in `b+1`.
+    """
+
+    terms: tuple[tuple[str | int, ...], ...]
+    more: int = 0
+
+    def __str__(self) -> str:
+        text = "+".join("*".join(map(str, term)) for term in self.terms)
+        return f"{text}{self.more:+d}" if self.more else text
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The dims in it, each once."""
+        return tuple(dict.fromkeys(f for term in self.terms for f in term if isinstance(f, str)))
+
+    def length(self, lengths: Mapping[str, int]) -> int:
+        """In elements, for lengths of the dims."""
+        return sum(math.prod(_factors(term, lengths)) for term in self.terms) + self.more
+
+    def positions(self, lengths: Mapping[str, int], taken: Mapping[str, Array]) -> Array:
+        """Where along the axis lies what belongs to some positions along dims, in their order; int64.
+
+        Args:
+          lengths: of the dims.
+          taken: positions along some of them; all along others. Where the axis has `more`, they follow one another.
+        """
+        found, start = [], 0
+        for term in self.terms:
+            factors = _factors(term, lengths)
+            places = np.zeros((), np.int64)
+            for factor, length in zip(term, factors, strict=True):
+                along_factor = taken.get(factor) if isinstance(factor, str) else None
+                places = places[..., None] * length + (np.arange(length) if along_factor is None else along_factor)
+            found.append(start + places.reshape(-1))
+            start += math.prod(factors)
+        last = int(found[-1][-1]) + 1 if found[-1].size else 0
+        return np.concatenate([*found, np.arange(last, last + self.more)])
+
+
+Axis = str | int | Extent
+
+
+def parsed(word: str) -> Axis:
+    """The axis that a word of a shape means, such as `m`, `128`, `2*h` or `b+1`.
+
+    Raises:
+      ValueError: it means none; says why.
+    """
+    if word.isdecimal() and word.isascii():
+        return int(word)
+    if is_name(word):
+        return word
+    if word[:1] in ("+", "-"):
+        raise ValueError(
+            f"{word!r} starts with a sign, and a length is positive; separate axes by spaces, as in 'm 3 n'"
+        )
+    terms: list[tuple[str | int, ...]] = []
+    more = 0
+    for sign, text in re.findall(r"([+-]?)([^+-]*)", word)[:-1]:
+        factors = tuple(_factor(each, word) for each in text.split("*"))
+        if all(isinstance(factor, int) for factor in factors):
+            more += math.prod(f for f in factors if isinstance(f, int)) * (-1 if sign == "-" else 1)
+        elif sign == "-":
+            raise ValueError(f"{word!r} takes a dim away; only a number can be, as in 'n-1'")
+        else:
+            terms.append(factors)
+    if not terms:
+        raise ValueError(f"{word!r} names no dim; write the length itself")
+    return Extent(tuple(terms), more)
+
+
+def _factor(text: str, word: str) -> str | int:
+    if text.isdecimal() and text.isascii():
+        return int(text)
+    if is_name(text):
+        return text
+    raise ValueError(
+        f"{word!r} is neither a dim's name nor a length, nor made of these by * and +; separate axes by spaces, as in "
+        "'m 3 n'"
+    )
+
+
+def is_name(name: Any) -> bool:
+    """Whether it can name a dim."""
+    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def length_of(axis: Axis, lengths: Mapping[str, int]) -> int:
+    """The length of an axis in elements, for lengths of the dims."""
+    match axis:
+        case int():
+            return axis
+        case str():
+            return lengths[axis]
+        case Extent():
+            return axis.length(lengths)
+
+
+def names_in(axis: Axis) -> tuple[str, ...]:
+    """The dims that make an axis."""
+    return axis.names if isinstance(axis, Extent) else (axis,) if isinstance(axis, str) else ()
+
+
+def all_names(axes: Sequence[Axis]) -> Iterator[str]:
+    """The dims that make some axes, in their order; one as often as it occurs."""
+    for axis in axes:
+        yield from names_in(axis)
+
+
+def along(axis: Axis, lengths: Mapping[str, int], taken: Mapping[str, Array]) -> Array:
+    """Where along an axis lies what belongs to some positions along dims, int64; all of it where none are in it."""
+    match axis:
+        case str() if axis in taken:
+            return taken[axis]
+        case Extent():
+            return axis.positions(lengths, taken)
+    return np.arange(length_of(axis, lengths))
+
+
+def _factors(term: Sequence[str | int], lengths: Mapping[str, int]) -> list[int]:
+    return [factor if isinstance(factor, int) else lengths[factor] for factor in term]

@@ -1,0 +1,105 @@
+"""Relations between dims and static arguments, which every signature meets."""
+
+import inspect
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kerneltest.declare.dims import Dim
+
+_ALONE, _IN_PAIRS = 4096, 96  # lengths of a dim that are tried: by itself, and together with those of another
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relation:
+    """What must hold of lengths and static arguments.
+
+    Attributes:
+      function: from them to whether it does.
+      of: what it takes: names of dims and of static arguments.
+    """
+
+    function: Callable[..., Any]
+    of: tuple[str, ...]
+
+    def holds(self, lengths: Mapping[str, int], statics: Mapping[str, Any]) -> bool:
+        """Whether it does.
+
+        Args:
+          lengths: of all dims.
+          statics: what the kernel gets for each static argument.
+        """
+        known = {**statics, **lengths}
+        return bool(self.function(**{name: known[name] for name in self.of}))
+
+    def nearest(
+        self,
+        dims: Mapping[str, Dim],
+        lengths: Mapping[str, int],
+        statics: Mapping[str, Any],
+        fixed: Collection[str] = (),
+    ) -> dict[str, int] | None:
+        """Admitted lengths for which it holds: with as few dims changed as will do, and these as little as will do.
+
+        Args:
+          dims: which lengths there are.
+          lengths: to begin with, of all dims.
+          statics: what the kernel gets for each static argument.
+          fixed: dims whose length stays.
+
+        Returns:
+          None where none were found, with one or two dims changed, of these lengths or of the shortest ones.
+        """
+        shortest = {name: lengths[name] if name in fixed else dim.least for name, dim in dims.items()}
+        for start in (lengths, shortest):
+            for changed in self._changes(dims, start, fixed):
+                if self.holds(tried := {**start, **changed}, statics):
+                    return tried
+        return None
+
+    def _changes(
+        self, dims: Mapping[str, Dim], lengths: Mapping[str, int], fixed: Collection[str]
+    ) -> Iterator[Mapping[str, int]]:
+        free = [name for name in self.of if name in dims and name not in fixed]
+        reach = 4 * max([64, *lengths.values(), *(dim.block or 0 for dim in dims.values())])
+        ladders = {name: _ladder(dims[name], lengths[name], reach) for name in free}
+        yield {}
+        for name in free:
+            yield from ({name: length} for length in ladders[name][:_ALONE])
+        for one, other in itertools.combinations(free, 2):
+            pairs = itertools.product(_some(ladders[one]), _some(ladders[other]))
+            near = sorted(pairs, key=lambda pair: abs(pair[0] - lengths[one]) + abs(pair[1] - lengths[other]))
+            yield from ({one: a, other: b} for a, b in near)
+
+
+def relation(function: Callable[..., Any]) -> Relation:
+    """A relation as its author wrote it.
+
+    Raises:
+      ValueError: it is no function with parameters of its own.
+    """
+    try:
+        of = tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        of = ()
+    if not of:
+        raise ValueError(
+            f"give a function of dims and static arguments, as in where=lambda m, n: m <= n, not {function!r}"
+        )
+    return Relation(function, of)
+
+
+def _ladder(dim: Dim, near: int, reach: int) -> list[int]:
+    """Admitted lengths, the nearest to one first."""
+    lengths = dim.values or range(dim.fit(dim.minimum), reach + 1, dim.multiple_of)
+    return sorted((n for n in lengths if n != near and dim.admits(n)), key=lambda n: (abs(n - near), n))
+
+
+def _some(ladder: list[int]) -> list[int]:
+    """The nearest lengths of many, then ever fewer of the others."""
+    if len(ladder) <= _IN_PAIRS:
+        return ladder
+    near = _IN_PAIRS // 2
+    step = max((len(ladder) - near) // near, 1)
+    return ladder[:near] + ladder[near::step]

@@ -1,0 +1,8 @@
+"""Proofs over all sizes: that the lowered code of a kernel stays in bounds, wraps no integer and has no race.
+
+`forms` finds how the code depends on sizes, `evaluate` follows addresses and masks through it, `obligations` says what
+must hold, `solver` asks z3, and `replay` confirms a counterexample in the simulator. z3 is imported on first use.
+"""
+
+GROUP = "proofs"
+"""Of a run's cases, those that are proofs."""

@@ -1,0 +1,130 @@
+"""Sizes to look at a kernel's code at: where forms change, at random, and as large as they may be."""
+
+import itertools
+import math
+import random
+from collections.abc import Callable
+
+from kerneltest.declare.dims import Dim
+from kerneltest.declare.pairing import Pairing
+from kerneltest.plan.signatures import covering
+
+LIMIT = 2**31
+"""Arrays whose lengths nothing bounds have fewer elements."""
+SEEN, _BEYOND = 48, 8
+
+Row = tuple[tuple[str, int], ...]
+
+
+def top(dim: Dim) -> int | None:
+    """The greatest length that is considered, None where nothing bounds it."""
+    if dim.values:
+        return max(dim.values)
+    known = [each for each in (dim.maximum, dim.production) if each is not None]
+    return max(known, default=None)
+
+
+def near(dim: Dim) -> list[int]:
+    block = dim.block or 16
+    return [dim.minimum, 1, block - 1, block, block + 1, 2 * block + 1]
+
+
+def drawn(dim: Dim, rng: random.Random, top: int) -> int:
+    """An admitted length, about evenly among orders of magnitude."""
+    if dim.values:
+        return rng.choice(dim.values)
+    length = round(math.exp(rng.uniform(0, math.log(top))))
+    block = dim.block or 16
+    if rng.random() < 0.3:
+        length = max(length // block, 1) * block
+    return _fitted(dim, length, rng)
+
+
+def _fitted(dim: Dim, length: int, rng: random.Random) -> int:
+    """An admitted length at or after another, or so many multiples past the least one."""
+    if dim.values:
+        return length
+    fitting = dim.fit(length)
+    if dim.multiple_of > 1 or length < dim.minimum:
+        fitting = rng.choice((fitting, dim.fit(dim.minimum + (length - 1) * dim.multiple_of)))
+    if dim.maximum is not None and fitting > dim.maximum - dim.multiple_of:
+        fitting = dim.fit(rng.randint(dim.minimum, dim.maximum))
+    return fitting
+
+
+def admitted_lengths(dim: Dim) -> list[int]:
+    """A few dozen lengths that a dim may have, short ones and long ones."""
+    if dim.values:
+        return sorted(set(dim.values))
+    lengths = [dim.minimum + n * dim.multiple_of for n in (*range(40), 100, 1000, 4001)]
+    return sorted({dim.fit(length) for length in lengths if dim.admits(dim.fit(length))})
+
+
+def _groups(dim: Dim) -> list[Callable[[random.Random], int]]:
+    """Ways to draw a length, each from where kernels take another form."""
+    if dim.values:
+        return [lambda _, value=value: value for value in dim.values]  # type: ignore[misc]
+    b = dim.block or 16
+    ways: list[Callable[[random.Random], int]] = [
+        lambda rng: rng.randrange(b + 1, 9 * b) // 2 * 2 + 1,
+        lambda rng: b * rng.randrange(2, 12),
+        lambda rng: rng.randrange(2, max(b, 3)),
+        lambda rng: 1,
+        lambda rng: b,
+    ]
+    return [*ways, lambda rng: 0] if dim.minimum == 0 else ways
+
+
+def rows(pairing: Pairing, rng: random.Random) -> list[Row]:
+    """Sizes to learn from: every pair of ways to draw two lengths, and random ones."""
+    ways = [_groups(dim) for dim in pairing.dims.values()]
+    chosen = covering([tuple(range(len(each))) for each in ways], 2)
+    rng.shuffle(chosen)
+    found = []
+    for numbers in chosen[:SEEN]:
+        lengths = [way[number](rng) for way, number in zip(ways, numbers, strict=True)]
+        fitted = (_fitted(dim, x, rng) for dim, x in zip(pairing.dims.values(), lengths, strict=True))
+        found.append(tuple(zip(pairing.dims, fitted, strict=True)))
+    few = [
+        tuple((name, drawn(dim, rng, 300)) for name, dim in pairing.dims.items())
+        for _ in range(max(4, 12 - len(found)))
+    ]
+    return list(dict.fromkeys([*found, *few]))
+
+
+def most_elements(pairing: Pairing) -> int:
+    """How many elements an array may have, as far as its lengths are bounded."""
+    return math.prod(top(dim) or 1 for dim in pairing.dims.values())
+
+
+def huge(pairing: Pairing) -> list[Row]:
+    """A few sizes at which declared lengths make arrays of 2^31 elements and more."""
+    if most_elements(pairing) < LIMIT:
+        return []
+    beyond = [tuple(sizes.items()) for sizes in largest(pairing) if math.prod(sizes.values()) >= LIMIT]
+    return list(dict.fromkeys(beyond))[:_BEYOND]
+
+
+def largest(pairing: Pairing) -> list[dict[str, int]]:
+    """Sizes at which one or more dims are as long as they may be."""
+    rows = []
+    names = list(pairing.dims)
+    for count in range(1, len(names) + 1):
+        for chosen in itertools.combinations(names, count):
+            for other in (1, 3, 65):
+                sizes = {n: d.fit(other) if not d.values else min(d.values, key=lambda v: abs(v - other))
+                         for n, d in pairing.dims.items()}  # fmt: skip
+                space = LIMIT - 1
+                for number, name in enumerate(chosen):
+                    dim = pairing.dims[name]
+                    greatest = top(dim)
+                    if greatest is not None:
+                        sizes[name] = dim.fit(greatest)
+                        if dim.values:
+                            sizes[name] = greatest
+                        continue
+                    rest = math.prod(n for other_name, n in sizes.items() if other_name not in chosen[number:])
+                    share = int((space / max(rest, 1)) ** (1 / (count - number)))
+                    sizes[name] = max(share // dim.multiple_of * dim.multiple_of, dim.fit(dim.minimum))
+                rows.append(sizes)
+    return rows

@@ -1,0 +1,215 @@
+"""Example calls of a kernel: from shapes, from the text of a call, and what its arguments are."""
+
+import importlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+
+from kerneltest.core.dtypes import DtypeError, ShapeDtype, dtype_named, is_integer
+from kerneltest.core.failures import described
+
+
+class StartError(Exception):
+    """Why no pairing can be written; the message says what to do."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Kernel:
+    """A function in a module.
+
+    Attributes:
+      module: its name.
+      path: of the function in it: `softmax`, `Layer.apply`.
+      function: itself.
+    """
+
+    module: str
+    path: str
+    function: Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Example:
+    """The arguments of one call, without their values.
+
+    Attributes:
+      leaves: shape and dtype of each array, by path, in the order of the call.
+      trees: arguments that are arrays or pytrees of them, by name; each leaf is its path.
+      statics: all other arguments, but for those that have their default.
+      ranges: least and greatest value of each array of integers whose values are known.
+    """
+
+    leaves: Mapping[str, ShapeDtype]
+    trees: Mapping[str, Any]
+    statics: Mapping[str, Any]
+    ranges: Mapping[str, tuple[int, int]]
+
+
+def kernel_named(words: str) -> Kernel:
+    """The function that `MODULE:FUNCTION` names; the current folder is looked through first, as by `python -m`.
+
+    Raises:
+      StartError: there is none.
+    """
+    module_name, _, path = words.partition(":")
+    if not (module_name and path):
+        raise StartError(f"{words!r} names no function: give MODULE:FUNCTION, as in kernels.softmax:softmax")
+    if os.getcwd() not in sys.path:  # noqa: PTH109
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise StartError(
+            f"{module_name} cannot be imported: {error}; start kerneltest where Python finds it, or install its package"
+        ) from error
+    except Exception as error:
+        raise StartError(f"{module_name} raises as it is imported: {described(error)}") from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            known = [name for name, each in vars(found).items() if callable(each) and not name.startswith("_")]
+            raise StartError(f"{module_name} has no {path!r}; it has {', '.join(sorted(known)) or 'no functions'}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise StartError(f"{words} is no function but {type(found).__name__}")
+    return Kernel(module_name, path, found)
+
+
+def example_of_shapes(kernel: Kernel, shapes: str, dtypes: str = "") -> Example:
+    """The call with arrays of some shapes, such as `x=8x128,y=128`, in float32 or in dtypes such as `y=int32`.
+
+    Raises:
+      StartError: the text is none, or does not fit the kernel.
+    """
+    named = _pairs("--shapes", shapes, "x=8x128,y=128")
+    chosen = _pairs("--dtypes", dtypes, "x=bfloat16,y=int32") if dtypes else {}
+    if unknown := sorted(chosen.keys() - named.keys()):
+        raise StartError(f"--dtypes: {unknown[0]!r} has no shape; give it one by --shapes")
+    values: dict[str, Any] = {}
+    for name, text in named.items():
+        if not re.fullmatch(r"\(\)|\d+(x\d+)*", text):
+            raise StartError(
+                f"--shapes: {name}={text} is no shape; write lengths with x between them, as in {name}=8x128, or () "
+                "for a scalar"
+            )
+        try:
+            dtype = dtype_named(chosen.get(name, "float32"))
+        except DtypeError as error:
+            raise StartError(f"--dtypes: {error}") from error
+        values[name] = jax.ShapeDtypeStruct(tuple(map(int, re.findall(r"\d+", text))), dtype)
+    parameters = inspect.signature(kernel.function).parameters
+    if unknown := [name for name in values if name not in parameters]:
+        raise StartError(f"{kernel.name} has no parameter {unknown[0]!r}; it has {', '.join(parameters)}")
+    lacking = [n for n, p in parameters.items() if p.default is p.empty and p.kind not in _MANY and n not in values]
+    if lacking:
+        raise StartError(
+            f"{kernel.name} also needs {', '.join(lacking)}: give their shapes too, or a whole call, as in "
+            f"--call '{kernel.name}(jnp.ones((8, 128)), ...)'"
+        )
+    return example_of(kernel, (), values)
+
+
+_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _pairs(option: str, text: str, like: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    if not pairs or not all(name and equals for name, equals, _ in pairs):
+        raise StartError(f"{option}: {text!r} is not like {like}")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def example_of_text(kernel: Kernel, text: str) -> Example:
+    """The call that a text holds, such as `f(jnp.ones((8, 128)), axis=1)`; `f` and the kernel's name both stand for it.
+
+    Raises:
+      StartError: the text raises, or calls no kernel.
+    """
+    seen: list[Example] = []
+
+    def stand_in(*args: Any, **kwargs: Any) -> None:
+        seen.append(example_of(kernel, args, kwargs))
+
+    names = {"jax": jax, "jnp": jnp, "np": np, "pl": pl, **vars(sys.modules[kernel.module])}
+    try:
+        eval(text, {**names, "f": stand_in, kernel.name: stand_in})
+    except StartError:
+        raise
+    except Exception as error:
+        raise StartError(f"--call: {text!r} raises {described(error)}") from error
+    if not seen:
+        raise StartError(f"--call: {text!r} does not call {kernel.name}; write it as {kernel.name}(jnp.ones((8, 128)))")
+    return seen[0]
+
+
+def example_of(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Example:
+    """The arguments of a call.
+
+    Raises:
+      StartError: it does not fit the kernel's parameters, or mixes arrays and other things in one argument.
+    """
+    signature = inspect.signature(kernel.function)
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise StartError(f"{kernel.name}{signature} cannot be called so: {error}") from error
+    leaves: dict[str, ShapeDtype] = {}
+    trees: dict[str, Any] = {}
+    statics: dict[str, Any] = {}
+    ranges: dict[str, tuple[int, int]] = {}
+    for name, value in bound.items():
+        parameter = signature.parameters[name]
+        if parameter.kind in _MANY:
+            raise StartError(f"{kernel.name} takes *{name}: wrap it in a function whose arguments have names")
+        flat, structure = jax.tree_util.tree_flatten_with_path(value)
+        arrays = [_is_array(leaf) for _, leaf in flat]
+        if arrays and all(arrays):
+            paths = [_path(name, keys) for keys, _ in flat]
+            trees[name] = jax.tree_util.tree_unflatten(structure, paths)
+            for path, (_, leaf) in zip(paths, flat, strict=True):
+                leaves[path] = ShapeDtype(tuple(leaf.shape), np.dtype(leaf.dtype))
+                if known := _range(leaf):
+                    ranges[path] = known
+        elif any(arrays):
+            raise StartError(
+                f"argument {name!r} mixes arrays with other things; wrap {kernel.name} in a function that takes them "
+                "apart, and name that"
+            )
+        elif not _same(value, parameter.default):
+            statics[name] = value
+    return Example(leaves, trees, statics, ranges)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
+
+
+def _path(name: str, keys: Any) -> str:
+    return f"{name}.{jax.tree_util.keystr(keys, simple=True, separator='.')}" if keys else name
+
+
+def _range(leaf: Any) -> tuple[int, int] | None:
+    traced = isinstance(leaf, (jax.core.Tracer, jax.ShapeDtypeStruct))
+    if traced or not is_integer(np.dtype(leaf.dtype)) or not leaf.size:
+        return None
+    return int(leaf.min()), int(leaf.max())
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Whether an argument has its default; where the two cannot be compared it has not."""
+    try:
+        return value is default or bool(type(value) is type(default) and value == default)
+    except Exception:
+        return False

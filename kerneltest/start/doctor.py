@@ -1,0 +1,164 @@
+"""`kerneltest doctor`: which backends this machine can serve, which not and why, and what to install.
+
+It imports JAX as late as it can, since a JAX that is missing or broken is one of the things that it tells.
+"""
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module, metadata
+
+from kerneltest.backends.registry import REGISTRY, without_target
+from kerneltest.core.failures import described
+from kerneltest.core.tpus import expect_no_tpu
+from kerneltest.report.text.tables import terminal_table
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Some backends that are alike: one, or one for each of several targets.
+
+    Attributes:
+      id: of all of them, as `lower:TARGET`.
+      targets: that they are for; () where there is but one.
+      reason: why this machine cannot serve them; "" where it can.
+      install: what to do about that.
+    """
+
+    id: str
+    targets: tuple[str, ...]
+    reason: str
+    install: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that is there, or a setting that changes what kernels give.
+
+    Attributes:
+      name, value: to be shown.
+      install: what it would take, where it is missing.
+    """
+
+    name: str
+    value: str
+    install: str = ""
+
+
+# Of each distribution: what needs it, and how to get it.
+_PACKAGES = {
+    "jax": ("", "pip install jax"),
+    "jaxlib": ("", "pip install jax"),
+    "jax-cuda13-plugin": ("cuda", "pip install 'jax[cuda13]'"),
+    "jax-cuda12-plugin": ("cuda", ""),
+    "jax-rocm7-plugin": ("rocm", "pip install 'jax[rocm7-local]'"),
+    "libtpu": ("compile:tpu-*, tpu", "pip install 'kerneltest[tpu]'"),
+    "triton": ("compile:sm_*, compile:gfx*", "pip install 'kerneltest[compile]'"),
+    "numpy": ("", "pip install numpy"),
+    "pytest": ("", "pip install pytest"),
+    "pytest-xdist": ("pytest -n auto", "pip install 'kerneltest[xdist]'"),
+    "hypothesis": ("--kt-fuzz", "pip install 'kerneltest[fuzz]'"),
+    "z3-solver": ("--kt-prove", "pip install 'kerneltest[prove]'"),
+}
+_MISSING = {
+    "compile:xla-sm_90": "pip install 'kerneltest[xla-cuda]'",
+    "compile:tpu": "pip install 'kerneltest[tpu]'",
+    "compile": "pip install 'kerneltest[compile]'",
+    "cuda": "an NVIDIA GPU, and pip install 'jax[cuda13]'",
+    "rocm": "an AMD GPU, and pip install 'jax[rocm7-local]'",
+    "tpu": "a TPU, and pip install 'jax[tpu]'",
+}
+
+
+def served() -> list[Served]:
+    """All backends, those alike together; none raises, whatever is broken."""
+    expect_no_tpu()
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for name in REGISTRY:
+        reason = _reason(name)
+        groups.setdefault((without_target(name), reason, _install(name) if reason else ""), []).append(name)
+    return [
+        Served(shown, tuple(name.partition(":")[2] for name in names) if shown != names[0] else (), reason, install)
+        for (shown, reason, install), names in groups.items()
+    ]
+
+
+def _reason(name: str) -> str:
+    """Why a backend cannot be served. What a broken installation raises is a reason too, SystemExit included."""
+    try:
+        return REGISTRY[name].make().unavailable()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return described(error).splitlines()[0]
+
+
+def _install(name: str) -> str:
+    if jax_problem():
+        return "pip install -U 'jax>=0.10.2'"
+    tier, _, target = name.partition(":")
+    wanted = [name, f"{tier}:{target.partition('-')[0]}", tier]
+    return next((_MISSING[each] for each in wanted if each in _MISSING), "")
+
+
+def jax_problem() -> str:
+    """Why JAX cannot be imported here, or ""."""
+    try:
+        import_module("kerneltest.jaxprs")
+        import_module("jax")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return described(error).splitlines()[0]
+    return ""
+
+
+def versions() -> list[Fact]:
+    """What is installed, and what for."""
+    found = [Fact("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")]
+    for name, (use, install) in _PACKAGES.items():
+        try:
+            found.append(Fact(name, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            if install and name not in ("jax-cuda13-plugin", "jax-rocm7-plugin"):  # the rows of backends tell of these
+                found.append(Fact(name, f"not installed{f'; {use} needs it' if use else ''}", install))
+    return found
+
+
+def settings() -> list[Fact]:
+    """The devices that JAX finds, and what of its configuration changes what kernels give or where they run."""
+    problem = jax_problem()
+    if problem:
+        return [Fact("JAX", problem, "pip install -U 'jax>=0.10.2'")]
+    return list(_settings())
+
+
+def _settings() -> Iterator[Fact]:
+    jax = import_module("jax")
+    trace = import_module("kerneltest.jaxprs.trace")
+    if newer := trace.version_problem():
+        yield Fact("JAX", newer)
+    yield Fact("devices", trace.environment()["devices"])
+    bits = bool(jax.config.jax_enable_x64)
+    yield Fact("jax_enable_x64", f"{bits}: 64-bit dtypes {'are kept' if bits else 'become 32-bit ones'}")
+    precision = jax.config.jax_default_matmul_precision
+    yield Fact(
+        "jax_default_matmul_precision", f"{precision or 'None'}{'' if precision else ': each backend has its own'}"
+    )
+    for name in ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
+        if value := os.environ.get(name):
+            yield Fact(name, value)
+
+
+def lines(backends: Sequence[Served]) -> list[str]:
+    """What to print: a table of backends, one of versions, one of devices and settings."""
+    rows = []
+    for each in backends:
+        rows.append((each.id, "missing" if each.reason else "ready", each.reason or " ".join(each.targets)))
+        if each.install:
+            rows.append(("", "", f"to get it: {each.install}"))
+    told = terminal_table(("", "", ""), rows)[1:]
+    for facts in (versions(), settings()):
+        told += ["", *terminal_table(("", "", ""), [(each.name, each.value, each.install) for each in facts])[1:]]
+    return told

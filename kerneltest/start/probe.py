@@ -1,0 +1,195 @@
+"""Traces a kernel at lengths and dtypes of choice, and keeps what a trace says of its lengths."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from kerneltest.backends.registry import resolve
+from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.core.failures import Failure
+from kerneltest.jaxprs.certain import certain
+from kerneltest.jaxprs.trace import Call, Traced, trace_function, without_debugging
+from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested
+from kerneltest.start.calls import Example, Kernel, StartError
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Slot:
+    """A place at which a call has a length.
+
+    Attributes:
+      path: of an array, or the name of a static argument that is a number.
+      axis: of the array; None of a number.
+    """
+
+    path: str
+    axis: int | None
+
+    def __str__(self) -> str:
+        return self.path if self.axis is None else f"axis {self.axis} of {self.path}"
+
+
+Lengths = Mapping[Slot, int]
+
+_HOMES = {"triton": "lower:sm_90", "mosaic_gpu": "lower:sm_90", "mosaic_tpu": "lower:tpu-v5e"}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a trace says of lengths.
+
+    Attributes:
+      outputs: the shapes that come out.
+      skeleton: which operations the Pallas calls are made of; looks of one skeleton can be compared number by number.
+      numbers: grids, shapes of values and numbers inside the calls, in the order of the skeleton.
+      grids: how many of the numbers are the lengths of grids; they come first.
+    """
+
+    outputs: tuple[tuple[int, ...], ...]
+    skeleton: tuple[str, ...]
+    numbers: tuple[int, ...]
+    grids: int
+
+
+@dataclass(eq=False)
+class Probe:
+    """A kernel and one call of it, to be traced with other lengths.
+
+    Attributes:
+      kernel: to trace.
+      example: the call.
+      lengths: of the call.
+    """
+
+    kernel: Kernel
+    example: Example
+    lengths: Lengths = field(init=False)
+    _looks: dict[tuple[int, ...], Look | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        arrays = {
+            Slot(path, axis): n for path, leaf in self.example.leaves.items() for axis, n in enumerate(leaf.shape)
+        }
+        whole = {name: value for name, value in self.example.statics.items() if type(value) is int and value > 0}
+        self.lengths = {**arrays, **{Slot(name, None): value for name, value in whole.items()}}
+        try:
+            traced = self.trace({})
+        except Failure as error:
+            raise StartError(str(error)) from error
+        if not traced.calls:
+            raise StartError(f"{self.kernel.name} reaches no Pallas call when it is called so; name one that does")
+        self.look({})
+
+    def look(self, changed: Lengths) -> Look | None:
+        """What a trace says where some lengths are others than in the example; None where the kernel refuses them."""
+        lengths = {**self.lengths, **changed}
+        key = tuple(lengths[slot] for slot in self.lengths)
+        if key not in self._looks:
+            try:
+                self._looks[key] = _seen(self.trace(changed))
+            except Failure:
+                self._looks[key] = None
+        return self._looks[key]
+
+    def trace(self, changed: Lengths, dtypes: Mapping[str, np.dtype[Any]] | None = None) -> Traced:
+        """The trace with some lengths and dtypes others than in the example.
+
+        Raises:
+          Failure: the kernel refuses them.
+        """
+        lengths = {**self.lengths, **changed}
+        inputs = tuple(
+            ShapeDtype(
+                tuple(lengths[Slot(path, axis)] for axis in range(len(leaf.shape))),
+                (dtypes or {}).get(path, leaf.dtype),
+            )
+            for path, leaf in self.example.leaves.items()
+        )
+        statics = {n: lengths.get(Slot(n, None), value) for n, value in self.example.statics.items()}
+
+        def flat(*arrays: Any) -> list[Any]:
+            by_path = dict(zip(self.example.leaves, arrays, strict=True))
+            filled = {n: jax.tree_util.tree_map(by_path.__getitem__, tree) for n, tree in self.example.trees.items()}
+            bound = inspect.signature(self.kernel.function).bind_partial()
+            bound.arguments.update({**filled, **statics})
+            ordered = {n: bound.arguments[n] for n in bound.signature.parameters if n in bound.arguments}
+            bound.arguments.clear()
+            bound.arguments.update(ordered)
+            return jax.tree_util.tree_leaves(self.kernel.function(*bound.args, **bound.kwargs))
+
+        shown = ", ".join(
+            f"{path}: {each.dtype}{list(each.shape)}" for path, each in zip(self.example.leaves, inputs, strict=True)
+        )
+        with without_debugging():
+            return trace_function(flat, inputs, f"for {shown}" if shown else "without arrays")
+
+    def lowers(self, changed: Lengths) -> bool:
+        """Whether the kernel lowers in the one language that it is written in; a portable one is not asked."""
+        try:
+            traced = self.trace(changed)
+            (dialect,) = traced.dialects
+            if dialect in _HOMES:
+                resolve([_HOMES[dialect]])[0].prepare(traced)
+        except Failure:
+            return False
+        except ValueError:  # several languages
+            return True
+        return True
+
+    def mapped(self) -> dict[Slot, str]:
+        """By which formula of which call each axis is cut into blocks, where a block spec of an argument says it."""
+        found: dict[Slot, str] = {}
+        jaxpr = self.trace({}).jaxpr.jaxpr
+        paths = list(self.example.leaves)
+        numbered = {variable: number for number, variable in enumerate(jaxpr.invars)}
+        for place, (equation, operands) in enumerate(certain(jaxpr, numbered)):
+            grid = equation.params.get("grid_mapping") if name_of(equation) in ENTRIES else None
+            if grid is None:
+                continue
+            start = grid.num_index_operands
+            for operand, mapping in zip(operands[start:], grid.block_mappings, strict=False):
+                shape = mapping.array_aval.shape
+                if operand is None or len(self.example.leaves[paths[operand]].shape) != len(shape):
+                    continue
+                index = getattr(mapping.index_map_jaxpr, "jaxpr", mapping.index_map_jaxpr)
+                named = {v: f"g{i}" for i, v in enumerate(index.invars)}
+                for axis, (out, size, length) in enumerate(zip(index.outvars, mapping.block_shape, shape, strict=True)):
+                    formula = str(out.val) if hasattr(out, "val") else named.get(out)
+                    whole = getattr(size, "block_size", 1) == length
+                    if formula is not None:
+                        found[Slot(paths[operand], axis)] = f"{place} {formula} {'whole' if whole else size}"
+        return found
+
+
+def _seen(traced: Traced) -> Look:
+    grids = [length for call in traced.calls for length in call.grid]
+    words: list[str] = [f"{len(call.grid)}" for call in traced.calls]
+    numbers = list(grids)
+    for call in traced.calls:
+        for word, found in _inside(call):
+            words.append(f"{word} {len(found)}")
+            numbers += found
+    outputs = tuple(tuple(each.shape) for each in traced.outputs)
+    return Look(outputs, tuple(words), tuple(numbers), len(grids))
+
+
+def _inside(call: Call) -> Iterator[tuple[str, list[int]]]:
+    """The operations of a call, each with its numbers. The length of an array that is not loaded is none of them."""
+    for value in call.equation.params.values():
+        for body in nested(value):
+            for equation, _ in equations(body):
+                literals = [v.val for v in equation.invars if hasattr(v, "val")]
+                found = [int(v) for v in literals if isinstance(v, (int, np.integer)) and not isinstance(v, bool)]
+                found += [
+                    int(v) for v in literals if isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iu"
+                ]
+                if isinstance(turns := equation.params.get("length"), int):
+                    found.append(turns)
+                for variable in equation.outvars:
+                    if type(variable.aval).__name__ == "ShapedArray":
+                        found += [n for n in variable.aval.shape if isinstance(n, int)]
+                yield name_of(equation), found

@@ -1,0 +1,108 @@
+"""Example calls of a kernel from a script or a test that calls it."""
+
+import contextlib
+import inspect
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from kerneltest.core.failures import described
+from kerneltest.start.calls import Example, Kernel, StartError, example_of
+
+_MOST = 8  # calls that are kept
+
+
+def watched(kernel: Kernel, script: str) -> list[Example]:
+    """The first calls of a kernel in a script or a pytest node, one of each choice of shapes.
+
+    Where a call cannot be run on this machine, the script goes on with zeros in place of its result.
+
+    Raises:
+      StartError: the kernel was not called; says what the script raised, if it did.
+    """
+    seen: list[Example] = []
+    raised = ""
+    with _replaced(kernel, _recorder(kernel, seen)):
+        file = script.partition("::")[0]
+        if not Path(file).exists():
+            raise StartError(f"--watch: there is no file {file}")
+        if "::" in script or Path(file).name.startswith("test_") or Path(file).is_dir():
+            raised = _under_pytest(script)
+        else:
+            raised = _as_script(Path(file))
+    if not seen:
+        why = f"; it raised {raised}" if raised else f"; it must call it as {kernel.module} has it"
+        raise StartError(f"--watch: {script} never calls {kernel.name}{why}")
+    return seen
+
+
+def _under_pytest(node: str) -> str:
+    code = pytest.main(["-q", "-p", "no:cacheprovider", node])
+    return "" if code == pytest.ExitCode.OK else f"pytest's exit code {int(code)}"
+
+
+def _as_script(path: Path) -> str:
+    arguments, sys.argv = sys.argv, [str(path)]
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit:
+        return ""
+    except Exception as error:  # what was called before is known all the same
+        return described(error)
+    finally:
+        sys.argv = arguments
+        sys.path.pop(0)
+    return ""
+
+
+def _recorder(kernel: Kernel, seen: list[Example]) -> Callable[..., Any]:
+    def recorder(*args: Any, **kwargs: Any) -> Any:
+        example = example_of(kernel, args, kwargs)
+        if len(seen) < _MOST and not any(_same(example, each) for each in seen):
+            seen.append(example)
+        try:
+            return kernel.function(*args, **kwargs)
+        except Exception:
+            with contextlib.suppress(Exception):
+                shapes = jax.eval_shape(lambda: kernel.function(*args, **kwargs))
+                return jax.tree_util.tree_map(lambda each: jnp.zeros(each.shape, each.dtype), shapes)
+            raise
+
+    recorder.__signature__ = inspect.signature(kernel.function)  # type: ignore[attr-defined]
+    return recorder
+
+
+def _same(one: Example, other: Example) -> bool:
+    return one.leaves == other.leaves and str(one.statics) == str(other.statics)
+
+
+@contextmanager
+def _replaced(kernel: Kernel, stand_in: Callable[..., Any]) -> Iterator[None]:
+    """Every module that holds the kernel holds the stand-in instead."""
+    held = [
+        (vars(module) if module is not None else {}, name)
+        for module in list(sys.modules.values())
+        for name, value in list(vars(module).items() if hasattr(module, "__dict__") else ())
+        if value is kernel.function
+    ]
+    *outer, last = kernel.path.split(".")
+    home: Any = sys.modules[kernel.module]
+    for part in outer:
+        home = getattr(home, part)
+    for names, name in held:
+        names[name] = stand_in
+    setattr(home, last, stand_in)
+    try:
+        yield
+    finally:
+        for names, name in held:
+            names[name] = kernel.function
+        setattr(home, last, kernel.function)

@@ -1,0 +1,1 @@
+"""Pairings of the kernels that JAX ships in `jax.experimental.pallas.ops`, unchanged."""

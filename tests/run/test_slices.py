@@ -1,0 +1,72 @@
+"""Slices along a batch dim: wherever the dim is among those that make an axis, and however short it may be."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from tests.sample import elementwise
+
+
+def _doubled(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: v * 2, x)
+
+
+SHAPES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a dim": ("h d", {}, "h"),
+    "the outer factor": ("h*g d", {}, "h"),
+    "the inner factor": ("d h*g", {}, "g"),
+    "half of an axis": ("m 2*h", dict(h=kt.dim(block=8)), "h"),
+    "one of two parts": ("m+n d", {}, "n"),
+    "whole blocks": ("m d", dict(m=kt.dim(multiple_of=8)), "m"),
+    "lengths one by one": ("m d", dict(m=kt.dim(values=(32, 64))), "m"),
+}
+
+
+@pytest.mark.parametrize("what", SHAPES)
+def test_slices_alone_are_as_in_the_batch(what: str) -> None:
+    shape, dims, name = SHAPES[what]
+    pairing = kt.oracle_for(_doubled, x=kt.array(shape, "float32"), dims=dims, batch_dims=name)(lambda x: 2 * x)
+    records = [r for r in kt.check(pairing, depth="quick").records if r.family == "alone"]
+    assert records
+    assert {record.verdict for record in records} == {"pass"}
+    assert all(record.compared for record in records)
+
+
+@pytest.mark.parametrize(
+    "what", [what for what in SHAPES if what != "one of two parts"]
+)  # its first element is in every slice
+def test_what_leaks_from_another_slice_is_found_alone(what: str) -> None:
+    """The oracle leaks alike, so that nothing but the slice alone tells."""
+    shape, dims, name = SHAPES[what]
+
+    def kernel(x: jax.Array) -> jax.Array:
+        return elementwise(lambda v: v * 2 + v.reshape(-1)[0], x)
+
+    def oracle(x: np.ndarray) -> np.ndarray:
+        return 2 * x + x.reshape(-1)[0] if x.size else x
+
+    x = kt.array(shape, "float32", domain=(1, 9))
+    result = kt.check(kt.oracle_for(kernel, x=x, dims=dims, batch_dims=name)(oracle), depth="quick")
+    assert {finding.family for finding in result.findings} == {"alone"}
+
+
+def test_a_slice_that_a_relation_forbids_is_not_run() -> None:
+    declared = dict(x=kt.array("m d", "float32"), batch_dims="m", where=lambda m: m % 3 == 0)
+    pairing = kt.oracle_for(_doubled, **declared)(lambda x: 2 * x)
+    assert {r.verdict for r in kt.check(pairing, depth="quick").records} == {"pass"}
+
+
+def test_an_output_that_no_declared_shape_explains_is_told() -> None:
+    def kernel(x: jax.Array) -> jax.Array:
+        return elementwise(lambda v: v, jnp.concatenate([x, x], axis=0))
+
+    pairing = kt.oracle_for(kernel, x=kt.array("m d", "float32"), batch_dims="m")(
+        lambda x: np.concatenate([x, x], axis=0)
+    )
+    (record,) = {r.message: r for r in kt.check(pairing, depth="quick").records if r.verdict == "unavailable"}.values()
+    assert record.family == "alone"
+    assert "no declared shape tells which elements belong to the slice" in record.message

@@ -1,0 +1,163 @@
+"""`kerneltest init` tells dims, blocks and options from a call, writes a file that collects, and says what to check."""
+
+from pathlib import Path
+
+import pytest
+
+import kerneltest as kt
+from benchmarks.init import OF_JAX, OF_THE_SUITES, Pairable, filled
+from kerneltest.cli import main
+from kerneltest.declare.arguments import ArrayArgument, Static, Tree
+from kerneltest.declare.pairing import Pairing
+from kerneltest.start.calls import StartError, example_of_shapes, example_of_text, kernel_named
+from kerneltest.start.declaration import Declaration
+from kerneltest.start.init import declared, pairing_of
+from kerneltest.start.watching import watched
+
+SAMPLE = "tests.start.sample"
+
+
+def _declared(name: str, call: str) -> Declaration:
+    kernel = kernel_named(f"{SAMPLE}:{name}")
+    return declared(kernel, [example_of_text(kernel, call)])
+
+
+def _shapes(pairing: Pairing) -> str:
+    return ", ".join(" ".join(map(str, leaf.shape)) for leaf in pairing.leaves.values())
+
+
+# The kernel and a call of it: the shapes that are declared, and how long dims may be.
+DIMS = {
+    "a block": ("tailed", "f(jnp.ones(100))", "length", {"length": kt.dim(block=32)}),
+    "whole blocks": ("whole", "f(jnp.ones(96))", "n", {"n": kt.dim(block=32, multiple_of=32)}),
+    "a bound": ("capped", "f(jnp.ones(40))", "n", {"n": kt.dim(block=32, maximum=64)}),
+    "tied by block specs": ("added", "f(jnp.ones(100), jnp.ones(100))", "n, n", {"n": kt.dim(block=32)}),
+    "not tied by chance": ("product", "f(jnp.ones((8, 8)), jnp.ones((8, 8)))", "m n, n k", {}),
+    "told apart by lengths": ("product", "f(jnp.ones((4, 6)), jnp.ones((6, 8)))", "m n, n k", {}),
+    "rows": ("rows", "f(jnp.ones((8, 40)))", "m n", {"m": kt.dim(values=(1, 2, 5))}),
+    "a least length": ("large", "f(jnp.ones(96))", "n", {"n": kt.dim(block=64, multiple_of=16, minimum=64)}),
+    "a pytree": ("weighed", "f({'w': jnp.ones(8), 'b': jnp.ones(8)}, jnp.ones((4, 8)))", "n, n, m n", {}),
+}
+
+
+@pytest.mark.parametrize("case", DIMS)
+def test_dims_follow_from_traces_at_other_lengths(case: str) -> None:
+    name, call, shapes, dims = DIMS[case]
+    pairing = pairing_of(_declared(name, call))
+    assert _shapes(pairing) == shapes
+    assert {name: pairing.dims[name] for name in dims} == dims
+    assert all(dim == kt.dim() for name, dim in pairing.dims.items() if name not in dims)
+
+
+def test_a_grid_that_leaves_a_tail_out_is_not_taken_for_what_is_meant() -> None:
+    made = _declared("floored", "f(jnp.ones(96))")
+    assert made.dims == {"n": kt.dim(block=32)}
+    assert any("the grid has n // 32 programs" in note for note in made.notes)
+
+
+def test_lengths_that_go_together_are_kept_and_told() -> None:
+    made = _declared("grouped", "f(jnp.ones(12), jnp.ones(4))")
+    assert kt.dim(values=(4,)) in made.dims.values() or kt.dim(values=(12,)) in made.dims.values()
+    assert any("say which lengths go together" in note for note in made.notes)
+
+
+def test_options_are_static_and_defaults_are_left_out() -> None:
+    pairing = pairing_of(_declared("doubled", "f(jnp.ones(100), twice=False, block=32)"))
+    assert {name: each for name, each in pairing.arguments.items() if isinstance(each, Static)} == {
+        "twice": kt.static(False)
+    }
+    longer = _declared("doubled", "f(jnp.ones(100), block=16)")
+    assert longer.outputs == ("(2 * n)",)
+    assert longer.options == {"block": [16]}
+
+
+def test_a_number_that_sets_a_length_is_a_dim() -> None:
+    assert pairing_of(_declared("counted", "f(100)")).arguments == {"n": kt.dim_size("n")}
+
+
+def test_integers_beside_floats_point_nowhere_until_their_author_says_where() -> None:
+    made = _declared("picked", "f(jnp.ones((8, 4)), jnp.array([3]))")
+    argument = pairing_of(made).arguments["at"]
+    assert isinstance(argument, ArrayArgument)
+    assert argument.domain == (0, 0)
+    assert any("they go from 3 to 3" in note and "kt.indices(" in note for note in made.notes)
+
+
+def test_dtypes_are_those_of_the_call() -> None:
+    made = _declared("tailed", "f(jnp.ones(100, jnp.bfloat16))")
+    assert pairing_of(made).arguments["x"].dtypes == ("bfloat16",)  # type: ignore[union-attr]
+    assert any("can be traced in float32 and float16 too" in note for note in made.notes)
+
+
+def test_a_tree_is_written_as_it_is_given() -> None:
+    tree = pairing_of(_declared("weighed", DIMS["a pytree"][1])).arguments["params"]
+    assert isinstance(tree, Tree)
+    assert sorted(tree.branches) == ["b", "w"]
+
+
+def test_two_calls_tell_axes_apart(tmp_path: Path) -> None:
+    kernel = kernel_named(f"{SAMPLE}:product")
+    script = tmp_path / "script.py"
+    calls = "".join(f"product(jnp.ones(({m}, {k})), jnp.ones(({k}, {n})))\n" for m, k, n in ((8, 8, 8), (4, 8, 2)))
+    script.write_text(f"import jax.numpy as jnp\nfrom {SAMPLE} import product\n{calls}raise SystemExit(3)\n")
+    examples = watched(kernel, str(script))
+    assert [each.leaves["y"].shape for each in examples] == [(8, 8), (8, 2)]
+    assert _shapes(pairing_of(declared(kernel, examples))) == "m n, n k"
+    assert kernel_named(f"{SAMPLE}:product").function is kernel.function  # it was put back
+
+
+def test_a_test_is_watched_too(tmp_path: Path) -> None:
+    kernel = kernel_named(f"{SAMPLE}:tailed")
+    test = tmp_path / "test_it.py"
+    test.write_text(f"import numpy as np\nfrom {SAMPLE} import tailed\ndef test_it():\n    tailed(np.ones(50, 'f4'))\n")
+    (example,) = watched(kernel, f"{test}::test_it")
+    assert example.leaves["x"].shape == (50,)
+    with pytest.raises(StartError, match="never calls whole"):
+        watched(kernel_named(f"{SAMPLE}:whole"), f"{test}::test_it")
+
+
+REFUSED = {
+    "no such module": ("nowhere:f", "x=8", "cannot be imported"),
+    "no such function": (f"{SAMPLE}:nothing", "x=8", "it has"),
+    "no function named": (SAMPLE, "x=8", "give MODULE:FUNCTION"),
+    "no such parameter": (f"{SAMPLE}:tailed", "z=8", "has no parameter 'z'"),
+    "a parameter without a shape": (f"{SAMPLE}:product", "x=8x8", "also needs y"),
+    "no shape": (f"{SAMPLE}:tailed", "x=8*8", "is no shape"),
+    "a call that raises": (f"{SAMPLE}:whole", "x=33", "whole blocks alone"),
+    "no Pallas call": (f"{SAMPLE}:plain", "x=8", "reaches no Pallas call"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_paired_is_told_with_the_reason(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel, shapes, told = REFUSED[case]
+    assert main(["init", kernel, "--shapes", shapes, "-o", str(tmp_path)]) == 2
+    assert told in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["init", f"{SAMPLE}:tailed", "--shapes", "x=100", "-o", str(tmp_path)]
+    assert main(command) == 0
+    path = tmp_path / "test_tailed.py"
+    path.write_text("# mine\n", encoding="utf-8")
+    assert main(command) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert path.read_text(encoding="utf-8") == "# mine\n"
+
+
+@pytest.mark.parametrize("pairable", [*OF_THE_SUITES[:2], OF_JAX[0], OF_JAX[-1]], ids=lambda each: each.kernel)
+def test_a_pairing_passes_once_its_oracle_is_filled_in(pairable: Pairable) -> None:
+    result = filled(pairable, backends=["interpret"])
+    assert result.ok, result.findings[0].message
+
+
+def test_the_text_of_a_call_must_call_the_kernel() -> None:
+    kernel = kernel_named(f"{SAMPLE}:tailed")
+    with pytest.raises(StartError, match="does not call tailed"):
+        example_of_text(kernel, "jnp.ones(8)")
+    with pytest.raises(StartError, match="raises NameError"):
+        example_of_text(kernel, "f(nobody)")
+    assert example_of_shapes(kernel, "x=8x1", "x=int8").leaves["x"].dtype.name == "int8"
