@@ -58,7 +58,7 @@ def gradients(
     """
     chosen = [i for i, path in enumerate(_floats(leaves)) if not by or path in by]
     found = _gradients(evaluate, leaves, cotangents, rng, watched, outputs)
-    bounds = None if found.bounds is None else [found.bounds[i] for i in chosen]
+    bounds = None if found.bounds is None else tuple(found.bounds[i] for i in chosen)
     asked = tuple(found.asked[i] for i in chosen)
     return replace(found, values=tuple(found.values[i] for i in chosen), bounds=bounds, asked=asked)
 

@@ -139,7 +139,7 @@ def test_a_device_has_its_row_and_that_of_what_stands_around_the_calls(
     name: str, inside: Precision, around: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "compile_for", lambda traced, place, precision, **_: precision)
-    monkeypatch.setattr(device.jax, "devices", lambda platform: [platform])
+    monkeypatch.setattr(device, "device", lambda platform: platform)
     (backend,) = resolve([name])
 
     def row(kernel: Any) -> Any:

@@ -152,7 +152,7 @@ def _default(each: Field[Any]) -> Any:
 
 @pytest.mark.parametrize(
     "filled",
-    [FINDING, *FINDING.budget, EVIDENCE, WINDOW, replace(PLAN, problems=("a pairing is held nowhere",))],
+    [FINDING, *FINDING.budget, EVIDENCE, WINDOW, replace(PLAN, problems=("a pairing is held nowhere",), budget=60)],
     ids=lambda filled: type(filled).__name__,
 )
 def test_what_comes_back_has_no_field_at_its_default(filled: Any) -> None:

@@ -209,7 +209,7 @@ def test_tpu_kernels_are_refused() -> None:
     pairing = kt.oracle_for(iota_scalar_memory, n=kt.dim_size("n"))(lambda n: None)
     traced = trace(pairing, signatures(pairing, "quick")[0])
     (stage,) = resolve(["lower:sm_90"])
-    told = "a kernel written for mosaic_tpu (o_ref lies in pallas.tpu.SMEM) cannot be lowered for sm_90"
+    told = "a kernel written for mosaic_tpu (compiler_params is pallas.tpu.CompilerParams) cannot be lowered for sm_90"
     assert stage.unsupported_reason(traced) == told
 
 
