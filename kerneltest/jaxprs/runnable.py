@@ -64,8 +64,10 @@ def references(call: Call) -> tuple[list[Reference], list[Reference]]:
     """The inputs and the outputs of a Pallas call, in its order."""
     params = call.equation.params
     names = list(getattr(getattr(params["jaxpr"], "debug_info", None), "arg_names", ()) or ())
-    prefetched = params["grid_mapping"].num_index_operands  # scalars, which have no blocks
-    blocks = [None] * prefetched + list(params["grid_mapping"].block_mappings)
+    mapping = params["grid_mapping"]
+    lengths = [f"grid bound {i}" for i in range(mapping.num_dynamic_grid_bounds)]  # no arguments of the kernel
+    names = [*lengths, *names]
+    blocks = [None] * (len(lengths) + mapping.num_index_operands) + list(mapping.block_mappings)  # scalars have none
     variables = [*call.equation.invars, *call.equation.outvars]
     count = len(call.equation.invars)
     arrays = []

@@ -163,7 +163,7 @@ def made(pairing: Pairing, case: DrawnCase, make: Make, chunk: Array) -> Argumen
             values = _of(slots[path], make, values)  # all of it, or it would be none any more
         elif inside.size:
             flat = values.reshape(-1).copy()
-            flat[inside] = make(slots[path], flat[inside])
+            flat[inside] = _of(slots[path], make, values).reshape(-1)[inside]
             values = flat.reshape(values.shape)
         arguments[path] = values
     return derived(pairing, case.signature, arguments)

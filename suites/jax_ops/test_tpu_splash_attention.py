@@ -21,6 +21,7 @@ RACE = [
         "race",
         backend="interpret-tpu",
         signature="h=2,*",
+        family="[!v]*",  # under vmap, heads are in order
         reason="heads are parallel, and the cores share accumulators that are outputs; they are scratch since JAX 0.12",
         url="https://github.com/jax-ml/jax/blob/jax-v0.10.2/jax/experimental/pallas/ops/tpu/splash_attention/"
         "splash_attention_kernel.py#L1105",

@@ -54,6 +54,15 @@ def test_a_partition_stays_one() -> None:
     assert case.arguments["sizes"].tolist() == [3]
 
 
+def test_of_lengths_those_that_matter_stay() -> None:
+    def kernel(x: jax.Array, lengths: jax.Array) -> jax.Array:
+        return _off(x, (lengths == 5).any())
+
+    declared = dict(x=FLOATS, lengths=kt.lengths("b", up_to="n"), dims=dict(b=kt.dim(values=(3,))))
+    found = smallest(kt.oracle_for(kernel, **declared)(lambda x, lengths: 2 * x)).case.arguments["lengths"]
+    assert sorted(found.tolist()) == [0, 0, 5]
+
+
 def test_what_is_derived_follows_the_others() -> None:
     def kernel(x: jax.Array, top: jax.Array) -> jax.Array:
         return _off(x, top > 4)

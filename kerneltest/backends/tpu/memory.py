@@ -51,7 +51,7 @@ def windows(call: Call) -> tuple[Window, ...]:
     """What a call keeps in VMEM, the largest first; what it places elsewhere by itself is not among them."""
     mapping = call.equation.params["grid_mapping"]
     inputs, outputs = references(call)
-    names = [each.name for each in [*inputs[mapping.num_index_operands :], *outputs]]
+    names = [each.name for each in [*inputs[mapping.num_dynamic_grid_bounds + mapping.num_index_operands :], *outputs]]
     steps = math.prod(length if isinstance(length, int) else 2 for length in mapping.grid)
     found = [
         Window(

@@ -84,3 +84,17 @@ def test_what_wastes_most_of_a_tile_is_told(
     told = advice((Window("x", shape, np.dtype(dtype), whole, 1),))
     assert len(told) == bool(words)
     assert words in "".join(told)
+
+
+def test_a_grid_whose_length_is_an_argument_has_no_window_for_it() -> None:
+    def function(count: jax.Array, x: jax.Array) -> list[jax.Array]:
+        spec = pl.BlockSpec((16, 128), lambda i: (i, 0))
+        return [pl.pallas_call(_copy, grid=(count,), in_specs=[spec], out_specs=spec, out_shape=x)(x)]
+
+    shapes = ShapeDtype((), np.dtype(np.int32)), ShapeDtype((60, 128), np.dtype(np.float32))
+    (call,) = trace_function(function, shapes, "").calls
+    assert [window.name for window in windows(call)] == ["x_ref", "o_ref"]
+
+
+def _copy(x_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = x_ref[...]
