@@ -206,3 +206,28 @@ def test_the_groups_depth_decides_how_many_signatures_are_varied() -> None:
         items = plan_pairing(pairing, "p", resolve(["interpret"]), depth, 0).items
         (item,) = [each for each in items if each.group.name == Varied.name]
         assert item.families()["plain_call"] == count
+
+
+@pytest.mark.parametrize("kept", ["float32", "bfloat16"])
+def test_a_mean_that_is_kept_in_few_digits_for_the_way_back_is_found(kept: str) -> None:
+    def forward(x: jax.Array) -> Any:
+        wide = x.astype(jnp.float32)
+        mean = wide.mean(axis=-1, keepdims=True)
+        return elementwise(lambda v: v * v, wide - mean).astype(x.dtype), (x, mean.astype(kept))
+
+    def backward(saved: Any, g: jax.Array) -> Any:
+        x, mean, g = (each.astype(jnp.float32) for each in (*saved, g))
+        slopes = 2 * (x - mean) * g
+        return ((slopes - slopes.mean(axis=-1, keepdims=True)).astype(jnp.bfloat16),)
+
+    kernel = jax.custom_vjp(lambda x: forward(x)[0])
+    kernel.defvjp(forward, backward)
+
+    def oracle(x: np.ndarray) -> np.ndarray:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        return centred * centred
+
+    x = kt.array("m n", "bfloat16")
+    result = kt.check(kt.oracle_for(kernel, x=x, dims=dict(n=kt.dim(values=(64,))), grad=True)(oracle), depth="quick")
+    assert result.ok == (kept == "float32")
+    assert {finding.family for finding in result.findings} <= {"gradient"}
