@@ -1,6 +1,5 @@
-"""Pairings of JAX's grouped matrix products: rows are cut into groups, and each has a matrix of its own."""
+"""Pairings of JAX's grouped matrix products: rows are parted into groups, and each has a matrix of its own."""
 
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas.ops.tpu.megablox import gmm
 from jax.experimental.pallas.ops.tpu.megablox.gmm import tgmm
@@ -8,68 +7,64 @@ from jax.experimental.pallas.ops.tpu.megablox.gmm import tgmm
 import kerneltest as kt
 
 TILES = (8, 128, 128)
-FLOATS = ("float32", "bfloat16")
-DIMS = dict(m=kt.dim(block=8, values=(24,)), k=kt.dim(values=(136,)), n=kt.dim(values=(136,)), cuts=kt.dim(values=(4,)))
+DIMS = dict(m=kt.dim(block=8, values=(24,)), k=kt.dim(values=(136,)), n=kt.dim(values=(128,)))
+SIZES = dict(group_sizes=kt.partition("groups", of="m"))
 GROUPS = dict(groups=kt.dim(values=(5,)))
-CUTS = kt.lengths("cuts", up_to="m")
 
 
-def sizes(cuts, m, xp):
-    ends = xp.concatenate([xp.sort(cuts), xp.asarray([m], dtype=cuts.dtype)])
-    return xp.diff(ends, prepend=ends[:1] * 0)
+def array(axes, *dtypes):
+    return kt.array(axes, dtypes, domain=(-100, 100))
 
 
-def product_by_group(lhs, rhs, cuts, transpose_rhs):
-    return gmm(
-        lhs, rhs.swapaxes(1, 2) if transpose_rhs else rhs, sizes(cuts, lhs.shape[0], jnp), lhs.dtype, TILES,
-        transpose_rhs=transpose_rhs,
-    )  # fmt: skip
+def groups_of(sizes):
+    return np.repeat(np.arange(len(sizes)), sizes)
 
 
-def groups_of(cuts, m):
-    return np.repeat(np.arange(len(cuts) + 1), sizes(cuts, m, np))
+def product_by_group(lhs, rhs, group_sizes, transpose_rhs):
+    rhs = rhs.swapaxes(1, 2) if transpose_rhs else rhs
+    return gmm(lhs, rhs, group_sizes, lhs.dtype, TILES, transpose_rhs=transpose_rhs)
 
 
 @kt.oracle_for(
     product_by_group,
-    lhs=kt.array("m k", FLOATS, domain=(-100, 100)),
-    rhs=kt.array("groups k n", FLOATS, domain=(-100, 100)),
-    cuts=CUTS,
+    lhs=array("m k", "float32", "bfloat16"),
+    rhs=array("groups k n", "float32", "bfloat16"),
+    **SIZES,
     transpose_rhs=kt.static(False, True),
     dims=DIMS | GROUPS,
     grad=True,
 )
-def by_group(lhs, rhs, cuts):
-    return np.einsum("mk,mkn->mn", lhs, rhs[groups_of(cuts, len(lhs))])
+def by_group(lhs, rhs, group_sizes):
+    return np.einsum("mk,mkn->mn", lhs, rhs[groups_of(group_sizes)])
 
 
-def transposed_by_group(lhs, rhs, cuts):
-    return tgmm(lhs, rhs, sizes(cuts, rhs.shape[0], jnp), lhs.dtype, TILES)
+def transposed_by_group(lhs, rhs, group_sizes):
+    return tgmm(lhs, rhs, group_sizes, lhs.dtype, TILES)
 
 
 @kt.oracle_for(
     transposed_by_group,
-    lhs=kt.array("k m", FLOATS, domain=(-100, 100)),
-    rhs=kt.array("m n", FLOATS, domain=(-100, 100)),
-    cuts=CUTS,
-    dims=DIMS,
+    lhs=array("k m", "float32", "bfloat16"),
+    rhs=array("m n", "float32", "bfloat16"),
+    **SIZES,
+    dims=DIMS | GROUPS,
 )
-def sums_by_group(lhs, rhs, cuts):
-    chosen = np.arange(len(cuts) + 1)[:, None] == groups_of(cuts, len(rhs))
+def sums_by_group(lhs, rhs, group_sizes):
+    chosen = np.arange(len(group_sizes))[:, None] == groups_of(group_sizes)
     return np.einsum("km,gm,mn->gkn", lhs, chosen.astype(float), rhs)
 
 
-def into_existing(lhs, rhs, existing_out, cuts):
-    return gmm(lhs, rhs, sizes(cuts, lhs.shape[0], jnp), lhs.dtype, TILES, None, existing_out)
+def into_existing(lhs, rhs, group_sizes, existing_out):
+    return gmm(lhs, rhs, group_sizes, lhs.dtype, TILES, None, existing_out)
 
 
 @kt.oracle_for(
     into_existing,
-    lhs=kt.array("m k", "float32", domain=(-100, 100)),
-    rhs=kt.array("groups k n", "float32", domain=(-100, 100)),
-    existing_out=kt.array("m n", "float32", domain=(-100, 100)),
-    cuts=CUTS,
-    dims=DIMS | GROUPS | dict(n=kt.dim(values=(128,))),
+    lhs=array("m k", "float32"),
+    rhs=array("groups k n", "float32"),
+    **SIZES,
+    existing_out=array("m n", "float32"),
+    dims=DIMS | GROUPS,
     grad=True,
     xfail=[
         kt.xfail(
@@ -78,5 +73,5 @@ def into_existing(lhs, rhs, existing_out, cuts):
         )
     ],
 )  # fmt: skip
-def overwritten(lhs, rhs, existing_out, cuts):
-    return np.einsum("mk,mkn->mn", lhs, rhs[groups_of(cuts, len(lhs))]) + 0 * existing_out
+def overwritten(lhs, rhs, group_sizes, existing_out):
+    return by_group(lhs, rhs, group_sizes) + 0 * existing_out
