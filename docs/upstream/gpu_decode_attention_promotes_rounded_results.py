@@ -13,5 +13,7 @@ from jax.experimental.pallas.ops.gpu.decode_attention import mqa, mqa_reference
 q, k = (jnp.asarray(np.random.default_rng(0).normal(size=(1, n, 16)), jnp.bfloat16) for n in (16, 128))
 out = mqa(q, k, jnp.ones_like(k), k_splits=4, interpret=True)
 error, of_reference = (abs(o.astype("float32") - 1).max() for o in (out, mqa_reference(q, k, jnp.ones_like(k))))
-print("JAX", jax.__version__, "gives", out.dtype, "of", q.dtype, "off by", error, "and by", of_reference, "in JAX itself")
+print(
+    "JAX", jax.__version__, "gives", out.dtype, "of", q.dtype, "off by", error, "and by", of_reference, "in JAX itself"
+)
 raise SystemExit(int(out.dtype != q.dtype or error > 2**-8))
