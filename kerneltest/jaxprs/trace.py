@@ -150,12 +150,10 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
         with whole_tracebacks():
             try:
                 closed = jax.make_jaxpr(function)(*shapes)
-            except ValueError as error:
-                if "TPU device kind" not in str(error):
+            except (ValueError, AttributeError) as error:
+                if not (asked := _asks_for(error)):
                     raise
-                function = functools.partial(
-                    _on, INTERPRETED, function
-                )  # `pltpu.emit_pipeline` asks which one it is for
+                function = functools.partial(_on, asked, function)
                 closed = jax.make_jaxpr(function)(*shapes)
     except Exception as error:
         raise Failure(
@@ -163,6 +161,13 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
             f"the kernel raised {type(error).__name__} while traced {how}: {_meant(error)}{user_line(error)}",
         ) from error
     return read(closed, function, inputs)
+
+
+def _asks_for(error: Exception) -> str:
+    """What a kernel must be on to go on where it raised, or ""."""
+    if "TPU device kind" in str(error):  # `pltpu.emit_pipeline` asks which one it is for
+        return INTERPRETED
+    return _SMALL_GPU if getattr(error, "name", None) == "core_count" else ""  # for a program on each multiprocessor
 
 
 _TOO_LARGE = re.compile(r"-?\d{10,}")
@@ -188,14 +193,16 @@ def on_a(platform: str) -> AbstractContextManager[Any]:
     if platform in TPUS:
         device = AbstractDevice(device_kind=TPUS[platform].device_kind, num_cores=1, platform="tpu")
     elif platform in _GPUS:
-        device = AbstractDevice(device_kind=_GPUS[platform], num_cores=None, platform="gpu")
+        kind, cores = _GPUS[platform]
+        device = AbstractDevice(device_kind=kind, num_cores=cores, platform="gpu")
     else:
         return nullcontext()
     mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
     return mesh
 
 
-_GPUS = {"cuda": "NVIDIA H200", "rocm": "gfx942"}
+_SMALL_GPU = "a GPU of two multiprocessors"  # which an interpreter can run in good time
+_GPUS = {"cuda": ("NVIDIA H200", 132), "rocm": ("gfx942", 304), _SMALL_GPU: ("NVIDIA H200", 2)}
 
 
 def _on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
