@@ -85,7 +85,10 @@ def test_a_kernel_of_another_language_is_not_for_a_tpu() -> None:
 
     traced = trace_function(lambda x: [vector_add(x, x)], (ShapeDtype((64,), np.dtype(np.float32)),), "")
     for each in resolve(["lower:tpu-v4", "tpu"]):
-        assert "a kernel written for triton (compiler_params is pallas.triton.CompilerParams) cannot be" in each.unsupported_reason(traced)
+        assert (
+            "a kernel written for triton (compiler_params is pallas.triton.CompilerParams) cannot be"
+            in each.unsupported_reason(traced)
+        )
 
 
 def test_a_kernel_without_parameters_is_planned_for_every_language() -> None:
