@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.extend import backend
 
 import kerneltest
 import kerneltest as kt
@@ -34,9 +35,9 @@ from tests.sample import double, elementwise, exponential
 ROOT = Path(__file__).parents[2]
 
 
-def _traced(kernel: Callable[..., Any], **arguments: Any) -> Traced:
+def _traced(kernel: Callable[..., Any], platform: str = "", **arguments: Any) -> Traced:
     pairing = kt.oracle_for(kernel, **arguments)(lambda **_: None)
-    return trace(pairing, signatures(pairing, "quick")[0])
+    return trace(pairing, signatures(pairing, "quick")[0], platform)
 
 
 def _vector(kernel: Callable[..., Any], dtype: str = "float32") -> Traced:
@@ -156,6 +157,19 @@ def test_calls_are_listed_with_grid_and_dialect() -> None:
     assert [call.dialect for call in _vector(double).calls] == ["any"]
     tiled = _traced(softmax_tiled, x=kt.array("m n"), dims=dict(m=kt.dim(values=(3,)), n=kt.dim(values=(130,))))
     assert [call.grid for call in tiled.calls] == [(3, 4), (3, 3)]
+
+
+def one_for_each_multiprocessor(x: jax.Array) -> jax.Array:
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    cores = device.num_cores if device else backend.get_default_device().core_count
+    return pl.pallas_call(lambda x_ref, o_ref: None, out_shape=x, grid=(cores,))(x)
+
+
+@pytest.mark.parametrize(("platform", "programs"), [("", 2), ("cuda", 132), ("rocm", 304)])
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU has multiprocessors of its own")
+def test_a_kernel_may_ask_for_the_number_of_multiprocessors(platform: str, programs: int) -> None:
+    (call,) = _traced(one_for_each_multiprocessor, platform, x=kt.array("n")).calls
+    assert call.grid == (programs,)
 
 
 def test_a_backend_refuses_what_is_written_for_another() -> None:

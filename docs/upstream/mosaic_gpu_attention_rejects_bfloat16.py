@@ -1,0 +1,19 @@
+"""Attention for Hopper GPUs lets bfloat16 in and then fails at it (JAX 0.10.2 to 0.12.0.1).
+
+`jax.experimental.pallas.ops.gpu.attention_mgpu` says "Only f16 and bf16 are supported", but allocates the memory for
+queries and results as float16, so the first product mixes dtypes. Shown without a GPU, by tracing.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas.ops.gpu.attention_mgpu import TuningConfig, attention_with_pipeline_emitter
+
+wrong = False
+for dtype in jnp.float16, jnp.bfloat16:
+    q = jax.ShapeDtypeStruct((1, 128, 1, 64), dtype)
+    try:
+        attention_with_pipeline_emitter.trace(q, q, q, TuningConfig(64, 64, 2))
+    except ValueError as error:
+        print("JAX", jax.__version__, "raises for", dtype.__name__, str(error).splitlines()[0])
+        wrong = True
+raise SystemExit(int(wrong))
