@@ -31,7 +31,7 @@ def attention(q, k, v, seen=True):
 @kt.oracle_for(
     mqa,
     **arrays("b g d", "b t d", ("float32", "bfloat16")),
-    start_idx=kt.lengths("b", up_to="t"),
+    start_idx=kt.derived("b", lambda rng, kv_seq_len: rng.integers(0, np.maximum(kv_seq_len, 1)), dtypes="int32"),
     kv_seq_len=kt.lengths("b", up_to="t"),
     **OPTIONS,
     dims=DIMS,
