@@ -1,4 +1,4 @@
-"""The command line: `kerneltest init`, `doctor`, `audit`, `report`, `summary`, `diff`, `repro` and `lowering`."""
+"""The command line: `kerneltest init`, `doctor`, `audit`, `report`, `summary`, `merge`, `diff`, `repro`, `lowering`."""
 
 import argparse
 import functools
@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 if it worked and what it shows is green, 1 if not green, 2 for unusable input."""
     chosen = _parser().parse_args(arguments)
     run = {
-        "init": _init, "doctor": _doctor, "audit": _audit, "report": _report, "summary": _summary, "diff": _diff,
-        "repro": _repro, "lowering": _lowering,
+        "init": _init, "doctor": _doctor, "audit": _audit, "report": _report, "summary": _summary, "merge": _merge,
+        "diff": _diff, "repro": _repro, "lowering": _lowering,
     }[chosen.command]  # fmt: skip
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to stop
@@ -62,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     summary.add_argument(
         "--badge", action="append", type=Path, default=[], metavar="FILE", help=".svg or .json; repeat"
     )
+    merge = commands.add_parser("merge", help="one run from all shards of a run that --kt-shard cut into parts")
+    merge.add_argument("runs", nargs="+", type=Path, help="folders that --kt-report wrote, or that hold such folders")
+    merge.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the run goes")
     diff = commands.add_parser("diff", help="what changed between two runs, or two sets of runs; 1 for a regression")
     diff.add_argument(
         "old", nargs="?", type=Path, metavar="OLD", help="by default what pyproject.toml pins as baseline"
@@ -198,6 +202,33 @@ def _summary(chosen: argparse.Namespace) -> int:
         print(for_terminal(line))
     print(for_terminal(str(counts)))
     return int(bool(counts.failed) or not counts.complete)
+
+
+def _merge(chosen: argparse.Namespace) -> int:
+    from kerneltest.pytest_plugin.folder import FolderError, RunFolder
+    from kerneltest.pytest_plugin.session import finish
+    from kerneltest.records.io import RecordError, write_plan
+    from kerneltest.records.joined import JoinError, copy_files, joined
+    from kerneltest.records.runs import read_all
+    from kerneltest.report.text.tables import for_terminal
+
+    try:
+        runs = read_all(chosen.runs)
+        plan = joined(runs)
+        home = RunFolder.claimed(chosen.output)
+        try:
+            home.clear()
+            for run in runs:
+                copy_files(run, home.path)
+            write_plan(home.path, replace(plan, run=home.run))
+            ended = finish(home.path, report=str(chosen.output))
+        finally:
+            home.release()
+    except (RecordError, JoinError, FolderError, OSError) as error:
+        return _refused("merge", error)
+    for line, _ in ended.lines:
+        print(for_terminal(line))
+    return 0 if ended.green else 1
 
 
 def _diff(chosen: argparse.Namespace) -> int:

@@ -16,10 +16,12 @@ from kerneltest.pytest_plugin.collect import Holder, chosen, is_unwritten, probl
 from kerneltest.pytest_plugin.item import KernelItem, UnwrittenItem, properties
 from kerneltest.pytest_plugin.progress import Live, watched
 from kerneltest.pytest_plugin.run import OPTIONS, RUN, Run
+from kerneltest.pytest_plugin.sharding import Sharding
 
 if TYPE_CHECKING:
     from kerneltest.run.item import Item
 
+_SHARDING = "kerneltest-sharding"
 _MOST_DEATHS = 8  # of an item, before the rest of its cases is left
 _MOST_RESTARTS = "200"  # of xdist's workers, whose own limit of four a worker one item may reach
 
@@ -47,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.maxworkerrestart = _MOST_RESTARTS
     expect_no_tpu()
     config.stash[RUN] = run = Run(config)
+    if run.part is not None:
+        config.pluginmanager.register(Sharding(*run.part), _SHARDING)
     if run.worker is None and not config.option.collectonly and (output := watched(config)) is not None:
         reporter = config.pluginmanager.getplugin("terminalreporter")
         config.pluginmanager.register(Live(reporter, run.planned, run.doing, output), "kerneltest-live")
@@ -111,11 +115,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)  # before xdist's worker says that it has collected
 def pytest_collection_finish(session: pytest.Session) -> None:
     run = session.config.stash[RUN]
-    items = [(part, item.nodeid) for item in session.items if isinstance(item, KernelItem) for part in item.items]
+    mine = [item for item in session.items if isinstance(item, KernelItem)]
+    sharding = session.config.pluginmanager.getplugin(_SHARDING)
+    items = [(part, item.nodeid) for item in (sharding.whole if sharding else mine) for part in item.items]
     idle = any(not holder.plan.items for holder in run.holders)  # a kernel for which there is nothing to run
     if not (items or idle) or session.config.option.collectonly:
         return
     from kerneltest.records.io import write_plan
+    from kerneltest.records.joined import part_of_plan
     from kerneltest.run.planning import plan_of
 
     run.dtypes = Counter(
@@ -137,6 +144,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         run=run.home.run,
         problems=problems,
     )
+    if sharding is not None:
+        plan = part_of_plan(plan, {item.nodeid for item in mine}, str(sharding.shard))
     if run.worker is None:
         run.home.clear()
         run.has_plan = True

@@ -18,6 +18,7 @@ import pytest
 from kerneltest.backends.registry import ALL, backend_ids
 from kerneltest.plan.lengths import DEPTHS
 from kerneltest.pytest_plugin.folder import FolderError, RunFolder
+from kerneltest.pytest_plugin.shards import Shard, parsed, seconds_of
 
 if TYPE_CHECKING:
     from kerneltest.core.failures import Failure
@@ -38,6 +39,8 @@ OPTIONS = {
     "kt_timeout": ("600", "seconds that a case may spend in one step, such as its compilation; 0 for no limit"),
     "kt_minimize": ("10", "seconds to look for the smallest case of each suspect; 0 for none"),
     "kt_budget": ("0", "seconds for each pairing on each backend, beyond which cases are left out; 0 for no limit"),
+    "kt_shard": ("", "run one part of several, as 2/3; kerneltest merge joins them"),
+    "kt_durations": ("", "folder of an earlier run, by whose times shards are made alike"),
     "kt_report": ("", "folder for the plan, the records and report.html"),
 }
 
@@ -66,6 +69,7 @@ class Run:
             raise pytest.UsageError(f"--kt-timeout: {self.timeout} is no number of seconds")
         if self.fuzz and not find_spec("hypothesis"):
             raise pytest.UsageError("--kt-fuzz needs Hypothesis: pip install 'kerneltest[fuzz]'")
+        self.part = self._part()
         self.prove = bool(config.getoption("kt_prove") or config.getini("kt_prove"))
         self.artifacts = bool(config.getoption("kt_artifacts") or config.getini("kt_artifacts"))
         if self.artifacts and not self.report:
@@ -108,17 +112,36 @@ class Run:
         except ValueError as error:
             raise pytest.UsageError(f"--{name.replace('_', '-')}: {error}") from error
 
+    def _part(self) -> tuple[Shard, dict[str, float]] | None:
+        """The shard that was asked for, and what items took in an earlier run; None for the whole run."""
+        shard, durations = self._option("kt_shard"), self._option("kt_durations")
+        if not shard:
+            if durations and self.config.getoption("kt_durations") is not None:
+                raise pytest.UsageError("--kt-durations is for --kt-shard, whose parts it makes alike")
+            return None
+        from kerneltest.records.io import RecordError
+
+        try:
+            return parsed(shard), seconds_of(self._path("kt_durations")) if durations else {}
+        except RecordError as error:
+            raise pytest.UsageError(f"--kt-durations: {error}") from error
+        except ValueError as error:
+            raise pytest.UsageError(f"--kt-shard: {error}") from error
+
+    def _path(self, name: str) -> Path:
+        """A folder that an option names, relative to where pytest was started; an ini value to the ini file."""
+        named = self.config.getoption(name) is not None
+        base = self.config.invocation_params.dir if named or not self.config.inipath else self.config.inipath.parent
+        return Path(base, self._option(name))
+
     def _claim_folder(self) -> RunFolder:
         """The run's folder. What an earlier run left there stays until this one has a plan."""
         if self.worker is not None:
             return RunFolder(Path(self.worker["kt_folder"]), self.worker["kt_run"])
         if not self.report or self.config.option.collectonly:
             return RunFolder.temporary()
-        # An option is relative to where pytest was started, an ini value to the ini file, as pytest's own are.
-        named = self.config.getoption("kt_report") is not None
-        base = self.config.invocation_params.dir if named or not self.config.inipath else self.config.inipath.parent
         try:
-            return RunFolder.claimed(Path(base, self.report))
+            return RunFolder.claimed(self._path("kt_report"))
         except FolderError as error:
             raise pytest.UsageError(f"--kt-report: {error}") from error
 

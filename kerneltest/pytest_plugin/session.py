@@ -14,10 +14,12 @@ class Summary:
 
     Attributes:
       complete: every planned cell has one status and something was compared.
+      green: that, and there is no finding.
       lines: to print, each with its colour or "".
     """
 
     complete: bool
+    green: bool
     lines: tuple[tuple[str, str], ...]
 
 
@@ -34,7 +36,7 @@ def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
     try:
         run = read_running(folder)
     except RecordError as error:
-        return Summary(False, ((f"INCOMPLETE: {error}", "red"),))
+        return Summary(False, False, ((f"INCOMPLETE: {error}", "red"),))
     told = list(lines(run, width, report))
     try:
         end_run(run)
@@ -44,5 +46,5 @@ def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
             told.append((f"report: {write_html(folder / 'report.html', [run])}", ""))
     except OSError as error:
         told.append((f"INCOMPLETE: the run's end and its report could not be written: {error}", "red"))
-        return Summary(False, tuple(told))
-    return Summary(run.reconciled.complete, tuple(told))
+        return Summary(False, False, tuple(told))
+    return Summary(run.reconciled.complete, run.reconciled.green, tuple(told))

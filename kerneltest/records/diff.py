@@ -17,7 +17,7 @@ from kerneltest.records.changes import (
 )
 from kerneltest.records.merge import merge
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import ANY, CellKey, Record
+from kerneltest.records.schema import ANY, CellKey, Plan, Record
 from kerneltest.records.suspect_changes import SuspectChange, suspect_changes
 
 FACTOR = 2.0
@@ -169,15 +169,20 @@ def _tolerance_changes(name: str, old: Run | None, new: Run | None) -> Iterator[
 
 
 def _unlike(old: Run, new: Run) -> Iterator[str]:
-    pairs = [(name, getattr(old.plan, name), getattr(new.plan, name)) for name in ("seed", "depth", "fuzz", "budget")]
-    for key in dict.fromkeys([*old.plan.environment, *new.plan.environment]):
+    yield from (f"{name}: {before} before, {after} now" for name, before, after in differences(old.plan, new.plan))
+
+
+def differences(old: Plan, new: Plan) -> Iterator[tuple[str, object, object]]:
+    """What differs of two runs and alone may explain other results: its name, in the one and in the other."""
+    pairs = [(name, getattr(old, name), getattr(new, name)) for name in ("seed", "depth", "fuzz", "budget")]
+    for key in dict.fromkeys([*old.environment, *new.environment]):
         backend, _, fact = key.rpartition(": ")
         # A backend that only one of them was served is no difference of environment: its cells say so.
-        both = key in old.plan.environment and key in new.plan.environment
+        both = key in old.environment and key in new.environment
         compared = key in _ALIKE_SETTINGS or (backend and fact in _ALIKE_BACKEND)
         if key in _ALIKE or (compared and both):
-            pairs.append((key, old.plan.environment.get(key, "unknown"), new.plan.environment.get(key, "unknown")))
-    yield from (f"{name}: {before} before, {after} now" for name, before, after in pairs if before != after)
+            pairs.append((key, old.environment.get(key, "unknown"), new.environment.get(key, "unknown")))
+    yield from ((name, before, after) for name, before, after in pairs if before != after)
 
 
 def _problems(run: Run) -> Iterator[str]:

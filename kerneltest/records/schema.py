@@ -344,6 +344,8 @@ class Plan:
       prove: whether kernels were also proved over all sizes.
       orders: in how many random orders simulators also ran programs.
       budget: seconds for each pairing and backend, beyond which cases are left out; 0 for no limit.
+      shard: which part of a run it is, as `2/3`; "" for all of it.
+      whole: of a shard, digits that stand for the items of all shards.
       run: the run's id.
       problems: what was wrong with the collection, such as a pairing that nothing holds.
       started: when, in UTC, as ISO 8601 writes it; "" if unknown. It orders the runs of a report.
@@ -365,6 +367,8 @@ class Plan:
     prove: bool = False
     orders: Count = 0
     budget: Count = 0
+    shard: str = ""
+    whole: str = ""
     run: str = ""
     problems: tuple[str, ...] = ()
     started: str = ""
