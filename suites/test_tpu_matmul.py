@@ -44,7 +44,7 @@ def floats(x: np.ndarray, y: np.ndarray, activation: str) -> np.ndarray:
         kt.xfail(
             "unimplemented",
             backend="compile:tpu-v4",
-            reason="its matrix unit takes no integers",
+            reason="the compiler refuses integer products on a TPU v4",
             url="https://github.com/jax-ml/jax/issues/37367",
         )
     ],

@@ -1,8 +1,9 @@
 """Causal attention for GPUs reads past the last key where there are more queries (JAX 0.10.2 to 0.12.0.1).
 
 `mha` of `jax.experimental.pallas.ops.gpu.attention` takes the number of key blocks of a causal mask from the queries
-alone, so queries past the last key go over blocks that do not exist. The mask makes the weights of what is there 0, but
-its values are multiplied all the same, and 0 * NaN is NaN. Shown without a GPU: the interpreter pads arrays with NaN.
+alone, so queries past the last key go over blocks that do not exist. The causal mask compares positions, which does not
+hide what lies there: it is taken for keys and values, with weights of their own. Shown without a GPU: the interpreter
+pads arrays with NaN.
 """
 
 import jax

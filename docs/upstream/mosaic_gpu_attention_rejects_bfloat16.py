@@ -1,7 +1,8 @@
 """Attention for Hopper GPUs lets bfloat16 in and then fails at it (JAX 0.10.2 to 0.12.0.1).
 
-`jax.experimental.pallas.ops.gpu.attention_mgpu` says "Only f16 and bf16 are supported", but allocates the memory for
-queries and results as float16, so the first product mixes dtypes. Shown without a GPU, by tracing.
+`jax.experimental.pallas.ops.gpu.attention_mgpu` says "Only f16 and bf16 are supported". But `attention` keeps queries,
+keys and values in float16 memory, and `attention_with_pipeline_emitter` queries and results, so that one of the two
+products mixes dtypes. Shown for the latter without a GPU, by tracing.
 """
 
 import jax

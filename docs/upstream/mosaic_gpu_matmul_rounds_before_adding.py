@@ -2,7 +2,7 @@
 
 `jax.experimental.pallas.ops.gpu.hopper_matmul_mgpu` sums in float32, but `acc_ref[...].astype(out_dtype)` stands before
 `out_smem += acc`. So `a @ b + c` is rounded twice: 2049 + 1 is 2048 in float16. It shows in the code, and
-kerneltest saw it in JAX's Mosaic GPU interpreter. This script needs a Hopper GPU.
+on an H200. This script needs a Hopper GPU.
 """
 
 import jax

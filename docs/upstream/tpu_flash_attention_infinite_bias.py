@@ -1,4 +1,4 @@
-"""TPU flash attention gives NaN where a bias of -inf masks a whole block of keys (JAX 0.10.2 to 0.12.0.1).
+"""TPU flash attention gives NaN where a bias of -inf masks all of the first block of keys (JAX 0.10.2 to 0.12.0.1).
 
 The running maximum starts at -inf, and stays there while every score is -inf, so `exp(s - maximum)` is exp(NaN) from
 then on, whatever the next blocks hold. The same call in one block of keys is right, and so is `mha_reference`; block

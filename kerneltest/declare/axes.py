@@ -53,8 +53,11 @@ class Extent:
                 places = places[..., None] * length + (np.arange(length) if along_factor is None else along_factor)
             found.append(start + places.reshape(-1))
             start += math.prod(factors)
-        last = int(found[-1][-1]) + 1 if found[-1].size else 0
-        return np.concatenate([*found, np.arange(last, last + self.more)])
+        all_found = np.concatenate(found)
+        if self.more <= 0:
+            return all_found[: all_found.size + self.more]
+        last = int(all_found[-1]) + 1 if all_found.size else 0
+        return np.concatenate([all_found, np.arange(last, last + self.more)])
 
 
 Axis = str | int | Extent

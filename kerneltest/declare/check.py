@@ -2,25 +2,21 @@
 
 import inspect
 import itertools
-import math
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from ml_dtypes import iinfo
 
-from kerneltest.core.dtypes import DtypeError, dtype_named, is_float, is_integer
+from kerneltest.core.dtypes import dtype_named, is_float
 from kerneltest.core.failures import described
-from kerneltest.declare.arguments import COUNTING, ArrayArgument, DimSize, Optional, SameAs, Static, Tree
-from kerneltest.declare.axes import Extent, all_names, length_of, names_in
+from kerneltest.declare.arguments import ArrayArgument, DimSize, Optional, SameAs, Static, Tree, optionals
+from kerneltest.declare.axes import Extent, names_in
+from kerneltest.declare.check_arrays import HANGING, Wrong, check_axes, check_leaves
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rejects import Rejection
 from kerneltest.declare.relations import relation
 from kerneltest.declare.xfail import Xfail
-
-Wrong = Callable[[str, str], "DeclarationError"]
 
 
 class DeclarationError(ValueError):
@@ -93,8 +89,8 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
     for name in declared:
         if name not in pairing.dims:
             raise wrong(f"dim {name!r}", f"no argument has it; the dims in use are {', '.join(pairing.dims) or 'none'}")
-    _check_leaves(pairing, wrong)
-    _check_axes(pairing, wrong)
+    check_leaves(pairing, wrong)
+    check_axes(pairing, wrong)
     _check_where(pairing, wrong)
     _check_derived(pairing, wrong)
     if pairing.all_masked not in ("", "zeros", "nan"):
@@ -114,6 +110,12 @@ def _check_kinds(kernel: Callable[..., Any], arguments: Mapping[str, Any], wrong
                 _check_part(name, argument, wrong)
             case SameAs():
                 other = arguments.get(argument.name)
+                if isinstance(other, Optional):
+                    raise wrong(f"argument {name!r}", f"it is declared the same as {argument.name!r}, which may be "
+                                "absent; make it kt.optional(kt.derived(...)) of that one")  # fmt: skip
+                if isinstance(other, ArrayArgument) and other.role == "key":
+                    raise wrong(f"argument {name!r}", f"it is declared the same as {argument.name!r}, which is a key; "
+                                "declare a key of its own, as kt.key()")  # fmt: skip
                 if not isinstance(other, ArrayArgument) or argument.name == name:
                     raise wrong(f"argument {name!r}", f"it is declared the same as {argument.name!r}, which is no "
                                 "other array of the pairing")  # fmt: skip
@@ -137,6 +139,9 @@ def _check_part(path: str, part: Any, wrong: Wrong) -> None:
             if part.problem:
                 raise wrong(f"argument {path!r}", part.problem)
         case Optional():
+            if any(True for _ in optionals(path, part.argument)):
+                raise wrong(f"argument {path!r}", "it may be absent as a whole, so none of its parts is optional; "
+                            "declare one of the two")  # fmt: skip
             _check_part(path, part.argument, wrong)
         case Tree():
             try:
@@ -181,56 +186,6 @@ def _check_parameters(pairing: Pairing, wrong: Wrong, options: frozenset[str]) -
             raise wrong(f"argument {name!r}", f"the oracle does not take it; add it to {pairing.name}'s parameters")
 
 
-def _check_leaves(pairing: Pairing, wrong: Wrong) -> None:
-    for path, leaf in pairing.leaves.items():
-        if not leaf.dtypes or not all(leaf.on.values()):
-            raise wrong(f"argument {path!r}", "name at least one dtype")
-        for each in (name for names in leaf.on.values() for name in names):
-            try:
-                dtype_named(each)
-            except DtypeError as error:
-                raise wrong(f"argument {path!r}", f"{error}; remove it from the dtypes of on=") from error
-        known: dict[np.dtype[Any], str] = {}
-        for each in leaf.dtypes:
-            try:
-                dtype = dtype_named(each)
-            except DtypeError as error:
-                raise wrong(f"argument {path!r}", f"{error}; remove it from the dtypes") from error
-            if dtype in known:
-                twice = each if known[dtype] == each else f"{dtype.name}, as {known[dtype]!r} and {each!r},"
-                raise wrong(f"argument {path!r}", f"its dtypes name {twice} twice; remove one")
-            known[dtype] = each
-            if leaf.role in COUNTING and not is_integer(dtype):
-                raise wrong(
-                    f"argument {path!r}", f"it counts, so its dtype is an integer such as 'int32', not {each!r}"
-                )
-            if dtype.itemsize == 8 and not _keeps_64_bits():
-                raise wrong(f"argument {path!r}", f"{each} would reach the kernel as 32 bits, since JAX's 64-bit "
-                            "mode is off; set JAX_ENABLE_X64=1 or remove it from the dtypes")  # fmt: skip
-            domain = leaf.interval(each)
-            if is_integer(dtype):
-                least, most = int(iinfo(dtype).min), int(iinfo(dtype).max)
-                if any(math.isfinite(end) and not least <= end <= most for end in (domain.low, domain.high)):
-                    raise wrong(f"argument {path!r}", f"its domain {domain} reaches past {each}, which goes from "
-                                f"{least} to {most}")  # fmt: skip
-        if leaf.role == "mask" and not any(pairing.dims[name].block for name in all_names(leaf.shape)):
-            axes = " ".join(map(str, leaf.shape))
-            raise wrong(f"mask {path!r}", f"none of its dims ({axes}) has a block, so there is no whole block to mask; "
-                        "declare one, as in dims=dict(n=kt.dim(block=64))")  # fmt: skip
-
-
-def _check_axes(pairing: Pairing, wrong: Wrong) -> None:
-    least = {name: min(dim.values) if dim.values else dim.fit(dim.minimum) for name, dim in pairing.dims.items()}
-    for path, leaf in pairing.leaves.items():
-        for axis in leaf.axes:
-            if length_of(axis, least) < 0:
-                dim = names_in(axis)[0]
-                raise wrong(f"argument {path!r}", f"{axis} is negative where {dim} is {least[dim]}; give the dim a "
-                            "minimum")  # fmt: skip
-        if leaf.role in ("offsets", "partition", "permutation", "segments", "one_hot") and not leaf.shape:
-            raise wrong(f"argument {path!r}", "it needs an axis along which its values hang together, as in 'n'")
-
-
 def _check_where(pairing: Pairing, wrong: Wrong) -> None:
     if pairing.where is None:
         return
@@ -240,16 +195,19 @@ def _check_where(pairing: Pairing, wrong: Wrong) -> None:
             known = ", ".join([*pairing.dims, *options]) or "none"
             raise wrong("where", f"{name!r} is neither a dim nor a static argument of the pairing; there are {known}")
     lengths = {name: dim.least for name, dim in pairing.dims.items()}
-    tried = itertools.product(*options.values())
+    rows = [dict(zip(options, row, strict=True)) for row in itertools.islice(itertools.product(*options.values()), 64)]
     try:
-        admits = any(
-            pairing.fitted(lengths, dict(zip(options, row, strict=True))) for row in itertools.islice(tried, 64)
-        )
+        admitted = [row for row in rows if pairing.fitted(lengths, row)]
     except Exception as error:
         raise wrong("where", f"it raised {described(error)}") from error
-    if not admits:
-        raise wrong("where", "it admits none of the lengths that were tried, from the shortest on; give the dims "
-                    "lengths that meet it, as in kt.dim(values=...)")  # fmt: skip
+    meets = "give the dims lengths that meet it, as in kt.dim(values=...)"
+    if not admitted:
+        raise wrong("where", f"it admits none of the lengths that were tried, from the shortest on; {meets}")
+    for name, texts in options.items():
+        for text in texts:
+            if any(row[name] == text for row in rows) and not any(row[name] == text for row in admitted):
+                raise wrong("where", f"it admits none of the lengths that were tried with {name}={text}; {meets}, or "
+                            "take that option out")  # fmt: skip
 
 
 def _check_derived(pairing: Pairing, wrong: Wrong) -> None:
@@ -258,15 +216,12 @@ def _check_derived(pairing: Pairing, wrong: Wrong) -> None:
             other = pairing.leaves.get(name)
             if other is not None and other.derivation is not None:
                 raise wrong(f"argument {path!r}", f"it follows from {name!r}, which follows from others itself")
+            if other is None and isinstance(pairing.arguments.get(name), Tree):
+                raise wrong(f"argument {path!r}", f"it follows from {name!r}, which is a pytree; an array may follow "
+                            "from arrays alone")  # fmt: skip
             if other is None and name not in (*pairing.dims, *pairing.options(), "rng"):
                 known = ", ".join([*pairing.leaves, *pairing.dims, *pairing.options(), "rng"])
                 raise wrong(f"argument {path!r}", f"it follows from {name!r}, which is none of {known}")
-
-
-def _keeps_64_bits() -> bool:
-    """Whether JAX keeps 64-bit values; the kernel's own import has loaded JAX."""
-    jax = sys.modules.get("jax")
-    return jax is not None and bool(jax.config.jax_enable_x64)
 
 
 def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
@@ -277,7 +232,7 @@ def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
         if any(leaf.bounded_by is not None and name in names_in(leaf.bounded_by) for leaf in pairing.leaves.values()):
             raise wrong("batch_dims", f"an index or a length points into {name!r}, so no slice along it stands alone")
         for path, leaf in pairing.leaves.items():
-            if leaf.role in ("partition", "offsets", "permutation", "segments") and name in names_in(leaf.shape[-1]):
+            if leaf.role in HANGING and name in names_in(leaf.shape[-1]):
                 raise wrong("batch_dims", f"the values of {path!r} hang together along {name!r}, so that no slice "
                             "along it stands alone")  # fmt: skip
             if any(isinstance(axis, Extent) and axis.more < 0 and name in axis.names for axis in leaf.shape):

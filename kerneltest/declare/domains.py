@@ -1,12 +1,15 @@
 """Which numbers an array of data may hold."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+
+from kerneltest.core.dtypes import is_float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,31 @@ class Interval:
     def admits_zero(self) -> bool:
         return not self.nonzero and self.low <= 0 <= self.high
 
+    def ends(self, dtype: np.dtype[Any]) -> tuple[float, float]:
+        """The least and the greatest number of a dtype in it; one past the other where there is none.
+
+        An end that is infinite stays so.
+        """
+        if not is_float(dtype):
+            return _where_finite(math.ceil, self.low), _where_finite(math.floor, self.high)
+        most = float(ml_dtypes.finfo(dtype).max)
+
+        def within(end: float, towards: float) -> float:
+            number = np.asarray(end).astype(dtype)
+            past = float(number) < end if towards > 0 else float(number) > end
+            return float(np.nextafter(number, np.asarray(towards).astype(dtype)) if past else number)
+
+        low = _where_finite(lambda end: within(max(end, -most), most), self.low)
+        return low, _where_finite(lambda end: within(min(end, most), -most), self.high)
+
     def __str__(self) -> str:
         words = [] if self.unbounded and self.extremes else [f"from {self.low:g} to {self.high:g}"]
         words += ["finite"] * (self.finite and not self.bounded) + ["not zero"] * self.nonzero
         return ", ".join(words)
+
+
+def _where_finite(change: Callable[[float], float], end: float) -> float:
+    return change(end) if math.isfinite(end) else end
 
 
 EVERYTHING = Interval()

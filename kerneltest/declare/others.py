@@ -42,11 +42,14 @@ def static(*values: Any, **named: Any) -> Static:
       named: what the kernel gets, by names of which the oracle gets one.
 
     Raises:
-      ValueError: both values and named values, none at all, two that read the same, or one that has no short name.
+      ValueError: both values and named values, none at all, two that read the same, one that has no short name, or one
+        that has two.
     """
     if bool(values) == bool(named):
         raise ValueError("static: give either values or name=value options, and at least one")
     if named:
+        if wrapped := [name for name, value in named.items() if isinstance(value, Named)]:
+            raise ValueError(f"static: {wrapped[0]}= is a name already; give the value itself, without kt.named")
         return Static(tuple(named.items()), named=True)
     options = [(each.name, each.value) if isinstance(each, Named) else (_text(each), each) for each in values]
     texts = [text for text, _ in options]

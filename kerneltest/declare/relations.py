@@ -49,7 +49,8 @@ class Relation:
           fixed: dims whose length stays.
 
         Returns:
-          None where none were found, with one or two dims changed, of these lengths or of the shortest ones.
+          None where none were found: with one or two dims changed, of these lengths or of the shortest ones, with
+          all of one length, or with all among a few.
         """
         shortest = {name: lengths[name] if name in fixed else dim.least for name, dim in dims.items()}
         for start in (lengths, shortest):
@@ -71,6 +72,10 @@ class Relation:
             pairs = itertools.product(_some(ladders[one]), _some(ladders[other]))
             near = sorted(pairs, key=lambda pair: abs(pair[0] - lengths[one]) + abs(pair[1] - lengths[other]))
             yield from ({one: a, other: b} for a, b in near)
+        if len(free) > 2:
+            yield from (dict.fromkeys(free, n) for n in ladders[free[0]] if all(dims[name].admits(n) for name in free))
+            few = (_few(ladders[name], lengths[name]) for name in free)
+            yield from (dict(zip(free, chosen, strict=True)) for chosen in itertools.product(*few))
 
 
 def relation(function: Callable[..., Any]) -> Relation:
@@ -94,6 +99,12 @@ def _ladder(dim: Dim, near: int, reach: int) -> list[int]:
     """Admitted lengths, the nearest to one first."""
     lengths = dim.values or range(dim.fit(dim.minimum), reach + 1, dim.multiple_of)
     return sorted((n for n in lengths if n != near and dim.admits(n)), key=lambda n: (abs(n - near), n))
+
+
+def _few(ladder: list[int], near: int) -> list[int]:
+    """The length itself, those next to it, and those that most numbers divide."""
+    round_ones = sorted(ladder, key=lambda n: (-(n & -n), abs(n - near)) if n else (0, 0))
+    return list(dict.fromkeys([near, *ladder[:2], *round_ones[:3]]))
 
 
 def _some(ladder: list[int]) -> list[int]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
-from kerneltest.core.dtypes import Array
+from kerneltest.core.dtypes import Array, is_integer
+from kerneltest.declare.arguments import COUNTING
 from kerneltest.plan.slots import Slot
 
 Rng = np.random.Generator
@@ -25,7 +27,15 @@ def mended(slot: Slot, values: Array) -> Array:
     Raises:
       ValueError: as `ordinary` does.
     """
-    return np.asarray(_MENDED[slot.role](slot, values) if slot.role in _MENDED else values).astype(slot.dtype)
+    right = np.asarray(_MENDED[slot.role](slot, values) if slot.role in _MENDED else values)
+    if (
+        slot.role in COUNTING
+        and is_integer(slot.dtype)
+        and right.size
+        and right.max() > (most := int(ml_dtypes.iinfo(slot.dtype).max))
+    ):
+        raise ValueError(f"it counts up to {right.max()}, and {slot.dtype} ends at {most}; declare a wider dtype")
+    return right.astype(slot.dtype)
 
 
 def plain(slot: Slot) -> Array:
@@ -120,7 +130,13 @@ def _whole(values: Array, top: int) -> Array:
     return np.clip(wide, 0, top).astype(np.int64)
 
 
+def _check_comes_to_all(slot: Slot, parts: int) -> None:
+    if slot.whole and slot.end and parts <= 0:
+        raise ValueError(f"no parts come to {slot.end}; say which lengths are right with where=")
+
+
 def _partition(slot: Slot, values: Array) -> Array:
+    _check_comes_to_all(slot, slot.shape[-1])
     ends = np.minimum(np.cumsum(_whole(values, slot.end), axis=-1), slot.end)
     if slot.whole:
         ends[..., -1:] = slot.end
@@ -128,6 +144,7 @@ def _partition(slot: Slot, values: Array) -> Array:
 
 
 def _offsets(slot: Slot, values: Array) -> Array:
+    _check_comes_to_all(slot, slot.shape[-1] - 1)
     ends = np.sort(_whole(values, slot.end), axis=-1)
     ends[..., -1:] = slot.end if slot.whole else ends[..., -1:]
     ends[..., :1] = 0

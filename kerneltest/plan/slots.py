@@ -67,7 +67,7 @@ class Slot:
     @property
     def block(self) -> int:
         """The block length of the last axis, or all of its length; 1 without axes."""
-        return (self.blocks[-1] or self.shape[-1]) if self.shape else 1
+        return (self.blocks[-1] or max(self.shape[-1], 1)) if self.shape else 1
 
     def cast(self, values: Array) -> Array:
         """`values` moved into the domain, as the slot's dtype: integers wrap around, finite floats stay finite.
@@ -77,7 +77,7 @@ class Slot:
         if self.dtype.name == "float8_e8m0fnu":
             values = np.exp2(np.clip(np.rint(np.asarray(values, np.float64)), -_LARGEST_SCALE, _LARGEST_SCALE))
         if not self.domain.unbounded:
-            low, high = self.domain.low, self.domain.high
+            low, high = self.domain.ends(self.dtype)
             if self.domain.bounded:
                 values = np.where((values < low) | (values > high), low + np.abs(values) % (high - low or 1), values)
             values = np.clip(values, low, high)

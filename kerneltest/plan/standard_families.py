@@ -85,7 +85,7 @@ def ends(slot: Slot, rng: Rng) -> Array:
     if slot.role == "one_hot":
         at = np.resize(np.clip([0, top, 1, top - 1], 0, top), slot.shape[:-1])
         return np.asarray(np.arange(slot.shape[-1]) == at[..., None]).astype(slot.dtype)
-    return np.resize(np.clip([0, top, 1, top - 1], 0, top), slot.shape).astype(slot.dtype)
+    return mended(slot, np.resize(np.clip([0, top, 1, top - 1], 0, top), slot.shape))
 
 
 def _has_parts(slot: Slot) -> bool:

@@ -10,23 +10,25 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.core.dtypes import ShapeDtype, is_float
+from kerneltest.core.dtypes import Array, ShapeDtype, is_float, widen
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.axes import Axis, length_of, names_in
+from kerneltest.declare.axes import Axis, Extent, all_names, length_of, names_in
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.compat.limits import limit
 from kerneltest.jaxprs.compat.names import raised_in_jax
 from kerneltest.jaxprs.rewrite import Fill, Rule, before, padding, reversing, rewritten
-from kerneltest.jaxprs.trace import read, trace_function
+from kerneltest.jaxprs.trace import Traced, read, trace_function
 from kerneltest.oracle.expectation import evaluator, watchable
 from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
-from kerneltest.run.asked import Asked, Share, Variation
+from kerneltest.run.asked import Asked, Outputs, Share, Take, Variation
 from kerneltest.run.slices import Slices
 from kerneltest.run.variations import invariant as invariant
+
+_ROUNDED = 1e-9  # relative: how far two orders of summation may be apart in float64
 
 
 def _has_arrays(pairing: Pairing, signature: Signature) -> bool:
@@ -134,20 +136,26 @@ def alone(asked: Asked) -> Iterator[Variation]:
     """
     pairing, signature = asked.pairing, asked.case.signature
     for name, length, least in _batches(pairing, signature):
-        single = asked.at(replace(signature, dims=tuple({**dict(signature.dims), name: least}.items())))
+        shorter = replace(signature, dims=tuple({**dict(signature.dims), name: least}.items()))
+        single = asked.at(shorter)
         leaves = [leaf.shape for leaf in signature.leaves(pairing).values()]
         pairs = zip(asked.traced.outputs, single.outputs, strict=True)
         outputs = [_axes_of(pairing, signature, name, least, a.shape, b.shape) for a, b in pairs]
         slices = Slices(dict(signature.dims), name)
+        apart = any(leaf.role == "permutation" and leaf.bounded_by is not None and name in all_names(leaf.shape)
+                    for leaf in signature.leaves(pairing).values())  # fmt: skip
         for at in sorted({0, length - least}):
             place = f"{name}={at}" if least == 1 else f"{name}={at} to {at + least - 1}"
             part = slices.taken(outputs, slices.copies(at, least, 1))
+            sliced = slices.taken(leaves, slices.copies(at, least, 1))(asked.leaves)
+            if any(isinstance(axis, Extent) for axes in outputs for axis in axes):
+                _check_slice(asked, shorter, single, sliced, part)
             yield Variation(
                 single,
-                slices.taken(leaves, slices.copies(at, least, 1))(asked.leaves),
+                sliced,
                 (Share(f"{place} alone, of {length}", asked.by_oracle(part=part)),),
             )
-            if length % least == 0 and not slices.overlap([*leaves, *outputs]):
+            if length % least == 0 and not apart and not slices.overlap([*leaves, *outputs]):
                 again = slices.copies(at, least, length // least)
                 yield Variation(
                     asked.traced,
@@ -159,6 +167,38 @@ def alone(asked: Asked) -> Iterator[Variation]:
                         ),
                     ),
                 )
+
+
+def _check_slice(asked: Asked, shorter: Signature, single: Traced, sliced: Outputs, part: Take) -> None:
+    """That no output orders the elements of an axis otherwise than the argument by which its slices are told.
+
+    An output does where what the oracle says of a slice by itself is among its outputs for the whole, elsewhere.
+
+    Raises:
+      Failure: one does.
+    """
+    wide = {path: widen(leaf) for (path, _), leaf in zip(shorter.dtypes, sliced, strict=True)}
+    alone = evaluator(asked.pairing, shorter, single.outputs)(wide)
+    for one, there, whole in zip(alone, part(asked.expectation.values), asked.expectation.values, strict=True):
+        if one.shape != there.shape or (not _are_alike(one, there) and _are_among(one, whole)):
+            raise Failure(
+                Verdict.UNAVAILABLE,
+                "an output orders the elements of an axis otherwise than the argument that has it, so that its slices "
+                "are not known; leave the dim out of batch_dims, or give it an axis of its own",
+            )
+
+
+def _are_alike(one: Array, other: Array) -> bool:
+    return bool(np.allclose(one, other, rtol=_ROUNDED, atol=0, equal_nan=True))
+
+
+def _are_among(some: Array, all_: Array) -> bool:
+    """Whether each finite number is, but for rounding, one of others."""
+    known = np.concatenate([[-np.inf], np.sort(all_[np.isfinite(all_)].astype(np.float64), axis=None), [np.inf]])
+    wanted = some[np.isfinite(some)].astype(np.float64)
+    at = np.clip(np.searchsorted(known, wanted), 1, known.size - 1)
+    off = np.minimum(wanted - known[at - 1], known[at] - wanted)
+    return bool((off <= _ROUNDED * np.abs(wanted)).all())
 
 
 def _batches(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, int, int]]:

@@ -1,6 +1,5 @@
 """Values plainer than a case's: 0 and 1 where they will do, else small and round numbers."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import ml_dtypes
@@ -11,7 +10,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import slots_of
 from kerneltest.plan.derived import derived
 from kerneltest.plan.drawn import DrawnCase
-from kerneltest.plan.hanging import HANGING
+from kerneltest.plan.hanging import HANGING, mended
 from kerneltest.plan.hanging import plain as plain_values
 from kerneltest.plan.slots import Slot
 
@@ -47,13 +46,13 @@ def _range(slot: Slot) -> tuple[float, float]:
         return min(slot.fills), max(slot.fills)
     if slot.dtype == np.bool_:
         return 0, 1
-    low, high = slot.domain.low, slot.domain.high
+    low, high = slot.domain.ends(slot.dtype)
     if is_float(slot.dtype):
         floats = ml_dtypes.finfo(slot.dtype)
         least = 1.0 if slot.dtype.name == _SCALE else float(floats.min)
         return max(low, least), min(high, float(floats.max))
     integers = ml_dtypes.iinfo(slot.dtype)
-    return math.ceil(max(low, int(integers.min))), math.floor(min(high, int(integers.max)))
+    return max(low, int(integers.min)), min(high, int(integers.max))
 
 
 def plain(slot: Slot, values: Array) -> Array:
@@ -171,4 +170,6 @@ def made(pairing: Pairing, case: DrawnCase, make: Make, chunk: Array) -> Argumen
 
 def _of(slot: Slot, make: Make, values: Array) -> Array:
     """What becomes of an argument; of one whose elements hang together only the plainest."""
-    return make(slot, values) if slot.role not in HANGING or make is plain else values
+    if slot.role in HANGING and make is not plain:
+        return values
+    return mended(slot, make(slot, values)) if slot.role == "mask" else make(slot, values)

@@ -13,7 +13,7 @@ ARRAYS = dict(
     bias=kt.array("n", domain=(-9, 9)),
 )
 OPS = "https://github.com/jax-ml/jax/blob/jax-v0.10.2/jax/experimental/pallas/ops/gpu"
-DIMS = dict(b=kt.dim(values=(2,)), m=kt.dim(values=(3,)), n=kt.dim(block=128, values=(1, 100, 259)))
+DIMS = dict(b=kt.dim(values=(2,)), m=kt.dim(values=(3, 1)), n=kt.dim(block=128, values=(1, 100, 259)))
 
 
 def rounded(what, url):

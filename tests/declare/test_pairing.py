@@ -111,6 +111,37 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
         lambda x, y: x,
         ["grad", "no argument holds floats"],
     ),
+    "a mask whose dtype tells nothing apart": (
+        dict(x=kt.array("n"), y=kt.mask("n", hidden=-np.inf, shown=0), dims=dict(n=kt.dim(block=8))),
+        lambda x, y: x,
+        ["mask 'y'", "bool does not hold hidden=-inf and shown=0 apart"],
+    ),
+    "a domain between two integers": (
+        dict(x=kt.array("n", "int32", domain=(0.2, 0.8)), y=kt.array("n")),
+        lambda x, y: x,
+        ["argument 'x'", "holds no number of int32"],
+    ),
+    "optional in optional": (
+        dict(x=kt.array("n"), y=kt.optional(kt.tree({"a": kt.optional(kt.array("n"))}))),
+        lambda x, y: x,
+        ["argument 'y'", "it may be absent as a whole, so none of its parts is optional"],
+    ),
+    "the same as what may be absent": (
+        dict(x=kt.optional(kt.array("n")), y=kt.same_as("x")),
+        lambda x, y: x,
+        ["argument 'y'", "'x', which may be absent"],
+    ),
+    "an option that no length meets": (
+        dict(
+            x=kt.array("n"),
+            y=kt.array("n"),
+            scale=kt.static(16, 32),
+            dims=dict(n=kt.dim(values=(48,))),
+            where=lambda n, scale: n % scale == 0,
+        ),
+        lambda x, y: x,
+        ["where", "admits none of the lengths that were tried with scale=32"],
+    ),
     "empty domain": (
         dict(x=kt.array("n", domain=(1, 0)), y=kt.array("n")),
         lambda x, y: x,

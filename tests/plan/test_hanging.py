@@ -45,6 +45,10 @@ def test_random_and_plain_values_are_allowed_in_every_shape(what: str, shape: tu
     more, _, _ = MENDED[what]
     slot = replace(INTEGERS, shape=shape, **more)
     rng = np.random.default_rng(0)
+    if slot.whole and shape[-1] <= (slot.role == "offsets"):
+        with pytest.raises(ValueError, match=r"no parts come to 10; say which lengths are right with where="):
+            ordinary(slot, rng)
+        return
     for values in (ordinary(slot, rng), plain(slot)):
         assert (values.shape, values.dtype) == (shape, slot.dtype)
         assert mended(slot, values).tolist() == values.tolist()
@@ -78,3 +82,10 @@ def test_zeros_are_kept_out_where_none_may_be(domain: Interval, values: list[flo
     slot = replace(INTEGERS, role="data", dtype=dtype_named("float32"), domain=domain)
     made: Array = slot.kept(np.array(values, np.float32))
     assert made.tobytes() == np.array(kept, np.float32).tobytes()
+
+
+@pytest.mark.parametrize("role", ["index", "length", "offsets", "permutation", "segments"])
+def test_what_a_dtype_cannot_count_is_refused(role: str) -> None:
+    slot = replace(INTEGERS, role=role, dtype=dtype_named("int8"), shape=(300,), end=300)
+    with pytest.raises(ValueError, match=r"it counts up to \d+, and int8 ends at 127; declare a wider dtype"):
+        mended(slot, np.arange(300))
