@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,37 +24,8 @@ def check_leaves(pairing: Pairing, wrong: Wrong) -> None:
     for path, leaf in pairing.leaves.items():
         if not leaf.dtypes or not all(leaf.on.values()):
             raise wrong(f"argument {path!r}", "name at least one dtype")
-        for each in (name for names in leaf.on.values() for name in names):
-            try:
-                dtype_named(each)
-            except DtypeError as error:
-                raise wrong(f"argument {path!r}", f"{error}; remove it from the dtypes of on=") from error
-        known: dict[np.dtype[Any], str] = {}
-        for each in leaf.dtypes:
-            try:
-                dtype = dtype_named(each)
-            except DtypeError as error:
-                raise wrong(f"argument {path!r}", f"{error}; remove it from the dtypes") from error
-            if dtype in known:
-                twice = each if known[dtype] == each else f"{dtype.name}, as {known[dtype]!r} and {each!r},"
-                raise wrong(f"argument {path!r}", f"its dtypes name {twice} twice; remove one")
-            known[dtype] = each
-            if leaf.role in COUNTING and not is_integer(dtype):
-                raise wrong(
-                    f"argument {path!r}", f"it counts, so its dtype is an integer such as 'int32', not {each!r}"
-                )
-            if dtype.itemsize == 8 and not _keeps_64_bits():
-                raise wrong(f"argument {path!r}", f"{each} would reach the kernel as 32 bits, since JAX's 64-bit "
-                            "mode is off; set JAX_ENABLE_X64=1 or remove it from the dtypes")  # fmt: skip
-            domain = leaf.interval(each)
-            if is_integer(dtype):
-                least, most = int(iinfo(dtype).min), int(iinfo(dtype).max)
-                if any(math.isfinite(end) and not least <= end <= most for end in (domain.low, domain.high)):
-                    raise wrong(f"argument {path!r}", f"its domain {domain} reaches past {each}, which goes from "
-                                f"{least} to {most}")  # fmt: skip
-            low, high = domain.ends(dtype)
-            if low > high:
-                raise wrong(f"argument {path!r}", f"its domain {domain} holds no number of {each}")
+        for pattern, names in {"": leaf.dtypes, **leaf.on}.items():
+            _check_dtypes(f"argument {path!r}" + f", on={pattern!r}" * bool(pattern), leaf, names, wrong)
         if leaf.role == "mask":
             _check_fills(path, leaf, wrong)
         if leaf.role == "mask" and not any(pairing.dims[name].block for name in all_names(leaf.shape)):
@@ -63,9 +34,35 @@ def check_leaves(pairing: Pairing, wrong: Wrong) -> None:
                         "declare one, as in dims=dict(n=kt.dim(block=64))")  # fmt: skip
 
 
+def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str], wrong: Wrong) -> None:
+    known: dict[np.dtype[Any], str] = {}
+    for each in names:
+        try:
+            dtype = dtype_named(each)
+        except DtypeError as error:
+            raise wrong(place, f"{error}; remove it from the dtypes") from error
+        if dtype in known:
+            twice = each if known[dtype] == each else f"{dtype.name}, as {known[dtype]!r} and {each!r},"
+            raise wrong(place, f"its dtypes name {twice} twice; remove one")
+        known[dtype] = each
+        if leaf.role in COUNTING and not is_integer(dtype):
+            raise wrong(place, f"it counts, so its dtype is an integer such as 'int32', not {each!r}")
+        if dtype.itemsize == 8 and not _keeps_64_bits():
+            raise wrong(place, f"{each} would reach the kernel as 32 bits, since JAX's 64-bit mode is off; set "
+                        "JAX_ENABLE_X64=1 or remove it from the dtypes")  # fmt: skip
+        domain = leaf.interval(each)
+        if is_integer(dtype):
+            least, most = int(iinfo(dtype).min), int(iinfo(dtype).max)
+            if any(math.isfinite(end) and not least <= end <= most for end in (domain.low, domain.high)):
+                raise wrong(place, f"its domain {domain} reaches past {each}, which goes from {least} to {most}")
+        low, high = domain.ends(dtype)
+        if low > high:
+            raise wrong(place, f"its domain {domain} holds no number of {each}")
+
+
 def _check_fills(path: str, leaf: ArrayArgument, wrong: Wrong) -> None:
     """That each dtype tells what a mask hides from what it shows."""
-    for each in leaf.dtypes:
+    for each in dict.fromkeys([*leaf.dtypes, *(name for names in leaf.on.values() for name in names)]):
         dtype = dtype_named(each)
         if is_float(dtype):
             kept = [float(np.asarray(fill).astype(dtype)) for fill in leaf.fills]
@@ -81,7 +78,10 @@ def _check_fills(path: str, leaf: ArrayArgument, wrong: Wrong) -> None:
 
 def check_axes(pairing: Pairing, wrong: Wrong) -> None:
     """That no axis can be negative, and that there is one where values hang together along it."""
-    least = {name: min(dim.values) if dim.values else dim.fit(dim.minimum) for name, dim in pairing.dims.items()}
+    least = {
+        name: min(min(each.values) if each.values else each.fit(each.minimum) for each in (dim, *dim.on.values()))
+        for name, dim in pairing.dims.items()
+    }
     for path, leaf in pairing.leaves.items():
         for axis in leaf.axes:
             if length_of(axis, least) < 0:

@@ -121,6 +121,25 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
         lambda x, y: x,
         ["argument 'x'", "holds no number of int32"],
     ),
+    "a dtype of some backends that the domain reaches past": (
+        dict(x=kt.array("n", "int8", domain=(-100, 100), on={"tpu": "uint8"}), y=kt.array("n")),
+        lambda x, y: x,
+        ["argument 'x', on='tpu'", "reaches past uint8"],
+    ),
+    "64 bits on some backends": (
+        dict(x=kt.array("n", on={"tpu": "float64"}), y=kt.array("n")),
+        lambda x, y: x,
+        ["argument 'x', on='tpu'", "JAX_ENABLE_X64=1"],
+    ),
+    "an axis that is negative on some backends": (
+        dict(
+            x=kt.array("n-4"),
+            y=kt.array("n"),
+            dims=dict(n=kt.dim(minimum=5, on={"tpu": kt.dim(values=(2, 8))})),
+        ),
+        lambda x, y: x,
+        ["argument 'x'", "n-4 is negative where n is 2"],
+    ),
     "optional in optional": (
         dict(x=kt.array("n"), y=kt.optional(kt.tree({"a": kt.optional(kt.array("n"))}))),
         lambda x, y: x,
