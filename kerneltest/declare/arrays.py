@@ -221,6 +221,8 @@ def _bound(given: Any) -> Axis | None:
         return given
     if not isinstance(given, str) or not given:
         raise ValueError(f"what it points into or counts is a dim such as 'n', or made of dims, not {given!r}")
+    if len(given.split()) > 1:
+        raise ValueError(f"what it points into or counts is one length, such as 'n' or 'n*m', not {given!r}")
     return parsed(given)
 
 

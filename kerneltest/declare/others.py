@@ -1,6 +1,5 @@
 """What declares lengths, static values, pytrees, and arrays that follow from others or may be absent."""
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from kerneltest.core.failures import described
 from kerneltest.declare.arguments import ArrayArgument, Derivation, DimSize, Optional, SameAs, Static, Tree
 from kerneltest.declare.arrays import DEFAULT_FLOATS, array
+from kerneltest.declare.relations import required
 
 _NAME = 60  # characters of a static value's own name
 
@@ -124,12 +124,13 @@ def derived(shape: str, function: Callable[..., Any], *, dtypes: str | Sequence[
     Args:
       shape: as for `array`.
       function: makes it. Its parameters are names of arguments (NumPy arrays in the kernel's dtypes, static values), of
-        dims (lengths), and `rng`, a NumPy generator whose seed follows from the arrays that it takes.
+        dims (lengths), and `rng`, a NumPy generator whose seed follows from the arrays that it takes. One with a
+        default is left alone.
       dtypes: as for `array`; what the function returns is cast.
     """
     made = array(shape, dtypes)
     try:
-        of = tuple(inspect.signature(function).parameters)
+        of = required(function)
     except (TypeError, ValueError) as error:
         return ArrayArgument((), (), "derived", problem=f"it follows from no function of its own: {described(error)}")
     return ArrayArgument(made.shape, made.dtypes, "derived", derivation=Derivation(function, of), problem=made.problem)

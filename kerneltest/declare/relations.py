@@ -78,6 +78,15 @@ class Relation:
             yield from (dict(zip(free, chosen, strict=True)) for chosen in itertools.product(*few))
 
 
+def required(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The parameters of a function that have no default.
+
+    Raises:
+      TypeError, ValueError: it has no parameters that Python knows.
+    """
+    return tuple(name for name, each in inspect.signature(function).parameters.items() if each.default is each.empty)
+
+
 def relation(function: Callable[..., Any]) -> Relation:
     """A relation as its author wrote it.
 
@@ -85,7 +94,7 @@ def relation(function: Callable[..., Any]) -> Relation:
       ValueError: it is no function with parameters of its own.
     """
     try:
-        of = tuple(inspect.signature(function).parameters)
+        of = required(function)
     except (TypeError, ValueError):
         of = ()
     if not of:

@@ -20,6 +20,7 @@ RELATIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "a product": (lambda m, n, k: k == m * n, dict(y=kt.array("k"))),
     "a block that divides": (lambda n, block: n % block == 0, dict(block=kt.static(16, 24))),
     "only where it is given": (lambda n, bias: n > 4 or not bias, dict(bias=kt.optional(kt.array("n")))),
+    "with a number of its own": (lambda m, n, most=3: m <= most * n, {}),
     "three of one length": (lambda m, n, k: m == n == k and m >= 8, dict(y=kt.array("k"))),
     "a block that divides three": (
         lambda m, n, k, block: m % block == n % block == k % block == 0,
