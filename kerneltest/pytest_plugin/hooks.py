@@ -233,6 +233,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
     width = session.config.get_terminal_writer().fullwidth if reporter is not None and reporter.isatty else None
     run.summary = finish(run.folder, report=run.report, width=width)
+    if run.part is not None and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = exitstatus = pytest.ExitCode.OK  # a shard for which nothing is left
     if not run.summary.complete and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -129,7 +129,6 @@ def test_a_shard_that_was_cut_off_leaves_a_gap(run: Path, tmp_path: Path) -> Non
     [
         (("--kt-shard", "3/2"), "--kt-shard: '3/2' is no shard: write 2/3 for the second of three"),
         (("--kt-shard", "0/2"), "'0/2' is no shard"),
-        (("--kt-shard", "5/5"), "there are 4 parts (a pairing in one dtype each), too few for 5 shards"),
         (("--kt-durations", "old"), "--kt-durations is for --kt-shard"),
         (("--kt-shard", "1/2", "--kt-durations", "old"), "--kt-durations: "),
     ],
@@ -139,6 +138,18 @@ def test_what_cannot_be_cut_is_said(tmp_path: Path, options: Sequence[str], said
     assert found.returncode == 4
     assert said in found.stderr
     assert "INCOMPLETE" not in found.stdout
+
+
+def test_shards_may_outnumber_the_parts(tmp_path: Path) -> None:
+    empty = _shard(tmp_path, "5/5")
+    assert empty.returncode == 0
+    assert "shard 5/5 is empty: the run has fewer parts" in empty.stdout
+    parallel = _shard(tmp_path, "5/5", "-n", "2")
+    assert parallel.returncode == 0
+    for number in range(1, 5):
+        _shard(tmp_path, f"{number}/5")
+    merged = _merge(tmp_path, *(f"{number}of5" for number in range(1, 6)))
+    assert (merged.returncode, merged.stderr) == (1, "")
 
 
 def test_shards_are_of_like_cost_whatever_the_order() -> None:

@@ -55,6 +55,8 @@ def _colour(endings: set[Ending]) -> str:
 def remarks(run: Run) -> Iterator[tuple[str, str]]:
     """What is not in the matrix: lines and their colours."""
     plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
+    if plan.shard and not plan.items:
+        yield f"shard {plan.shard} is empty: the run has fewer parts, each a pairing in one dtype", "yellow"
     yield from _coloured("", (f"{backend} unavailable: {reason}" for backend, reason in plan.unavailable.items()))
     reasons = not_applicable([run])
     yield from _coloured("", (f"not applicable on {backends}: {why}" for backends, why in reasons[:_MOST_REASONS]))
