@@ -152,7 +152,13 @@ def _default(each: Field[Any]) -> Any:
 
 @pytest.mark.parametrize(
     "filled",
-    [FINDING, *FINDING.budget, EVIDENCE, WINDOW, replace(PLAN, problems=("a pairing is held nowhere",), budget=60)],
+    [
+        FINDING,
+        *FINDING.budget,
+        EVIDENCE,
+        WINDOW,
+        replace(PLAN, problems=("a pairing is held nowhere",), budget=60, shard="1/2", whole="ab"),
+    ],
     ids=lambda filled: type(filled).__name__,
 )
 def test_what_comes_back_has_no_field_at_its_default(filled: Any) -> None:
