@@ -25,6 +25,9 @@ Role = Literal[
 COUNTING: frozenset[Role] = frozenset({"index", "length", "offsets", "partition", "permutation", "segments"})
 """Roles whose values are places or numbers of elements, so that their dtype is an integer."""
 
+ALONG_AN_AXIS: frozenset[Role] = frozenset({"offsets", "one_hot", "partition", "permutation", "segments"})
+"""Roles whose values hang together along the last axis."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Derivation:

@@ -9,9 +9,18 @@ import numpy as np
 
 from kerneltest.core.dtypes import dtype_named, is_float
 from kerneltest.core.failures import described
-from kerneltest.declare.arguments import ArrayArgument, DimSize, Optional, SameAs, Static, Tree, optionals
+from kerneltest.declare.arguments import (
+    ALONG_AN_AXIS,
+    ArrayArgument,
+    DimSize,
+    Optional,
+    SameAs,
+    Static,
+    Tree,
+    optionals,
+)
 from kerneltest.declare.axes import Extent, names_in
-from kerneltest.declare.check_arrays import HANGING, Wrong, check_axes, check_leaves
+from kerneltest.declare.check_arrays import Wrong, check_axes, check_leaves
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rejects import Rejection
@@ -232,7 +241,7 @@ def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
         if any(leaf.bounded_by is not None and name in names_in(leaf.bounded_by) for leaf in pairing.leaves.values()):
             raise wrong("batch_dims", f"an index or a length points into {name!r}, so no slice along it stands alone")
         for path, leaf in pairing.leaves.items():
-            if leaf.role in HANGING and name in names_in(leaf.shape[-1]):
+            if leaf.role in ALONG_AN_AXIS and name in names_in(leaf.shape[-1]):
                 raise wrong("batch_dims", f"the values of {path!r} hang together along {name!r}, so that no slice "
                             "along it stands alone")  # fmt: skip
             if any(isinstance(axis, Extent) and axis.more < 0 and name in axis.names for axis in leaf.shape):

@@ -9,14 +9,11 @@ import numpy as np
 from ml_dtypes import iinfo
 
 from kerneltest.core.dtypes import DtypeError, dtype_named, is_float, is_integer
-from kerneltest.declare.arguments import COUNTING, ArrayArgument
+from kerneltest.declare.arguments import ALONG_AN_AXIS, COUNTING, ArrayArgument
 from kerneltest.declare.axes import all_names, length_of, names_in
 from kerneltest.declare.pairing import Pairing
 
 Wrong = Callable[[str, str], Exception]  # from what and what is wrong with it to what is raised
-
-HANGING = ("partition", "offsets", "permutation", "segments", "one_hot")
-"""Roles whose values hang together along the last axis."""
 
 
 def check_leaves(pairing: Pairing, wrong: Wrong) -> None:
@@ -88,7 +85,7 @@ def check_axes(pairing: Pairing, wrong: Wrong) -> None:
                 dim = names_in(axis)[0]
                 raise wrong(f"argument {path!r}", f"{axis} is negative where {dim} is {least[dim]}; give the dim a "
                             "minimum")  # fmt: skip
-        if leaf.role in HANGING and not leaf.shape:
+        if leaf.role in ALONG_AN_AXIS and not leaf.shape:
             raise wrong(f"argument {path!r}", "it needs an axis along which its values hang together, as in 'n'")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,9 +25,9 @@ def costs_of(items: Sequence[KernelItem], seconds: Mapping[str, float]) -> dict[
     guesses = {item.nodeid: _guess(item) for item in items}
     known = [name for name in guesses if name in seconds]
     scale = sum(seconds[name] for name in known) / sum(guesses[name] for name in known) if known else 1.0
-    costs: Counter[Part] = Counter()
+    costs: defaultdict[Part, float] = defaultdict(float)
     for item in items:
-        costs[part_of(item)] += seconds.get(item.nodeid, scale * guesses[item.nodeid])  # type: ignore[assignment]
+        costs[part_of(item)] += seconds.get(item.nodeid, scale * guesses[item.nodeid])
     return dict(costs)
 
 

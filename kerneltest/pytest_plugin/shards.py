@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,8 +58,8 @@ def seconds_of(folder: Path) -> dict[str, float]:
     """
     from kerneltest.records.runs import read_runs
 
-    spent: Counter[str] = Counter()
+    spent: defaultdict[str, float] = defaultdict(float)
     for run in read_runs(folder):
         for record in run.records:
-            spent[record.item] += record.seconds  # type: ignore[assignment]
+            spent[record.item] += record.seconds
     return dict(spent)

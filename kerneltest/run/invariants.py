@@ -146,8 +146,8 @@ def alone(asked: Asked) -> Iterator[Variation]:
                     for leaf in signature.leaves(pairing).values())  # fmt: skip
         for at in sorted({0, length - least}):
             place = f"{name}={at}" if least == 1 else f"{name}={at} to {at + least - 1}"
-            part = slices.taken(outputs, slices.copies(at, least, 1))
-            sliced = slices.taken(leaves, slices.copies(at, least, 1))(asked.leaves)
+            once = slices.copies(at, least, 1)
+            part, sliced = slices.taken(outputs, once), slices.taken(leaves, once)(asked.leaves)
             if any(isinstance(axis, Extent) for axes in outputs for axis in axes):
                 _check_slice(asked, shorter, single, sliced, part)
             yield Variation(
