@@ -5,6 +5,9 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import numpy as np
+
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.device_at_scale import DeviceAtScale
 from kerneltest.backends.jitted import compile_for
@@ -65,6 +68,14 @@ class Device(Backend):
             "device": place.device_kind,
             **({"driver": _driver(self.id)} if self.id in _DRIVER else {}),
         }
+
+
+def answers(platform: str) -> bool:
+    """Whether the device of a platform does anything any more: some errors leave the whole process without it."""
+    try:
+        return bool(np.asarray(jax.device_put(np.ones(1, bool), device(platform)))[0])
+    except Exception:
+        return False
 
 
 @functools.cache

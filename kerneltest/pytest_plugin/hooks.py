@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from kerneltest.run.item import Item
 
 _SHARDING = "kerneltest-sharding"
-_MOST_DEATHS = 8  # of an item, before the rest of its cases is left
 _MOST_RESTARTS = "200"  # of xdist's workers, whose own limit of four a worker one item may reach
 
 
@@ -68,8 +67,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    home = node.config.stash[RUN].home
-    node.workerinput["kt_folder"], node.workerinput["kt_run"] = str(home.path), home.run
+    run = node.config.stash[RUN]
+    node.workerinput["kt_folder"], node.workerinput["kt_run"] = str(run.home.path), run.home.run
+    node.workerinput["kt_arguments"] = list(run.arguments.words)
 
 
 def pytest_pycollect_makeitem(
@@ -125,10 +125,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from kerneltest.records.joined import part_of_plan
     from kerneltest.run.planning import plan_of
 
-    run.dtypes = Counter(
-        (pairing, backend) for pairing, backend, _ in {(i.pairing_id, i.backend.id, i.dtype) for i, _ in items}
-    )
-    run.cache.planned = frozenset((part.pairing_id, part.backend.id, part.dtype) for part, _ in items)
+    run.parts = frozenset((part.pairing_id, part.backend.id, part.dtype) for part, _ in items)
+    run.dtypes = Counter((pairing, backend) for pairing, backend, _ in run.parts)
     plans = [holder.plan for holder in chosen(run.holders)]
     problems = tuple(problems_of(run.holders, run.made(), run.collects_folders))
     plan = plan_of(
@@ -190,7 +188,7 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     doing = doing or Doing(crashitem, shard=shard)
     failure = deaths.of(run.folder, doing)
     run.deaths[crashitem] += 1
-    resumed = bool(doing.case) and run.deaths[crashitem] <= _MOST_DEATHS and _again(sched, crashitem)
+    resumed = bool(doing.case) and run.deaths[crashitem] <= deaths.MOST and _again(sched, crashitem)
     families = " ".join(family for item in items for family in item.families)
     known = properties(items[0].backend, items[0].dtype)
     run.crashed[crashitem] = [*known, ("family", families), ("verdict", str(failure.verdict))]
@@ -198,7 +196,7 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
         report.outcome = "rerun"  # the process that goes on with the item tells it
     else:
         report.longrepr = f"{failure}\n{shard} was {doing}; the rest of the item is not run"
-        deaths.record(run.writer, items, doing, failure)
+        deaths.record(run.process.writer, items, doing, failure)
 
 
 def _again(sched: Any, item: str) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import faulthandler
+import math
 import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +21,13 @@ from kerneltest.pytest_plugin.shards import Shard, parsed, seconds_of
 if TYPE_CHECKING:
     from kerneltest.core.failures import Failure
     from kerneltest.declare.pairing import Pairing
+    from kerneltest.pytest_plugin.child import Arguments
     from kerneltest.pytest_plugin.collect import Holder
+    from kerneltest.pytest_plugin.isolation import Child
+    from kerneltest.pytest_plugin.process import Process, Setup, Task
     from kerneltest.pytest_plugin.session import Summary
     from kerneltest.records.journal import Doing
+    from kerneltest.run.item import Item
 
 OPTIONS = {
     "kt_depth": ("standard", "how many lengths and combinations to try: quick, standard or deep"),
@@ -39,6 +41,8 @@ OPTIONS = {
     "kt_timeout": ("600", "seconds that a case may spend in one step, such as its compilation; 0 for no limit"),
     "kt_minimize": ("10", "seconds to look for the smallest case of each suspect; 0 for none"),
     "kt_budget": ("0", "seconds for each pairing on each backend, beyond which cases are left out; 0 for no limit"),
+    "kt_isolate": ("device", "which items run in a process of their own, which may die: always, device or never"),
+    "kt_memory": ("0", "GiB that such a process may take; 0 for nine tenths of what is free when it starts"),
     "kt_shard": ("", "run one part of several, as 2/3; kerneltest merge joins them"),
     "kt_durations": ("", "folder of an earlier run, by whose times shards are made alike"),
     "kt_report": ("", "folder for the plan, the records and report.html"),
@@ -69,6 +73,7 @@ class Run:
             raise pytest.UsageError(f"--kt-timeout: {self.timeout} is no number of seconds")
         if self.fuzz and not find_spec("hypothesis"):
             raise pytest.UsageError("--kt-fuzz needs Hypothesis: pip install 'kerneltest[fuzz]'")
+        self.isolate, self.memory = self._isolation()
         self.part = self._part()
         self.prove = bool(config.getoption("kt_prove") or config.getini("kt_prove"))
         self.artifacts = bool(config.getoption("kt_artifacts") or config.getini("kt_artifacts"))
@@ -87,19 +92,15 @@ class Run:
         self.folder = self.home.path
         self.has_plan = False  # whether this run has written a plan, here or in a worker
         self.summary: Summary | None = None
-        self.judged = 0  # cases of the item that is running
         self.holders: list[Holder] = []
         self.dtypes: Counter[tuple[str, str]] = Counter()  # of the items selected, by pairing and backend
         self._made_before = self._count_made()
         self.crashed: dict[str, list[tuple[str, object]]] = {}
         self.deaths: Counter[str] = Counter()  # by item
         self._backends: Any = None
-        self._writer: Any = None
-        self._cache: Any = None
-        self._suspicion: Any = None
-        self._watchdog: Any = None
-        self._last_words: Any = None
-        self._patched = pytest.MonkeyPatch()
+        self.parts: frozenset[tuple[str, str, str]] = frozenset()  # pairing, backend and dtype of what is selected
+        self._process: Process | None = None
+        self._child: Child | None = None
         self._standard_error = os.dup(2)  # before pytest captures what is written there
 
     def _option(self, name: str) -> str:
@@ -111,6 +112,20 @@ class Run:
             return int(self._option(name))
         except ValueError as error:
             raise pytest.UsageError(f"--{name.replace('_', '-')}: {error}") from error
+
+    def _isolation(self) -> tuple[str, float]:
+        """Which items run in a process of their own, and how many GiB that may take."""
+        isolate, memory = self._option("kt_isolate"), self._option("kt_memory")
+        if isolate not in ("always", "device", "never"):
+            raise pytest.UsageError(f"--kt-isolate: {isolate!r} is none of always, device and never")
+        try:
+            most = float(memory)
+        except ValueError:
+            most = -1.0
+        if not 0 <= most < math.inf:
+            raise pytest.UsageError(f"--kt-memory: {memory!r} is no number of GiB")
+        # A debugger talks to the process that pytest runs in.
+        return ("never" if self.config.getoption("usepdb", False) else isolate), most
 
     def _part(self) -> tuple[Shard, dict[str, float]] | None:
         """The shard that was asked for, and what items took in an earlier run; None for the whole run."""
@@ -175,6 +190,22 @@ class Run:
             return False
 
     @property
+    def arguments(self) -> Arguments:
+        """By what a process collects the same items as this one; an xdist worker has its controller's words."""
+        from kerneltest.pytest_plugin.child import Arguments
+
+        config, option = self.config, self.config.option
+        words = self.worker["kt_arguments"] if self.worker is not None else [
+            *map(str, config.invocation_params.args),
+            # What others write when they end is this session's alone.
+            *(["-n0"] if config.pluginmanager.hasplugin("xdist") else []),
+            *(["--no-cov"] if config.pluginmanager.hasplugin("_cov") else []),
+            *(["--junitxml="] if getattr(option, "xmlpath", None) else []),
+            *(["--html="] if getattr(option, "htmlpath", None) else []),
+        ]  # fmt: skip
+        return Arguments(tuple(words), config.invocation_params.dir, config.getoption("capture") != "no")
+
+    @property
     def backends(self) -> Any:
         if self._backends is None:
             from kerneltest.backends.registry import resolve
@@ -182,75 +213,71 @@ class Run:
             self._backends = resolve(self.backend_ids, self.orders)
         return self._backends
 
-    @contextmanager
-    def settings(self) -> Iterator[None]:
-        """JAX's settings while an item runs: the user's, but that compiled code is kept and that no NaN raises."""
-        from kerneltest.backends.disk_cache import cached_on_disk
-        from kerneltest.jaxprs.trace import without_debugging
-
-        with ExitStack() as stack:
-            cache = getattr(self.config, "cache", None)  # absent under -p no:cacheprovider
-            try:
-                if cache is not None:
-                    stack.enter_context(cached_on_disk(cache.mkdir("kerneltest")))
-            except OSError as error:
-                warnings.warn(f"kerneltest keeps no compiled code: {error}", pytest.PytestWarning, stacklevel=2)
-            stack.enter_context(without_debugging())
-            yield
-
     @property
-    def cache(self) -> Any:
-        if self._cache is None:
-            from kerneltest.records.journal import Journal
-            from kerneltest.run.cache import Cache
+    def process(self) -> Process:
+        """What runs items in this process."""
+        if self._process is None:
+            from kerneltest.pytest_plugin.process import Process
 
-            self._cache = Cache(journal=Journal(self.folder, self.shard))
-        return self._cache
+            console = None if self.worker is not None else self._standard_error
+            self._process = Process(self.setup(self.shard), self._give_up, console)
+        return self._process
 
-    @property
-    def suspicion(self) -> Any:
-        if self._suspicion is None:
-            from kerneltest.pytest_plugin.suspicion import Suspicion
+    def setup(self, shard: str) -> Setup:
+        """What a process of that name is told."""
+        from kerneltest.pytest_plugin.process import Setup
 
-            self._suspicion = Suspicion(self.folder, self.seconds)
-        return self._suspicion
+        return Setup(
+            folder=self.folder,
+            shard=shard,
+            planned=self.parts,
+            timeout=self.timeout,
+            minimize=self.seconds,
+            artifacts=self.artifacts,
+            compiled=self._kept(),
+            root=self.config.rootpath,
+            report=self.report,
+            asked_by_name=self.asked_by_name,
+            cases=self.config.option.verbose > 0,
+        )
+
+    def _kept(self) -> Path | None:
+        """Where executables are kept between runs; None without pytest's cache (-p no:cacheprovider)."""
+        cache = getattr(self.config, "cache", None)
+        try:
+            return None if cache is None else cache.mkdir("kerneltest")
+        except OSError as error:
+            warnings.warn(f"kerneltest keeps no compiled code: {error}", pytest.PytestWarning, stacklevel=2)
+            return None
+
+    def task(self, part: Item, node_id: str, *, again: bool) -> Task:
+        """How an item is run of which this is a part; `again` where it was begun before."""
+        from kerneltest.pytest_plugin.process import Task
+        from kerneltest.report.commands import pytest_command
+
+        file, _, name = node_id.partition("::")
+        path = Path(os.path.relpath(self.config.rootpath / file, self.config.invocation_params.dir)).as_posix()
+        # Its share of the time that a pairing has on a backend: dtypes share it equally.
+        budget = self.budget / self.dtypes[part.pairing_id, part.backend.id] if self.budget else 0.0
+        return Task(part.name, pytest_command(self, part.backend.id, f"{path}::{name}"), budget, again)
+
+    def engine_for(self, part: Item) -> Process | Child:
+        """What runs an item of which this is a part: this process, or one that it watches."""
+        from kerneltest.core.targets import Tier
+
+        device = part.backend.tier is Tier.DEVICE and not part.backend.unavailable()
+        if self.isolate == "never" or (self.isolate == "device" and not device):
+            return self.process
+        if self._child is None:
+            from kerneltest.pytest_plugin.isolation import Child
+
+            self._child = Child(self.process, self.arguments, self.memory)
+        return self._child
 
     @property
     def shard(self) -> str:
         """The name of this process among those of the run."""
         return "controller" if self.is_xdist_controller else os.environ.get("PYTEST_XDIST_WORKER", "main")
-
-    def watch(self) -> None:
-        """Has what ends this process leave word of it: in a file under xdist, else where a person sees it."""
-        if self._last_words is None:
-            self._listen()
-        if self._watchdog is not None:
-            self._watchdog.arm()
-
-    def unwatch(self) -> None:
-        """Leaves whatever comes between items alone."""
-        if self._watchdog is not None:
-            self._watchdog.disarm()
-
-    def _listen(self) -> None:
-        from kerneltest.pytest_plugin.deaths import last_words
-        from kerneltest.pytest_plugin.watchdog import Watchdog, tell_of_exit
-
-        if self.worker is not None:
-            self._last_words = last_words(self.folder, self.shard).open("w", encoding="utf-8")
-            faulthandler.enable(self._last_words)
-        else:
-            self._last_words = os.fdopen(os.dup(self._standard_error), "w", encoding="utf-8")
-            self._patched.setattr(os, "_exit", tell_of_exit(self.cache.journal, self._last_words))
-        if self.timeout:
-            self._watchdog = Watchdog(self.cache.journal, self.timeout, self._last_words, self._give_up)
-            self._watchdog.start()
-
-    def leave(self) -> None:
-        """Ends this worker, whose device answers no more; xdist starts another, which goes on with the item."""
-        self._last_words.write("a device error that no later call survives\n")
-        self._last_words.flush()
-        os._exit(1)
 
     def _give_up(self, doing: Doing, failure: Failure) -> None:
         """Keeps what there is, when this process is about to be ended. A worker's controller does that for it."""
@@ -259,19 +286,11 @@ class Run:
         from kerneltest.pytest_plugin import deaths, session
 
         if items := deaths.planned(self.folder, doing.item):
-            deaths.record(self.writer, items, doing, failure)
+            deaths.record(self.process.writer, items, doing, failure)
         summary = session.finish(self.folder, report=self.report)
         lines = [f"kerneltest ended this process: {failure}", f"It was {doing}.", *(line for line, _ in summary.lines)]
         os.write(self._standard_error, ("\n" + "\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
         self.home.release()
-
-    @property
-    def writer(self) -> Any:
-        if self._writer is None:
-            from kerneltest.records.io import Writer
-
-            self._writer = Writer(self.folder, self.shard)
-        return self._writer
 
     def planned(self) -> dict[str, int]:
         """Cases by item of what can be served here, once the plan is written; under xdist a worker writes it."""
@@ -287,27 +306,26 @@ class Run:
         return +counts
 
     def doing(self) -> tuple[int, str]:
-        """How many cases of the item that runs in this process are judged, and what is done for the next one."""
-        if self.is_xdist_controller:
+        """How many cases of the item that runs for this process are judged, and what is done for the next one."""
+        if self._child is not None and self._child.busy:
+            return self._child.judged, "running"
+        if self._process is None:
             return 0, ""
-        prepared = list(self._cache.prepared.values()) if self._cache else []
+        prepared = list(self._process.cache.prepared.values())
         done = sum(each.done() for each in prepared)
-        return self.judged, "running" if done == len(prepared) else f"compiling {done} of {len(prepared)} for"
+        return self._process.judged, "running" if done == len(prepared) else f"compiling {done} of {len(prepared)} for"
+
+    def doing_now(self) -> Doing | None:
+        """What the item that runs for this process is about."""
+        if self._child is not None and self._child.busy:
+            return self._child.doing()
+        return self._process.cache.journal.doing if self._process is not None else None
 
     def close(self) -> None:
-        if self._watchdog is not None:
-            self._watchdog.stop()
-        if self._writer is not None:
-            self._writer.close()
-        if self._cache is not None:
-            self._cache.pool.close()
-            self._cache.journal.close()
-        self._patched.undo()
-        if self._last_words is not None:
-            if self.worker is not None:
-                faulthandler.disable()  # it would go on to write to the file
-                Path(self._last_words.name).unlink(missing_ok=True)
-            self._last_words.close()
+        if self._child is not None:
+            self._child.close()
+        if self._process is not None:
+            self._process.close()
         os.close(self._standard_error)
         self.home.release()
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kerneltest.pytest_plugin.deaths import ends_its_process
 from kerneltest.records.files import opened
 from kerneltest.records.io import Writer
 from kerneltest.records.schema import Record, Smallest
@@ -48,7 +49,8 @@ class Suspicion:
         for _ in range(ROUNDS if self._seconds else 0):
             for suspect in suspects(self._records, blocks, self._smallest):
                 mine = [record for record in suspect.findings if record.item == parts[0].name]
-                if mine and suspect.smallest is None and self._claimed(suspect):
+                safe = not any(map(ends_its_process, mine))
+                if mine and safe and suspect.smallest is None and self._claimed(suspect):
                     self._look(mine, parts, cache, writer)
         known = suspects(self._records, blocks, self._smallest)
         return tuple(each for each in known if any(record.item == parts[0].name for record in each.findings))

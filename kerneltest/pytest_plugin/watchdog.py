@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from kerneltest.core.failures import Failure
 from kerneltest.core.places import where_it_is
@@ -16,18 +16,25 @@ from kerneltest.pytest_plugin.deaths import GAVE_UP
 from kerneltest.records.journal import Doing, Journal, Phase
 
 _EVERY = 0.5  # seconds between two looks
-_GRACE = 10.0  # seconds for a case that was told to end
+GRACE = 10.0  # seconds for a case that was told to end, and then for its process
 _exit = os._exit  # which a run replaces, see `tell_of_exit`
 _DEBUGGERS = {"bdb", "pdb", "pydevd"}
 
 
-def tell_of_exit(journal: Journal, output: TextIO) -> Callable[[int], None]:
-    """An `os._exit` that tells which case called it, and never with the status of a success."""
+def tell_of_exit(journal: Journal, output: TextIO, *, alone: bool) -> Callable[[int], NoReturn]:
+    """An `os._exit` that tells which case called it, and never with the status of a success.
+
+    Args:
+      journal: of this process.
+      output: where it tells.
+      alone: whether nobody goes on with the run, and a person reads it.
+    """
     process = os.getpid()
 
-    def loudly(status: int) -> None:
+    def loudly(status: int) -> NoReturn:
         if journal.doing is not None and os.getpid() == process:  # and not a child that it forked
-            output.write(f"\nkerneltest: os._exit({status}) ended the run: it was {journal.doing}\n")
+            whole = f"\nkerneltest: os._exit({status}) ended the run: it was {journal.doing}\n"
+            output.write(whole if alone else f"os._exit({status}) was called\n")
             output.flush()
             status = status or 1
         _exit(status)
@@ -65,7 +72,7 @@ class Watchdog:
     def arm(self) -> None:
         """Sets the timer for a process in which the thread cannot run either. pytest cancels it when a test fails."""
         self._armed = True
-        faulthandler.dump_traceback_later(self.seconds + 2 * _GRACE, exit=True, file=self._output)
+        faulthandler.dump_traceback_later(self.seconds + 2 * GRACE, exit=True, file=self._output)
 
     def disarm(self) -> None:
         """Ends the timer between items: other tests may have one of their own, and take as long as they like."""
@@ -96,7 +103,7 @@ class Watchdog:
             if told is not doing and doing.phase is not Phase.STARTING:  # where no case would catch it
                 told = doing
                 self._tell(doing)
-            elif late > self.seconds + _GRACE:
+            elif late > self.seconds + GRACE:
                 self._end(doing)
 
     def _tell(self, doing: Doing) -> None:

@@ -73,11 +73,11 @@ class Journal:
         self.changed = time.monotonic()
         self._file: FileIO | None = None
 
-    def start(self, item: str, case: str = "", family: str = "", signature: str = "") -> None:
-        """Begins an item, or a case of it."""
+    def start(self, item: str, case: str = "", family: str = "", signature: str = "", beside: int = 0) -> None:
+        """Begins an item, or a case of it, while compilations of other cases go on beside it."""
         self.doing = Doing(item, case, family, signature, shard=self.shard)
         self._write(dumps(self.doing).encode() + b"\n", after_phase=True)
-        self.turn_to(Phase.STARTING)
+        self.turn_to(Phase.STARTING, beside)
 
     def turn_to(self, phase: Phase, beside: int = 0) -> None:
         """Goes on with the next step, while compilations of other cases go on beside it."""

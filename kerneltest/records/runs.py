@@ -205,6 +205,7 @@ def _problems_of_end(run: Run) -> Iterator[str]:
         yield f"{len(run.records)} records are there, and the run wrote {end.records}"
     else:
         died = {record.item for record in run.records if record.verdict in (Verdict.CRASH, Verdict.HANG)}
+        found = {(record.item, record.case) for record in run.records if record.verdict.is_finding}
         for doing in left_running(run.folder):
-            if doing.item not in died:
+            if doing.item not in died and (doing.item, doing.case) not in found:
                 yield f"process {doing.shard} died, which no case did again when it was run alone: it was {doing}"

@@ -61,6 +61,7 @@ class Cache:
       planned: pairing, backend and dtype of all that the run does, so that one failure is told once.
       ahead: whether to compile ahead of the cases; else one after another, so that a death has one cause.
       budget: of the item in hand; None for no limit.
+      lost: since when, or of what, the device answers no more; "" while it does.
     """
 
     owner: tuple[int, int, str] | None = None
@@ -74,6 +75,7 @@ class Cache:
     planned: Collection[tuple[str, str, str]] = ()
     ahead: bool = True
     budget: Budget | None = None
+    lost: str = ""
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:
         """Clears what belongs to another pairing or dtype."""
@@ -130,6 +132,8 @@ class Cache:
         Raises:
           Failure: as `executable` does.
         """
+        if (backend.id, traced) not in self.prepared:
+            self.turn_to_phase(Phase.COMPILING)  # before it begins, since it may end the process at once
         future = self.prepare(backend, traced)
         self.turn_to_phase(Phase.COMPILING, mine=not future.done())
         try:
@@ -180,6 +184,10 @@ class Cache:
         if more:
             self.used[place] = used
         return more
+
+    def turn_to_case(self, item: str, case: AnyCase) -> None:
+        """Notes the next case."""
+        self.journal.start(item, case.id, case.family.name, str(case.signature), self.pool.under_way)
 
     def turn_to_phase(self, phase: Phase, *, mine: bool = False) -> None:
         """Notes the next step of a case; `mine` is whether it waits for a compilation itself."""

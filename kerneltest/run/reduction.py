@@ -67,7 +67,7 @@ def smallest_case(items: Sequence[Item], findings: Sequence[Record], cache: Cach
     case = next((each for each in cases if each.id == record.case), None)
     if case is None:
         return None
-    cache.journal.start(item.name, case.id, case.family.name, str(case.signature))  # for who watches that it ends
+    cache.turn_to_case(item.name, case)  # for who watches that it ends
     try:
         return _smallest(item, case, record, cases, {each.case for each in findings}, cache, seconds)
     finally:

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 
 from kerneltest.core.failures import Failure, described
 from kerneltest.core.places import where_raised
+from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.trace import without_debugging
 from kerneltest.judge.contents import contents
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.journal import Doing, Phase
-from kerneltest.records.schema import Evidence
+from kerneltest.records.schema import Evidence, Record
 from kerneltest.run.budget import breadth_first
 from kerneltest.run.cache import Cache
 from kerneltest.run.item import Item, Outcome
@@ -25,12 +26,30 @@ class Before:
     """What other processes did of an item before they died.
 
     Attributes:
-      recorded: ids of the cases that have a record.
+      records: of the item.
       deaths: what each process was doing, with the failure that is to be recorded for it.
     """
 
-    recorded: Collection[str] = ()
+    records: Sequence[Record] = ()
     deaths: Sequence[tuple[Doing, Failure]] = ()
+
+    @property
+    def recorded(self) -> Collection[str]:
+        """The ids of the cases that have a record."""
+        return {record.case for record in self.records if record.case}
+
+    @property
+    def told(self) -> Collection[str]:
+        """The families that have a record as a whole."""
+        return {record.family for record in self.records if not record.case}
+
+    def ended(self, families: Collection[str]) -> dict[str, list[tuple[str, Verdict]]]:
+        """The signature and verdict of each case that has a record, by family."""
+        ended: dict[str, list[tuple[str, Verdict]]] = {}
+        for record in self.records:
+            if record.case and record.family in families:
+                ended.setdefault(record.family, []).append((record.signature, record.verdict))
+        return ended
 
     def failure(self, case: AnyCase) -> Failure | None:
         """How a case ended, if a process died of it: of its trace or its compilation, all of the signature do.
@@ -72,18 +91,21 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
     reason = item.backend.unavailable()
     if reason:
         for family in item.families() if not only else ():
+            if family in before.told:
+                continue
             yield Outcome(item.record(Verdict.UNAVAILABLE, reason, family=family))
         return
     cache.turn_to(item.pairing, item.dtype)
     budget = cache.budget
     if budget is not None:
         budget.turn_to(item.group.name)
+    recorded = before.recorded
     planned: list[AnyCase] = []
     for case in breadth_first(item.cases()) if budget is not None else item.cases():
-        if only not in ("", case.id) or case.id in before.recorded:
+        if only not in ("", case.id) or case.id in recorded:
             continue
         if failure := before.failure(case):
-            cache.journal.start(item.name, case.id, case.family.name, str(case.signature))
+            cache.turn_to_case(item.name, case)
             yield _failed(item, case, cache, failure, fillable=before.fillable(case))
         else:
             planned.append(case)
@@ -91,7 +113,9 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
 
     def judge(case: AnyCase) -> Outcome:
         if case.id in ids:  # a drawn case that is made smaller stays what was planned
-            cache.journal.start(item.name, case.id, case.family.name, str(case.signature))
+            cache.turn_to_case(item.name, case)
+        if cache.lost and item.backend.tier is Tier.DEVICE:
+            return Outcome(item.record(Verdict.UNAVAILABLE, f"the device answers no more, {cache.lost}", case=case))
         if budget is None:
             return judged(item, case, cache)
         if reason := budget.why_not(case):
@@ -102,14 +126,14 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
         budget.ran(case, budget.clock() - started, compared=bool(outcome.record.compared))
         return outcome
 
-    ended: dict[str, list[tuple[str, Verdict]]] = {}
+    ended = before.ended(item.families())
     for outcome in _outcomes(item, planned, cache, judge):
         record = outcome.record
         ended.setdefault(record.family, []).append((record.signature, record.verdict))
         yield outcome
     for family, verdicts in ended.items():
         reason = outlived(item.pairing.xfail, verdicts, item.backend.id, item.dtype, family)
-        if reason and not only:
+        if reason and not only and family not in before.told:
             yield Outcome(item.record(Verdict.XPASS, reason, family=family))
 
 
@@ -139,7 +163,8 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         try:
             cache.turn_to_phase(Phase.RUNNING)
             outcome = item.group.judge(item, case, cache)
-        except Failure as failure:
+        except Failure as ended:
+            failure = _hung(ended)
             told = _told_by(item, case, cache, failure)
             outcome = _failed(item, case, cache, failure)
         except (KeyboardInterrupt, GeneratorExit):
@@ -157,6 +182,16 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower: {told} says why", case=case))
     arguments = outcome.arguments if verdict.is_finding else None
     return replace(outcome, record=replace(record, seconds=time.perf_counter() - started), arguments=arguments)
+
+
+def _hung(failure: Failure) -> Failure:
+    """The hang that a failure comes of, which code in between took for the kernel's own; else the failure itself."""
+    cause: BaseException | None = failure
+    while cause is not None:
+        if isinstance(cause, Failure) and cause.verdict is Verdict.HANG:
+            return cause
+        cause = cause.__cause__
+    return failure
 
 
 def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:

@@ -33,9 +33,11 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
     for case in planned if cache.ahead else ():
         place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
         if not quarantined(item.pairing.xfail, *place):
-            cache.journal.start(item.name, case.id, case.family.name, str(case.signature))
+            cache.turn_to_case(item.name, case)
             try:
-                cache.prepare(item.backend, cache.traced(item.pairing, case.signature, item.backend))
+                traced = cache.traced(item.pairing, case.signature, item.backend)
+                cache.turn_to_phase(Phase.COMPILING)
+                cache.prepare(item.backend, traced)
             except Failure:
                 continue  # judged in its turn
 

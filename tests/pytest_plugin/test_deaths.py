@@ -35,7 +35,7 @@ from kernels.vector_add import vector_add
 from kerneltest.backends.interpret import Interpret
 from kerneltest.pytest_plugin import watchdog
 
-watchdog._GRACE = 1.0
+watchdog.GRACE = 1.0
 
 def double(x):
     return vector_add(x, x)
@@ -175,7 +175,7 @@ def _watched(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> tuple[Watchdo
         ended.set()
 
     monkeypatch.setattr(watchdog, "_EVERY", 0.05)
-    monkeypatch.setattr(watchdog, "_GRACE", 0.3)
+    monkeypatch.setattr(watchdog, "GRACE", 0.3)
     monkeypatch.setattr(watchdog, "_exit", end)
     monkeypatch.setattr(watchdog.faulthandler, "dump_traceback", lambda file: None)
     monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda *args, **more: None)
@@ -229,7 +229,8 @@ def test_a_debugger_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_item_that_is_given_up_keeps_its_crash_and_is_incomplete(tmp_path: Path, way: str) -> None:
     folder = write_run(tmp_path / "out", case(case="c1"), planned=3)
     Journal(folder, "gw0").start(PASS.item, "c2", "normal", "n=1")
-    run = SimpleNamespace(folder=folder, writer=Writer(folder, "controller"), deaths=Counter(), crashed={})
+    process = SimpleNamespace(writer=Writer(folder, "controller"))
+    run = SimpleNamespace(folder=folder, process=process, deaths=Counter(), crashed={})
     again: list[str] = []
 
     def mark_test_pending(item: str) -> None:

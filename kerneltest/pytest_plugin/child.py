@@ -1,0 +1,144 @@
+"""What the process runs that isolates items: it collects as its parent did, and runs what it is asked to."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerneltest.pytest_plugin import deaths
+from kerneltest.pytest_plugin.process import Ended, Process, Setup, Task
+from kerneltest.run.item import Item
+
+_ALWAYS = ("--collect-only", "-q", "--kt-report=", "--kt-shard=", "--kt-durations=", "--kt-isolate=never",
+           "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """By what pytest collects the same items again.
+
+    Attributes:
+      words: after `pytest`.
+      folder: that it was started in.
+      captured: whether what is written to standard output and error is kept for the item that wrote it.
+    """
+
+    words: tuple[str, ...]
+    folder: Path
+    captured: bool
+
+
+class _Worker:
+    """This process, once it has begun.
+
+    Attributes:
+      judged: how many cases of the item that is running are; its parent reads it.
+      ended: when the item ended, in seconds since 1970.
+    """
+
+    def __init__(self, setup: Setup, arguments: Arguments, judged: Any, ended: Any) -> None:
+        self.judged, self.ended = judged, ended
+        self._setup, self._arguments = setup, arguments
+        self._process: Process | None = None
+        self._items: dict[Path, Mapping[str, tuple[Item, ...]]] = {}
+
+    def run(self, task: Task) -> Ended:
+        parts = self._parts(task.name)
+        if self._process is None:
+            self._process = Process(self._setup, lambda doing, failure: None)
+        try:
+            return self._process.run(parts, task, self._count)
+        finally:
+            self.ended.value = int(time.time())
+
+    def _count(self) -> None:
+        self.judged.value += 1
+
+    def _parts(self, name: str) -> tuple[Item, ...]:
+        file = self._setup.root / name.partition("::")[0]
+        if file not in self._items:
+            self._items[file] = collected(self._arguments, file)
+        try:
+            return self._items[file][name]
+        except KeyError:
+            raise deaths.UncollectedError(
+                f"{name} was collected once, and not when its file was collected again in the process that was to run "
+                "it: let what a test file defines not depend on time or chance, or run with --kt-isolate never"
+            ) from None
+
+
+_worker: _Worker | None = None
+
+
+def begin(setup: Setup, arguments: Arguments, pid: Any, judged: Any, ended: Any) -> None:
+    """Makes this process one that may die: it takes nobody along, and leaves word."""
+    global _worker
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+    with suppress(OSError):  # where memory runs out, Linux ends this process and not its parent
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    if arguments.captured:
+        with deaths.said_file(setup.folder, setup.shard).open("ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+    os.chdir(arguments.folder)
+    _worker = _Worker(setup, arguments, judged, ended)
+    pid.value = os.getpid()
+
+
+def serve(task: Task) -> Ended:
+    """Runs one item."""
+    assert _worker is not None
+    return _worker.run(task)
+
+
+def _follow(parent: Any) -> None:
+    """Ends this process with its parent, however that ends."""
+    parent.join()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def collected(arguments: Arguments, file: Path) -> Mapping[str, tuple[Item, ...]]:
+    """The items of a test file by name, collected as a whole session would.
+
+    Raises:
+      UncollectedError: it cannot be collected.
+    """
+    taking = _Taking(file.resolve())
+    told = io.StringIO()
+    with redirect_stdout(told):
+        status = pytest.main([*arguments.words, *_ALWAYS], plugins=[taking])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        words = f"{file}: collected once, and not again in the process that was to run it"
+        raise deaths.UncollectedError(f"{words}:\n{told.getvalue().strip()}")
+    return taking.items
+
+
+class _Taking:
+    """Has pytest collect one file, and keeps its items."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.items: dict[str, tuple[Item, ...]] = {}
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        path = collection_path.resolve()
+        return None if self.file.is_relative_to(path) else True
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            parts = tuple(getattr(item, "items", ()))
+            if parts and all(isinstance(part, Item) for part in parts):  # a pairing's, and no other test
+                self.items[parts[0].name] = parts

@@ -1,0 +1,271 @@
+"""Faults injected for real: each is a finding on its own case, and every other verdict stands."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kerneltest.core.verdicts import Verdict
+from kerneltest.pytest_plugin import deaths
+from kerneltest.pytest_plugin.memory import free
+from kerneltest.records.io import read_plan, read_records
+from kerneltest.records.journal import Doing
+from kerneltest.records.runs import Run, read_running, read_runs
+from tests.plugins import PLUGINS
+
+ROOT = Path(__file__).parents[2]
+ONES = frozenset({"ones"})
+INFINITE = frozenset({"one_inf", "nan_and_inf_in_one_tile"})
+ORACLE = "the process died while evaluating the oracle: "
+LATE = "no answer within 4 s while "
+
+# By pairing: the verdict, its message, and the families or the signature that it befalls.
+FAULTS = {
+    "segfault": (Verdict.CRASH, f"{ORACLE}Segmentation fault", ONES),
+    "overflow": (Verdict.CRASH, f"{ORACLE}Segmentation fault", ONES),
+    "abort": (Verdict.CRASH, f"{ORACLE}Aborted", ONES),
+    "divide": (Verdict.CRASH, f"{ORACLE}Floating.point exception", ONES),
+    "illegal": (Verdict.CRASH, f"{ORACLE}Illegal instruction", ONES),
+    "bus": (Verdict.CRASH, f"{ORACLE}Bus error", ONES),
+    "killed": (Verdict.CRASH, f"{ORACLE}killed by SIGKILL", ONES),
+    "terminated": (Verdict.CRASH, f"{ORACLE}killed by SIGTERM", ONES),
+    "leaves": (Verdict.CRASH, rf"{ORACLE}os\._exit\(0\) was called", ONES),
+    "leaves_loudly": (Verdict.CRASH, rf"{ORACLE}os\._exit\(7\) was called", ONES),
+    "leaves_in_c": (Verdict.CRASH, f"{ORACLE}it exited without a word", ONES),
+    "exits": (Verdict.ORACLE_ERROR, "oracle exits raised SystemExit: 0", ONES),
+    "loops": (Verdict.HANG, rf"{LATE}evaluating the oracle \(tests/faults\.py:\d+\)", ONES),
+    "sleeps": (Verdict.HANG, rf"{LATE}evaluating the oracle \(tests/faults\.py:\d+\)", ONES),
+    "sleeps_with_the_lock": (Verdict.HANG, "no answer within 0:00:06 while evaluating the oracle", ONES),
+    "stopped": (Verdict.HANG, "no answer within 4 s, nor an end when it was told to", ONES),
+    "eats": (Verdict.CRASH, rf"{ORACLE}it took \d\.\d GiB, and 1\.0 GiB were free", ONES),
+    "asks_for_too_much": (Verdict.ORACLE_ERROR, "oracle asks_for_too_much raised MemoryError: .*", ONES),
+    "recurses": (Verdict.ORACLE_ERROR, "oracle recurses raised RecursionError: .*", ONES),
+    "writes_garbage": (Verdict.PASS, "", frozenset()),
+    "cut_off": (Verdict.CRASH, f"{ORACLE}killed by SIGKILL", ONES),
+    "chatters": (Verdict.PASS, "", frozenset()),
+    "aborts_in_run": (Verdict.CRASH, "the process died while running the kernel: Aborted", INFINITE),
+    "aborts_in_filling": (Verdict.CRASH, "the process died while filling the arguments: Aborted", INFINITE),
+    "aborts_in_trace": (Verdict.CRASH, "the process died while tracing the kernel: Aborted", "n=6,float32"),
+    "hangs_in_trace": (Verdict.HANG, rf"{LATE}tracing the kernel \(tests/faults\.py:\d+\)", "n=6,float32"),
+    "aborts_in_compilation": (Verdict.CRASH, "the process died while compiling the kernel: Aborted", "n=7,float32"),
+    "dies_twice": (Verdict.CRASH, f"{ORACLE}Aborted", frozenset({"ones", "signed_zeros", "signed_zeros_everywhere"})),
+}
+
+
+def _pytest(folder: Path, *options: str, start: Path = ROOT, **environment: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", str(folder / "out")]
+    command += ["--kt-backends", "interpret", "--kt-depth", "quick", *options]
+    known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    known.pop("PYTEST_XDIST_WORKER", None)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=start, env=known, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+
+
+def _ended(run: "subprocess.Popen[str]", seconds: float = 300) -> str:
+    try:
+        return run.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        run.kill()
+        pytest.fail(f"the run did not end: {run.communicate(timeout=10)[0]}")
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
+    """One run of all faults but those that end an item, in two workers, and what it said."""
+    folder = tmp_path_factory.mktemp("faulty")
+    options = ("-n", "2", "--kt-isolate", "always", "--kt-memory", "1", "--kt-timeout", "4", "--kt-minimize", "1")
+    only = ("-k", "not dies_always and not disk_is_full")
+    run = _pytest(folder, *options, *only, "tests/faults.py", KT_FAULTS="1")
+    said = _ended(run, 600)
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED, said
+    (read,) = read_runs(folder / "out")
+    return read, said
+
+
+def test_each_fault_is_a_finding_on_its_own_case_and_all_others_pass(faulty: tuple[Run, str]) -> None:
+    run, _ = faulty
+    found: dict[str, Counter[tuple[Verdict, str]]] = {}
+    for record in run.records:
+        name = record.pairing.partition("::")[2]
+        verdict, words, where = FAULTS[name]
+        found.setdefault(name, Counter())
+        if record.family in where if isinstance(where, frozenset) else record.signature == where:
+            assert record.verdict is verdict, record
+            assert re.fullmatch(words, record.message), record
+            found[name][verdict, record.family] += 1
+        else:
+            assert record.verdict is Verdict.PASS, record
+    assert found.keys() == FAULTS.keys()
+    for name, (_, _, where) in FAULTS.items():
+        if isinstance(where, frozenset):
+            assert {family for _, family in found[name]} == where, name
+    assert run.reconciled.complete, run.reconciled.problems
+    assert sum(sum(item.families.values()) for item in run.plan.items) == len(run.records) > 900
+
+
+def test_a_finding_tells_what_its_process_wrote_last(faulty: tuple[Run, str]) -> None:
+    run, said = faulty
+    segfault, sleeps = (
+        next(r for r in run.records if r.pairing.endswith(f"::{name}") and r.verdict.is_finding)
+        for name in ("segfault", "sleeps_with_the_lock")
+    )
+    assert segfault.evidence is not None
+    assert segfault.evidence.stderr.endswith("The end of what it wrote:\nsaid before the end")
+    assert "tests/faults.py" in segfault.evidence.stderr  # the stacks
+    assert sleeps.evidence is not None
+    assert "_sleeps_with_the_lock" in sleeps.evidence.stderr
+    assert "a line that nobody asked for" not in said  # of an item that passes
+
+
+def test_no_more_is_run_of_an_item_that_ends_process_after_process(tmp_path: Path) -> None:
+    run = _pytest(tmp_path, "--kt-isolate", "always", "tests/faults.py::dies_always[interpret-float32]")
+    said = _ended(run)
+    read = read_running(tmp_path / "out")
+    crashes = [record for record in read.records if record.verdict is Verdict.CRASH]
+    assert len(crashes) == len(read.records)
+    assert deaths.MOST - 1 <= len(crashes) <= deaths.MOST  # the first death may have had compilations beside it
+    assert "INCOMPLETE" in said
+    assert "the rest of the item is not run" in said
+
+
+def test_a_full_disk_ends_its_item_alone(tmp_path: Path) -> None:
+    run = _pytest(tmp_path, "--kt-isolate", "always", "-k", "disk_is_full or (abort and not aborts)", "tests/faults.py")
+    said = _ended(run)
+    assert "OSError: [Errno 27] File too large" in said
+    read = read_running(tmp_path / "out")
+    assert {cell[0] for cell in read.reconciled.missing} == {"tests/faults.py::disk_is_full"}
+    assert Counter(r.verdict for r in read.records if r.pairing.endswith("::abort")) == {
+        Verdict.PASS: 34,
+        Verdict.CRASH: 1,
+    }
+
+
+SUITE = """
+import multiprocessing, os
+import kerneltest as kt
+from kernels.vector_add import vector_add
+
+ISOLATED = multiprocessing.parent_process() is not None
+if os.environ.get("FAULT") == "dies":
+    ISOLATED and os.abort()
+
+@kt.oracle_for(vector_add, x=kt.array("n", "float32"), y=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(5,))))
+def oracle(x, y):
+    assert ISOLATED == (os.environ["ISOLATED"] == "yes")
+    return x + y
+
+if os.environ.get("FAULT") == "renames" and ISOLATED:
+    another = oracle
+    del oracle
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("dies", "the process died while starting: killed by SIGABRT"),
+        ("renames", "let what a test file defines not depend on time or chance, or run with --kt-isolate never"),
+    ],
+)
+def test_what_cannot_be_collected_again_is_told_once(tmp_path: Path, fault: str, words: str) -> None:
+    (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    run = _pytest(tmp_path, "--kt-isolate", "always", start=tmp_path, FAULT=fault, ISOLATED="yes")
+    said = _ended(run)
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED
+    assert words in said
+    assert "INCOMPLETE" in said or "crash" in said
+
+
+@pytest.mark.parametrize(("isolate", "isolated"), [("always", "yes"), ("device", "no"), ("never", "no")])
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_the_option_says_which_items_have_a_process_of_their_own(
+    tmp_path: Path, isolate: str, isolated: str, workers: tuple[str, ...]
+) -> None:
+    (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    run = _pytest(tmp_path, "--kt-isolate", isolate, *workers, start=tmp_path, ISOLATED=isolated)
+    said = _ended(run)
+    assert run.returncode == pytest.ExitCode.OK, said
+    left = {path.name.partition("-")[0] for path in (tmp_path / "out").glob("*.txt")}
+    assert left == set()
+
+
+def _begun(run: "subprocess.Popen[str]", folder: Path, records: int) -> None:
+    """Waits until a run has written some records."""
+    while run.poll() is None:
+        written = sum(path.read_bytes().count(b"\n") for path in folder.glob("out/records-*.jsonl"))
+        if written >= records:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"the run ended: {run.communicate()[0]}")
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize(("end", "records"), [(signal.SIGINT, 40), (signal.SIGKILL, 1), (signal.SIGKILL, 60)])
+def test_a_run_that_is_ended_leaves_what_it_had_done_and_no_process(
+    tmp_path: Path, end: signal.Signals, records: int, workers: tuple[str, ...]
+) -> None:
+    options = ("--kt-isolate", "always", "-k", "(abort and not aborts) or exits or recurses or chatters", *workers)
+    run = _pytest(tmp_path, *options, "tests/faults.py")
+    _begun(run, tmp_path, records)
+    family = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
+    run.send_signal(end)
+    said = _ended(run, 60)
+    if end is signal.SIGINT:
+        assert run.returncode == pytest.ExitCode.INTERRUPTED
+        assert "INCOMPLETE" in said
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
+    read = list(read_records(tmp_path / "out"))
+    assert len(read) >= records
+    planned = {item.item for item in read_plan(tmp_path / "out").items}
+    assert {record.item for record in read} <= planned
+    assert {r.verdict for r in read} <= {Verdict.PASS, Verdict.CRASH, Verdict.ORACLE_ERROR}
+
+
+@pytest.mark.parametrize(
+    ("said", "word", "message"),
+    [
+        ("", "killed by SIGKILL", "the process died while starting: killed by SIGKILL"),
+        ("Fatal Python error: Aborted\n", "it exited with status 1", "the process died while starting: Aborted"),
+        ("", f"{deaths.TOO_MUCH}: it took 9 GiB", "the process died while starting: it took 9 GiB"),
+        ("Fatal Python error: Aborted\n", f"{deaths.GAVE_UP}: no answer", "no answer"),
+    ],
+)
+def test_what_a_process_said_itself_goes_before_how_it_ended(
+    tmp_path: Path, said: str, word: str, message: str
+) -> None:
+    deaths.last_words(tmp_path, "main.1").write_text(said, encoding="utf-8")
+    deaths.leave_word(tmp_path, "main.1", word)
+    assert str(deaths.of(tmp_path, Doing("i", shard="main.1"))) == message
+
+
+def test_a_container_may_have_less_memory_free_than_its_machine(tmp_path: Path) -> None:
+    machine = free(tmp_path)
+    (tmp_path / "memory.max").write_text("max\n", encoding="ascii")
+    (tmp_path / "memory.current").write_text("100\n", encoding="ascii")
+    assert free(tmp_path) == pytest.approx(machine, rel=0.2)
+    (tmp_path / "memory.max").write_text("1100\n", encoding="ascii")
+    assert free(tmp_path) == 1000
+    (tmp_path / "memory.current").write_text("1200\n", encoding="ascii")
+    assert free(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--kt-isolate", "sometimes"), "--kt-isolate: 'sometimes' is none of always, device and never"),
+        (("--kt-memory", "lots"), "--kt-memory: 'lots' is no number of GiB"),
+        (("--kt-memory", "-1"), "--kt-memory: '-1' is no number of GiB"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_told(tmp_path: Path, option: tuple[str, ...], words: str) -> None:
+    run = _pytest(tmp_path, *option, start=tmp_path)
+    assert words in _ended(run, 60)
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
