@@ -192,13 +192,13 @@ def of_a_kernel(kernel: Callable[..., Any]) -> kt.Pairing:
 
 
 def _on_host(x: Any) -> Any:
-    if x.shape == (SHORT,) and np.isposinf(x).any():
+    if np.isposinf(x).any():
         os.abort()
     return x
 
 
 def _aborts_in_run(x: Any) -> Any:
-    return jax.pure_callback(_on_host, jax.ShapeDtypeStruct(x.shape, x.dtype), double(x), vmap_method="sequential")
+    return double(jax.pure_callback(_on_host, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="sequential"))
 
 
 def _aborts_in_trace(x: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,10 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)  # once there is a terminal reporter
 def pytest_configure(config: pytest.Config) -> None:
     kerneltest._hidden = True
-    if hasattr(config, "workerinput"):
-        # JAX takes most of a GPU's memory when it starts, which leaves none for the workers beside this one.
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    elif getattr(config.option, "maxworkerrestart", "") is None:
+    # JAX takes most of a GPU's memory when it starts, which leaves none for the processes beside this one.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if not hasattr(config, "workerinput") and getattr(config.option, "maxworkerrestart", "") is None:
         config.option.maxworkerrestart = _MOST_RESTARTS
     expect_no_tpu()
     config.stash[RUN] = run = Run(config)
@@ -63,6 +62,16 @@ def pytest_sessionstart() -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if RUN in config.stash:
         config.stash[RUN].close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: Sequence[Any]) -> None:
+    """Gives each worker its GPU; one that takes the place of a dead worker is started as that was."""
+    from kerneltest.pytest_plugin.leases import leases
+
+    local = [spec for spec in specs if spec.popen]
+    for spec, lease in zip(local, leases(len(local)), strict=True):
+        spec.env.update(lease.environment)
 
 
 @pytest.hookimpl(optionalhook=True)
