@@ -26,6 +26,11 @@ _CAUSES = (
     (Verdict.RESOURCE_EXCEEDED, re.compile(r"shared memory|resource_exhausted|out of resource|exceeds the limit")),
 )
 
+_ENDINGS = (
+    (Verdict.OUT_OF_BOUNDS, re.compile(r"illegal_?\s?address|illegal memory access|memory access fault")),
+    (Verdict.RESOURCE_EXCEEDED, re.compile(r"resource_exhausted|out of memory")),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Jitted:
@@ -53,7 +58,9 @@ class Jitted:
             results = tuple(np.asarray(output) for output in outputs)
             after = [None if each.is_deleted() else np.asarray(each) for each in placed]
         except Exception as error:
-            raise Failure(Verdict.RUNTIME_ERROR, f"the kernel raised {type(error).__name__}: {error}") from error
+            text = str(error).lower()
+            verdict = next((v for v, words in _ENDINGS if words.search(text)), Verdict.RUNTIME_ERROR)
+            raise Failure(verdict, f"the kernel raised {type(error).__name__}: {error}") from error
         for number, (given, left) in enumerate(zip(before, after, strict=True)):
             if left is not None and given != left.tobytes():
                 raise Failure(Verdict.INPUT_MODIFIED, f"the kernel wrote to its array argument {number}")

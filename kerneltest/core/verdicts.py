@@ -79,7 +79,7 @@ class Verdict(Ending):
         "resource_exceeded",
         "X",
         Kind.BUILD,
-        "more shared memory, registers or threads than the target has",
+        "more memory, shared memory, registers or threads than the target has",
     )
     COMPILE_ERROR = "compile_error", "C", Kind.BUILD, "the kernel does not compile"
     RUNTIME_ERROR = "runtime_error", "E", Kind.BROKEN, "the kernel raised while it was traced or run"

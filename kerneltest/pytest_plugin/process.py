@@ -193,7 +193,9 @@ class Process:
           judged: called after each case, before it is recorded.
         """
         with self.watched(), self.settings():
-            return self._run(parts, task, judged)
+            ended = self._run(parts, task, judged)
+        self.cache.journal.leave_times()
+        return ended
 
     def _run(self, parts: Sequence[Item], task: Task, judged: Callable[[], None]) -> Ended:
         self.judged, device = 0, parts[0].backend

@@ -1,6 +1,7 @@
 """What a process is doing, in a file that outlives it: whom to blame when it dies, and who went on for too long."""
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -25,6 +26,7 @@ class Phase(StrEnum):
     COMPILING = "compiling the kernel"
     EXPECTING = "evaluating the oracle"
     RUNNING = "running the kernel"
+    JUDGING = "judging its outputs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,32 +67,43 @@ class Journal:
     Attributes:
       doing: what it is; None between items.
       changed: when that last changed, in seconds of the monotonic clock.
+      spent: seconds in each phase so far.
     """
 
     def __init__(self, folder: Path | None = None, shard: str = "main") -> None:
         self.folder, self.shard = folder, shard
         self.doing: Doing | None = None
         self.changed = time.monotonic()
+        self.spent: defaultdict[str, float] = defaultdict(float)
         self._file: FileIO | None = None
 
     def start(self, item: str, case: str = "", family: str = "", signature: str = "", beside: int = 0) -> None:
         """Begins an item, or a case of it, while compilations of other cases go on beside it."""
+        self._count()
         self.doing = Doing(item, case, family, signature, shard=self.shard)
         self._write(dumps(self.doing).encode() + b"\n", after_phase=True)
         self.turn_to(Phase.STARTING, beside)
 
     def turn_to(self, phase: Phase, beside: int = 0) -> None:
         """Goes on with the next step, while compilations of other cases go on beside it."""
-        self.changed = time.monotonic()
+        self._count()
         if self.doing is not None:
             self.doing = replace(self.doing, phase=phase, beside=beside)
             self._write(f"{beside} {phase}".ljust(_PHASE).encode() + b"\n", after_phase=False)
 
     def stop(self) -> None:
         """Ends the item."""
-        self.doing, self.changed = None, time.monotonic()
+        self._count()
+        self.doing = None
         if self._file is not None:
             self._file.truncate(0)
+
+    def leave_times(self) -> None:
+        """Writes the seconds of each phase to a file of the run."""
+        if self.folder is not None:
+            text = dumps({phase.name.lower(): round(self.spent[phase], 3) for phase in Phase})
+            with opened(self.folder, f"spent-{self.shard}.json", "wb") as file:
+                file.write(text.encode() + b"\n")
 
     def close(self) -> None:
         """Ends the process's journal: it did not die."""
@@ -98,6 +111,12 @@ class Journal:
             self._file.close()
             Path(str(self._file.name)).unlink(missing_ok=True)
             self._file = None
+
+    def _count(self) -> None:
+        now = time.monotonic()
+        if self.doing is not None:
+            self.spent[self.doing.phase] += now - self.changed
+        self.changed = now
 
     def _write(self, text: bytes, *, after_phase: bool) -> None:
         if self.folder is None:

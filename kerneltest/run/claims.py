@@ -13,6 +13,7 @@ from kerneltest.judge.compare import Comparison, compare
 from kerneltest.judge.evidence import mismatch
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.records.budget import budget, too_wide
+from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.rounding.budget import Share
 from kerneltest.run.cache import Cache
@@ -79,6 +80,7 @@ def judge_claims(
     noise = oracle_noise(arguments)
     why_not = ""
     for claim in claims:
+        cache.turn_to_phase(Phase.JUDGING)
         comparisons = claim.compare(noise)
         asked, unasked = claim.elements
         record = replace(

@@ -61,6 +61,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     outputs = executable.run(leaves)
     if case.family.name in REPEATED:
         _check_repeated(outputs, executable.run(leaves), expectation.asked)
+    cache.turn_to_phase(Phase.EXPECTING)
     bounds = expectation.all_bounds(outputs, executable.precision)
     note = expectation.note(executable.precision)
     claim = Claim(
