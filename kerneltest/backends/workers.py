@@ -3,11 +3,13 @@
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from kerneltest.core.failures import Failure
@@ -23,12 +25,29 @@ class Worker:
     Args:
       module: to run.
       name: what failures call it.
+      under: the command that runs it, with its options, such as a debugger's; it may start processes of its own.
+      environment: variables to set for it.
     """
 
-    def __init__(self, module: str, name: str) -> None:
+    def __init__(
+        self, module: str, name: str, under: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
         self.module, self.name = module, name
+        self.under, self.environment = under, environment
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+
+    def start(self) -> "subprocess.Popen[str]":
+        """The child; a new one where there is none, or where it died."""
+        if self._process is None or self._process.poll() is not None:
+            command = [*self.under, sys.executable, "-c", _RUN, json.dumps(sys.path), self.module]
+            pipe = subprocess.PIPE
+            environment = {**os.environ, **self.environment} if self.environment else None
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, env=environment,
+                start_new_session=bool(self.under),
+            )  # fmt: skip
+        return self._process
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> Any:
         """The answer to one request, with what the child wrote to standard error meanwhile under `stderr`.
@@ -36,15 +55,11 @@ class Worker:
         Raises:
           Failure: the child died, or took longer than `seconds` and was ended.
         """
-        if self._process is None or self._process.poll() is not None:
-            command = [sys.executable, "-c", _RUN, json.dumps(sys.path), self.module]
-            pipe = subprocess.PIPE
-            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True)
-        process = self._process
+        process = self.start()
         assert process.stdin is not None
         assert process.stdout is not None
         start = self._errors.seek(0, os.SEEK_END)
-        timer = threading.Timer(seconds, process.kill)
+        timer = threading.Timer(seconds, self.kill)
         timer.start()
         try:
             process.stdin.write(json.dumps(request) + "\n")
@@ -69,15 +84,24 @@ class Worker:
 
     def kill(self) -> None:
         """Ends the child at once, whatever it does."""
-        if self._process is not None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        if self.under:  # what it has started as well
+            os.killpg(self._process.pid, signal.SIGKILL)
+        else:
             self._process.kill()
 
-    def close(self) -> None:
-        """Ends the child, once it has answered."""
+    def close(self, seconds: float | None = None) -> None:
+        """Ends the child, once it has answered; at once if it takes longer than `seconds` to leave."""
         if self._process is not None:
             assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process.wait()
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                self._process.wait()
         self._errors.close()
 
 

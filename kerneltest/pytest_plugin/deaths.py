@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from kerneltest.backends.sanitizer.tools import GROUP as SANITIZED
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
@@ -85,12 +86,14 @@ def _text(path: Path) -> str:
 
 def device_is_lost(record: Record) -> bool:
     """Whether a device gives nothing but errors to this process from now on."""
-    return record.tier is Tier.DEVICE and bool(_STICKY.search(record.message))
+    return record.tier is Tier.DEVICE and record.group != SANITIZED and bool(_STICKY.search(record.message))
 
 
 def ends_its_process(record: Record) -> bool:
     """Whether the process in which a case runs again is lost with it."""
-    return record.verdict in (Verdict.CRASH, Verdict.HANG) or device_is_lost(record)
+    # Under a sanitizer, what dies is a process of its own.
+    died = record.verdict in (Verdict.CRASH, Verdict.HANG) and record.group != SANITIZED
+    return died or device_is_lost(record)
 
 
 def before(folder: Path, item: str, shard: str, *, again: bool = False) -> tuple[Before | None, list[Record]]:

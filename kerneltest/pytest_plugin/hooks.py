@@ -100,7 +100,7 @@ def pytest_pycollect_makeitem(
             unwritten.append(UnwrittenItem.from_parent(collector, name=label, pairing=pairing))
             continue
         place = f"{collector.nodeid}::{label}"
-        planned = plan_pairing(pairing, place, run.backends, run.depth, run.seed, run.fuzz, run.prove)
+        planned = plan_pairing(pairing, place, run.backends, run.depth, run.seed, run.fuzz, run.prove, run.sanitize)
         run.holders.append(Holder(pairing, home, label, planned))
         for item in planned.items:
             parts.setdefault(item.name.removeprefix(f"{collector.nodeid}::"), []).append(item)
@@ -146,6 +146,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         seed=run.seed,
         fuzz=run.fuzz,
         prove=run.prove,
+        sanitize=run.sanitize,
         orders=run.orders,
         budget=run.budget,
         run=run.home.run,

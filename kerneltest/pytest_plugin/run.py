@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerneltest.backends.registry import ALL, backend_ids
+from kerneltest.backends.sanitizer.tools import parsed as tools_in
 from kerneltest.plan.lengths import DEPTHS
 from kerneltest.pytest_plugin.folder import FolderError, RunFolder
 from kerneltest.pytest_plugin.shards import Shard, parsed, seconds_of
@@ -38,6 +39,10 @@ OPTIONS = {
     ),
     "kt_orders": ("0", "on simulate:*, also run programs one after another in so many random orders"),
     "kt_fuzz": ("0", "also draw so many cases for each pairing and dtype, with Hypothesis, and shrink what fails"),
+    "kt_sanitize": (
+        "",
+        "on devices, also run under tools that watch memory: memcheck, initcheck, racecheck, synccheck, guards, or all",
+    ),
     "kt_timeout": ("600", "seconds that a case may spend in one step, such as its compilation; 0 for no limit"),
     "kt_minimize": ("10", "seconds to look for the smallest case of each suspect; 0 for none"),
     "kt_budget": ("0", "seconds for each pairing on each backend, beyond which cases are left out; 0 for no limit"),
@@ -76,6 +81,10 @@ class Run:
         self.isolate, self.memory = self._isolation()
         self.part = self._part()
         self.prove = bool(config.getoption("kt_prove") or config.getini("kt_prove"))
+        try:
+            self.sanitize = tools_in(self._option("kt_sanitize"))
+        except ValueError as error:
+            raise pytest.UsageError(f"--kt-sanitize: {error}") from error
         self.artifacts = bool(config.getoption("kt_artifacts") or config.getini("kt_artifacts"))
         if self.artifacts and not self.report:
             raise pytest.UsageError("--kt-artifacts needs --kt-report, the folder to keep them in")

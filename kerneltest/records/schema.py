@@ -342,6 +342,7 @@ class Plan:
       seed, depth: of the run.
       fuzz: how many cases were drawn for each pairing and dtype.
       prove: whether kernels were also proved over all sizes.
+      sanitize: the tools under which device cases were also run.
       orders: in how many random orders simulators also ran programs.
       budget: seconds for each pairing and backend, beyond which cases are left out; 0 for no limit.
       shard: which part of a run it is, as `2/3`; "" for all of it.
@@ -365,6 +366,7 @@ class Plan:
     not_applicable: tuple[NotApplicable, ...] = ()
     fuzz: Count = 0
     prove: bool = False
+    sanitize: tuple[str, ...] = ()
     orders: Count = 0
     budget: Count = 0
     shard: str = ""

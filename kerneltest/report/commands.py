@@ -7,6 +7,7 @@ import keyword
 import shlex
 from typing import Protocol
 
+from kerneltest.backends.sanitizer.tools import GROUP as SANITIZED
 from kerneltest.plan.drawn import FUZZ
 from kerneltest.proofs import GROUP
 from kerneltest.records.schema import Record
@@ -28,6 +29,9 @@ class Options(Protocol):
     def prove(self) -> bool: ...
 
     @property
+    def sanitize(self) -> tuple[str, ...]: ...
+
+    @property
     def orders(self) -> int: ...
 
 
@@ -42,6 +46,7 @@ def pytest_command(options: Options, backend: str, item: str) -> str:
     counts = {"--kt-fuzz": options.fuzz, "--kt-orders": options.orders}
     given = [word for option, count in counts.items() if count for word in (option, str(count))]
     given += ["--kt-prove"] if options.prove else []
+    given += ["--kt-sanitize", ",".join(options.sanitize)] if options.sanitize else []
     selected = f"./{item}" if item.startswith("-") else item  # no option, whatever it is called
     depth, seed = ["--kt-depth", options.depth], ["--kt-seed", str(options.seed)]
     return _command("pytest", "-p", "kerneltest", *depth, *seed, *given, "--kt-backends", backend, selected)
@@ -55,12 +60,13 @@ def repro_command(folder: str, case: str, backend: str) -> str:
 def python_lines(options: Options, record: Record) -> str | None:
     """The lines that check a record's case; None where there are none.
 
-    A drawn case is in the saved inputs alone, and a pairing may have no name to import it by.
+    A drawn case is in the saved inputs alone, `kt.check` knows no proofs and no sanitizers, and a pairing may have no
+    name to import it by.
     """
     file, _, name = record.pairing.partition("::")
     module = file.removesuffix(".py").replace("/", ".")
     importable = all(part.isidentifier() and not keyword.iskeyword(part) for part in [*module.split("."), name])
-    if record.group in (FUZZ, GROUP) or not record.case or not importable:
+    if record.group in (FUZZ, GROUP, SANITIZED) or not record.case or not importable:
         return None
     orders = f", orders={options.orders!a}" if options.orders else ""
     return (

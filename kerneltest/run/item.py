@@ -34,6 +34,7 @@ class Item:
       dtype: that its signatures stand for.
       depth, seed, fuzz: of the run; `fuzz` is how many cases are drawn for a pairing and dtype.
       prove: whether kernels are also proved over all sizes.
+      sanitize: the tools under which device cases are also run.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Item:
     seed: int
     fuzz: int = 0
     prove: bool = False
+    sanitize: tuple[str, ...] = ()
 
     def cases(self) -> Iterator[AnyCase]:
         """In the order in which they are run."""

@@ -21,6 +21,7 @@ from kerneltest.run.item import Group, Item, Outcome
 from kerneltest.run.production import Production
 from kerneltest.run.proofs import Proofs
 from kerneltest.run.rejections import Rejections
+from kerneltest.run.sanitized import Sanitized, tools_problem
 from kerneltest.run.values import Signatures, Values
 from kerneltest.run.variations import Varied
 from kerneltest.run.xfails import unmatched
@@ -58,6 +59,7 @@ GROUP_LIST: tuple[Group, ...] = (
     Production(),
     Rejections(),
     Proofs(),
+    Sanitized(),
     Drawn(),
 )
 
@@ -69,6 +71,29 @@ def group_called(name: str) -> Group:
       KeyError: there is none.
     """
     return {group.name: group for group in GROUP_LIST}[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much a run asks of a pairing.
+
+    Attributes:
+      depth, seed: of the run.
+      fuzz: how many cases to draw for each dtype.
+      prove: whether to prove kernels over all sizes as well.
+      sanitize: the tools under which to run device cases as well.
+    """
+
+    depth: str
+    seed: int = 0
+    fuzz: int = 0
+    prove: bool = False
+    sanitize: tuple[str, ...] = ()
+
+    def item(self, name: str, pairing: Pairing, pairing_id: str, backend: Backend, dtype: str, group: Group) -> Item:
+        """A part of what a pytest item runs."""
+        settings = (self.depth, self.seed, self.fuzz, self.prove, self.sanitize)
+        return Item(name, pairing, pairing_id, backend, dtype, group, *settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +118,16 @@ def plan_pairing(
     seed: int,
     fuzz: int = 0,
     prove: bool = False,
+    sanitize: Sequence[str] = (),
 ) -> PairingPlan:
     """Plans one pairing on some backends.
 
     Args:
       pairing, pairing_id: with the node id by which pytest knows it.
       backends: to plan for.
-      depth, seed: of the run.
-      fuzz: how many cases to draw for each dtype.
-      prove: whether to prove kernels over all sizes as well.
+      depth, seed, fuzz, prove, sanitize: as in `Extent`.
     """
+    extent = Extent(depth, seed, fuzz, prove, tuple(sanitize))
     traced = _first_traced(pairing, depth)
     served: list[Backend] = []
     absent: list[Item] = []
@@ -113,17 +138,15 @@ def plan_pairing(
         reason = _unsupported_reason(backend, mine)
         if pairing.backends and not speaks_of(pairing.backends, backend.id):
             reason = f"declared for {', '.join(pairing.backends)} alone"
-        count = sum(
-            sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], depth, seed, fuzz, prove)
-        )
+        count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], extent))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
         elif backend.unavailable():
             name = f"{pairing_id}[{backend.id}]"
-            absent.append(Item(name, there, pairing_id, backend, ANY, Absent(count), depth, seed, fuzz, prove))
+            absent.append(extent.item(name, there, pairing_id, backend, ANY, Absent(count)))
         else:
             served.append(backend)
-    items = (*_items(pairing, pairing_id, served, depth, seed, fuzz, prove), *absent)
+    items = (*_items(pairing, pairing_id, served, extent), *absent)
     return PairingPlan(items, tuple(not_applicable))
 
 
@@ -143,19 +166,17 @@ def _first_traced(pairing: Pairing, depth: str, platform: str = "") -> Traced | 
     return None
 
 
-def _items(
-    pairing: Pairing, pairing_id: str, backends: Sequence[Backend], depth: str, seed: int, fuzz: int, prove: bool
-) -> Iterator[Item]:
+def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], extent: Extent) -> Iterator[Item]:
     there = {backend.id: pairing.on(backend.id) for backend in backends}
-    dtypes = [dtypes_of(each, depth) for each in there.values()]
+    dtypes = [dtypes_of(each, extent.depth) for each in there.values()]
     for dtype in dict.fromkeys(dtype for each in dtypes for dtype in each):
         for group in GROUP_LIST:
-            if isinstance(group, Drawn) and not (fuzz and pairing.leaves):
+            if isinstance(group, Drawn) and not (extent.fuzz and pairing.leaves):
                 continue  # without arrays there are no values to draw
             for backend in backends:
-                if group.is_asked_of(backend) and dtype in dtypes_of(there[backend.id], depth):
+                if group.is_asked_of(backend) and dtype in dtypes_of(there[backend.id], extent.depth):
                     name = f"{pairing_id}[{backend.id}-{dtype}]"
-                    item = Item(name, there[backend.id], pairing_id, backend, dtype, group, depth, seed, fuzz, prove)
+                    item = extent.item(name, there[backend.id], pairing_id, backend, dtype, group)
                     if isinstance(group, Drawn) or next(item.cases(), None) is not None:
                         yield item
 
@@ -169,6 +190,7 @@ def plan_of(
     seed: int,
     fuzz: int,
     prove: bool,
+    sanitize: Sequence[str] = (),
     orders: int,
     budget: int,
     run: str,
@@ -179,7 +201,7 @@ def plan_of(
     Args:
       plans: of the pairings that were collected.
       items: those selected to run.
-      depth, seed, fuzz, prove, orders, budget: of the run.
+      depth, seed, fuzz, prove, sanitize, orders, budget: of the run.
       node_ids: the names that select them.
       run: the run's id.
       problems: what was wrong with the collection.
@@ -188,8 +210,7 @@ def plan_of(
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
     pairings = {item.pairing_id: item.pairing.origin for item in items}
-    problem = version_problem()
-    warnings = [problem] if problem else []
+    warnings = [version_problem(), tools_problem(items, sanitize)]
     for name, pairing in pairings.items():
         there = [item for item in items if item.pairing_id == name and not reasons[item.backend.id]]
         cells = [(item.backend.id, item.dtype, family) for item in there for family in item.families()]
@@ -203,7 +224,7 @@ def plan_of(
         environment={
             **environment(),
             **settings(),
-            **({"warning": "; ".join(warnings)} if warnings else {}),
+            **({"warning": "; ".join(filter(None, warnings))} if any(warnings) else {}),
             **{f"{name}: {key}": str(value) for name, each in facts.items() for key, value in each.items()},
         },
         unavailable={name: reason for name, reason in reasons.items() if reason},
@@ -217,6 +238,7 @@ def plan_of(
         },
         fuzz=fuzz,
         prove=prove,
+        sanitize=tuple(sanitize),
         orders=orders,
         budget=budget,
         run=run,

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -275,6 +276,12 @@ def test_a_plain_test_that_dies_is_left_to_xdist(tmp_path: Path, pairings: bool)
 def test_only_some_errors_lose_the_device(backend: str, message: str, lost: bool) -> None:
     record = case(backend=backend, verdict="runtime_error", message=message)
     assert deaths.device_is_lost(record) is lost
+
+
+def test_what_a_sanitizer_s_own_process_died_of_ends_no_other() -> None:
+    lost = case(backend="cuda", verdict="crash", message="CUDA_ERROR_ILLEGAL_ADDRESS")
+    assert deaths.ends_its_process(lost)
+    assert not deaths.ends_its_process(replace(lost, group="sanitized"))
 
 
 def test_between_items_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,7 @@ def test_two_runs_and_a_run_in_two_workers_give_the_same_ids_and_verdicts(tmp_pa
         (["--kt-artifacts"], "--kt-artifacts needs --kt-report"),
         (["--kt-depth", "shallow"], "unknown depth 'shallow'; known are quick, standard, deep"),
         (["--kt-budget", "-1"], "--kt-budget: -1 is no number of seconds"),
+        (["--kt-sanitize", "leakcheck"], "--kt-sanitize: unknown tool 'leakcheck'; known are memcheck, "),
         (["--kt-seed", "x"], "--kt-seed: invalid literal"),
         (["--kt-report", "/proc/nowhere"], "--kt-report: cannot write to /proc/nowhere"),
     ],

@@ -148,6 +148,8 @@ def test_an_ordinary_command_reads_well_on_any_system() -> None:
     options = "--kt-depth quick --kt-seed 3 --kt-fuzz 20 --kt-orders 2 --kt-backends simulate:sm_90"
     command = f'pytest -p kerneltest {options} "{PAIRING}[i]"'
     assert pytest_command(PLAN, "simulate:sm_90", f"{PAIRING}[i]") == command
+    watched = replace(PLAN, fuzz=0, orders=0, sanitize=("memcheck", "guards"))
+    assert " --kt-sanitize memcheck,guards --kt-backends cuda " in pytest_command(watched, "cuda", "i")
     assert repro_command("out", "c1", "cuda") == "kerneltest repro out c1 --backend cuda"
 
 

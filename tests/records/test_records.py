@@ -76,6 +76,7 @@ PLAN = Plan(
     not_applicable=(NotApplicable("t.py::p", "tpu", "this kernel is Triton's", 3),),
     fuzz=2,
     prove=True,
+    sanitize=("memcheck",),
     orders=3,
     run="a1",
     started="2026-01-01T00:00:00+00:00",

@@ -11,6 +11,8 @@ from types import ModuleType
 
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
+from kerneltest.backends.sanitizer.tools import GROUP as SANITIZED
+from kerneltest.backends.sanitizer.tools import TOOLS
 from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.core.failures import described
 from kerneltest.core.verdicts import Verdict
@@ -26,6 +28,7 @@ from kerneltest.run.cache import Cache
 from kerneltest.run.item import Group, Item
 from kerneltest.run.planning import group_called
 from kerneltest.run.runner import judged
+from kerneltest.run.sanitized import family_of
 from kerneltest.run.variations import INVARIANTS
 
 _MOST_BYTES = 2**30  # of saved inputs
@@ -93,6 +96,8 @@ def _group_and_family(record: Record) -> tuple[Group, Family]:
     """Under what the case was recorded; only together do they say how it was judged."""
     varied = INVARIANTS.get(record.family)
     family = varied.family if varied else FAMILIES.get(record.family, DRAWN)
+    if record.group == SANITIZED and record.family in TOOLS:
+        family = family_of(record.family)
     if family.group != record.group:
         raise ReproductionError(f"{record.family!a} is no family of the group {record.group!a}")
     return group_called(record.group), family
