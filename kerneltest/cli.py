@@ -1,4 +1,4 @@
-"""The command line: `kerneltest init`, `doctor`, `audit`, `report`, `summary`, `merge`, `diff`, `repro`, `lowering`."""
+"""The command line: `kerneltest init`, `doctor`, `audit`, `run`, and what reads the folders of runs."""
 
 import argparse
 import functools
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 if it worked and what it shows is green, 1 if not green, 2 for unusable input."""
-    chosen = _parser().parse_args(arguments)
+    chosen, rest = _parser().parse_known_args(arguments)
+    if chosen.command == "run":
+        chosen.rest = rest  # pytest's own
+    elif rest:
+        _parser().error(f"unrecognized arguments: {' '.join(rest)}")
     run = {
         "init": _init, "doctor": _doctor, "audit": _audit, "report": _report, "summary": _summary, "merge": _merge,
-        "diff": _diff, "repro": _repro, "lowering": _lowering,
+        "run": _run, "diff": _diff, "repro": _repro, "lowering": _lowering,
     }[chosen.command]  # fmt: skip
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to stop
@@ -50,6 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument(
         "--suites", nargs="+", type=Path, default=[], metavar="PATH", help="where the pairings are, if not below PATH"
     )
+    run = commands.add_parser(
+        "run",
+        help="run suites by pytest, on one machine or on a Ray cluster; further arguments are pytest's",
+        usage="kerneltest run [--ray ADDRESS] [pytest arguments]",
+        allow_abbrev=False,
+    )
+    run.add_argument("--ray", default="", metavar="ADDRESS", help="of the cluster: local, auto or host:port")
     report = commands.add_parser("report", help="one HTML page from the folders of one or more runs")
     report.add_argument("runs", nargs="+", type=Path, help="folders that --kt-report wrote")
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"))
@@ -153,6 +164,14 @@ def _audit(chosen: argparse.Namespace) -> int:
     found = audited(program([chosen.path, *suites]), pairings, chosen.path)
     print("\n".join(lines(found, broken)))
     return int(bool(broken) or any(each.is_unpaired for each in found))
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    import pytest
+
+    cluster = ["--kt-ray", chosen.ray] if chosen.ray else []
+    loaded = ["-W", "ignore:Module already imported so cannot be rewritten; kerneltest"]  # by this command
+    return int(pytest.main(["-p", "kerneltest", *loaded, *cluster, *chosen.rest]))
 
 
 def _report(chosen: argparse.Namespace) -> int:

@@ -6,22 +6,25 @@ import io
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
 
 from kerneltest.pytest_plugin import deaths
 from kerneltest.pytest_plugin.process import Ended, Process, Setup, Task
+from kerneltest.records.io import read_plan
 from kerneltest.run.item import Item
 
 _ALWAYS = ("--collect-only", "-q", "--kt-report=", "--kt-shard=", "--kt-durations=", "--kt-isolate=never",
-           "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
+           "--kt-ray=", "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +35,14 @@ class Arguments:
       words: after `pytest`.
       folder: that it was started in.
       captured: whether what is written to standard output and error is kept for the item that wrote it.
+      elsewhere: whether the session is on another machine: it must have planned the same, and the run's folder here is
+        this process's alone, which goes with it.
     """
 
     words: tuple[str, ...]
     folder: Path
     captured: bool
+    elsewhere: bool = False
 
 
 class _Worker:
@@ -70,12 +76,25 @@ class _Worker:
         if file not in self._items:
             self._items[file] = collected(self._arguments, file)
         try:
-            return self._items[file][name]
+            parts = self._items[file][name]
         except KeyError:
             raise deaths.UncollectedError(
                 f"{name} was collected once, and not when its file was collected again in the process that was to run "
                 "it: let what a test file defines not depend on time or chance, or run with --kt-isolate never"
             ) from None
+        if self._arguments.elsewhere:
+            self._compare(name, parts)
+        return parts
+
+    def _compare(self, name: str, parts: tuple[Item, ...]) -> None:
+        """Refuses an item that this machine would run otherwise than it was planned."""
+        from kerneltest.pytest_plugin.alike import differences
+
+        if unlike := list(differences(read_plan(self._setup.folder), parts, name)):
+            raise deaths.UncollectedError(
+                f"{name} would not be the same on {socket.gethostname()}: {'; '.join(unlike)}. Let all machines of a "
+                "cluster have the same packages, settings, devices and sources"
+            )
 
 
 _worker: _Worker | None = None
@@ -85,7 +104,8 @@ def begin(setup: Setup, arguments: Arguments, pid: Any, judged: Any, ended: Any)
     """Makes this process one that may die: it takes nobody along, and leaves word."""
     global _worker
     parent = multiprocessing.parent_process()
-    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+    temporary = setup.folder if arguments.elsewhere else None
+    threading.Thread(target=_follow, args=(parent, temporary), daemon=True).start()
     with suppress(OSError):  # where memory runs out, Linux ends this process and not its parent
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     if arguments.captured:
@@ -103,9 +123,11 @@ def serve(task: Task) -> Ended:
     return _worker.run(task)
 
 
-def _follow(parent: Any) -> None:
-    """Ends this process with its parent, however that ends."""
+def _follow(parent: Any, temporary: Path | None) -> None:
+    """Ends this process with its parent, however that ends, and takes a folder along that is nobody else's."""
     parent.join()
+    if temporary is not None:
+        rmtree(temporary, ignore_errors=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -52,6 +52,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if run.worker is None and not config.option.collectonly and (output := watched(config)) is not None:
         reporter = config.pluginmanager.getplugin("terminalreporter")
         config.pluginmanager.register(Live(reporter, run.planned, run.doing, output), "kerneltest-live")
+    if run.ray:
+        from kerneltest.pytest_plugin.cluster.loop import Loop
+
+        run.cluster = loop = Loop(run, config.pluginmanager.getplugin("kerneltest-live"))
+        config.pluginmanager.register(loop, "kerneltest-cluster")
 
 
 @pytest.hookimpl(trylast=True)  # once pytest has looked for fixtures in the plugins

@@ -105,7 +105,7 @@ class Child:
             if starts == _MOST_STARTS:
                 break
             task = replace(task, again=True)
-        return self._given_up(parts, task, doing)
+        return self._given_up(task, doing)
 
     def _attempt(self, task: Task, judged: Callable[[], None]) -> Ended:
         """Runs an item once, in a child that is there or a new one.
@@ -203,13 +203,13 @@ class Child:
         said, self._said = deaths.said(self.setup.folder, self.setup.shard, self._said)
         print(said, end="", flush=True)
 
-    def _given_up(self, parts: Sequence[Item], task: Task, doing: Doing) -> Ended:
+    def _given_up(self, task: Task, doing: Doing) -> Ended:
         """How an item ends of which no more is run."""
         failure: Failure = deaths.of(self.setup.folder, doing)
         planned = deaths.planned(self.setup.folder, task.name)
         deaths.record(self._main.writer, planned, doing, failure)
         words = f"{failure}\nIt was {doing}; the rest of the item is not run."
-        families = tuple(family for part in parts for family in part.families())
+        families = tuple(family for part in planned for family in part.families)
         return Ended(str(failure.verdict), families, str(failure).partition("\n")[0], words)
 
 

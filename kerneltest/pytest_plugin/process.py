@@ -49,6 +49,7 @@ class Setup:
       report: the run's folder as the user named it; "" if nothing is kept.
       asked_by_name: backends that fail where they are absent.
       cases: whether failures show single cases as well.
+      kept: where the folder is read later on, as paths in its files have it; None for where it is.
     """
 
     folder: Path
@@ -62,6 +63,7 @@ class Setup:
     report: str
     asked_by_name: frozenset[str]
     cases: bool
+    kept: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Process:
         self.setup = setup
         self.cache = Cache(journal=Journal(setup.folder, setup.shard), planned=setup.planned)
         self.judged = 0
-        self._suspicion = Suspicion(setup.folder, setup.minimize)
+        self._suspicion = Suspicion(setup.folder, setup.minimize, setup.kept)
         self._kinds: set[tuple[Verdict, str]] = set()  # of the findings of the item that is running
         self._writer: Writer | None = None
         self._console, self._give_up = console, give_up
@@ -263,7 +265,7 @@ class Process:
         record = outcome.record
         known = (record.verdict, record.family) in self._kinds
         if outcome.arguments is not None and (not known or len(found) < _SAVED):
-            record = saved(self.setup.folder, record, part, outcome.arguments)
+            record = saved(self.setup.folder, record, part, outcome.arguments, self.setup.kept)
         if record.evidence is not None and known:
             # One picture of a kind.
             record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))

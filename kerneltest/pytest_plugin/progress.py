@@ -138,11 +138,21 @@ class Live:
         if self._thread.is_alive():
             self._thread.join()
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_logstart(self, nodeid: str) -> Generator[None, object, object]:
+    def begin(self, item: str) -> None:
+        """Shows an item that runs on another machine."""
+        self._start()
+        with self._lock:
+            if self._progress:
+                self._progress.running[item] = None
+
+    def _start(self) -> None:
         if self._progress is None and (planned := self._plan()):
             self._progress = Progress(dict(planned), time.monotonic())
             self._thread.start()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> Generator[None, object, object]:
+        self._start()
         with self._hide():
             result = yield
             if self._progress:

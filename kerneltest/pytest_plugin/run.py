@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kerneltest.declare.pairing import Pairing
     from kerneltest.pytest_plugin.child import Arguments
     from kerneltest.pytest_plugin.collect import Holder
+    from kerneltest.pytest_plugin.engine import Cluster, Engine
     from kerneltest.pytest_plugin.isolation import Child
     from kerneltest.pytest_plugin.process import Process, Setup, Task
     from kerneltest.pytest_plugin.session import Summary
@@ -50,6 +51,9 @@ OPTIONS = {
     "kt_memory": ("0", "GiB that such a process may take; 0 for nine tenths of what is free when it starts"),
     "kt_shard": ("", "run one part of several, as 2/3; kerneltest merge joins them"),
     "kt_durations": ("", "folder of an earlier run, by whose times shards are made alike"),
+    "kt_ray": ("", "run on the Ray cluster at this address: local, auto or host:port (needs kerneltest[ray])"),
+    "kt_ray_gpus": ("1", "how many GPUs, or what share of one, an item of a device takes on the cluster"),
+    "kt_ray_accelerator": ("", "the type of these GPUs, as Ray names it, such as H100"),
     "kt_report": ("", "folder for the plan, the records and report.html"),
 }
 
@@ -97,6 +101,8 @@ class Run:
             raise pytest.UsageError(f"--kt-backends: {error}") from error
         self.worker = getattr(config, "workerinput", None)
         self.is_xdist_controller = self.worker is None and bool(config.getoption("numprocesses", None))
+        self.ray, self.gpus, self.accelerator = self._cluster()
+        self.cluster: Cluster | None = None
         self.home = self._claim_folder()
         self.folder = self.home.path
         self.has_plan = False  # whether this run has written a plan, here or in a worker
@@ -135,6 +141,26 @@ class Run:
             raise pytest.UsageError(f"--kt-memory: {memory!r} is no number of GiB")
         # A debugger talks to the process that pytest runs in.
         return ("never" if self.config.getoption("usepdb", False) else isolate), most
+
+    def _cluster(self) -> tuple[str, float, str]:
+        """The address of a Ray cluster, "" for none; how many GPUs an item takes there, and of which type."""
+        address, gpus, accelerator = (self._option(f"kt_ray{name}") for name in ("", "_gpus", "_accelerator"))
+        try:
+            share = float(gpus)
+        except ValueError:
+            share = 0.0
+        if not 0 < share < math.inf or (share > 1 and share % 1):
+            raise pytest.UsageError(f"--kt-ray-gpus: {gpus!r} is no number of GPUs, nor a share of one")
+        if not address:
+            return "", share, accelerator
+        if not find_spec("ray"):
+            raise pytest.UsageError("--kt-ray needs Ray: pip install 'kerneltest[ray]'")
+        if self.worker is not None or self.is_xdist_controller:
+            raise pytest.UsageError("--kt-ray and -n: the cluster has its own workers; leave -n out, or say -n0")
+        if self.isolate == "never":
+            words = "--kt-ray runs each item in a process of its own on some node"
+            raise pytest.UsageError(f"{words}: leave --kt-isolate never and --pdb out")
+        return address, share, accelerator
 
     def _part(self) -> tuple[Shard, dict[str, float]] | None:
         """The shard that was asked for, and what items took in an earlier run; None for the whole run."""
@@ -220,6 +246,8 @@ class Run:
             from kerneltest.backends.registry import resolve
 
             self._backends = resolve(self.backend_ids, self.orders)
+            if self.cluster is not None:
+                self._backends = self.cluster.served(self._backends)
         return self._backends
 
     @property
@@ -270,10 +298,12 @@ class Run:
         budget = self.budget / self.dtypes[part.pairing_id, part.backend.id] if self.budget else 0.0
         return Task(part.name, pytest_command(self, part.backend.id, f"{path}::{name}"), budget, again)
 
-    def engine_for(self, part: Item) -> Process | Child:
-        """What runs an item of which this is a part: this process, or one that it watches."""
+    def engine_for(self, part: Item) -> Engine:
+        """What runs an item of which this is a part: this process, one that it watches, or a cluster."""
         from kerneltest.core.targets import Tier
 
+        if self.cluster is not None and not part.backend.unavailable():
+            return self.cluster
         device = part.backend.tier is Tier.DEVICE and not part.backend.unavailable()
         if self.isolate == "never" or (self.isolate == "device" and not device):
             return self.process
@@ -316,6 +346,8 @@ class Run:
 
     def doing(self) -> tuple[int, str]:
         """How many cases of the item that runs for this process are judged, and what is done for the next one."""
+        if self.cluster is not None:
+            return self.cluster.doing()
         if self._child is not None and self._child.busy:
             return self._child.judged, "running"
         if self._process is None:

@@ -21,10 +21,11 @@ class Suspicion:
     Args:
       folder: of the run.
       seconds: for the smallest case of each suspect.
+      kept: where the folder is read later on; None for where it is.
     """
 
-    def __init__(self, folder: Path, seconds: float) -> None:
-        self._folder, self._seconds = folder, seconds
+    def __init__(self, folder: Path, seconds: float, kept: Path | None = None) -> None:
+        self._folder, self._seconds, self._kept = folder, seconds, kept
         self._records: list[Record] = []
         self._smallest: list[Smallest] = []
 
@@ -70,7 +71,8 @@ class Suspicion:
         smallest = found.smallest
         if found.outcome.arguments is not None:
             part = next(each for each in parts if each.group.name == smallest.record.group)
-            smallest = replace(smallest, record=saved(self._folder, smallest.record, part, found.outcome.arguments))
+            record = saved(self._folder, smallest.record, part, found.outcome.arguments, self._kept)
+            smallest = replace(smallest, record=record)
         if found.cut:
             backend = "".join(c if c.isalnum() else "_" for c in smallest.record.backend)
             smallest = replace(smallest, cut=f"cases/cut_{smallest.record.case}-{backend}.py")

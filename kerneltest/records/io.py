@@ -134,7 +134,7 @@ class _SmallestLine:
 
 
 RECORD_LINE, _PLAN_LINE, _END_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine), TypeAdapter(_EndLine)
-_SMALLEST_LINE = TypeAdapter(_SmallestLine)
+SMALLEST_LINE = TypeAdapter(_SmallestLine)
 
 
 class Writer:
@@ -145,9 +145,7 @@ class Writer:
         self._file = opened(folder, f"records-{shard}.jsonl", "ab")
 
     def write(self, record: Record) -> None:
-        evidence = record.evidence and replace(record.evidence, stderr=shortened(record.evidence.stderr))
-        record = replace(record, message=shortened(record.message), evidence=evidence)
-        self._file.write(dumps(_RecordLine(SCHEMA, record)).encode() + b"\n")
+        self._file.write(line_of(record) + b"\n")
         self._file.flush()
 
     def write_smallest(self, smallest: Smallest) -> None:
@@ -158,6 +156,12 @@ class Writer:
 
     def close(self) -> None:
         self._file.close()
+
+
+def line_of(record: Record) -> bytes:
+    """A record as it is written, without the line's end; of what is too long, the beginning and the end."""
+    evidence = record.evidence and replace(record.evidence, stderr=shortened(record.evidence.stderr))
+    return dumps(_RecordLine(SCHEMA, replace(record, message=shortened(record.message), evidence=evidence))).encode()
 
 
 def shortened(text: str) -> str:
@@ -248,7 +252,7 @@ def read_smallest(folder: Path) -> Iterator[Smallest]:
       RecordError: as `read_records`.
     """
     for shard in sorted([*folder.glob("smallest-*.jsonl"), *folder.glob("smallest-*.jsonl.gz")]):
-        yield from (line.smallest for line in _read(shard, _SMALLEST_LINE))
+        yield from (line.smallest for line in _read(shard, SMALLEST_LINE))
 
 
 def _read(shard: Path, adapter: TypeAdapter[_Line]) -> Iterator[_Line]:

@@ -218,7 +218,7 @@ def plan_of(
             f"an xfail of {name} ({xfail}) matches nothing planned" for xfail in unmatched(pairing.xfail, cells)
         ]
     return Plan(
-        items=tuple(_planned(item, name) for item, name in zip(items, node_ids, strict=True)),
+        items=tuple(planned_item(item, name) for item, name in zip(items, node_ids, strict=True)),
         seed=seed,
         depth=depth,
         environment={
@@ -248,7 +248,8 @@ def plan_of(
     )
 
 
-def _planned(item: Item, name: str) -> PlannedItem:
+def planned_item(item: Item, name: str) -> PlannedItem:
+    """What an item will do, as a plan writes it."""
     digests = {family: digest(ids) for family, ids in item.group.ids(item).items()}
     parts = (item.pairing_id, item.backend.id, item.backend.tier, item.dtype, item.group.name)
     return PlannedItem(name, *parts, item.families(), digests)

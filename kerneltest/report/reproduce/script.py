@@ -37,8 +37,11 @@ _AFTER = "# What shows it again.\n"
 Description = tuple[Any, ...]  # of a value, as `standalone.value` takes it
 
 
-def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Array]) -> Record:
-    """Saves the inputs of a finding, and beside them a script that shows it again; the record names both files."""
+def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Array], kept: Path | None = None) -> Record:
+    """Saves the inputs of a finding, and beside them a script that shows it again; the record names both files.
+
+    The script finds the kernel from where it is read: in `folder`, or else in `kept`.
+    """
     assert record.evidence is not None
     backend = "".join(c if c.isalnum() else "_" for c in record.backend)
     file = save_arguments(folder, f"{record.case}-{backend}", arguments)
@@ -46,7 +49,7 @@ def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Arra
     assert record.evidence is not None
     path = Path(file).with_name(f"reproduce_{Path(file).stem}.py")
     with opened(folder, path.as_posix(), "wb") as script:
-        script.write(_text(folder / path, record, item).encode())
+        script.write(_text((kept or folder) / path, record, item).encode())
     return replace(record, evidence=replace(record.evidence, script=path.as_posix()))
 
 

@@ -1,0 +1,96 @@
+"""What a session tells a node, and what a node sends back as it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kerneltest.pytest_plugin.child import Arguments
+from kerneltest.pytest_plugin.cluster.code import Code
+from kerneltest.pytest_plugin.process import Ended, Setup, Task
+from kerneltest.records.journal import Doing
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What all nodes of a run are told.
+
+    Attributes:
+      run: its id.
+      plan: the run's `plan.json`.
+      setup: of the session's own process.
+      arguments: by which the session collected.
+      memory: GiB that a process may take; 0 for nine tenths of what is free.
+      code: that the session has, and that nodes must have.
+      environment: variables that say what kernels compute.
+      shipped: whether the session's root folder comes with each job, as its working folder.
+    """
+
+    run: str
+    plan: bytes
+    setup: Setup
+    arguments: Arguments
+    memory: float
+    code: Code
+    environment: Mapping[str, str]
+    shipped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """An item to run, and the lines of the records that it has: these cases are not run again."""
+
+    task: Task
+    records: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """An item begins.
+
+    Attributes:
+      item: its name.
+      node, host: where.
+    """
+
+    item: str
+    node: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an item that is running has written since it was last told of.
+
+    Attributes:
+      item: its name.
+      files: content by name within the run's folder; those that a line names come with it or before it.
+      records, smallest: lines.
+      doing: what its process is about, where that changed.
+    """
+
+    item: str
+    files: Mapping[str, bytes]
+    records: tuple[bytes, ...]
+    smallest: tuple[bytes, ...]
+    doing: Doing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An item ended.
+
+    Attributes:
+      item: its name.
+      ended: how; None where it could not be run.
+      said: what its process wrote.
+      why_not: why it could not be run.
+    """
+
+    item: str
+    ended: Ended | None
+    said: str = ""
+    why_not: str = ""
+
+
+Event = Began | News | Done

@@ -1,0 +1,244 @@
+"""A Ray cluster: its nodes, what is handed to them, and what comes back. The one module that imports Ray."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import NodeDiedError, RayError, RayTaskError, RuntimeEnvSetupError, TaskCancelledError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from kerneltest.pytest_plugin.cluster.code import Code, in_words, unlike
+
+if TYPE_CHECKING:
+    from kerneltest.pytest_plugin.cluster.events import Event, Orders, Work
+
+_EVERY = 2.0  # seconds between two looks at the cluster
+_DEVICES_WITHIN = 600  # seconds for a node to say which devices it has
+
+
+class FleetError(Exception):
+    """A cluster that cannot be used; says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a job asks of its node.
+
+    Attributes:
+      gpus: how many, or what share of one; 0 for none.
+      tpus: how many.
+      accelerator: the type of GPU, as Ray names it; "" for any.
+    """
+
+    gpus: float = 0.0
+    tpus: int = 0
+    accelerator: str = ""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        if not (self.gpus or self.tpus):
+            return {"num_cpus": 1}
+        # A device does not wait for a processor that others keep busy.
+        named = {"accelerator_type": self.accelerator} if self.accelerator else {}
+        return {
+            "num_cpus": 0,
+            "num_gpus": self.gpus,
+            **({"resources": {"TPU": self.tpus}} if self.tpus else {}),
+            **named,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A job whose node or worker process died before it ended.
+
+    Attributes:
+      node: whether the whole node died.
+      words: what Ray says of it, in a line.
+    """
+
+    node: bool
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A job that has sent all it had to send."""
+
+
+class Fleet:
+    """The cluster at an address, once connected."""
+
+    def __init__(self, address: str) -> None:
+        """Args:
+        address: as `ray.init` takes it: `local` for a cluster on this machine alone, `auto`, or `host:port`.
+
+        Raises:
+          FleetError: there is none.
+        """
+        if address.startswith("ray://"):
+            raise FleetError(
+                f"{address}: Ray Client passes no streams on. Start the run on a node of the cluster: "
+                "ray job submit --working-dir . -- kerneltest run --ray auto"
+            )
+        if address == "local":
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        try:
+            ray.init(address=address, **quietly, **({"include_dashboard": False} if address == "local" else {}))
+        except (ConnectionError, ValueError, RuntimeError, OSError, RayError) as error:
+            raise FleetError(f"{address}: no cluster answers: {_first_line(error)}") from error
+        self._orders: Any = None
+        self._running: dict[Any, int] = {}  # streams, to the number of the job
+        self._shipped: Mapping[str, Any] = {}
+        self._looked, self._words = -_EVERY, ""
+
+    def resources(self) -> Mapping[str, float]:
+        """What all nodes have together."""
+        return dict(ray.cluster_resources())
+
+    def devices(self, ids: Sequence[str], needs: Needs) -> Mapping[str, tuple[str, Mapping[str, str]]]:
+        """By device: why a node that has what is needed cannot serve it, or "", and what is recorded of it.
+
+        Raises:
+          FleetError: no node says so.
+        """
+        asked = ray.remote(_devices).options(**needs.options, max_retries=3, max_calls=1)
+        try:
+            answer: Mapping[str, tuple[str, Mapping[str, str]]] = ray.get(
+                asked.remote(list(ids)), timeout=_DEVICES_WITHIN
+            )
+        except RayError as error:
+            raise FleetError(f"no node says which devices it has: {_first_line(error)}") from error
+        return answer
+
+    def inspect(self, code: Code, root: Path) -> bool:
+        """Whether the project's files must be shipped, since some node has none or others at the same place.
+
+        Raises:
+          FleetError: a node has other packages.
+        """
+        asked = {
+            node["NodeID"]: ray.remote(unlike)
+            .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+            .remote(code, root)
+            for node in ray.nodes()
+            if node["Alive"]
+        }
+        missing, refused = False, []
+        for node, reference in asked.items():
+            try:
+                installed, files = ray.get(reference)
+            except RayTaskError as error:
+                installed, files = [_first_line(error.cause)], []
+            except RayError:
+                continue  # it died meanwhile
+            missing |= bool(files)
+            if installed:
+                refused.append(f"node {_host(node)}: {in_words(installed)}")
+        if refused:
+            raise FleetError("; ".join(refused) + ". Install the same packages on all nodes")
+        return missing
+
+    def begin(self, orders: Orders) -> None:
+        """Takes what all jobs are told."""
+        self._orders = ray.put(orders)
+        self._shipped = {"runtime_env": {"working_dir": str(orders.setup.root)}} if orders.shipped else {}
+
+    def submit(self, number: int, works: Sequence[Work], needs: Needs) -> None:
+        """Hands out a job, which is never run again of itself."""
+        job = ray.remote(_serve).options(num_returns="streaming", max_retries=0, **needs.options, **self._shipped)
+        self._running[job.remote(self._orders, list(works), bool(needs.gpus or needs.tpus))] = number
+
+    def events(self, seconds: float) -> Iterator[tuple[int, Event | Lost | Over]]:
+        """What comes within some seconds, each with the number of its job.
+
+        Raises:
+          FleetError: no job can be run.
+        """
+        if not self._running:
+            return
+        ready, _ = ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        for stream in ready:
+            number = self._running[stream]
+            try:
+                event: Event = ray.get(next(stream))
+            except StopIteration:
+                del self._running[stream]
+                yield number, Over()
+            except TaskCancelledError:
+                del self._running[stream]
+            except RuntimeEnvSetupError as error:
+                raise FleetError(f"the project's files cannot be shipped: {_first_line(error)}") from error
+            except RayError as error:
+                from kerneltest.pytest_plugin.cluster.node import RefusedError
+
+                cause = getattr(error, "cause", None)
+                if isinstance(cause, RefusedError):
+                    raise FleetError(str(cause)) from error
+                del self._running[stream]
+                yield number, Lost(isinstance(error, NodeDiedError), _first_line(cause or error))
+            else:
+                yield number, event
+
+    def words(self) -> str:
+        """The cluster in words, as of the last few seconds: `2 nodes, 3 of 4 CPUs busy`."""
+        if time.monotonic() - self._looked > _EVERY:
+            self._looked = time.monotonic()
+            there, free = ray.cluster_resources(), ray.available_resources()
+            nodes = sum(bool(node["Alive"]) for node in ray.nodes())
+            told = [f"{nodes} node{'s' * (nodes != 1)}"]
+            for name in ("CPU", "GPU", "TPU"):
+                if total := there.get(name, 0.0):
+                    told.append(f"{total - free.get(name, 0.0):g} of {total:g} {name}s busy")
+            self._words = ", ".join(told)
+        return self._words
+
+    def close(self) -> None:
+        """Ends all jobs."""
+        ray.shutdown()
+
+
+def _serve(orders: Orders, works: Sequence[Work], alone: bool) -> Iterator[Event]:
+    """Runs a job on a node; one that is alone leaves its device to others when it ends."""
+    global _station
+    from kerneltest.pytest_plugin.cluster.node import Station
+
+    if _station is None or _station.run != orders.run:
+        _station = Station(orders, ray.get_runtime_context().get_node_id())
+    try:
+        yield from _station.serve(works)
+    finally:
+        if alone:
+            _station.close()
+            _station = None
+
+
+_station: Any = None
+
+
+def _devices(ids: Sequence[str]) -> Mapping[str, tuple[str, Mapping[str, str]]]:
+    from kerneltest.backends.registry import resolve
+
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    found = {}
+    for backend in resolve(ids):
+        reason = backend.unavailable()
+        facts = {} if reason else {key: str(value) for key, value in backend.environment().items()}
+        found[backend.id] = reason, facts
+    return found
+
+
+def _host(node: str) -> str:
+    return next((str(each["NodeManagerHostname"]) for each in ray.nodes() if each["NodeID"] == node), node[:8])
+
+
+def _first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

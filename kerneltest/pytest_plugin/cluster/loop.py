@@ -1,0 +1,234 @@
+"""pytest's loop over items that run on a cluster: each is reported as it ends, in whatever order that is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kerneltest.backends.elsewhere import Elsewhere
+from kerneltest.core.failures import Failure
+from kerneltest.core.targets import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.jaxprs.trace import SETTINGS
+from kerneltest.pytest_plugin import deaths
+from kerneltest.pytest_plugin.cluster.code import code_of
+from kerneltest.pytest_plugin.cluster.events import Orders
+from kerneltest.pytest_plugin.cluster.fleet import Fleet, FleetError, Needs
+from kerneltest.pytest_plugin.cluster.jobs import Job, Jobs
+from kerneltest.pytest_plugin.cluster.ledger import Ledger, LedgerError
+from kerneltest.pytest_plugin.item import KernelItem
+from kerneltest.pytest_plugin.process import Ended, Task
+from kerneltest.pytest_plugin.sharding import costs_of, part_of
+from kerneltest.pytest_plugin.shards import Part
+from kerneltest.records.journal import Doing
+from kerneltest.run.item import Item
+
+if TYPE_CHECKING:
+    from kerneltest.backends.base import Backend
+    from kerneltest.pytest_plugin.progress import Live
+    from kerneltest.pytest_plugin.run import Run
+
+_EVERY = 0.5  # seconds to wait for news
+_ALONE_FOR = 60.0  # seconds without a node that could run anything, before the run is ended
+_DEVICES = {"cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}  # as Ray counts them
+_PASSED_ON = {*(name.upper() for name in SETTINGS), "PYTEST_ADDOPTS"}
+
+
+class ElsewhereError(Exception):
+    """An item that could not be run on a node; says why."""
+
+
+class Loop:
+    """A plugin that runs pairings on a cluster, and all else here."""
+
+    def __init__(self, run: Run, live: Live | None) -> None:
+        """Args:
+        run: of the session.
+        live: shows each item that begins.
+        """
+        self._of, self._live = run, live
+        self._jobs: Jobs | None = None
+        self._alone_since: float | None = None
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """The cluster, from when it is first needed."""
+        try:
+            fleet = Fleet(self._of.ray)
+            if self._of.accelerator and f"accelerator_type:{self._of.accelerator}" not in fleet.resources():
+                known = sorted(each.partition(":")[2] for each in fleet.resources() if each.startswith("accelerator_"))
+                there = f"there is {', '.join(known)}" if known else "there is none of any type"
+                raise FleetError(f"--kt-ray-accelerator: no node has {self._of.accelerator}; {there}")
+        except FleetError as error:
+            raise pytest.UsageError(f"--kt-ray: {error}") from error
+        return fleet
+
+    def served(self, backends: Sequence[Backend]) -> tuple[Backend, ...]:
+        """Backends as the nodes can serve them: which devices there are, the nodes say."""
+        resources = self.fleet.resources()
+        found: dict[str, tuple[str, Mapping[str, str]]] = {}
+        asked: defaultdict[Needs, list[str]] = defaultdict(list)
+        for backend in backends:
+            kind = _DEVICES.get(backend.id)
+            if kind and resources.get(kind, 0):
+                asked[self._needs(backend)].append(backend.id)
+            elif kind:
+                found[backend.id] = f"no node of the cluster has a {kind}", {}
+        try:
+            for needs, ids in asked.items():
+                found |= self.fleet.devices(ids, needs)
+        except FleetError as error:
+            raise pytest.UsageError(f"--kt-ray: {error}") from error
+        return tuple(Elsewhere(each, *found[each.id]) if each.id in found else each for each in backends)
+
+    def _needs(self, backend: Backend) -> Needs:
+        if _DEVICES.get(backend.id) == "TPU":
+            return Needs(tpus=1)
+        if backend.tier is Tier.DEVICE and self.fleet.resources().get("GPU", 0):
+            return Needs(gpus=self._of.gpus, accelerator=self._of.accelerator)
+        return Needs()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        if session.config.option.collectonly or (
+            session.testsfailed and not session.config.option.continue_on_collection_errors
+        ):
+            return None  # pytest says so itself
+        by_name: dict[str, KernelItem] = {}
+        others: list[pytest.Item] = []
+        for item in session.items:
+            # Of a backend that no node can serve there is nothing to run.
+            if isinstance(item, KernelItem) and not item.items[0].backend.unavailable():
+                by_name[item.items[0].name] = item
+            else:
+                others.append(item)
+        try:
+            self._begin(list(by_name.values()))
+            for number, item in enumerate(others):
+                _run(session, item, others[number + 1] if number + 1 < len(others) else None)
+                self._hear(0)
+            for name in self._ended(by_name):
+                _run(session, by_name[name], None)
+        except (FleetError, LedgerError) as error:
+            raise session.Interrupted(f"--kt-ray: {error}") from error
+        return True
+
+    def _begin(self, items: Sequence[KernelItem]) -> None:
+        if not items:
+            return
+        run = self._of
+        code = code_of(run.config.rootpath, [item.path for item in items])
+        orders = Orders(
+            run.home.run,
+            (run.folder / "plan.json").read_bytes(),
+            run.setup("ray"),
+            run.arguments,
+            run.memory,
+            code,
+            {name: value for name, value in os.environ.items() if name in _PASSED_ON},
+            self.fleet.inspect(code, run.config.rootpath),
+        )
+        self.fleet.begin(orders)
+        self._jobs = Jobs(self._cut(items), Ledger(run.folder, "ray"), self.fleet.submit, self._given_up)
+        self._jobs.start()
+
+    def _cut(self, items: Sequence[KernelItem]) -> list[Job]:
+        """The jobs: the costliest first, and those on devices before the others."""
+        costs = costs_of(items, {})
+        jobs: dict[tuple[Part, Needs], Job] = {}
+        for item in items:
+            needs = self._needs(item.items[0].backend)
+            job = jobs.setdefault((part_of(item), needs), Job({}, needs))
+            job.tasks[item.items[0].name] = self._of.task(item.items[0], item.nodeid, again=False)
+        order = sorted(jobs, key=lambda key: (key[1] == Needs(), -costs[key[0]]))
+        return [jobs[key] for key in order]
+
+    def _ended(self, names: Iterable[str]) -> Iterator[str]:
+        """The items as they end."""
+        left = set(names)
+        while left:
+            assert self._jobs is not None
+            for name in [each for each in self._jobs.ended if each in left]:
+                left.discard(name)
+                yield name
+            if left:
+                self._hear(_EVERY)
+
+    def _hear(self, seconds: float) -> None:
+        """Takes in what comes within some seconds.
+
+        Raises:
+          FleetError: nothing will come any more.
+        """
+        if self._jobs is None:
+            return
+        before, heard = set(self._jobs.running()), False
+        for number, event in self.fleet.events(seconds):
+            heard = True
+            self._jobs.take(number, event)
+        if self._live is not None:
+            for name in set(self._jobs.running()) - before:
+                self._live.begin(name)
+        if heard or self.fleet.resources().get("CPU", 0):
+            self._alone_since = None
+            return
+        self._alone_since = self._alone_since or time.monotonic()
+        if time.monotonic() - self._alone_since > _ALONE_FOR:
+            raise FleetError("no node of the cluster is left that could run anything; what was recorded stays")
+
+    def _given_up(self, task: Task, doing: Doing, words: str) -> Ended:
+        failure = Failure(Verdict.CRASH, words)
+        planned = deaths.planned(self._of.folder, task.name)
+        deaths.record(self._of.process.writer, planned, doing, failure)
+        families = tuple(family for item in planned for family in item.families)
+        return Ended(str(Verdict.CRASH), families, words, f"{words}\nIt was {doing}; the rest of the item is not run.")
+
+    def run(self, parts: Sequence[Item], task: Task, judged: Callable[[], None] = lambda: None) -> Ended:
+        """How an item ended on its node, with what it wrote, as `Process.run` tells it; waits for that.
+
+        Raises:
+          ElsewhereError: it could not be run there.
+        """
+        for _ in self._ended([task.name]):
+            break
+        assert self._jobs is not None
+        done = self._jobs.ended[task.name]
+        print(done.said, end="")
+        if done.ended is None:
+            raise ElsewhereError(done.why_not)
+        return done.ended
+
+    def doing(self) -> tuple[int, str]:
+        """Cases judged of the items that run, and the cluster in words."""
+        if self._jobs is None:
+            return 0, ""
+        return self._jobs.ledger.judged(), f"{self.fleet.words()}, running"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        if "fleet" in self.__dict__:
+            self.fleet.close()
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._jobs is None:
+            return
+        terminalreporter.section("Ray")
+        for place, count in sorted(self._jobs.served.items()):
+            terminalreporter.write_line(f"{place}: {count} item{'s' * (count != 1)}")
+        for words in self._jobs.losses:
+            terminalreporter.write_line(words, yellow=True)
+
+
+def _run(session: pytest.Session, item: pytest.Item, following: pytest.Item | None) -> None:
+    """As pytest's own loop runs an item."""
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    if session.shouldstop:
+        raise session.Interrupted(session.shouldstop)
