@@ -23,7 +23,8 @@ class Orders:
       memory: GiB that a process may take; 0 for nine tenths of what is free.
       code: that the session has, and that nodes must have.
       environment: variables that say what kernels compute.
-      shipped: whether the session's root folder comes with each job, as its working folder.
+      paths: where the session looks for modules below its root.
+      archive: of the project's files; None where nodes have these.
     """
 
     run: str
@@ -33,7 +34,8 @@ class Orders:
     memory: float
     code: Code
     environment: Mapping[str, str]
-    shipped: bool
+    paths: tuple[str, ...]
+    archive: bytes | None
 
 
 @dataclass(frozen=True, slots=True)

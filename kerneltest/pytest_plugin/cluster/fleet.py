@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import NodeDiedError, RayError, RayTaskError, RuntimeEnvSetupError, TaskCancelledError
+from ray.exceptions import NodeDiedError, RayError, RayTaskError, TaskCancelledError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kerneltest.pytest_plugin.cluster.code import Code, in_words, unlike
@@ -19,7 +21,9 @@ from kerneltest.pytest_plugin.cluster.code import Code, in_words, unlike
 if TYPE_CHECKING:
     from kerneltest.pytest_plugin.cluster.events import Event, Orders, Work
 
+_CLEANED_WITHIN = 5.0  # seconds for jobs that are ended before their time
 _EVERY = 2.0  # seconds between two looks at the cluster
+_ANSWERS_WITHIN = 10.0  # seconds for the head of a cluster
 _DEVICES_WITHIN = 600  # seconds for a node to say which devices it has
 
 
@@ -90,6 +94,8 @@ class Fleet:
             )
         if address == "local":
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        elif ":" in address:
+            _knock(address)
         quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             ray.init(address=address, **quietly, **({"include_dashboard": False} if address == "local" else {}))
@@ -97,7 +103,6 @@ class Fleet:
             raise FleetError(f"{address}: no cluster answers: {_first_line(error)}") from error
         self._orders: Any = None
         self._running: dict[Any, int] = {}  # streams, to the number of the job
-        self._shipped: Mapping[str, Any] = {}
         self._looked, self._words = -_EVERY, ""
 
     def resources(self) -> Mapping[str, float]:
@@ -110,7 +115,7 @@ class Fleet:
         Raises:
           FleetError: no node says so.
         """
-        asked = ray.remote(_devices).options(**needs.options, max_retries=3, max_calls=1)
+        asked = ray.remote(**needs.options, max_retries=3, max_calls=1)(_devices)  # its process keeps the device
         try:
             answer: Mapping[str, tuple[str, Mapping[str, str]]] = ray.get(
                 asked.remote(list(ids)), timeout=_DEVICES_WITHIN
@@ -150,12 +155,11 @@ class Fleet:
     def begin(self, orders: Orders) -> None:
         """Takes what all jobs are told."""
         self._orders = ray.put(orders)
-        self._shipped = {"runtime_env": {"working_dir": str(orders.setup.root)}} if orders.shipped else {}
 
     def submit(self, number: int, works: Sequence[Work], needs: Needs) -> None:
         """Hands out a job, which is never run again of itself."""
-        job = ray.remote(_serve).options(num_returns="streaming", max_retries=0, **needs.options, **self._shipped)
-        self._running[job.remote(self._orders, list(works), bool(needs.gpus or needs.tpus))] = number
+        job = ray.remote(num_returns="streaming", max_retries=0, **needs.options)(_serve)
+        self._running[job.remote(self._orders, list(works))] = number
 
     def events(self, seconds: float) -> Iterator[tuple[int, Event | Lost | Over]]:
         """What comes within some seconds, each with the number of its job.
@@ -175,8 +179,6 @@ class Fleet:
                 yield number, Over()
             except TaskCancelledError:
                 del self._running[stream]
-            except RuntimeEnvSetupError as error:
-                raise FleetError(f"the project's files cannot be shipped: {_first_line(error)}") from error
             except RayError as error:
                 from kerneltest.pytest_plugin.cluster.node import RefusedError
 
@@ -202,26 +204,22 @@ class Fleet:
         return self._words
 
     def close(self) -> None:
-        """Ends all jobs."""
+        """Ends all jobs: gently, so that nodes clean up, and then at once."""
+        for stream in self._running:
+            ray.cancel(stream, force=False)
+        until = time.monotonic() + _CLEANED_WITHIN
+        while self._running and time.monotonic() < until:
+            for _ in self.events(_CLEANED_WITHIN):
+                pass
         ray.shutdown()
 
 
-def _serve(orders: Orders, works: Sequence[Work], alone: bool) -> Iterator[Event]:
-    """Runs a job on a node; one that is alone leaves its device to others when it ends."""
-    global _station
+def _serve(orders: Orders, works: Sequence[Work]) -> Iterator[Event]:
+    """Runs a job on a node."""
     from kerneltest.pytest_plugin.cluster.node import Station
 
-    if _station is None or _station.run != orders.run:
-        _station = Station(orders, ray.get_runtime_context().get_node_id())
-    try:
-        yield from _station.serve(works)
-    finally:
-        if alone:
-            _station.close()
-            _station = None
-
-
-_station: Any = None
+    with closing(Station(orders, ray.get_runtime_context().get_node_id())) as station:
+        yield from station.serve(works)
 
 
 def _devices(ids: Sequence[str]) -> Mapping[str, tuple[str, Mapping[str, str]]]:
@@ -234,6 +232,21 @@ def _devices(ids: Sequence[str]) -> Mapping[str, tuple[str, Mapping[str, str]]]:
         facts = {} if reason else {key: str(value) for key, value in backend.environment().items()}
         found[backend.id] = reason, facts
     return found
+
+
+def _knock(address: str) -> None:
+    """Ray itself waits for minutes where nobody answers, and ends this process then.
+
+    Raises:
+      FleetError: nobody does.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise FleetError(
+            f"{address}: no cluster answers: {error}; name host:port of its head, as in 10.0.0.1:6379"
+        ) from error
 
 
 def _host(node: str) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,10 +25,11 @@ from kerneltest.pytest_plugin.cluster.events import Orders
 from kerneltest.pytest_plugin.cluster.fleet import Fleet, FleetError, Needs
 from kerneltest.pytest_plugin.cluster.jobs import Job, Jobs
 from kerneltest.pytest_plugin.cluster.ledger import Ledger, LedgerError
+from kerneltest.pytest_plugin.cluster.shipping import ShippingError, packed
 from kerneltest.pytest_plugin.item import KernelItem
 from kerneltest.pytest_plugin.process import Ended, Task
 from kerneltest.pytest_plugin.sharding import costs_of, part_of
-from kerneltest.pytest_plugin.shards import Part
+from kerneltest.pytest_plugin.shards import shared_out
 from kerneltest.records.journal import Doing
 from kerneltest.run.item import Item
 
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
 _EVERY = 0.5  # seconds to wait for news
 _ALONE_FOR = 60.0  # seconds without a node that could run anything, before the run is ended
+_JOBS_OF_A_PLACE = 4
 _DEVICES = {"cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}  # as Ray counts them
 _PASSED_ON = {*(name.upper() for name in SETTINGS), "PYTEST_ADDOPTS"}
 
@@ -59,15 +64,20 @@ class Loop:
     @cached_property
     def fleet(self) -> Fleet:
         """The cluster, from when it is first needed."""
+        fleet = Fleet(self._of.ray)
+        types = [each.partition(":")[2] for each in fleet.resources() if each.startswith("accelerator_type:")]
+        if self._of.accelerator and self._of.accelerator not in types:
+            there = f"there is {', '.join(sorted(types))}" if types else "there is none of any type"
+            raise FleetError(f"no node has a GPU of type {self._of.accelerator}; {there}")
+        return fleet
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
         try:
-            fleet = Fleet(self._of.ray)
-            if self._of.accelerator and f"accelerator_type:{self._of.accelerator}" not in fleet.resources():
-                known = sorted(each.partition(":")[2] for each in fleet.resources() if each.startswith("accelerator_"))
-                there = f"there is {', '.join(known)}" if known else "there is none of any type"
-                raise FleetError(f"--kt-ray-accelerator: no node has {self._of.accelerator}; {there}")
+            assert self.fleet
+            assert self._of.backends  # for which the nodes are asked
         except FleetError as error:
             raise pytest.UsageError(f"--kt-ray: {error}") from error
-        return fleet
 
     def served(self, backends: Sequence[Backend]) -> tuple[Backend, ...]:
         """Backends as the nodes can serve them: which devices there are, the nodes say."""
@@ -80,11 +90,8 @@ class Loop:
                 asked[self._needs(backend)].append(backend.id)
             elif kind:
                 found[backend.id] = f"no node of the cluster has a {kind}", {}
-        try:
-            for needs, ids in asked.items():
-                found |= self.fleet.devices(ids, needs)
-        except FleetError as error:
-            raise pytest.UsageError(f"--kt-ray: {error}") from error
+        for needs, ids in asked.items():
+            found |= self.fleet.devices(ids, needs)
         return tuple(Elsewhere(each, *found[each.id]) if each.id in found else each for each in backends)
 
     def _needs(self, backend: Backend) -> Needs:
@@ -115,7 +122,7 @@ class Loop:
                 self._hear(0)
             for name in self._ended(by_name):
                 _run(session, by_name[name], None)
-        except (FleetError, LedgerError) as error:
+        except (FleetError, LedgerError, ShippingError) as error:
             raise session.Interrupted(f"--kt-ray: {error}") from error
         return True
 
@@ -123,7 +130,8 @@ class Loop:
         if not items:
             return
         run = self._of
-        code = code_of(run.config.rootpath, [item.path for item in items])
+        root = run.config.rootpath
+        code = code_of(root, [item.path for item in items])
         orders = Orders(
             run.home.run,
             (run.folder / "plan.json").read_bytes(),
@@ -132,7 +140,8 @@ class Loop:
             run.memory,
             code,
             {name: value for name, value in os.environ.items() if name in _PASSED_ON},
-            self.fleet.inspect(code, run.config.rootpath),
+            tuple(path for path in sys.path if Path(path).is_relative_to(root)),
+            packed(root, run.folder) if self.fleet.inspect(code, root) else None,
         )
         self.fleet.begin(orders)
         self._jobs = Jobs(self._cut(items), Ledger(run.folder, "ray"), self.fleet.submit, self._given_up)
@@ -141,13 +150,30 @@ class Loop:
     def _cut(self, items: Sequence[KernelItem]) -> list[Job]:
         """The jobs: the costliest first, and those on devices before the others."""
         costs = costs_of(items, {})
-        jobs: dict[tuple[Part, Needs], Job] = {}
+        by_needs: defaultdict[Needs, list[KernelItem]] = defaultdict(list)
         for item in items:
-            needs = self._needs(item.items[0].backend)
-            job = jobs.setdefault((part_of(item), needs), Job({}, needs))
-            job.tasks[item.items[0].name] = self._of.task(item.items[0], item.nodeid, again=False)
-        order = sorted(jobs, key=lambda key: (key[1] == Needs(), -costs[key[0]]))
-        return [jobs[key] for key in order]
+            by_needs[self._needs(item.items[0].backend)].append(item)
+        jobs: list[tuple[bool, float, Job]] = []
+        for needs, group in by_needs.items():
+            parts = {part_of(item): costs[part_of(item)] for item in group}
+            # Each job starts a process: few of them, and enough for the last ones to end at about the same time.
+            chosen = shared_out(parts, min(len(parts), self._places(needs) * _JOBS_OF_A_PLACE))
+            made: dict[int, Job] = {}
+            spent: Counter[int] = Counter()
+            for item in group:
+                job = made.setdefault(chosen[part_of(item)], Job({}, needs))
+                job.tasks[item.items[0].name] = self._of.task(item.items[0], item.nodeid, again=False)
+            for part, number in chosen.items():
+                spent[number] += math.ceil(parts[part])
+            jobs += [(needs == Needs(), -spent[number], job) for number, job in made.items()]
+        return [job for *_, job in sorted(jobs, key=lambda each: each[:2])]
+
+    def _places(self, needs: Needs) -> int:
+        """How many jobs with these needs run at a time."""
+        there = self.fleet.resources()
+        if needs.tpus:
+            return max(1, int(there.get("TPU", 0) / needs.tpus))
+        return max(1, int(there.get("GPU", 0) / needs.gpus if needs.gpus else there.get("CPU", 0)))
 
     def _ended(self, names: Iterable[str]) -> Iterator[str]:
         """The items as they end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import socket
+import sys
 import tempfile
 import time
 import warnings
@@ -20,6 +21,7 @@ from kerneltest.pytest_plugin import deaths
 from kerneltest.pytest_plugin.child import Arguments
 from kerneltest.pytest_plugin.cluster.code import in_words, unlike
 from kerneltest.pytest_plugin.cluster.events import Began, Done, Event, News, Orders, Work
+from kerneltest.pytest_plugin.cluster.shipping import unpacked
 from kerneltest.pytest_plugin.isolation import Child
 from kerneltest.pytest_plugin.process import Ended, Process, Setup
 from kerneltest.records.io import RECORD_LINE, SMALLEST_LINE
@@ -35,7 +37,7 @@ class RefusedError(Exception):
 
 
 class Station:
-    """What runs items of a run in this process of a node. It is kept from job to job, with its child process."""
+    """What runs the items of a job on a node, in a child process and a folder of its own."""
 
     def __init__(self, orders: Orders, node: str) -> None:
         """Args:
@@ -45,18 +47,22 @@ class Station:
         Raises:
           RefusedError: this machine has other code.
         """
-        root = Path.cwd() if orders.shipped else orders.setup.root
-        if reasons := [reason for each in unlike(orders.code, root) for reason in each]:
-            raise RefusedError(f"{socket.gethostname()} has other code: {in_words(reasons)}")
-        self.run, self.node = orders.run, node
         self._folder = Path(tempfile.mkdtemp(prefix="kerneltest-")).resolve()
-        (self._folder / "plan.json").write_bytes(orders.plan)
+        self.node = node
+        try:
+            there = orders.setup.root
+            root = there if orders.archive is None else unpacked(orders.archive, self._folder / "project")
+            if reasons := [reason for each in unlike(orders.code, root) for reason in each]:
+                raise RefusedError(f"{socket.gethostname()} has other code: {in_words(reasons)}")
+            (self._folder / "plan.json").write_bytes(orders.plan)
+        except BaseException:
+            rmtree(self._folder, ignore_errors=True)
+            raise
         os.environ.update(orders.environment)
-        self._child = Child(
-            Process(_setup_here(orders.setup, root, self._folder, node), lambda doing, failure: None),
-            _arguments_here(orders.arguments, orders.setup.root, root),
-            orders.memory,
-        )
+        sys.path[:0] = [each for path in orders.paths if (each := _moved(path, there, root)) not in sys.path]
+        setup = _setup_here(orders.setup, root, self._folder, node)
+        main = Process(setup, lambda doing, failure: None)
+        self._child = Child(main, _arguments_here(orders.arguments, there, root), orders.memory)
         self._read: dict[str, int] = {}  # bytes by file
         self._told: Doing | None = None
 
@@ -67,19 +73,23 @@ class Station:
             yield Began(name, self.node, socket.gethostname())
             (self._folder / _EARLIER).write_bytes(b"".join(line + b"\n" for line in work.records))
             said = io.StringIO()
-            with redirect_stdout(said), warnings.catch_warnings(record=True) as warned, ThreadPoolExecutor(1) as pool:
-                warnings.simplefilter("always")
-                future = pool.submit(self._child.run, (), work.task)
-                while not future.done():
-                    time.sleep(_EVERY)
-                    yield from self._news(name)
+            pool = ThreadPoolExecutor(1)
+            try:
+                with redirect_stdout(said), warnings.catch_warnings(record=True) as warned:
+                    warnings.simplefilter("always")
+                    future = pool.submit(self._child.run, (), work.task)
+                    while not future.done():
+                        time.sleep(_EVERY)
+                        yield from self._news(name)
+            finally:
+                pool.shutdown(wait=False)  # a job that is ended before its time waits for nothing
             yield from self._news(name)
             words = "".join(f"{each.message}\n" for each in warned)
             yield _done(name, future, words + said.getvalue())
-        self._forget()
 
     def close(self) -> None:
-        self._child.close()
+        """Ends the child process, whatever it does, and leaves nothing."""
+        self._child.stop()
         rmtree(self._folder, ignore_errors=True)
 
     def _news(self, item: str) -> Iterator[News]:
@@ -116,14 +126,6 @@ class Station:
                 contents[name] = path.read_bytes()
         return contents
 
-    def _forget(self) -> None:
-        """Empties the files that were passed on, which the child process goes on to append to."""
-        for name in self._read:
-            os.truncate(self._folder / name, 0)
-        self._read.clear()
-        for path in [*self._folder.glob("cases/*"), *self._folder.glob("artifacts/*/*")]:
-            path.unlink()
-
 
 def _done(name: str, future: Future[Ended], said: str) -> Done:
     error = future.exception()
@@ -151,9 +153,11 @@ def _setup_here(setup: Setup, root: Path, folder: Path, node: str) -> Setup:
 
 def _arguments_here(arguments: Arguments, there: Path, root: Path) -> Arguments:
     """By what this machine collects: paths below the session's root lie below the root here."""
+    words = (*(_moved(word, there, root) for word in arguments.words), f"--rootdir={root}")
+    return replace(arguments, words=words, folder=Path(_moved(str(arguments.folder), there, root)), elsewhere=True)
 
-    def here(word: str) -> str:
-        return f"{root}{word.removeprefix(str(there))}" if word.startswith(str(there)) else word
 
-    words = (*map(here, arguments.words), f"--rootdir={root}")
-    return replace(arguments, words=words, folder=Path(here(str(arguments.folder))), elsewhere=True)
+def _moved(word: str, there: Path, root: Path) -> str:
+    """A path below the session's root as it is below the root here; other words as they are."""
+    below = word == str(there) or word.startswith(f"{there}{os.sep}")
+    return f"{root}{word.removeprefix(str(there))}" if below else word

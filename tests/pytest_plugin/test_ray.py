@@ -1,0 +1,179 @@
+"""A cluster of two raylets on this machine: the verdicts of one process, whatever dies on the way."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from kerneltest.records.runs import Run, read_runs
+from tests.plugins import PLUGINS
+from tests.pytest_plugin.test_plugin import _pytest
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("--kt-backends", "interpret,lower:sm_90,cuda,fake", "--kt-depth", "quick", "--kt-minimize", "2")
+
+CONFTEST = """
+import kerneltest as kt
+from kerneltest.backends.interpret import Interpret
+
+@kt.backend("fake")
+class Fake(Interpret):
+    tier = kt.Tier.DEVICE
+
+    def __init__(self):
+        super().__init__("fake")
+"""
+SUITE = """
+import os
+import time
+import numpy as np
+import kerneltest as kt
+from kernels.vector_add import vector_add
+
+SLOW = float(os.environ.get("SLOW", "0"))
+
+def add(x, y):
+    time.sleep(SLOW)
+    return x + y
+
+def wrong(x, y):
+    time.sleep(SLOW)
+    return x - y
+
+def deadly(x, y):
+    time.sleep(SLOW)
+    if type(x) is np.ndarray and (x == 1).all():
+        print("said before the end", flush=True)
+        os.abort()
+    return x + y
+
+FLOATS = kt.array("n", ("float32", "float16"))
+DECLARED = dict(x=FLOATS, y=FLOATS, dims=dict(n=kt.dim(values=(3,))), tolerance=kt.tolerance.exact())
+right = kt.oracle_for(vector_add, **DECLARED)(add)
+victim = kt.oracle_for(vector_add, **DECLARED)(wrong)
+FLOATS = kt.array("n", "float32")
+dies = kt.oracle_for(vector_add, **{**DECLARED, "x": FLOATS, "y": FLOATS})(deadly)
+
+def test_no_pairing():
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes of one CPU, of which the second also says that it has a GPU."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLOW", "0.03")
+        patch.setenv("JAX_PLATFORMS", "cpu")
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.delenv("PYTEST_XDIST_WORKER", raising=False)
+        made = cluster_utils.Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1, "include_dashboard": False}
+        )
+        made.second = made.add_node(num_cpus=1)
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("ray")
+    (made / "conftest.py").write_text(CONFTEST, encoding="utf-8")
+    (made / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    return made
+
+
+def _begun(run: "subprocess.Popen[str]", out: Path, records: int) -> None:
+    """Waits until a run has written some records."""
+    while run.poll() is None:
+        written = sum(path.read_bytes().count(b"\n") for path in out.glob("records-*.jsonl"))
+        if written >= records:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"the run ended: {run.communicate()[0]}")
+
+
+def _workers(node: Any) -> list[psutil.Process]:
+    """The processes of a node that run jobs."""
+    raylets = [each.process.pid for each in node.all_processes["raylet"]]
+    below = [each for pid in raylets for each in psutil.Process(pid).children(recursive=True)]
+    return [each for each in below if any("_serve" in word for word in each.cmdline())]
+
+
+@pytest.fixture(scope="module")
+def runs(cluster: Any, folder: Path) -> tuple[Run, Run, str]:
+    """A run in one process; and one on both nodes, of which a worker and then a node die; and what that said."""
+    one = _pytest(folder, *QUICK, "--kt-report", "one", "--kt-isolate", "always", suite=None)
+    assert one.returncode == pytest.ExitCode.TESTS_FAILED, one.stdout
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *QUICK, "--kt-report", "many"]
+    many = subprocess.Popen(
+        [*command, "--kt-ray", cluster.address],
+        cwd=folder,
+        env={**os.environ, "SLOW": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    _begun(many, folder / "many", 20)
+    workers = _workers(cluster.head_node)
+    assert workers
+    for each in workers:
+        each.send_signal(signal.SIGKILL)
+    _begun(many, folder / "many", 100)
+    assert _workers(cluster.second)
+    cluster.remove_node(cluster.second, allow_graceful=False)
+    said = many.communicate(timeout=240)[0]
+    assert many.returncode == pytest.ExitCode.TESTS_FAILED, said
+    (first,), (second,) = read_runs(folder / "one"), read_runs(folder / "many")
+    return first, second, said
+
+
+def _told(run: Run) -> list[Any]:
+    return sorted((record.cell, record.case, record.verdict, record.message) for record in run.records)
+
+
+def test_verdicts_are_those_of_one_process_though_a_worker_and_a_node_died(runs: tuple[Run, Run, str]) -> None:
+    one, many, said = runs
+    assert [each for each in _told(many) if each[0].backend != "cuda"] == [
+        each for each in _told(one) if each[0].backend != "cuda"
+    ]
+    assert many.reconciled.complete, many.reconciled.problems  # nothing lost, nothing twice
+    assert len(many.records) == len(one.records) > 300
+    assert re.search(r"a worker of test_suite\.py::\S+ was lost on .*; it goes on elsewhere", said), said
+    assert re.search(r"the node of test_suite\.py::\S+ was lost on .*; it goes on elsewhere", said), said
+    assert "is given up" not in said
+
+
+def test_a_case_that_ends_its_process_is_a_crash_and_tells_what_it_wrote(runs: tuple[Run, Run, str]) -> None:
+    _, many, _ = runs
+    crashes = [record for record in many.records if record.verdict == "crash"]
+    assert {record.pairing for record in crashes} == {"test_suite.py::dies"}
+    assert all(record.evidence and "said before the end" in record.evidence.stderr for record in crashes)
+
+
+def test_files_and_smallest_cases_come_along(runs: tuple[Run, Run, str]) -> None:
+    one, many, _ = runs
+    assert {each.record.pairing for each in many.smallest} == {each.record.pairing for each in one.smallest}
+    named = [r.evidence for r in (*many.records, *(each.record for each in many.smallest)) if r.evidence]
+    assert any(each.file and each.script for each in named)
+    for each in named:
+        assert all((many.folder / name).is_file() for name in (each.file, each.script) if name)
+    script = next(each.script for each in named if each.script and "_repro" not in each.script)
+    shown = subprocess.run([sys.executable, script], cwd=many.folder, capture_output=True, text=True, check=False)
+    assert shown.returncode == 1, shown.stdout + shown.stderr
+
+
+def test_what_no_node_has_is_unavailable_for_a_reason_that_a_node_gave(runs: tuple[Run, Run, str]) -> None:
+    _, many, _ = runs
+    assert many.plan.unavailable["cuda"].startswith("JAX finds no cuda device here: ")
+    assert {r.verdict for r in many.records if r.backend == "fake"} >= {"pass", "crash"}
