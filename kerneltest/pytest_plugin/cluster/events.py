@@ -1,9 +1,10 @@
-"""What a session tells a node, and what a node sends back as it goes on."""
+"""What a session asks of a node, and what comes back as it goes on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kerneltest.pytest_plugin.child import Arguments
 from kerneltest.pytest_plugin.cluster.code import Code
@@ -36,6 +37,34 @@ class Orders:
     environment: Mapping[str, str]
     paths: tuple[str, ...]
     archive: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a job asks of its node.
+
+    Attributes:
+      gpus: how many, or what share of one; 0 for none.
+      tpus: how many.
+      accelerator: the type of GPU, as Ray names it; "" for any.
+    """
+
+    gpus: float = 0.0
+    tpus: int = 0
+    accelerator: str = ""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        if not (self.gpus or self.tpus):
+            return {"num_cpus": 1}
+        # A device does not wait for a processor that others keep busy.
+        named = {"accelerator_type": self.accelerator} if self.accelerator else {}
+        return {
+            "num_cpus": 0,
+            "num_gpus": self.gpus,
+            **({"resources": {"TPU": self.tpus}} if self.tpus else {}),
+            **named,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +122,24 @@ class Done:
     ended: Ended | None
     said: str = ""
     why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A job whose node or worker process died before it ended.
+
+    Attributes:
+      node: whether the whole node died.
+      words: what Ray says of it, in a line.
+    """
+
+    node: bool
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A job that has sent all it had to send."""
 
 
 Event = Began | News | Done

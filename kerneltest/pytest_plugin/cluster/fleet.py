@@ -6,20 +6,17 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 from ray.exceptions import NodeDiedError, RayError, RayTaskError, TaskCancelledError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kerneltest.pytest_plugin.cluster.code import Code, in_words, unlike
-
-if TYPE_CHECKING:
-    from kerneltest.pytest_plugin.cluster.events import Event, Orders, Work
+from kerneltest.pytest_plugin.cluster.events import Event, Lost, Needs, Orders, Over, Work
 
 _CLEANED_WITHIN = 5.0  # seconds for jobs that are ended before their time
 _EVERY = 2.0  # seconds between two looks at the cluster
@@ -29,52 +26,6 @@ _DEVICES_WITHIN = 600  # seconds for a node to say which devices it has
 
 class FleetError(Exception):
     """A cluster that cannot be used; says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a job asks of its node.
-
-    Attributes:
-      gpus: how many, or what share of one; 0 for none.
-      tpus: how many.
-      accelerator: the type of GPU, as Ray names it; "" for any.
-    """
-
-    gpus: float = 0.0
-    tpus: int = 0
-    accelerator: str = ""
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        if not (self.gpus or self.tpus):
-            return {"num_cpus": 1}
-        # A device does not wait for a processor that others keep busy.
-        named = {"accelerator_type": self.accelerator} if self.accelerator else {}
-        return {
-            "num_cpus": 0,
-            "num_gpus": self.gpus,
-            **({"resources": {"TPU": self.tpus}} if self.tpus else {}),
-            **named,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A job whose node or worker process died before it ended.
-
-    Attributes:
-      node: whether the whole node died.
-      words: what Ray says of it, in a line.
-    """
-
-    node: bool
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """A job that has sent all it had to send."""
 
 
 class Fleet:
@@ -182,10 +133,10 @@ class Fleet:
             except RayError as error:
                 from kerneltest.pytest_plugin.cluster.node import RefusedError
 
+                del self._running[stream]
                 cause = getattr(error, "cause", None)
                 if isinstance(cause, RefusedError):
                     raise FleetError(str(cause)) from error
-                del self._running[stream]
                 yield number, Lost(isinstance(error, NodeDiedError), _first_line(cause or error))
             else:
                 yield number, event
@@ -203,14 +154,20 @@ class Fleet:
             self._words = ", ".join(told)
         return self._words
 
-    def close(self) -> None:
-        """Ends all jobs: gently, so that nodes clean up, and then at once."""
-        for stream in self._running:
-            ray.cancel(stream, force=False)
+    def close(self, unfinished: Collection[int]) -> None:
+        """Ends all jobs, those that are unfinished before their time.
+
+        Args:
+          unfinished: numbers of jobs.
+        """
+        for stream, number in self._running.items():
+            if number in unfinished:
+                ray.cancel(stream, force=False)
         until = time.monotonic() + _CLEANED_WITHIN
         while self._running and time.monotonic() < until:
-            for _ in self.events(_CLEANED_WITHIN):
-                pass
+            with suppress(FleetError):
+                for _ in self.events(_CLEANED_WITHIN):
+                    pass
         ray.shutdown()
 
 

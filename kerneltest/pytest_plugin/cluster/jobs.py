@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kerneltest.pytest_plugin.cluster.events import Began, Done, Event, News, Work
-from kerneltest.pytest_plugin.cluster.fleet import Lost, Needs, Over
+from kerneltest.pytest_plugin.cluster.events import Began, Done, Event, Lost, Needs, News, Over, Work
 from kerneltest.pytest_plugin.cluster.ledger import Ledger
 from kerneltest.pytest_plugin.process import Ended, Task
 from kerneltest.records.journal import Doing
@@ -107,7 +106,8 @@ class Jobs:
         self._deaths[item] += 1
         what = f"{'the node' if lost.node else 'a worker'} of {item} was lost"
         place = f" on {job.place}" if job.place else ""
-        more = f", and {len(job.tasks) - 1} more items" if len(job.tasks) > 1 else ""
+        others = len(job.tasks) - 1
+        more = f", and {others} more item{'s' * (others > 1)} with it" if others else ""
         again = self._deaths[item] < MOST
         self.losses.append(f"{what}{place}: {lost.words}; it {'goes on elsewhere' if again else 'is given up'}{more}")
         doing = job.doing or Doing(item)

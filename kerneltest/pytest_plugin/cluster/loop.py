@@ -21,8 +21,8 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.trace import SETTINGS
 from kerneltest.pytest_plugin import deaths
 from kerneltest.pytest_plugin.cluster.code import code_of
-from kerneltest.pytest_plugin.cluster.events import Orders
-from kerneltest.pytest_plugin.cluster.fleet import Fleet, FleetError, Needs
+from kerneltest.pytest_plugin.cluster.events import Needs, Orders
+from kerneltest.pytest_plugin.cluster.fleet import Fleet, FleetError
 from kerneltest.pytest_plugin.cluster.jobs import Job, Jobs
 from kerneltest.pytest_plugin.cluster.ledger import Ledger, LedgerError
 from kerneltest.pytest_plugin.cluster.shipping import ShippingError, packed
@@ -239,7 +239,8 @@ class Loop:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         if "fleet" in self.__dict__:
-            self.fleet.close()
+            jobs = self._jobs.jobs if self._jobs is not None else ()
+            self.fleet.close([number for number, job in enumerate(jobs) if job.tasks])
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._jobs is None:

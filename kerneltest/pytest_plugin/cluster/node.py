@@ -89,8 +89,10 @@ class Station:
 
     def close(self) -> None:
         """Ends the child process, whatever it does, and leaves nothing."""
-        self._child.stop()
-        rmtree(self._folder, ignore_errors=True)
+        try:
+            self._child.stop()
+        finally:
+            rmtree(self._folder, ignore_errors=True)
 
     def _news(self, item: str) -> Iterator[News]:
         records = [line for path in sorted(self._folder.glob("records-*.jsonl")) for line in self._lines(path)]
