@@ -26,12 +26,6 @@ from kerneltest.records.schema import Record
 from kerneltest.run.planning import plan_of, plan_pairing
 from tests.faults import double
 
-
-def _doubled(x: Any) -> Any:
-    return 2 * x
-
-
-pairing = kt.oracle_for(double, x=kt.array("n", ("float32", "float16")), dims=dict(n=kt.dim(values=(3,))))(_doubled)
 RECORD = Record("i", "p", "interpret", Tier.INTERPRET, "float32", "plain", "ones", "n=3", "", "c", Verdict.PASS)
 PASS = line_of(RECORD)
 
@@ -174,7 +168,13 @@ def test_a_project_is_shipped_without_what_is_no_code(tmp_path: Path, monkeypatc
         packed(root, root / "out")
 
 
+def _doubled(x: Any) -> Any:
+    return 2 * x
+
+
 def _planned(backend: Elsewhere) -> Any:
+    x = kt.array("n", ("float32", "float16"))
+    pairing = kt.oracle_for(double, x=x, dims=dict(n=kt.dim(values=(3,))))(_doubled)
     planned = plan_pairing(pairing, "p", [backend], "quick", 0)
     settings = dict(depth="quick", seed=0, fuzz=0, prove=False, orders=0, budget=0, run="r")
     return planned.items, plan_of([planned], planned.items, [each.name for each in planned.items], **settings)
