@@ -122,6 +122,16 @@ def test_what_a_dead_node_had_not_ended_is_handed_out_again_with_what_is_recorde
     assert [each.case for each in read_records(tmp_path)] == ["c"]
 
 
+def test_an_item_whose_case_changed_its_verdict_fails(tmp_path: Path) -> None:
+    desk = _Desk(tmp_path)
+    other = _line(Verdict.MISMATCH)
+    desk.take(Began("i", "n", "h"), News("i", {}, (PASS,), ()), News("i", {}, (other,), ()), Done("i", Ended("pass")))
+    ended = desk.jobs.ended["i"].ended
+    assert ended is not None
+    assert ended.verdict == "nondeterministic"
+    assert ended.headline.startswith("case c: pass when it was run first, and mismatch when it was run again")
+
+
 def test_an_item_that_loses_node_after_node_is_given_up_and_the_others_are_not(tmp_path: Path) -> None:
     desk = _Desk(tmp_path)
     doing = Doing("i", "c", "ones", "n=3")

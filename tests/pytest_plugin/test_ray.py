@@ -89,12 +89,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def _begun(run: "subprocess.Popen[str]", out: Path, records: int) -> None:
-    """Waits until a run has written some records."""
+def _busy(run: "subprocess.Popen[str]", out: Path, records: int, node: Any) -> list[psutil.Process]:
+    """Waits until a run has written some records and a node is busy; the processes of that node that are."""
     while run.poll() is None:
         written = sum(path.read_bytes().count(b"\n") for path in out.glob("records-*.jsonl"))
-        if written >= records:
-            return
+        if written >= records and (found := _workers(node)):
+            return found
         time.sleep(0.05)
     pytest.fail(f"the run ended: {run.communicate()[0]}")
 
@@ -120,13 +120,9 @@ def runs(cluster: Any, folder: Path) -> tuple[Run, Run, str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    _begun(many, folder / "many", 20)
-    workers = _workers(cluster.head_node)
-    assert workers
-    for each in workers:
+    for each in _busy(many, folder / "many", 20, cluster.head_node):
         each.send_signal(signal.SIGKILL)
-    _begun(many, folder / "many", 70)
-    assert _workers(cluster.second)
+    _busy(many, folder / "many", 70, cluster.second)
     cluster.remove_node(cluster.second, allow_graceful=False)
     said = many.communicate(timeout=240)[0]
     assert many.returncode == pytest.ExitCode.TESTS_FAILED, said

@@ -115,12 +115,14 @@ class Done:
       item: its name.
       ended: how; None where it could not be run.
       said: what its process wrote.
+      seconds: that it took.
       why_not: why it could not be run.
     """
 
     item: str
     ended: Ended | None
     said: str = ""
+    seconds: float = 0.0
     why_not: str = ""
 
 

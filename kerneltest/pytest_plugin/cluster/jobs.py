@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from kerneltest.core.verdicts import Verdict, worst
 from kerneltest.pytest_plugin.cluster.events import Began, Done, Event, Lost, Needs, News, Over, Work
 from kerneltest.pytest_plugin.cluster.ledger import Ledger
 from kerneltest.pytest_plugin.process import Ended, Task
@@ -95,7 +96,11 @@ class Jobs:
     def _end(self, job: Job, done: Done) -> None:
         job.tasks.pop(done.item, None)
         job.running, job.doing = "", None
-        self.ledger.end(done.item)
+        told = self.ledger.end(done.item)
+        if told and done.ended is not None:  # of which its node knows nothing
+            verdict = worst([Verdict.NONDETERMINISTIC, *(each for each in Verdict if each == done.ended.verdict)])
+            message = "\n".join([*told, *([done.ended.message] if done.ended.message else [])])
+            done = replace(done, ended=replace(done.ended, verdict=str(verdict), headline=told[0], message=message))
         self.ended[done.item] = done
 
     def _lose(self, job: Job, lost: Lost) -> None:

@@ -35,6 +35,7 @@ class Ledger:
         self._name, self._smallest = f"records-{shard}.jsonl", f"smallest-{shard}.jsonl"
         self._verdicts: dict[_Key, Verdict] = {}
         self._lines: dict[str, dict[_Key, bytes]] = defaultdict(dict)  # of the items that have not ended
+        self._contradictions: dict[str, list[str]] = defaultdict(list)  # by item
 
     def of(self, item: str) -> tuple[bytes, ...]:
         """The lines of an item that has not ended."""
@@ -44,9 +45,10 @@ class Ledger:
         """Cases of the items that have not ended."""
         return sum(bool(case) for lines in self._lines.values() for _, _, case in lines)
 
-    def end(self, item: str) -> None:
-        """Forgets the lines of an item."""
+    def end(self, item: str) -> list[str]:
+        """Forgets the lines of an item; returns what is said of its cases that became nondeterministic."""
         self._lines.pop(item, None)
+        return self._contradictions.pop(item, [])
 
     def add(self, line: bytes) -> None:
         """Takes in one record.
@@ -68,6 +70,7 @@ class Ledger:
         else:
             if known is not Verdict.UNAVAILABLE:
                 record = _contradicted(record, known)
+                self._contradictions[record.item].append(f"case {record.case}: {record.message}")
             line = line_of(record)
             self._replace(key, line)
         self._verdicts[key] = record.verdict

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ _EVERY = 0.5  # seconds to wait for news
 _ALONE_FOR = 60.0  # seconds without a node that could run anything, before the run is ended
 _JOBS_OF_A_PLACE = 4
 _DEVICES = {"cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}  # as Ray counts them
+_FRACTION, _MOST_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.9  # of a GPU's, for all that share it
 _PASSED_ON = {*(name.upper() for name in SETTINGS), "PYTEST_ADDOPTS"}
 
 
@@ -131,6 +132,7 @@ class Loop:
             return
         run = self._of
         root = run.config.rootpath
+        passed_on = {name: value for name, value in os.environ.items() if name in _PASSED_ON}
         code = code_of(root, [item.path for item in items])
         orders = Orders(
             run.home.run,
@@ -139,7 +141,7 @@ class Loop:
             run.arguments,
             run.memory,
             code,
-            {name: value for name, value in os.environ.items() if name in _PASSED_ON},
+            {**passed_on, **({_FRACTION: f"{_MOST_MEMORY * run.gpus:.3f}"} if run.gpus < 1 else {})},
             tuple(path for path in sys.path if Path(path).is_relative_to(root)),
             packed(root, run.folder) if self.fleet.inspect(code, root) else None,
         )
@@ -201,12 +203,18 @@ class Loop:
         if self._live is not None:
             for name in set(self._jobs.running()) - before:
                 self._live.begin(name)
-        if heard or self.fleet.resources().get("CPU", 0):
+        left = [job.needs for job in self._jobs.jobs if job.tasks]
+        if heard or not left or any(map(self._is_there, left)):
             self._alone_since = None
             return
         self._alone_since = self._alone_since or time.monotonic()
         if time.monotonic() - self._alone_since > _ALONE_FOR:
-            raise FleetError("no node of the cluster is left that could run anything; what was recorded stays")
+            raise FleetError("no node of the cluster is left that could run what is left; what was recorded stays")
+
+    def _is_there(self, needs: Needs) -> bool:
+        """Whether the cluster has what a job asks for."""
+        name, count = ("TPU", needs.tpus) if needs.tpus else ("GPU", needs.gpus) if needs.gpus else ("CPU", 1)
+        return self.fleet.resources().get(name, 0.0) >= count
 
     def _given_up(self, task: Task, doing: Doing, words: str) -> Ended:
         failure = Failure(Verdict.CRASH, words)
@@ -229,6 +237,16 @@ class Loop:
         if done.ended is None:
             raise ElsewhereError(done.why_not)
         return done.ended
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: Any
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if self._jobs is not None and call.when == "call" and isinstance(item, KernelItem):
+            done = self._jobs.ended.get(item.items[0].name)
+            report.duration = done.seconds if done is not None else report.duration
+        return report
 
     def doing(self) -> tuple[int, str]:
         """Cases judged of the items that run, and the cluster in words."""

@@ -69,7 +69,7 @@ class Station:
     def serve(self, works: Sequence[Work]) -> Iterator[Event]:
         """Runs items one after another."""
         for work in works:
-            name = work.task.name
+            name, started = work.task.name, time.monotonic()
             yield Began(name, self.node, socket.gethostname())
             (self._folder / _EARLIER).write_bytes(b"".join(line + b"\n" for line in work.records))
             said = io.StringIO()
@@ -85,7 +85,7 @@ class Station:
                 pool.shutdown(wait=False)  # a job that is ended before its time waits for nothing
             yield from self._news(name)
             words = "".join(f"{each.message}\n" for each in warned)
-            yield _done(name, future, words + said.getvalue())
+            yield _done(name, future, words + said.getvalue(), time.monotonic() - started)
 
     def close(self) -> None:
         """Ends the child process, whatever it does, and leaves nothing."""
@@ -129,14 +129,14 @@ class Station:
         return contents
 
 
-def _done(name: str, future: Future[Ended], said: str) -> Done:
+def _done(name: str, future: Future[Ended], said: str, seconds: float) -> Done:
     error = future.exception()
     if error is None:
-        return Done(name, future.result(), said)
+        return Done(name, future.result(), said, seconds)
     words = (
         str(error) if isinstance(error, deaths.UncollectedError) else f"on {socket.gethostname()}: {described(error)}"
     )
-    return Done(name, None, said, words)
+    return Done(name, None, said, seconds, words)
 
 
 def _files(record: Record) -> list[str]:
