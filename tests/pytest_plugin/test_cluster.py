@@ -11,6 +11,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.backends.device import Device
 from kerneltest.backends.elsewhere import Elsewhere
+from kerneltest.cli import main
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.alike import differences
@@ -120,6 +121,24 @@ def test_what_a_dead_node_had_not_ended_is_handed_out_again_with_what_is_recorde
     assert len(desk.out) == 3
     assert not desk.given_up
     assert [each.case for each in read_records(tmp_path)] == ["c"]
+
+
+def test_what_the_run_has_recorded_already_is_not_run_again(tmp_path: Path) -> None:
+    (tmp_path / "records-main.jsonl").write_bytes(PASS + b"\n")
+    desk = _Desk(tmp_path)
+    assert desk.out == [(0, [Work(Task("i", "", again=True), (PASS,)), Work(Task("j", ""))])]
+    desk.take(News("i", {}, (PASS,), ()))
+    assert len(list(read_records(tmp_path))) == 1
+
+
+def test_the_command_line_hands_pytest_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    monkeypatch.setattr(pytest, "main", lambda words: given.extend(words) or 0)
+    assert main(["run", "--ray", "auto", "-k", "softmax", "suites", "-x", "--kt-depth", "quick"]) == 0
+    assert given[:2] == ["-p", "kerneltest"]
+    assert given[-8:] == ["--kt-ray", "auto", "-k", "softmax", "suites", "-x", "--kt-depth", "quick"]
+    with pytest.raises(SystemExit):
+        main(["doctor", "-x"])
 
 
 def test_an_item_whose_case_changed_its_verdict_fails(tmp_path: Path) -> None:

@@ -123,9 +123,9 @@ class Jobs:
 
     def _submit(self, number: int) -> None:
         job = self.jobs[number]
-        works = [
-            Work(replace(task, again=task.again or name in self._begun), self.ledger.of(name))
-            for name, task in job.tasks.items()
-        ]
+        works = []
+        for name, task in job.tasks.items():
+            lines = self.ledger.of(name)
+            works.append(Work(replace(task, again=task.again or name in self._begun or bool(lines)), lines))
         if works:
             self.submit(number, works, job.needs)

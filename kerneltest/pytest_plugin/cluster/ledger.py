@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.files import opened
-from kerneltest.records.io import RECORD_LINE, SMALLEST_LINE, line_of
+from kerneltest.records.io import RECORD_LINE, SMALLEST_LINE, line_of, read_records
 from kerneltest.records.schema import Record
 
 _SENT = ("cases/", "artifacts/")  # where the files of a record lie
@@ -31,11 +31,18 @@ class Ledger:
     """
 
     def __init__(self, folder: Path, shard: str) -> None:
+        """Args:
+        folder: of the run; what it holds already is not run again.
+        shard: the name of these records among those of the run.
+        """
         self.folder = folder
         self._name, self._smallest = f"records-{shard}.jsonl", f"smallest-{shard}.jsonl"
         self._verdicts: dict[_Key, Verdict] = {}
         self._lines: dict[str, dict[_Key, bytes]] = defaultdict(dict)  # of the items that have not ended
         self._contradictions: dict[str, list[str]] = defaultdict(list)  # by item
+        for record in read_records(folder):
+            self._verdicts[key := _key(record)] = record.verdict
+            self._lines[record.item][key] = line_of(record)
 
     def of(self, item: str) -> tuple[bytes, ...]:
         """The lines of an item that has not ended."""
@@ -60,7 +67,7 @@ class Ledger:
             record = RECORD_LINE.validate_json(line).record
         except ValidationError as error:
             raise LedgerError(f"a node sent what is no record: {error.errors(include_url=False)[0]['msg']}") from error
-        key = (record.item, record.family, record.case)
+        key = _key(record)
         known = self._verdicts.get(key)
         if known is None:
             with opened(self.folder, self._name, "ab") as file:
@@ -81,7 +88,7 @@ class Ledger:
         lines = (self.folder / self._name).read_bytes().splitlines(keepends=True)
         for number, each in enumerate(lines):
             record = RECORD_LINE.validate_json(each).record
-            if (record.item, record.family, record.case) == key:
+            if _key(record) == key:
                 lines[number] = line + b"\n"
         temporary = self.folder / f"{self._name}.tmp"
         temporary.write_bytes(b"".join(lines))
@@ -112,6 +119,10 @@ class Ledger:
                 raise LedgerError(f"a node sent {name!a}, which belongs to no record")
             with opened(self.folder, name, "wb") as file:
                 file.write(content)
+
+
+def _key(record: Record) -> _Key:
+    return record.item, record.family, record.case
 
 
 def _contradicted(record: Record, known: Verdict) -> Record:
