@@ -27,7 +27,10 @@ _CAUSES = (
 )
 
 _ENDINGS = (
-    (Verdict.OUT_OF_BOUNDS, re.compile(r"illegal_?\s?address|illegal memory access|memory access fault")),
+    (
+        Verdict.OUT_OF_BOUNDS,
+        re.compile(r"illegal_?\s?address|invalid_address_space|illegal memory access|memory access fault"),
+    ),
     (Verdict.RESOURCE_EXCEEDED, re.compile(r"resource_exhausted|out of memory")),
 )
 

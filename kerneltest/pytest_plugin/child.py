@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -22,6 +22,8 @@ from kerneltest.pytest_plugin import deaths
 from kerneltest.pytest_plugin.process import Ended, Process, Setup, Task
 from kerneltest.records.io import read_plan
 from kerneltest.run.item import Item
+
+Planned = frozenset[tuple[str, str, str]]
 
 _ALWAYS = ("--collect-only", "-q", "--kt-report=", "--kt-shard=", "--kt-durations=", "--kt-isolate=never",
            "--kt-ray=", "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
@@ -58,11 +60,18 @@ class _Worker:
         self._setup, self._arguments = setup, arguments
         self._process: Process | None = None
         self._items: dict[Path, Mapping[str, tuple[Item, ...]]] = {}
+        self._ahead: Mapping[str, tuple[Item, ...]] = {}
 
-    def run(self, task: Task) -> Ended:
-        parts = self._parts(task.name)
+    def collect_ahead(self) -> None:
+        """Collects all that its parent does, at the same time."""
+        with suppress(deaths.UncollectedError):  # told when an item is missed
+            self._ahead = collected(self._arguments)
+
+    def run(self, task: Task, planned: Planned) -> Ended:
         if self._process is None:
-            self._process = Process(self._setup, lambda doing, failure: None)
+            self._listen()
+            self._process = Process(replace(self._setup, planned=planned), lambda doing, failure: None)
+        parts = self._parts(task.name)
         try:
             return self._process.run(parts, task, self._count)
         finally:
@@ -71,9 +80,18 @@ class _Worker:
     def _count(self) -> None:
         self.judged.value += 1
 
+    def _listen(self) -> None:
+        """Keeps what is written to standard output and error; not before the run's folder is cleared."""
+        if self._arguments.captured:
+            with deaths.said_file(self._setup.folder, self._setup.shard).open("ab") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+
     def _parts(self, name: str) -> tuple[Item, ...]:
         file = self._setup.root / name.partition("::")[0]
-        if file not in self._items:
+        if name in self._ahead:
+            self._items[file] = self._ahead
+        elif file not in self._items:
             self._items[file] = collected(self._arguments, file)
         try:
             parts = self._items[file][name]
@@ -108,19 +126,21 @@ def begin(setup: Setup, arguments: Arguments, pid: Any, judged: Any, ended: Any)
     threading.Thread(target=_follow, args=(parent, temporary), daemon=True).start()
     with suppress(OSError):  # where memory runs out, Linux ends this process and not its parent
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    if arguments.captured:
-        with deaths.said_file(setup.folder, setup.shard).open("ab") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
     os.chdir(arguments.folder)
     _worker = _Worker(setup, arguments, judged, ended)
     pid.value = os.getpid()
 
 
-def serve(task: Task) -> Ended:
-    """Runs one item."""
+def collect_ahead() -> None:
+    """Collects all items, before the first is asked for."""
     assert _worker is not None
-    return _worker.run(task)
+    _worker.collect_ahead()
+
+
+def serve(task: Task, planned: Planned) -> Ended:
+    """Runs one item; `planned` is as in `Setup`."""
+    assert _worker is not None
+    return _worker.run(task, planned)
 
 
 def _follow(parent: Any, temporary: Path | None) -> None:
@@ -131,32 +151,32 @@ def _follow(parent: Any, temporary: Path | None) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def collected(arguments: Arguments, file: Path) -> Mapping[str, tuple[Item, ...]]:
-    """The items of a test file by name, collected as a whole session would.
+def collected(arguments: Arguments, file: Path | None = None) -> Mapping[str, tuple[Item, ...]]:
+    """The items of a session by name, or of one of its files.
 
     Raises:
-      UncollectedError: it cannot be collected.
+      UncollectedError: they cannot be collected.
     """
-    taking = _Taking(file.resolve())
+    taking = _Taking(file and file.resolve())
     told = io.StringIO()
     with redirect_stdout(told):
         status = pytest.main([*arguments.words, *_ALWAYS], plugins=[taking])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        words = f"{file}: collected once, and not again in the process that was to run it"
+        words = f"{file or 'the session'}: collected once, and not again in the process that was to run it"
         raise deaths.UncollectedError(f"{words}:\n{told.getvalue().strip()}")
     return taking.items
 
 
 class _Taking:
-    """Has pytest collect one file, and keeps its items."""
+    """Has pytest collect one file, where one is given, and keeps the items."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path | None) -> None:
         self.file = file
         self.items: dict[str, tuple[Item, ...]] = {}
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         path = collection_path.resolve()
-        return None if self.file.is_relative_to(path) else True
+        return None if self.file is None or self.file.is_relative_to(path) else True
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +94,7 @@ def pytest_pycollect_makeitem(
     from kerneltest.run.planning import PairingPlan, plan_pairing
 
     run = collector.config.stash[RUN]
+    run.collects()
     module = collector.getparent(pytest.Module)
     home = module.obj.__name__ if module else ""
     unwritten: list[pytest.Item | pytest.Collector] = []
@@ -139,8 +139,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from kerneltest.records.joined import part_of_plan
     from kerneltest.run.planning import plan_of
 
-    run.parts = frozenset((part.pairing_id, part.backend.id, part.dtype) for part, _ in items)
-    run.dtypes = Counter((pairing, backend) for pairing, backend, _ in run.parts)
+    run.expect(part for part, _ in items)
     plans = [holder.plan for holder in chosen(run.holders)]
     problems = tuple(problems_of(run.holders, run.made(), run.collects_folders))
     plan = plan_of(

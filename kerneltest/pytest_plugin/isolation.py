@@ -19,7 +19,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from kerneltest.core.failures import Failure
 from kerneltest.pytest_plugin import deaths, watchdog
-from kerneltest.pytest_plugin.child import Arguments, begin, serve
+from kerneltest.pytest_plugin.child import Arguments, begin, collect_ahead, serve
 from kerneltest.pytest_plugin.memory import free
 from kerneltest.pytest_plugin.process import Ended, Process, Setup, Task
 from kerneltest.records.journal import Doing, left_running
@@ -75,6 +75,12 @@ class Child:
         shard = self.setup.shard
         return next((each for each in left_running(self.setup.folder) if each.shard == shard), None)
 
+    def start(self) -> None:
+        """Starts the child, which collects all that this process does, at the same time."""
+        self._start()
+        assert self._pool is not None
+        self._pool.schedule(collect_ahead)
+
     def run(self, parts: Sequence[Item], task: Task, judged: Callable[[], None] = lambda: None) -> Ended:
         """As `Process.run`, in the child, and in another one each time it dies.
 
@@ -120,7 +126,7 @@ class Child:
         self._judged.value = self._ended.value = 0
         self.busy = True
         try:
-            return self._awaited(self._pool.schedule(serve, args=(task,)), judged)
+            return self._awaited(self._pool.schedule(serve, args=(task, self._main.setup.planned)), judged)
         except (_DiedError, _GarbledError, deaths.UncollectedError):
             raise
         except BaseException:  # an interrupt or an alarm: whoever gets it must not wait for the child

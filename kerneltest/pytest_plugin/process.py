@@ -131,6 +131,11 @@ class Process:
         self._watchdog: Watchdog | None = None
         self._patched = pytest.MonkeyPatch()
 
+    def expect(self, planned: frozenset[tuple[str, str, str]]) -> None:
+        """Says what the run does, once that is known: pairing, backend and dtype of it all."""
+        self.setup = replace(self.setup, planned=planned)
+        self.cache.planned = planned
+
     @property
     def writer(self) -> Writer:
         if self._writer is None:

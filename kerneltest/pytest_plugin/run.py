@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from kerneltest.pytest_plugin.session import Summary
     from kerneltest.records.journal import Doing
     from kerneltest.run.item import Item
+
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
 
 OPTIONS = {
     "kt_depth": ("standard", "how many lengths and combinations to try: quick, standard or deep"),
@@ -307,11 +310,39 @@ class Run:
         device = part.backend.tier is Tier.DEVICE and not part.backend.unavailable()
         if self.isolate == "never" or (self.isolate == "device" and not device):
             return self.process
+        return self.child
+
+    @property
+    def child(self) -> Child:
+        """The process that this one watches."""
         if self._child is None:
             from kerneltest.pytest_plugin.isolation import Child
 
             self._child = Child(self.process, self.arguments, self.memory)
         return self._child
+
+    def collects(self) -> None:
+        """Starts the process that this one will watch, once there is a pairing, where there are processors for it."""
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        idle = (os.cpu_count() or 1) >= 2 * workers
+        if self._child is None and idle and self._isolates() and not self.config.option.collectonly:
+            self.child.start()
+
+    def _isolates(self) -> bool:
+        """Whether some item is likely to run in a process of its own."""
+        from kerneltest.core.targets import Tier
+
+        if self.isolate == "never" or self.cluster is not None:
+            return False
+        device = any(backend.tier is Tier.DEVICE for backend in self.backends)
+        return self.isolate == "always" or (device and any(Path(each).exists() for each in _DRIVERS))
+
+    def expect(self, parts: Iterable[Item]) -> None:
+        """Says what the run does, once it has collected."""
+        self.parts = frozenset((part.pairing_id, part.backend.id, part.dtype) for part in parts)
+        self.dtypes = Counter((pairing, backend) for pairing, backend, _ in self.parts)
+        if self._process is not None:
+            self._process.expect(self.parts)
 
     @property
     def shard(self) -> str:
