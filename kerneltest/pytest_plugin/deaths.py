@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kerneltest.backends.sanitizer.tools import GROUP as SANITIZED
@@ -96,7 +96,14 @@ def ends_its_process(record: Record) -> bool:
     return died or device_is_lost(record)
 
 
-def before(folder: Path, item: str, shard: str, *, again: bool = False) -> tuple[Before | None, list[Record]]:
+def before(
+    folder: Path,
+    item: str,
+    shard: str,
+    *,
+    again: bool = False,
+    known: Mapping[str, Sequence[Record]] | None = None,
+) -> tuple[Before | None, list[Record]]:
     """What was done of an item before, by processes that died while they ran it or in a run that is resumed.
 
     Args:
@@ -104,13 +111,15 @@ def before(folder: Path, item: str, shard: str, *, again: bool = False) -> tuple
       item: its name.
       shard: of this process, which is alive.
       again: whether the item was begun before; else there is None where no process died of it.
+      known: in a run that goes on, what was recorded before it did, by item.
 
     Returns:
       what of it need not be run, and its records.
     """
     dead = [doing for doing in left_running(folder) if doing.item == item and doing.shard != shard]
     if not dead and not again:
-        return None, []
+        records = list((known or {}).get(item, ()))
+        return Before(records) if records else None, records
     records = [record for record in read_records(folder) if record.item == item]
     return Before(records, [(doing, of(folder, doing)) for doing in dead]), records
 

@@ -32,6 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     proved = "also prove kernels in bounds and free of races over all sizes, on simulate:* (needs kerneltest[prove])"
     group.addoption("--kt-prove", dest="kt_prove", action="store_true", default=None, help=proved)
     parser.addini("kt_prove", "the same as --kt-prove", type="bool", default=False)
+    resumed = "go on with the run in the report's folder, which was cut off: only what it had not finished is run"
+    group.addoption("--kt-resume", dest="kt_resume", action="store_true", default=False, help=resumed)
     kept = "keep lowered and compiled code (.ttir, .ptx, .amdgcn) in the report's folder"
     group.addoption("--kt-artifacts", dest="kt_artifacts", action="store_true", default=None, help=kept)
     parser.addini("kt_artifacts", "the same as --kt-artifacts", type="bool", default=False)
@@ -159,8 +161,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if sharding is not None:
         plan = part_of_plan(plan, {item.nodeid for item in mine}, str(sharding.shard))
     if run.worker is None:
-        run.home.clear()
-        run.has_plan = True
+        run.make_room(plan)
     write_plan(run.folder, plan)
 
 
@@ -168,8 +169,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_xdist_node_collection_finished(node: Any) -> None:
     run = node.config.stash[RUN]
     if not run.has_plan and run.planned_elsewhere():
-        run.home.clear()  # no worker has begun: all of them collect first
-        run.has_plan = True
+        run.make_room()  # no worker has begun: all of them collect first
 
 
 @pytest.hookimpl(optionalhook=True)

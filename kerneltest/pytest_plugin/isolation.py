@@ -26,7 +26,7 @@ from kerneltest.records.journal import Doing, left_running
 from kerneltest.run.item import Item
 
 _EVERY = 0.25  # seconds between two looks at the child
-_IN_TRANSIT = 5  # seconds for an answer
+_IN_TRANSIT = 3  # seconds for an answer, or for word of an end
 _MOST_STARTS = 2  # of a child that dies before it has begun a case
 _SPAWN = get_context("spawn")  # JAX's threads do not survive a fork
 
@@ -57,7 +57,7 @@ class Child:
         self._count = 0  # of the processes so far
         self._said = 0  # bytes that were passed on of what the child wrote
         self._pid, self._judged, self._ended = (_SPAWN.Value("q", 0) for _ in range(3))
-        self._most = 0.0
+        self._most = self._gone = 0.0  # bytes that it may take, and since when it is gone
         self.busy = False
 
     @property
@@ -159,8 +159,12 @@ class Child:
             taken, gone = child.memory_info().rss, child.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             taken, gone = 0, True
-        if gone:
-            raise _DiedError("it exited without a word")
+        if gone:  # the pool may know how it ended, or have started another, in a moment
+            self._gone = self._gone or time.monotonic()
+            if time.monotonic() - self._gone > _IN_TRANSIT:
+                raise _DiedError("it exited without a word")
+            return
+        self._gone = 0.0
         if self._ended.value and time.time() - self._ended.value > _IN_TRANSIT:
             raise _GarbledError("it did not arrive")
         if taken > self._most:
@@ -179,7 +183,7 @@ class Child:
 
     def _start(self) -> None:
         self._count += 1
-        self._said, self._pid.value = 0, 0
+        self._said, self._pid.value, self._gone = 0, 0, 0.0
         self._most = self._memory * 2**30 or 0.9 * free()
         arguments = (self.setup, self._arguments, self._pid, self._judged, self._ended)
         self._pool = ProcessPool(max_workers=1, initializer=begin, initargs=arguments, context=_SPAWN)

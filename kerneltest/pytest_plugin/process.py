@@ -1,8 +1,9 @@
 """One process of a run: it runs items, one after another, and keeps what they share."""
 
 import faulthandler
+import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +20,9 @@ from kerneltest.jaxprs.trace import without_debugging
 from kerneltest.pytest_plugin.deaths import before, device_is_lost, last_words
 from kerneltest.pytest_plugin.suspicion import Suspicion
 from kerneltest.pytest_plugin.watchdog import Watchdog, tell_of_exit
-from kerneltest.records.io import Writer, save_artifacts
+from kerneltest.records.io import Writer, read_shard, save_artifacts
 from kerneltest.records.journal import Doing, Journal
+from kerneltest.records.resumed import SHARD
 from kerneltest.records.schema import Record
 from kerneltest.records.suspects import Suspect
 from kerneltest.report.reproduce.script import saved
@@ -49,6 +51,7 @@ class Setup:
       report: the run's folder as the user named it; "" if nothing is kept.
       asked_by_name: backends that fail where they are absent.
       cases: whether failures show single cases as well.
+      resumes: whether the run goes on with one that was cut off.
       kept: where the folder is read later on, as paths in its files have it; None for where it is.
     """
 
@@ -63,6 +66,7 @@ class Setup:
     report: str
     asked_by_name: frozenset[str]
     cases: bool
+    resumes: bool = False
     kept: Path | None = None
 
 
@@ -156,6 +160,16 @@ class Process:
                 Path(self._words.name).unlink(missing_ok=True)
             self._words.close()
 
+    @functools.cached_property
+    def _known(self) -> Mapping[str, Sequence[Record]] | None:
+        """The records of the run that was cut off, by item; None where there is none."""
+        if not self.setup.resumes:
+            return None
+        known: dict[str, list[Record]] = {}
+        for record in read_shard(self.setup.folder, SHARD):
+            known.setdefault(record.item, []).append(record)
+        return known
+
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Has whatever ends this process leave word of it, and a case that goes on for too long end."""
@@ -207,7 +221,7 @@ class Process:
     def _run(self, parts: Sequence[Item], task: Task, judged: Callable[[], None]) -> Ended:
         self.judged, device = 0, parts[0].backend
         self.cache.budget = _budget(parts, task.budget)
-        earlier, records = before(self.setup.folder, task.name, self.setup.shard, again=task.again)
+        earlier, records = before(self.setup.folder, task.name, self.setup.shard, again=task.again, known=self._known)
         found: list[Record] = []
         self._kinds.clear()
         for record in records:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kerneltest.pytest_plugin.process import Process, Setup, Task
     from kerneltest.pytest_plugin.session import Summary
     from kerneltest.records.journal import Doing
+    from kerneltest.records.schema import Plan
     from kerneltest.run.item import Item
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
@@ -106,8 +107,12 @@ class Run:
         self.is_xdist_controller = self.worker is None and bool(config.getoption("numprocesses", None))
         self.ray, self.gpus, self.accelerator = self._cluster()
         self.cluster: Cluster | None = None
+        self.resume = bool(config.getoption("kt_resume"))
+        if self.resume and not self.report and not config.option.collectonly:
+            raise pytest.UsageError("--kt-resume needs --kt-report, the folder of the run to go on with")
         self.home = self._claim_folder()
         self.folder = self.home.path
+        self._earlier = self._plan_before()
         self.has_plan = False  # whether this run has written a plan, here or in a worker
         self.summary: Summary | None = None
         self.holders: list[Holder] = []
@@ -198,6 +203,44 @@ class Run:
         except FolderError as error:
             raise pytest.UsageError(f"--kt-report: {error}") from error
 
+    def _plan_before(self) -> Plan | None:
+        """The plan of the run that is to go on."""
+        if not self.resume or self.worker is not None or self.config.option.collectonly:
+            return None
+        from kerneltest.records.io import RecordError
+        from kerneltest.records.resumed import planned_before
+
+        try:
+            return planned_before(self.folder)
+        except RecordError as error:
+            self.home.release()
+            raise pytest.UsageError(f"--kt-resume: {error}") from error
+
+    def make_room(self, plan: Plan | None = None) -> None:
+        """Clears the folder of an earlier run for this one, or makes that ready to go on.
+
+        Args:
+          plan: of this run; None where a worker has written it.
+        """
+        self.has_plan = True
+        if self._earlier is None:
+            self.home.clear()
+            return
+        from kerneltest.records.io import RecordError, read_plan, write_plan
+        from kerneltest.records.resumed import differences, make_ready
+
+        try:
+            unlike = "; ".join(differences(self._earlier, plan or read_plan(self.folder)))
+            if not unlike:
+                make_ready(self.folder)
+        except RecordError as error:
+            unlike = str(error)
+        if unlike:
+            write_plan(self.folder, self._earlier)  # a worker's may be there
+            self.has_plan = False
+            words = f"--kt-resume: this is not the run that {self.folder} holds: {unlike}. Undo that, or leave it out"
+            pytest.exit(words, returncode=pytest.ExitCode.USAGE_ERROR)
+
     @staticmethod
     def _count_made() -> int:
         known = sys.modules.get("kerneltest.declare.pairing")
@@ -279,6 +322,7 @@ class Run:
             report=self.report,
             asked_by_name=self.asked_by_name,
             cases=self.config.option.verbose > 0,
+            resumes=self.resume,
         )
 
     def _kept(self) -> Path | None:

@@ -245,6 +245,12 @@ def read_records(folder: Path) -> Iterator[Record]:
         yield from (line.record for line in _read(shard, RECORD_LINE))
 
 
+def read_shard(folder: Path, shard: str) -> Iterator[Record]:
+    """The records of one shard of a run, as `read_records`; none where it is missing."""
+    path = folder / f"records-{shard}.jsonl"
+    return (line.record for line in (_read(path, RECORD_LINE) if path.exists() else ()))
+
+
 def read_smallest(folder: Path) -> Iterator[Smallest]:
     """The smallest failing cases of a run, shard by shard.
 

@@ -66,7 +66,15 @@ def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -
     assert "rocm unavailable: JAX finds no rocm device here" in run.stdout
     assert "2 skipped" in run.stdout
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {".kerneltest", ".kerneltest.lock", "plan.json", "records-main.jsonl", "end.json", "report.html", "spent-main.json"}
+    assert written == {
+        ".kerneltest",
+        ".kerneltest.lock",
+        "plan.json",
+        "records-main.jsonl",
+        "end.json",
+        "report.html",
+        "spent-main.json",
+    }
     plan = read_plan(tmp_path / "out")
     assert plan.unavailable.keys() == {"cuda", "rocm"}
     assert {(each.backend, each.cases > 0) for each in plan.not_applicable} == {

@@ -1,0 +1,136 @@
+"""A run that was killed goes on where it was: nothing is lost, nothing is run twice, and only the same run goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kerneltest.core.verdicts import Verdict
+from kerneltest.records.resumed import make_ready
+from kerneltest.records.runs import read_running, read_runs
+from tests.plugins import PLUGINS
+from tests.written import case, write_run
+
+ROOT = Path(__file__).parents[2]
+SUITE = """
+import os
+import time
+import kerneltest as kt
+import numpy as np
+from kernels.vector_add import vector_add
+
+def paired(name, wrong=False):
+    def oracle(x, y):
+        with open("called.txt", "a") as file:
+            print(name, file=file)
+        time.sleep(float(os.environ.get("SLOW", "0")))
+        return x - y if wrong else x + y
+    oracle.__name__ = oracle.__qualname__ = name
+    dims = dict(n=kt.dim(values=(5,)))
+    return kt.oracle_for(vector_add, x=kt.array("n", "float32"), y=kt.array("n", "float32"), dims=dims)(oracle)
+
+first, second, third = paired("first"), paired("second", wrong=True), paired("third")
+"""
+
+
+def _start(folder: Path, *options: str, **environment: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", "out", "-q"]
+    command += ["--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", *options]
+    known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    known.pop("PYTEST_XDIST_WORKER", None)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=folder, env=known, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+
+
+def _killed(folder: Path, records: int, *options: str) -> int:
+    """Kills a run once it has written some records; how many there are then."""
+    run = _start(folder, *options, SLOW="0.02")
+    while run.poll() is None:
+        written = sum(path.read_bytes().count(b"\n") for path in folder.glob("out/records-*.jsonl"))
+        if written >= records:
+            run.send_signal(signal.SIGKILL)
+            run.communicate(timeout=60)
+            time.sleep(0.5)  # what it started ends with it
+            return written
+        time.sleep(0.05)
+    pytest.fail(f"the run ended: {run.communicate()[0]}")
+
+
+def _verdicts(folder: Path) -> dict[tuple[str, str, str], Verdict]:
+    (run,) = read_runs(folder)
+    assert run.reconciled.complete, run.reconciled.problems
+    assert len({(r.cell, r.case) for r in run.records}) == len(run.records)
+    return {(record.item, record.family, record.case): record.verdict for record in run.records}
+
+
+@pytest.mark.parametrize("options", [(), ("--kt-isolate", "always"), ("-n", "2")])
+def test_a_killed_run_goes_on_to_the_verdicts_of_a_whole_one(tmp_path: Path, options: tuple[str, ...]) -> None:
+    (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    whole = _start(tmp_path, "--kt-report", "whole")
+    assert "1 failed, 2 passed" in whole.communicate(timeout=120)[0]
+    wanted = _verdicts(tmp_path / "whole")
+    calls = len((tmp_path / "called.txt").read_text(encoding="utf-8").splitlines())
+    (tmp_path / "called.txt").unlink()
+    done = _killed(tmp_path, 45, *options)
+    with (tmp_path / "out" / "records-torn.jsonl").open("wb") as file:
+        file.write(b'{"schema":10,"record":{"it')  # as a process leaves that is killed while it writes
+    run = _start(tmp_path, "--kt-resume", *options)
+    said = run.communicate(timeout=120)[0]
+    assert "1 failed, 2 passed" in said, said
+    assert _verdicts(tmp_path / "out") == wanted
+    again = len((tmp_path / "called.txt").read_text(encoding="utf-8").splitlines())
+    assert again < 1.6 * calls, (again, calls, done)  # what had been judged is not judged again
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        ("", ("--kt-seed", "1"), "seed (0 then, 1 now)"),
+        ("", ("-k", "first"), "the items that are selected, or their cases"),
+        ("x + y + 0", (), "the code or the declaration of test_suite.py::first"),
+    ],
+)
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_only_the_same_run_goes_on(
+    tmp_path: Path, change: str, options: tuple[str, ...], words: str, workers: tuple[str, ...]
+) -> None:
+    (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    _killed(tmp_path, 45)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.json*")}
+    if change:
+        (tmp_path / "test_suite.py").write_text(SUITE.replace("x + y", change), encoding="utf-8")
+    run = _start(tmp_path, "--kt-resume", *options, *workers)
+    said = run.communicate(timeout=120)[0]
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR, said
+    assert words in said.replace("\n", " ")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.json*")} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--kt-report", "none"), "holds no run to go on with"),
+        (("--kt-report", ""), "--kt-resume needs --kt-report"),
+    ],
+)
+def test_without_a_run_there_is_nothing_to_go_on_with(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+    (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    run = _start(tmp_path, "--kt-resume", *options)
+    assert words in run.communicate(timeout=60)[0].replace("\n", " ")
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+
+
+def test_what_was_recorded_of_a_family_because_its_process_died_is_run_after_all(tmp_path: Path) -> None:
+    given_up = case(case="", signature="*", verdict="crash", message="the process died")
+    folder = write_run(tmp_path / "out", case(case="c1"), given_up, planned=2)
+    (folder / "running-gw0.txt").write_text("x", encoding="utf-8")
+    make_ready(folder)
+    assert [record.case for record in read_running(folder).records] == ["c1"]
+    assert {path.name for path in folder.glob("*.jsonl")} == {"records-before.jsonl"}
+    assert not list(folder.glob("running-*"))
+    make_ready(folder)  # again, as after a second kill
+    assert [record.case for record in read_running(folder).records] == ["c1"]
