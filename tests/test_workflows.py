@@ -169,5 +169,6 @@ def test_the_summary_waits_for_the_legs_there_are() -> None:
     assert legs <= named
     assert {leg.split("-")[1] for leg in legs} == {*cpu[0], *device[0]}
     upload = yaml.safe_load(LEG.read_text())["jobs"]["leg"]["steps"][-1]["with"]
-    assert upload["name"] == "records-${{ inputs.tier }}-jax${{ inputs.jax }}"
+    kind, last = "${{ inputs.shard && 'shard' || 'records' }}", "${{ inputs.shard && '-' }}${{ inputs.shard }}"
+    assert upload["name"] == f"{kind}-${{{{ inputs.tier }}}}-jax${{{{ inputs.jax }}}}{last}"
     assert upload["if-no-files-found"] == "error"

@@ -174,7 +174,7 @@ def _unlike(old: Run, new: Run) -> Iterator[str]:
 
 def differences(old: Plan, new: Plan) -> Iterator[tuple[str, object, object]]:
     """What differs of two runs and alone may explain other results: its name, in the one and in the other."""
-    pairs = [(name, getattr(old, name), getattr(new, name)) for name in ("seed", "depth", "fuzz", "budget")]
+    pairs = [(name, getattr(old, name), getattr(new, name)) for name in ("seed", "depth", "fuzz", "orders", "budget")]
     for key in dict.fromkeys([*old.environment, *new.environment]):
         backend, _, fact = key.rpartition(": ")
         # A backend that only one of them was served is no difference of environment: its cells say so.
