@@ -58,6 +58,7 @@ class Child:
         self._said = 0  # bytes that were passed on of what the child wrote
         self._pid, self._judged, self._ended = (_SPAWN.Value("q", 0) for _ in range(3))
         self._most = self._gone = 0.0  # bytes that it may take, and since when it is gone
+        self._seen = 0  # its process id, when it was looked at last
         self.busy = False
 
     @property
@@ -154,6 +155,9 @@ class Child:
         """Ends a child that is gone, takes too much memory, or does not even end what goes on for too long."""
         if not (pid := int(self._pid.value)):
             return
+        replaced, self._seen = self._seen not in (0, pid), pid
+        if replaced and self.doing() is not None:  # the pool takes an exit with 0 for an end in peace
+            raise _DiedError("it exited without a word")
         try:
             child = psutil.Process(pid)
             taken, gone = child.memory_info().rss, child.status() == psutil.STATUS_ZOMBIE
@@ -183,7 +187,7 @@ class Child:
 
     def _start(self) -> None:
         self._count += 1
-        self._said, self._pid.value, self._gone = 0, 0, 0.0
+        self._said, self._pid.value, self._seen, self._gone = 0, 0, 0, 0.0
         self._most = self._memory * 2**30 or 0.9 * free()
         arguments = (self.setup, self._arguments, self._pid, self._judged, self._ended)
         self._pool = ProcessPool(max_workers=1, initializer=begin, initargs=arguments, context=_SPAWN)
