@@ -1,0 +1,100 @@
+"""A traced kernel, for many inputs at once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array
+from kerneltest.jaxprs.rewrite import interpreting, rewritten
+from kerneltest.jaxprs.rows.calls import pallas_call
+from kerneltest.jaxprs.rows.control import CONTROL
+from kerneltest.jaxprs.rows.elementwise import PLAIN, WITH_PARAMETERS, converted, selected
+from kerneltest.jaxprs.rows.machine import Machine
+from kerneltest.jaxprs.rows.memory import MEMORY
+from kerneltest.jaxprs.rows.shapes import SHAPES
+from kerneltest.jaxprs.rows.values import Step, UnknownError, by_row, dtype_of
+from kerneltest.jaxprs.trace import Traced
+from kerneltest.jaxprs.walk import name_of, nested
+
+_WITH_MACHINE: Mapping[str, Callable[[Machine, Any], Step]] = {**CONTROL, "pallas_call": pallas_call}
+
+
+class Rows:
+    """A kernel that runs in NumPy.
+
+    Args:
+      traced: the kernel.
+
+    Raises:
+      UnknownError: it does what is not known here.
+    """
+
+    def __init__(self, traced: Traced) -> None:
+        self._block = Machine(_step).block(rewritten(traced.jaxpr, interpreting(True)))
+        self._outputs = traced.outputs
+
+    def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
+        """The outputs for some inputs, each with a row for each of them.
+
+        Args:
+          leaves: (rows, *shape), or (1, *shape) where all are alike.
+
+        Raises:
+          UnknownError: the values ask for what is not known here.
+        """
+        with np.errstate(all="ignore"):
+            outputs = self._block(leaves)
+        rows = max((len(leaf) for leaf in leaves), default=1)
+        return tuple(np.broadcast_to(x, (rows, *o.shape)) for x, o in zip(outputs, self._outputs, strict=True))
+
+
+def _step(machine: Machine, equation: Any) -> Step:
+    name, params = name_of(equation), equation.params
+    if name in PLAIN:
+        return _elementwise(equation, PLAIN[name])
+    if name in WITH_PARAMETERS:
+        return _elementwise(equation, WITH_PARAMETERS[name](params))
+    if name == "select_n":
+        return _elementwise(equation, selected)
+    if name == "convert_element_type":
+        dtype = dtype_of(equation.outvars[0].aval)
+        return lambda operands: (converted(operands[0], dtype),)
+    if name in SHAPES:
+        made = SHAPES[name](equation)
+        return lambda operands: (made(*operands),)
+    if name in MEMORY:
+        return MEMORY[name](equation)
+    if name in _WITH_MACHINE:
+        return _WITH_MACHINE[name](machine, equation)
+    if name == "optimization_barrier":
+        return lambda operands: operands
+    pure = not equation.effects and not any(hasattr(v.aval, "inner_aval") for v in equation.invars)
+    inner = [each for value in params.values() for each in nested(value)]
+    if pure and (name.startswith("scatter") or not inner):
+        return _bound(equation)
+    raise UnknownError(name)
+
+
+def _elementwise(equation: Any, function: Callable[..., Any]) -> Step:
+    """An operation on elements; its operands have the result's shape, or none."""
+    aval = equation.outvars[0].aval
+    dtype, ndim = dtype_of(aval), len(aval.shape) + 1
+
+    def step(operands: Sequence[Array]) -> Sequence[Array]:
+        aligned = [x if x.ndim == ndim else x.reshape(len(x), *(1,) * (ndim - 1)) for x in operands]
+        return (np.asarray(function(*aligned)).astype(dtype, copy=False),)
+
+    return step
+
+
+def _bound(equation: Any) -> Step:
+    """Any other operation of JAX's own, row by row."""
+    primitive, params = equation.primitive, equation.params
+
+    def step(operands: Sequence[Array]) -> Sequence[Array]:
+        rows = [primitive.bind(*taken, **params) for taken in by_row(operands)]
+        columns = zip(*rows, strict=True) if primitive.multiple_results else [rows]
+        return [np.stack([np.asarray(each) for each in column]) for column in columns]
+
+    return step
