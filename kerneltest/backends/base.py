@@ -145,6 +145,10 @@ class Backend(ABC):
           Failure: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.
         """
 
+    def uncompiled(self, traced: Traced) -> Executable | None:
+        """What runs it without a compiler, right within the same bounds; None where nothing does."""
+        return None
+
     def at_scale(self, traced: Traced) -> AtScale:
         """The kernel for sizes that may be too large to hold, from a backend that `scales`.
 

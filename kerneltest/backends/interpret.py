@@ -11,6 +11,8 @@ from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.index_maps import MappedCall, mapped_calls
+from kerneltest.jaxprs.rows.run import Rows
+from kerneltest.jaxprs.rows.values import UnknownError
 from kerneltest.jaxprs.trace import Traced, device, device_problem
 
 # The interpreter's loops gain nothing from LLVM's optimiser, and its compilation is most of the time.
@@ -42,10 +44,31 @@ class Interpret(Backend):
         prefetching = [call for call in calls if call.scalars]
         return Checked(compiled, prefetching) if prefetching else compiled
 
+    def uncompiled(self, traced: Traced) -> Executable | None:
+        if traced.eager:  # that is about JAX itself
+            return None
+        calls = mapped_calls(traced)
+        try:
+            _check(calls)
+            return Checked(Evaluated(Rows(traced)), [call for call in calls if call.scalars])
+        except (Failure, UnknownError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A kernel that runs in NumPy, whose functions are more exact than those of XLA."""
+
+    rows: Rows
+    precision = XLA_CPU
+
+    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
+        return tuple(output[0] for output in self.rows([leaf[None] for leaf in leaves]))
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A compiled kernel with calls whose index maps read prefetched scalars, which each case has others of."""
+    """A kernel with calls whose index maps read prefetched scalars, which each case has others of."""
 
     compiled: Executable
     calls: Sequence[MappedCall]

@@ -56,6 +56,7 @@ class Cache:
     hand; the next ones clear it.
 
     Attributes:
+      uncompiled: what runs a kernel without compiling it; None where nothing does, or gives something else.
       used: the largest error / bound of a case so far, by backend and family.
       journal: where this process notes what it does.
       planned: pairing, backend and dtype of all that the run does, so that one failure is told once.
@@ -69,6 +70,7 @@ class Cache:
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, Expected] = field(default_factory=dict)
     varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
+    uncompiled: dict[tuple[str, Traced], Executable | None] = field(default_factory=dict)
     used: dict[tuple[str, str], float] = field(default_factory=dict)
     pool: Pool = field(default_factory=lambda: Pool(_compilers()))
     journal: Journal = field(default_factory=Journal)
@@ -82,7 +84,7 @@ class Cache:
         owner = id(pairing.kernel), id(pairing.oracle), dtype  # the same for all backends that it is declared for
         if self.owner != owner:
             self.owner = owner
-            for store in (self.traces, self.prepared, self.expectations, self.varied, self.used):
+            for store in (self.traces, self.prepared, self.expectations, self.varied, self.uncompiled, self.used):
                 store.clear()
 
     def traced(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:

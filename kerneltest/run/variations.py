@@ -3,6 +3,7 @@
 An invariant is a generator. It is asked about a case and its plain call, and yields variations (`run.asked`).
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from kerneltest.run.asked import Asked, Outputs, Share, Variation, Wanted
 from kerneltest.run.cache import Cache
 from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims, noted
 from kerneltest.run.item import Group, Item, Outcome
+from kerneltest.run.uncompiled import Prepare, without_compiling
 
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # every variation is a compilation
 
@@ -105,12 +107,18 @@ class Varied(Group):
         expectation, _ = cache.expected(item.pairing, case, traced)
         arguments = cache.arguments(item.pairing, case)
         asked = Asked(item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
-        return judge_claims(item, case, arguments, _claims(INVARIANTS[case.family.name], asked), cache)
+
+        def judged(prepare: Prepare) -> Outcome:
+            claims = _claims(INVARIANTS[case.family.name], asked, prepare)
+            return judge_claims(item, case, arguments, claims, cache)
+
+        passed = without_compiling(asked, judged)
+        return passed or judged(functools.partial(cache.executable, item.backend))
 
 
-def _claims(invariant: Invariant, asked: Asked) -> Iterator[Claim]:
+def _claims(invariant: Invariant, asked: Asked, prepare: Prepare) -> Iterator[Claim]:
     for variation in tuple(invariant.vary(asked)):
-        executable = asked.cache.executable(asked.backend, variation.traced)
+        executable = prepare(variation.traced)
         outputs = executable.run(variation.leaves)
         for share in variation.shares:
             taken = share.take(outputs)

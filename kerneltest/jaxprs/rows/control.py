@@ -96,7 +96,7 @@ def _stacked(turns: list[Array], aval: Any) -> Array:
 
 def _run_scoped(machine: Machine, equation: Any) -> Step:
     inner = equation.params["jaxpr"]
-    body = machine.block(inner)
+    body = machine.block(inner, given=True)
     fresh = [(tuple(v.aval.shape), dtype_of(v.aval)) for v in inner.invars]
     if equation.params.get("collective_axes"):
         raise UnknownError("memory that programs share")

@@ -7,7 +7,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.jaxprs.compat.names import ClosedJaxpr
-from kerneltest.jaxprs.rows.values import Step, Value
+from kerneltest.jaxprs.rows.values import Step, UnknownError, Value
 
 
 class Machine:
@@ -27,14 +27,14 @@ class Machine:
         self.grid: Sequence[int] = ()
         self._blocks: dict[int, tuple[Any, Block]] = {}
 
-    def block(self, jaxpr: Any) -> "Block":
-        """A jaxpr, open or closed, ready to be evaluated.
+    def block(self, jaxpr: Any, *, given: bool = False) -> "Block":
+        """A jaxpr, open or closed, ready to be evaluated; `given` is whether it gets its constants as arguments.
 
         Raises:
           UnknownError: it holds an operation that is not known here.
         """
         if id(jaxpr) not in self._blocks:
-            self._blocks[id(jaxpr)] = jaxpr, Block(self, jaxpr)
+            self._blocks[id(jaxpr)] = jaxpr, Block(self, jaxpr, given)
         return self._blocks[id(jaxpr)][1]
 
 
@@ -44,17 +44,19 @@ class Block:
     Args:
       machine: that it runs on.
       jaxpr: open or closed.
+      given: whether it gets its constants as its first arguments.
     """
 
-    def __init__(self, machine: Machine, jaxpr: Any) -> None:
-        consts = list(jaxpr.consts) if isinstance(jaxpr, ClosedJaxpr) else []
+    def __init__(self, machine: Machine, jaxpr: Any, given: bool) -> None:
+        consts = [] if given or not isinstance(jaxpr, ClosedJaxpr) else list(jaxpr.consts)
         jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+        if not given and len(consts) != len(jaxpr.constvars):
+            raise UnknownError("constants that are not at hand")
         self._numbers: dict[Any, int] = {}
         self._start: list[Value] = []
-        for variable, const in zip(jaxpr.constvars, consts, strict=bool(consts)):
+        for variable, const in zip(jaxpr.constvars, consts, strict=False):
             self._number(variable, np.asarray(const)[None])
-        # An open jaxpr takes its constants before its arguments.
-        self._inputs = [self._number(v) for v in (*jaxpr.constvars[len(consts) :], *jaxpr.invars)]
+        self._inputs = [self._number(v) for v in (*(jaxpr.constvars if given else ()), *jaxpr.invars)]
         self._steps: list[tuple[Step, list[int], list[int]]] = []
         for equation in jaxpr.eqns:
             inputs = [self._number(variable) for variable in equation.invars]
