@@ -212,6 +212,8 @@ def _traced(function: Callable[..., Any], *arguments: Array) -> Traced:
 def _check(traced: Traced, *arguments: Array) -> None:
     """Compares rows with what Pallas' interpreter gives for each of them."""
     results = Rows(traced)(arguments)
+    for got, want in zip(results, Rows(traced, by_jax=True)(arguments), strict=True):
+        np.testing.assert_array_equal(got, want)
     executable: Any = INTERPRET.prepare(traced)
     executable = executable.compiled if isinstance(executable, Checked) else executable
     for row in range(ROWS):

@@ -1,15 +1,18 @@
 """A traced kernel, for many inputs at once."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.jaxprs.rewrite import interpreting, rewritten
+from kerneltest.jaxprs.compat.interpreter import interpreted
+from kerneltest.jaxprs.rewrite import inlined, interpreting, rewritten
 from kerneltest.jaxprs.rows.calls import pallas_call
 from kerneltest.jaxprs.rows.control import CONTROL
 from kerneltest.jaxprs.rows.elementwise import PLAIN, WITH_PARAMETERS, converted, selected
+from kerneltest.jaxprs.rows.indexing import INDEXING
 from kerneltest.jaxprs.rows.machine import Machine
 from kerneltest.jaxprs.rows.memory import MEMORY
 from kerneltest.jaxprs.rows.shapes import SHAPES
@@ -17,6 +20,7 @@ from kerneltest.jaxprs.rows.values import Step, UnknownError, by_row, dtype_of
 from kerneltest.jaxprs.trace import Traced
 from kerneltest.jaxprs.walk import name_of, nested
 
+_ON_ARRAYS: Mapping[str, Callable[[Any], Callable[..., Any]]] = {**SHAPES, **INDEXING}
 _WITH_MACHINE: Mapping[str, Callable[[Machine, Any], Step]] = {**CONTROL, "pallas_call": pallas_call}
 
 
@@ -25,13 +29,15 @@ class Rows:
 
     Args:
       traced: the kernel.
+      by_jax: whether its Pallas calls are what JAX's own interpreter makes of them, without a Pallas call in it.
 
     Raises:
       UnknownError: it does what is not known here.
     """
 
-    def __init__(self, traced: Traced) -> None:
-        self._block = Machine(_step).block(rewritten(traced.jaxpr, interpreting(True)))
+    def __init__(self, traced: Traced, *, by_jax: bool = False) -> None:
+        poisoned = rewritten(traced.jaxpr, interpreting(True))
+        self._block = Machine(_step).block(rewritten(poisoned, _expanded) if by_jax else poisoned)
         self._outputs = traced.outputs
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
@@ -49,6 +55,13 @@ class Rows:
         return tuple(np.broadcast_to(x, (rows, *o.shape)) for x, o in zip(outputs, self._outputs, strict=True))
 
 
+def _expanded(equation: Any) -> Sequence[Any] | None:
+    """A Pallas call as what JAX's interpreter does for it."""
+    if name_of(equation) != "pallas_call":
+        return None
+    return inlined(functools.partial(interpreted, equation.params), equation.invars, equation.outvars)
+
+
 def _step(machine: Machine, equation: Any) -> Step:
     name, params = name_of(equation), equation.params
     if name in PLAIN:
@@ -60,8 +73,8 @@ def _step(machine: Machine, equation: Any) -> Step:
     if name == "convert_element_type":
         dtype = dtype_of(equation.outvars[0].aval)
         return lambda operands: (converted(operands[0], dtype),)
-    if name in SHAPES:
-        made = SHAPES[name](equation)
+    if name in _ON_ARRAYS:
+        made = _ON_ARRAYS[name](equation)
         return lambda operands: (made(*operands),)
     if name in MEMORY:
         return MEMORY[name](equation)
@@ -71,7 +84,7 @@ def _step(machine: Machine, equation: Any) -> Step:
         return lambda operands: operands
     pure = not equation.effects and not any(hasattr(v.aval, "inner_aval") for v in equation.invars)
     inner = [each for value in params.values() for each in nested(value)]
-    if pure and (name.startswith("scatter") or not inner):
+    if pure and not inner:
         return _bound(equation)
     raise UnknownError(name)
 

@@ -68,13 +68,17 @@ def _concatenated(equation: Any) -> Function:
 def _padded(equation: Any) -> Function:
     shape = tuple(equation.outvars[0].aval.shape)
     config = equation.params["padding_config"]
-    if any(inner or low < 0 or high < 0 for low, high, inner in config):
-        raise UnknownError("pad between elements, or by less than nothing")
-    inside = tuple(slice(low, low + n) for (low, _, _), n in zip(config, equation.invars[0].aval.shape, strict=True))
+    if any(inner for _, _, inner in config):
+        raise UnknownError("pad between elements")
+    lengths = equation.invars[0].aval.shape
+    kept = tuple(slice(max(-low, 0), n + min(high, 0)) for (low, high, _), n in zip(config, lengths, strict=True))
+    inside = tuple(slice(max(low, 0), n - max(high, 0)) for (low, high, _), n in zip(config, shape, strict=True))
 
     def function(x: Array, fill: Array) -> Array:
-        rows = max(len(x), len(fill))
-        out = np.empty((rows, *shape), x.dtype)
+        x = x[(slice(None), *kept)]
+        if x.shape[1:] == shape:
+            return x
+        out = np.empty((max(len(x), len(fill)), *shape), x.dtype)
         out[...] = fill.reshape(len(fill), *(1,) * len(shape))
         out[(slice(None), *inside)] = x
         return out
