@@ -106,6 +106,18 @@ class Artifact:
     files: Callable[[], Mapping[str, str]] = dict
 
 
+class Evaluation(Executable, Protocol):
+    """A kernel that runs without a compiler: what it takes is time, and no executable."""
+
+    def run_all(self, cases: Sequence[Sequence[Array]]) -> Sequence[tuple[Array, ...]]:
+        """The outputs for each of many cases, at once."""
+        ...
+
+    def is_faithful(self, leaves: Sequence[Array]) -> bool:
+        """Whether what stands in for the backend gives the same bits as that for some inputs."""
+        ...
+
+
 class Backend(ABC):
     """A place to run kernels, or a stage to take them to.
 
@@ -145,7 +157,7 @@ class Backend(ABC):
           Failure: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.
         """
 
-    def uncompiled(self, traced: Traced) -> Executable | None:
+    def uncompiled(self, traced: Traced) -> Evaluation | None:
         """What runs it without a compiler, right within the same bounds; None where nothing does."""
         return None
 

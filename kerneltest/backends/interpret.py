@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kerneltest.backends.base import Backend, Executable
+import numpy as np
+
+from kerneltest.backends.base import Backend, Evaluation, Executable
 from kerneltest.backends.jitted import compile_for
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
@@ -44,26 +46,47 @@ class Interpret(Backend):
         prefetching = [call for call in calls if call.scalars]
         return Checked(compiled, prefetching) if prefetching else compiled
 
-    def uncompiled(self, traced: Traced) -> Executable | None:
+    def uncompiled(self, traced: Traced) -> Evaluation | None:
         if traced.eager:  # that is about JAX itself
             return None
         calls = mapped_calls(traced)
         try:
             _check(calls)
-            return Checked(Evaluated(Rows(traced)), [call for call in calls if call.scalars])
+            return Evaluated(traced, Rows(traced), [call for call in calls if call.scalars])
         except (Failure, UnknownError):
             return None
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A kernel that runs in NumPy, whose functions are more exact than those of XLA."""
+    """A kernel that runs in NumPy, whose functions are no less exact than XLA's.
 
+    Attributes:
+      traced: the kernel.
+      rows: the same, for many inputs at once.
+      calls: in it, with index maps that read prefetched scalars.
+    """
+
+    traced: Traced
     rows: Rows
+    calls: Sequence[MappedCall]
     precision = XLA_CPU
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
+        _check(self.calls, leaves)
         return tuple(output[0] for output in self.rows([leaf[None] for leaf in leaves]))
+
+    def run_all(self, cases: Sequence[Sequence[Array]]) -> Sequence[tuple[Array, ...]]:
+        for leaves in cases:
+            _check(self.calls, leaves)
+        outputs = self.rows([np.stack(column) for column in zip(*cases, strict=True)])
+        return [tuple(output[row] for output in outputs) for row in range(len(cases))]
+
+    def is_faithful(self, leaves: Sequence[Array]) -> bool:
+        """Whether JAX's own interpreter, its operations in NumPy as well, gives the same bits."""
+        whole = [leaf[None] for leaf in leaves]
+        pairs = zip(self.rows(whole), Rows(self.traced, by_jax=True)(whole), strict=True)
+        return all(one.tobytes() == other.tobytes() for one, other in pairs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kerneltest.backends.base import Artifact, Backend, Executable
+from kerneltest.backends.base import Artifact, Backend, Evaluation, Executable
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, raised_by
 from kerneltest.core.targets import TPUS
@@ -56,7 +56,12 @@ class Cache:
     hand; the next ones clear it.
 
     Attributes:
-      uncompiled: what runs a kernel without compiling it; None where nothing does, or gives something else.
+      evaluations: what runs a kernel without compiling it; None where nothing does.
+      faithful: whether that gives what the backend does.
+      alike: whether it gives what compiled code does, by backend.
+      evaluated: outputs of cases that ran so, ahead of their turn.
+      filled: inputs of cases that are to run so.
+      coming: the cases of the group in hand, by signature.
       used: the largest error / bound of a case so far, by backend and family.
       journal: where this process notes what it does.
       planned: pairing, backend and dtype of all that the run does, so that one failure is told once.
@@ -70,7 +75,12 @@ class Cache:
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, Expected] = field(default_factory=dict)
     varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
-    uncompiled: dict[tuple[str, Traced], Executable | None] = field(default_factory=dict)
+    evaluations: dict[tuple[str, Traced], Evaluation | None] = field(default_factory=dict)
+    evaluated: dict[tuple[str, str], tuple[Array, ...]] = field(default_factory=dict)
+    coming: dict[Signature, list[AnyCase]] = field(default_factory=dict)
+    filled: dict[str, Mapping[str, Array]] = field(default_factory=dict)
+    faithful: dict[tuple[str, Traced], bool] = field(default_factory=dict)
+    alike: dict[str, bool] = field(default_factory=dict)
     used: dict[tuple[str, str], float] = field(default_factory=dict)
     pool: Pool = field(default_factory=lambda: Pool(_compilers()))
     journal: Journal = field(default_factory=Journal)
@@ -84,8 +94,10 @@ class Cache:
         owner = id(pairing.kernel), id(pairing.oracle), dtype  # the same for all backends that it is declared for
         if self.owner != owner:
             self.owner = owner
-            for store in (self.traces, self.prepared, self.expectations, self.varied, self.uncompiled, self.used):
+            for store in (self.traces, self.prepared, self.expectations, self.varied, self.used):
                 store.clear()
+            for other in (self.evaluations, self.evaluated, self.filled, self.faithful, self.alike):
+                other.clear()
 
     def traced(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:
         """The kernel traced for a signature, in the form that it has on a backend's platform.
@@ -159,6 +171,7 @@ class Cache:
         known = self.expectations.get(case.id)
         if known is None or known.bitwise != bitwise:  # the form for one platform may be exact, and another not
             arguments = self.arguments(pairing, case)
+            self.filled.pop(case.id, None)
             self.turn_to_phase(Phase.EXPECTING)
             expectation: Expectation | Failure
             try:
@@ -191,9 +204,15 @@ class Cache:
         """Notes the next case."""
         self.journal.start(item, case.id, case.family.name, str(case.signature), self.pool.under_way)
 
-    def turn_to_phase(self, phase: Phase, *, mine: bool = False) -> None:
-        """Notes the next step of a case; `mine` is whether it waits for a compilation itself."""
-        self.journal.turn_to(phase, self.pool.under_way - mine)
+    def turn_to_phase(self, phase: Phase, *, mine: bool = False, others: int = 0) -> None:
+        """Notes the next step of a case.
+
+        Args:
+          phase: the step.
+          mine: whether it waits for a compilation itself.
+          others: how many cases take the same step with it.
+        """
+        self.journal.turn_to(phase, self.pool.under_way - mine + others)
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
         """A case's array arguments by path.
@@ -203,6 +222,8 @@ class Cache:
         """
         if (expected := self.expectations.get(case.id)) is not None:
             return expected.arguments
+        if (filled := self.filled.get(case.id)) is not None:
+            return filled
         self.turn_to_phase(Phase.FILLING)
         with raised_by(f"family {case.family.name}", Verdict.ORACLE_ERROR, located=True):
             return case.fill(pairing)

@@ -35,7 +35,7 @@ def _has_arrays(pairing: Pairing, signature: Signature) -> bool:
     return bool(pairing.leaves)
 
 
-@invariant(applies=_has_arrays, rewrites=True)
+@invariant(applies=_has_arrays, rewrites=True, once=True)
 def plain_call(asked: Asked) -> Iterator[Variation]:
     """Called on arrays, outside of `jax.jit`, the kernel gives the same."""
     shares = (Share("called outside of jax.jit", asked.by_oracle()),)

@@ -8,6 +8,7 @@ import numpy as np
 from kerneltest.backends.base import Artifact, Backend
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
+from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -23,13 +24,17 @@ from kerneltest.run.budget import brings
 from kerneltest.run.cache import REPEATED, Cache
 from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims, noted
 from kerneltest.run.item import Group, Item, Outcome
+from kerneltest.run.uncompiled import candidate, evaluation, outputs_of, passed
 from kerneltest.run.xfails import quarantined
 
 _SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # that a run of a long signature may take
 
 
 def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
-    """Starts the compilation of every signature, side by side."""
+    """Starts the compilation of every signature that needs a compiler, and of the first, side by side."""
+    cache.coming.clear()
+    for case in planned:
+        cache.coming.setdefault(case.signature, []).append(case)
     for case in planned if cache.ahead else ():
         place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
         if not quarantined(item.pairing.xfail, *place):
@@ -37,7 +42,9 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
             try:
                 traced = cache.traced(item.pairing, case.signature, item.backend)
                 cache.turn_to_phase(Phase.COMPILING)
-                cache.prepare(item.backend, traced)
+                first = case.signature == planned[0].signature
+                if first or item.depth == "deep" or candidate(item.backend, cache, traced) is None:
+                    cache.prepare(item.backend, traced)
             except Failure:
                 continue  # judged in its turn
 
@@ -56,25 +63,33 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     traced = cache.traced(pairing, case.signature, item.backend)
     expectation, bitwise = cache.expected(pairing, case, traced)
     arguments = cache.arguments(pairing, case)
+
+    def judged(outputs: Sequence[Array], precision: Precision) -> Outcome:
+        cache.turn_to_phase(Phase.EXPECTING)
+        claim = Claim(
+            outputs,
+            expectation.values,
+            expectation.all_bounds(outputs, precision),
+            pairing.signed_zeros,
+            BIT_FOR_BIT if bitwise else noted(pairing.tolerance, expectation.note(precision)),
+            asked=expectation.asked,
+            others=expectation.all_others(precision),
+            shares=lambda output: expectation.shares(output, precision),
+        )
+        return judge_claims(item, case, arguments, [claim], cache)
+
+    def uncompiled() -> Outcome:
+        found = evaluation(item, case, cache, traced, expectation)
+        return judged(outputs_of(item, case, cache, found), found.precision)
+
+    if outcome := passed(uncompiled):
+        return outcome
     executable = cache.executable(item.backend, traced)
     leaves = [arguments[path] for path, _ in case.signature.dtypes]
     outputs = executable.run(leaves)
     if case.family.name in REPEATED:
         _check_repeated(outputs, executable.run(leaves), expectation.asked)
-    cache.turn_to_phase(Phase.EXPECTING)
-    bounds = expectation.all_bounds(outputs, executable.precision)
-    note = expectation.note(executable.precision)
-    claim = Claim(
-        outputs,
-        expectation.values,
-        bounds,
-        pairing.signed_zeros,
-        BIT_FOR_BIT if bitwise else noted(pairing.tolerance, note),
-        asked=expectation.asked,
-        others=expectation.all_others(executable.precision),
-        shares=lambda output: expectation.shares(output, executable.precision),
-    )
-    return judge_claims(item, case, arguments, [claim], cache)
+    return judged(outputs, executable.precision)
 
 
 @functools.lru_cache(maxsize=256)

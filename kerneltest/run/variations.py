@@ -20,7 +20,7 @@ from kerneltest.run.asked import Asked, Outputs, Share, Variation, Wanted
 from kerneltest.run.cache import Cache
 from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims, noted
 from kerneltest.run.item import Group, Item, Outcome
-from kerneltest.run.uncompiled import Prepare, without_compiling
+from kerneltest.run.uncompiled import Prepare, evaluation, passed, varied
 
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # every variation is a compilation
 
@@ -37,12 +37,14 @@ class Invariant:
       vary: from what is asked to variations.
       applies: whether a signature of a pairing can be varied so.
       rewrites: it rewrites the traced function, so it is asked only of backends that run that function as it is.
+      once: it is asked once a pairing and dtype, and not on several signatures.
     """
 
     family: Family
     vary: Vary
     applies: Condition
     rewrites: bool
+    once: bool
 
     def is_asked_of(self, backend: Backend) -> bool:
         """Whether it says something there that the backend does not say by itself."""
@@ -53,7 +55,7 @@ INVARIANTS: dict[str, Invariant] = {}
 
 
 def invariant(
-    *, applies: Condition = lambda pairing, signature: True, rewrites: bool = False
+    *, applies: Condition = lambda pairing, signature: True, rewrites: bool = False, once: bool = False
 ) -> Callable[[Vary], Vary]:
     """Registers a generator `(asked) -> variations` as an invariant; in a `conftest.py`, to hold every suite to it.
 
@@ -70,6 +72,7 @@ def invariant(
       applies: whether a signature of a pairing can be varied so; by default every one.
       rewrites: whether it traces something other than calls of the kernel, such as a rewritten jaxpr, so that only
         backends which run the traced function as it is are asked.
+      once: whether it is asked once a pairing and dtype, and not on several signatures.
 
     Raises:
       ValueError: another module has registered the name.
@@ -81,7 +84,7 @@ def invariant(
         if known is not None and known.vary.__module__ != vary.__module__:
             raise ValueError(f"invariant: the name {name!r} is taken by {known.vary.__module__}")
         family = Family(name, Varied.name, normal_values, lambda slot: slot.is_float_data, False, True)
-        INVARIANTS[name] = Invariant(family, vary, applies, rewrites)
+        INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once)
         return vary
 
     return register
@@ -98,12 +101,11 @@ class Varied(Group):
         for each in INVARIANTS.values():
             if each.is_asked_of(item.backend):
                 fitting = [signature for signature in mine if each.applies(item.pairing, signature)]
-                for signature in fitting[: _SIGNATURES[item.depth]]:
+                for signature in fitting[: 1 if each.once else _SIGNATURES[item.depth]]:
                     yield Case(item.pairing_id, item.pairing.name, signature, each.family, "", item.seed)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         traced = cache.traced(item.pairing, case.signature, item.backend)
-        cache.executable(item.backend, traced)  # a plain call that fails is the one failure: others tell nothing new
         expectation, _ = cache.expected(item.pairing, case, traced)
         arguments = cache.arguments(item.pairing, case)
         asked = Asked(item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
@@ -112,8 +114,15 @@ class Varied(Group):
             claims = _claims(INVARIANTS[case.family.name], asked, prepare)
             return judge_claims(item, case, arguments, claims, cache)
 
-        passed = without_compiling(asked, judged)
-        return passed or judged(functools.partial(cache.executable, item.backend))
+        def uncompiled() -> Outcome:
+            evaluation(item, case, cache, traced, expectation)
+            return judged(functools.partial(varied, item.backend, cache))
+
+        if outcome := passed(uncompiled):
+            return outcome
+        if not cache.faithful.get((item.backend.id, traced)):
+            cache.executable(item.backend, traced)  # that a plain call fails is told once: others tell nothing new
+        return judged(functools.partial(cache.executable, item.backend))
 
 
 def _claims(invariant: Invariant, asked: Asked, prepare: Prepare) -> Iterator[Claim]:
