@@ -14,29 +14,13 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.compat.limits import fails_by_itself, limit
 from kerneltest.jaxprs.compat.names import ClosedJaxpr, line_of
 from kerneltest.jaxprs.rewrite import EMPTY, Fill
+from kerneltest.jaxprs.rows.run import operation
 from kerneltest.jaxprs.trace import Traced
 from kerneltest.jaxprs.undefined import UNINITIALISED, PartialArray
 from kerneltest.jaxprs.virtual import Virtual
 from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested, scan_counts
 
-# Operations that move elements and compute nothing: done at once, where JAX would compile a program for each shape.
-_MOVES: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {
-    "squeeze": lambda x, params: np.squeeze(x, params["dimensions"]),
-    "expand_dims": lambda x, params: np.expand_dims(x, params["dimensions"]),
-    "reshape": lambda x, params: np.reshape(x, params["new_sizes"]),
-    "transpose": lambda x, params: np.transpose(x, params["permutation"]),
-    "rev": lambda x, params: np.flip(x, params["dimensions"]),
-    "slice": lambda x, params: x[
-        tuple(map(slice, params["start_indices"], params["limit_indices"], params["strides"] or [None] * np.ndim(x)))
-    ],
-    "broadcast_in_dim": lambda x, params: np.broadcast_to(
-        np.reshape(x, [np.shape(x)[params["broadcast_dimensions"].index(axis)]
-                       if axis in params["broadcast_dimensions"] else 1 for axis in range(len(params["shape"]))]),
-        params["shape"],
-    ),
-    "copy": lambda x, params: x,
-    "copy_p": lambda x, params: x,
-}  # fmt: skip
+_MOVES = frozenset("squeeze expand_dims reshape transpose rev slice broadcast_in_dim copy copy_p".split())
 
 _MOST = 2**26  # elements of an array that is held
 
@@ -230,13 +214,12 @@ def _bound(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
     """An operation of JAX's own. Its results depend on undefined elements where filling these in otherwise changes
     them."""
 
-    move = _MOVES.get(name_of(equation))
-    if move is not None and len(operands) == 1:
-        (operand,) = operands
-        mask = None if operand.undefined is None else move(operand.undefined, equation.params)
-        return [PartialArray(move(np.asarray(operand.values), equation.params), mask, operand.sources)]
+    step = operation(equation)
 
     def bind(values: list[Any]) -> list[Any]:
+        if step is not None:
+            with np.errstate(all="ignore"):
+                return [each[0] for each in step([np.asarray(value)[None] for value in values])]
         try:
             outputs = equation.primitive.bind(*values, **equation.params)
         except jax.errors.JaxRuntimeError:
@@ -254,6 +237,10 @@ def _bound(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
     tainted = [operand for operand in operands if operand.undefined is not None]
     if not tainted:
         return [PartialArray(result) for result in results]
+    if step is not None and name_of(equation) in _MOVES:
+        (operand,), (result,) = operands, results
+        moved = np.asarray(step([np.asarray(operand.undefined)[None]])[0][0], np.uint8)
+        return [PartialArray(result, moved, operand.sources)]
     code = max(int(operand.undefined.max()) for operand in tainted if operand.undefined is not None)
     sources = tuple(dict.fromkeys(source for operand in tainted for source in operand.sources))
     filled = [

@@ -18,7 +18,7 @@ from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.plan.slots import Slot, slots
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """A signature and the recipe of its values: the unit of judgement.
 
@@ -37,7 +37,7 @@ class Case:
     target: str
     seed: int
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """Sixteen hexadecimal digits that depend on nothing but the case."""
         return self._digest(self.pairing_id)

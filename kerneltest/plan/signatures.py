@@ -4,7 +4,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from allpairspy import AllPairs
@@ -59,9 +59,19 @@ class Signature:
     dtypes: tuple[tuple[str, str], ...]
     statics: tuple[tuple[str, str], ...]
     dtype: str
+    _text: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_text", self._spelled())  # it is asked for many times a case
+
+    def __hash__(self) -> int:
+        return hash(self._text)
 
     def __str__(self) -> str:
         """The dims, the dtype (each leaf's, where they differ) and the static arguments: `m=64,float32,mode=one`."""
+        return self._text
+
+    def _spelled(self) -> str:
         mixed = {name for _, name in self.dtypes if name != self.dtype} - {"bool", "int32"}
         dtypes = [f"{path}:{name}" for path, name in self.dtypes] if mixed else [self.dtype]
         return ",".join([*(f"{k}={v}" for k, v in self.dims), *dtypes, *(f"{k}={v}" for k, v in self.statics)])

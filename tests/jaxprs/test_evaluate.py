@@ -100,7 +100,9 @@ def test_what_depends_on_undefined_memory_is_told(kernel: Callable[..., Any], ve
 def _half_products(x: jax.Array) -> jax.Array:
     half = x.reshape(4, 4).astype(jnp.float16)
     preset = jax.lax.DotAlgorithmPreset.F16_F16_F32
-    return jax.lax.dot(half, half, precision=preset, preferred_element_type=jnp.float32).reshape(N)
+    groups = jnp.array([4])
+    product = jax.lax.ragged_dot(half, half[None], groups, precision=preset, preferred_element_type=jnp.float32)
+    return product.reshape(N)
 
 
 def _refuse(x: np.ndarray) -> np.ndarray:
@@ -110,7 +112,7 @@ def _refuse(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("before", "verdict", "words"),
     [
-        (_half_products, "unavailable", "cannot evaluate dot_general, outside of the Pallas calls, on this CPU"),
+        (_half_products, "unavailable", "cannot evaluate ragged_dot of the Pallas calls, on this CPU"),
         (lambda x: jax.pure_callback(_refuse, x, x), "runtime_error", "ValueError: not mine"),
     ],
 )

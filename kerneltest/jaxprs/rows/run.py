@@ -55,6 +55,15 @@ class Rows:
         return tuple(np.broadcast_to(x, (rows, *o.shape)) for x, o in zip(outputs, self._outputs, strict=True))
 
 
+@functools.lru_cache(maxsize=4096)
+def operation(equation: Any) -> Step | None:
+    """What evaluates one equation, without a Pallas call in it; None where that takes a compiler."""
+    try:
+        return _known(Machine(_known), equation)
+    except UnknownError:
+        return None
+
+
 def _expanded(equation: Any) -> Sequence[Any] | None:
     """A Pallas call as what JAX's interpreter does for it."""
     if name_of(equation) != "pallas_call":
@@ -63,6 +72,16 @@ def _expanded(equation: Any) -> Sequence[Any] | None:
 
 
 def _step(machine: Machine, equation: Any) -> Step:
+    try:
+        return _known(machine, equation)
+    except UnknownError:
+        pure = not equation.effects and not any(hasattr(v.aval, "inner_aval") for v in equation.invars)
+        if pure and not [each for value in equation.params.values() for each in nested(value)]:
+            return _bound(equation)
+        raise
+
+
+def _known(machine: Machine, equation: Any) -> Step:
     name, params = name_of(equation), equation.params
     if name in PLAIN:
         return _elementwise(equation, PLAIN[name])
@@ -82,10 +101,6 @@ def _step(machine: Machine, equation: Any) -> Step:
         return _WITH_MACHINE[name](machine, equation)
     if name == "optimization_barrier":
         return lambda operands: operands
-    pure = not equation.effects and not any(hasattr(v.aval, "inner_aval") for v in equation.invars)
-    inner = [each for value in params.values() for each in nested(value)]
-    if pure and not inner:
-        return _bound(equation)
     raise UnknownError(name)
 
 
