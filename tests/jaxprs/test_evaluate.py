@@ -112,7 +112,7 @@ def _refuse(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("before", "verdict", "words"),
     [
-        (_half_products, "unavailable", "cannot evaluate ragged_dot of the Pallas calls, on this CPU"),
+        (_half_products, "unavailable", "cannot evaluate ragged_dot_general, outside of the Pallas calls, on this CPU"),
         (lambda x: jax.pure_callback(_refuse, x, x), "runtime_error", "ValueError: not mine"),
     ],
 )
