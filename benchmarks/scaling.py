@@ -35,8 +35,8 @@ def measured(gpus: int, depth: str, suites: list[str], work: Path, backends: str
     seconds = time.monotonic() - started
     (run,) = read_runs(report)
     phases: Counter[str] = Counter()
-    for path in report.glob("spent-*.json"):
-        phases.update(json.loads(path.read_text(encoding="utf-8")))
+    for path in report.glob("costs-*.json"):
+        phases.update(json.loads(path.read_text(encoding="utf-8"))["seconds"])
     return {
         "gpus": gpus,
         "seconds": round(seconds, 1),

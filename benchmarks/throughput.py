@@ -195,8 +195,8 @@ def _by_kerneltest(work: Path, depth: str, backends: str, workers: int) -> dict[
     taken = _run(command, work)
     (run,) = read_runs(report)
     phases: Counter[str] = Counter()
-    for path in report.glob("spent-*.json"):
-        phases.update(json.loads(path.read_text(encoding="utf-8")))
+    for path in report.glob("costs-*.json"):
+        phases.update(json.loads(path.read_text(encoding="utf-8"))["seconds"])
     signatures = {(record.pairing, record.backend, record.signature) for record in run.records}
     return {**taken, "cases": len(run.records), "signatures": len(signatures), "phases": dict(phases)}
 

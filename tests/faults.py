@@ -215,7 +215,7 @@ def _hangs_in_trace(x: Any) -> Any:
 aborts_in_run, aborts_in_trace, hangs_in_trace = map(of_a_kernel, (_aborts_in_run, _aborts_in_trace, _hangs_in_trace))
 
 
-aborts_in_compilation = _paired("aborts_in_compilation", double, lambda x: 2 * x, SHORT, FATAL)
+aborts_in_compilation = _paired("aborts_in_compilation", double, lambda x: 2 * x, FATAL, SHORT)
 _prepare = Interpret.prepare
 
 

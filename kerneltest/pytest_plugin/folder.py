@@ -15,7 +15,7 @@ MARKER = ".kerneltest"  # a folder that has it is kerneltest's to empty
 _LOCK = ".kerneltest.lock"
 # All that a run writes there; nothing else is ever deleted.
 _WRITTEN = ("records-*.jsonl", "records-*.jsonl.gz", "end.json", "running-*.txt", "died-*.txt", "said-*.txt",
-            "spent-*.json", "report.html", "smallest-*.jsonl", "smallest-*.jsonl.gz", "suspect-*.claim",
+            "costs-*.json", "report.html", "smallest-*.jsonl", "smallest-*.jsonl.gz", "suspect-*.claim",
             "cases/cut_*.py", "cases/*.npz", "cases/reproduce_*.py", "artifacts/*/*.ttir", "artifacts/*/*.ptx",
             "artifacts/*/*.amdgcn", "artifacts/*/*.hlo.txt")  # fmt: skip
 

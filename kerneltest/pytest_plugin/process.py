@@ -215,7 +215,7 @@ class Process:
         """
         with self.watched(), self.settings():
             ended = self._run(parts, task, judged)
-        self.cache.journal.leave_times()
+        self.cache.journal.leave_costs()
         return ended
 
     def _run(self, parts: Sequence[Item], task: Task, judged: Callable[[], None]) -> Ended:

@@ -1,7 +1,7 @@
 """What a process is doing, in a file that outlives it: whom to blame when it dies, and who went on for too long."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -68,6 +68,7 @@ class Journal:
       doing: what it is; None between items.
       changed: when that last changed, in seconds of the monotonic clock.
       spent: seconds in each phase so far.
+      counts: how often it did what costs: traces, compilations, evaluations of an oracle.
     """
 
     def __init__(self, folder: Path | None = None, shard: str = "main") -> None:
@@ -75,6 +76,7 @@ class Journal:
         self.doing: Doing | None = None
         self.changed = time.monotonic()
         self.spent: defaultdict[str, float] = defaultdict(float)
+        self.counts: Counter[str] = Counter()
         self._file: FileIO | None = None
 
     def start(self, item: str, case: str = "", family: str = "", signature: str = "", beside: int = 0) -> None:
@@ -98,11 +100,12 @@ class Journal:
         if self._file is not None:
             self._file.truncate(0)
 
-    def leave_times(self) -> None:
-        """Writes the seconds of each phase to a file of the run."""
+    def leave_costs(self) -> None:
+        """Writes the seconds of each phase, and the counts, to a file of the run."""
         if self.folder is not None:
-            text = dumps({phase.name.lower(): round(self.spent[phase], 3) for phase in Phase})
-            with opened(self.folder, f"spent-{self.shard}.json", "wb") as file:
+            seconds = {phase.name.lower(): round(self.spent[phase], 3) for phase in Phase}
+            text = dumps({"seconds": seconds, "counts": dict(sorted(self.counts.items()))})
+            with opened(self.folder, f"costs-{self.shard}.json", "wb") as file:
                 file.write(text.encode() + b"\n")
 
     def close(self) -> None:

@@ -110,6 +110,7 @@ class Cache:
         known = shared or self.traces.get((signature, backend.platform))
         if known is None:
             self.turn_to_phase(Phase.TRACING)
+            self.journal.counts["traces"] += 1
             try:
                 known = trace(pairing, signature, backend.platform)
             except Failure as failure:
@@ -122,6 +123,7 @@ class Cache:
         """What a backend makes, or is making, of a traced kernel."""
         key = (backend.id, traced)
         if key not in self.prepared:
+            self.journal.counts[f"prepared for {backend.id}"] += 1
             self.prepared[key] = self.pool.submit(_prepare, backend, traced)
         return self.prepared[key]
 
@@ -173,6 +175,7 @@ class Cache:
             arguments = self.arguments(pairing, case)
             self.filled.pop(case.id, None)
             self.turn_to_phase(Phase.EXPECTING)
+            self.journal.counts["oracle's answers"] += 1
             expectation: Expectation | Failure
             try:
                 expectation = expect(

@@ -45,7 +45,9 @@ def candidate(backend: Backend, cache: Cache, traced: Traced) -> Evaluation | No
     """What runs a kernel without a compiler; None where nothing does."""
     key = backend.id, traced
     if key not in cache.evaluations:
-        cache.evaluations[key] = backend.uncompiled(traced)
+        found = cache.evaluations[key] = backend.uncompiled(traced)
+        if found is not None:
+            cache.journal.counts[f"evaluated for {backend.id}"] += 1
     return cache.evaluations[key]
 
 
@@ -79,9 +81,14 @@ def evaluation(item: Item, case: AnyCase, cache: Cache, traced: Traced, expectat
         if cache.faithful[key] and item.backend.id not in cache.alike:
             cache.alike[item.backend.id] = False
             cache.alike[item.backend.id] = _is_compiled_alike(item, cache, traced, found, leaves, expectation)
-    if not (cache.faithful[key] and cache.alike.get(item.backend.id)):
+    if not stands_in(item.backend, cache, traced):
         raise NotKnownError
     return found
+
+
+def stands_in(backend: Backend, cache: Cache, traced: Traced) -> bool:
+    """Whether a kernel has shown that it runs without a compiler as it does with one."""
+    return cache.faithful.get((backend.id, traced), False) and cache.alike.get(backend.id, False)
 
 
 def outputs_of(item: Item, case: AnyCase, cache: Cache, found: Evaluation) -> tuple[Array, ...]:

@@ -20,7 +20,7 @@ from kerneltest.run.asked import Asked, Outputs, Share, Variation, Wanted
 from kerneltest.run.cache import Cache
 from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims, noted
 from kerneltest.run.item import Group, Item, Outcome
-from kerneltest.run.uncompiled import Prepare, evaluation, passed, varied
+from kerneltest.run.uncompiled import Prepare, evaluation, passed, stands_in, varied
 
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # every variation is a compilation
 
@@ -120,7 +120,7 @@ class Varied(Group):
 
         if outcome := passed(uncompiled):
             return outcome
-        if not cache.faithful.get((item.backend.id, traced)):
+        if not stands_in(item.backend, cache, traced):
             cache.executable(item.backend, traced)  # that a plain call fails is told once: others tell nothing new
         return judged(functools.partial(cache.executable, item.backend))
 

@@ -73,7 +73,7 @@ def test_a_run_passes_skips_what_is_absent_and_writes_a_report(tmp_path: Path) -
         "records-main.jsonl",
         "end.json",
         "report.html",
-        "spent-main.json",
+        "costs-main.json",
     }
     plan = read_plan(tmp_path / "out")
     assert plan.unavailable.keys() == {"cuda", "rocm"}

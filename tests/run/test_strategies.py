@@ -14,7 +14,7 @@ from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 import kerneltest as kt
 from kerneltest.backends import interpret
-from kerneltest.plan.drawn import NEW_SIGNATURES, PLANNED_SIGNATURES, DrawnCase, pool
+from kerneltest.plan.drawn import NEW_SIGNATURES, DrawnCase, pool
 from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise
 
@@ -71,7 +71,8 @@ def test_a_kernel_that_is_right_conforms_and_is_compiled_for_few_signatures(monk
         kt.assert_conforms(doubled(), case)
 
     conforms()
-    assert 4 < len(compiled) <= PLANNED_SIGNATURES + NEW_SIGNATURES
+    dtypes = {args[0].inputs[0].dtype for args in compiled}
+    assert len(compiled) == len(dtypes)  # one each, against which the rest is held
 
 
 def test_a_bug_of_one_length_and_one_value_is_found_and_shrunk_to_them() -> None:

@@ -90,7 +90,7 @@ def test_every_group_has_its_share_and_families_go_before_repeats(monkeypatch: p
 
 @pytest.mark.parametrize(("budget", "signatures"), [(1.0, 1), (1e6, 3)])
 def test_nothing_is_compiled_that_is_left_out(budget: float, signatures: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    items = _items()
+    items = list(plan_pairing(_paired(), "suite.py::doubled", resolve(["simulate:sm_90"]), "quick", 0).items)
     cache = _budgeted(items[:1], 100.0, budget, monkeypatch)
     list(run(items[0], cache))
     assert len(cache.prepared) == signatures

@@ -13,7 +13,7 @@ from kerneltest.jaxprs.walk import scan_counts
 
 _CALLS = (
     "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr checkpoint remat "
-    "custom_vmap_call"
+    "custom_vmap_call eval_jaxpr"
 )
 
 

@@ -1,0 +1,34 @@
+"""What costs is counted: traces, compilations and oracle evaluations, so that none comes back unnoticed."""
+
+import pytest
+
+from kerneltest.api import pairing_id
+from kerneltest.backends.registry import resolve
+from kerneltest.run.cache import Cache
+from kerneltest.run.planning import plan_pairing
+from kerneltest.run.runner import run
+from suites import test_attention, test_layer_norm, test_matmul, test_softmax, test_vector_add
+
+# By pairing, at `quick` on two backends: cases and signatures; then traces, answers of the oracle, compilations of
+# interpret mode (two a dtype, one of them for the call outside of `jit`), kernels in NumPy, and lowerings.
+COUNTS = {
+    "vector add": (test_vector_add.blocked, (1460, 78), (48, 739, 12, 78, 48)),
+    "softmax": (test_softmax.fused, (800, 30), (18, 406, 6, 36, 21)),
+    "matmul": (test_matmul.tiled, (2655, 68), (34, 1332, 6, 49, 37)),
+    "layer norm": (test_layer_norm.normalised, (1358, 30), (18, 685, 6, 39, 24)),
+    "attention": (test_attention.online, (1958, 44), (25, 985, 6, 43, 28)),
+}
+COUNTED = ("traces", "oracle's answers", "prepared for interpret", "evaluated for interpret",
+           "prepared for simulate:sm_90")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_costs(name: str) -> None:
+    pairing, planned, costs = COUNTS[name]
+    cache = Cache()
+    items = plan_pairing(pairing, pairing_id(pairing), resolve(["interpret", "simulate:sm_90"]), "quick", 0).items
+    records = [outcome.record for item in items for outcome in run(item, cache)]
+    cache.pool.close()
+    assert not any(record.verdict.is_finding for record in records)
+    assert (len(records), len({(record.backend, record.signature) for record in records})) == planned
+    assert tuple(cache.journal.counts[each] for each in COUNTED) == costs
