@@ -148,13 +148,13 @@ def before(fill: Callable[[np.dtype[Any]], Any]) -> Rule:
     return rule
 
 
-def is_plain_call(equation: Any) -> bool:
-    """A `pallas_call` of arrays on a grid known beforehand, not in Mosaic GPU, whose copies pad with zeros."""
+def is_plain_call(equation: Any, *, sized: bool = True) -> bool:
+    """A `pallas_call` of arrays, not in Mosaic GPU, whose copies pad with zeros; if `sized`, on a grid known before."""
     if name_of(equation) != "pallas_call":
         return False
     mapping, compiler = equation.params["grid_mapping"], equation.params["compiler_params"]
     arrays = all(hasattr(v.aval, "shape") and not hasattr(v.aval, "inner_aval") for v in equation.invars)
-    return arrays and dialect_of(compiler) != "mosaic_gpu" and not mapping.num_dynamic_grid_bounds
+    return arrays and dialect_of(compiler) != "mosaic_gpu" and not (sized and mapping.num_dynamic_grid_bounds)
 
 
 def _padded_call(equation: Any, fill: Callable[[np.dtype[Any]], Any]) -> Sequence[Any]:

@@ -250,6 +250,21 @@ def test_rows_may_prefetch_other_scalars() -> None:
     _check(_traced(_prefetched(_permutes, 3), order, *values), order, *values)
 
 
+def _counted(x: Any, o: Any) -> None:
+    o[...] = x[...] * pl.num_programs(0)
+
+
+def test_rows_may_have_other_numbers_of_programs() -> None:
+    counts = np.array([2, 0, 3], np.int32)
+    values = _values(((3, 4),))
+    spec = pl.BlockSpec((1, 4), lambda i: (i, 0))
+
+    def call(count: Any, x: Any) -> Any:
+        return pl.pallas_call(_counted, out_shape=_out(3, 4), grid=(count,), in_specs=[spec], out_specs=spec)(x)
+
+    _check(_traced(call, counts, *values), counts, *values)
+
+
 def test_single_calls_are_those_of_a_batch_bit_for_bit() -> None:
     def product(x: Any, y: Any, o: Any) -> None:
         o[...] = jnp.exp(x[...] @ y[...])

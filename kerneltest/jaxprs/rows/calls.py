@@ -1,5 +1,6 @@
 """A Pallas call on a grid: its blocks, and its programs one after another."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,9 @@ from jax.experimental import pallas as pl
 from kerneltest.core.dtypes import Array
 from kerneltest.jaxprs.rewrite import is_plain_call
 from kerneltest.jaxprs.rows.machine import Block, Machine
-from kerneltest.jaxprs.rows.values import Memory, Step, UnknownError, Value, dtype_of, rows_of, unwritten
+from kerneltest.jaxprs.rows.values import Memory, Step, UnknownError, Value, dtype_of, is_uniform, rows_of, unwritten
+
+_MOST = 2**13  # programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,14 @@ def pallas_call(machine: Machine, equation: Any) -> Step:
     """
     params = equation.params
     mapping, body = params["grid_mapping"], params["jaxpr"]
-    if not is_plain_call(equation) or getattr(mapping, "local_grid_env", None) is not None:
+    if not is_plain_call(equation, sized=False) or getattr(mapping, "local_grid_env", None) is not None:
         raise UnknownError("a call that is laid out in another way")
-    scalars = mapping.num_index_operands
+    bounds, scalars = mapping.num_dynamic_grid_bounds, mapping.num_index_operands
+    if math.prod(length for length in mapping.grid if isinstance(length, int)) > _MOST:
+        raise UnknownError("more programs than run in good time")
     blocks = [_cut(machine, each) for each in mapping.block_mappings]
     inner = machine.block(body)
-    inputs = len(equation.invars) - scalars
+    inputs = len(equation.invars) - bounds - scalars
     outputs = len(equation.outvars)
     scratch = [(tuple(v.aval.shape), dtype_of(v.aval)) for v in body.invars[scalars + inputs + outputs :]]
     aliases = {output: operand - scalars for operand, output in params["input_output_aliases"]}
@@ -85,15 +90,16 @@ def pallas_call(machine: Machine, equation: Any) -> Step:
     written = [scalars + inputs > i >= scalars for i in _written(body)]
     if any(written):
         raise UnknownError("an input that is written")
-    grid = tuple(mapping.grid)
-    own = [axis for axis in range(len(grid)) if axis not in mapping.vmapped_dims]
+    own = [axis for axis in range(len(mapping.grid)) if axis not in mapping.vmapped_dims]
 
     def step(operands: Sequence[Value]) -> Sequence[Value]:
         rows = rows_of(operands)
-        given, arrays = [Memory(x) for x in operands[:scalars]], list(operands[scalars:])
-        if scalars and any(len(each.array) > 1 for each in given):
+        if not is_uniform(operands[: bounds + scalars]):
             single = [step([_row(x, row) for x in operands]) for row in range(rows)]
             return [np.concatenate(column) for column in zip(*single, strict=True)]
+        known = iter(int(bound[0]) for bound in operands[:bounds])
+        grid = tuple(length if isinstance(length, int) else next(known) for length in mapping.grid)
+        given, arrays = [Memory(x) for x in operands[bounds : bounds + scalars]], list(operands[bounds + scalars :])
         held = [cut.held(array) for cut, array in zip(blocks[:inputs], arrays, strict=True)]
         for number, cut in enumerate(blocks[inputs:]):
             if number in aliases:
