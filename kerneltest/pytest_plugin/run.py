@@ -110,6 +110,11 @@ class Run:
         self.resume = bool(config.getoption("kt_resume"))
         if self.resume and not self.report and not config.option.collectonly:
             raise pytest.UsageError("--kt-resume needs --kt-report, the folder of the run to go on with")
+        self.only_changed = bool(config.getoption("kt_changed"))
+        if self.only_changed and self.part is not None:
+            raise pytest.UsageError(
+                "--kt-changed and --kt-shard: machines remember different runs; leave one of them out"
+            )
         self.home = self._claim_folder()
         self.folder = self.home.path
         self._earlier = self._plan_before()
@@ -317,7 +322,7 @@ class Run:
             timeout=self.timeout,
             minimize=self.seconds,
             artifacts=self.artifacts,
-            compiled=self._kept(),
+            compiled=self.kept(),
             root=self.config.rootpath,
             report=self.report,
             asked_by_name=self.asked_by_name,
@@ -325,7 +330,7 @@ class Run:
             resumes=self.resume,
         )
 
-    def _kept(self) -> Path | None:
+    def kept(self) -> Path | None:
         """Where executables are kept between runs; None without pytest's cache (-p no:cacheprovider)."""
         cache = getattr(self.config, "cache", None)
         try:
