@@ -11,6 +11,7 @@ import pytest
 import kerneltest
 from kerneltest.core.tpus import expect_no_tpu
 from kerneltest.declare.held import held
+from kerneltest.pytest_plugin.changed import Changed
 from kerneltest.pytest_plugin.collect import Holder, chosen, is_unwritten, problems_of
 from kerneltest.pytest_plugin.item import KernelItem, UnwrittenItem, properties
 from kerneltest.pytest_plugin.progress import Live, watched
@@ -20,7 +21,7 @@ from kerneltest.pytest_plugin.sharding import Sharding
 if TYPE_CHECKING:
     from kerneltest.run.item import Item
 
-_SHARDING = "kerneltest-sharding"
+_SHARDING, _CHANGED = "kerneltest-sharding", "kerneltest-changed"
 _MOST_RESTARTS = "200"  # of xdist's workers, whose own limit of four a worker one item may reach
 
 
@@ -34,6 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("kt_prove", "the same as --kt-prove", type="bool", default=False)
     resumed = "go on with the run in the report's folder, which was cut off: only what it had not finished is run"
     group.addoption("--kt-resume", dest="kt_resume", action="store_true", default=False, help=resumed)
+    changed = "leave out items that were green and of which no code, setting or version has changed since"
+    group.addoption("--kt-changed", dest="kt_changed", action="store_true", default=False, help=changed)
     kept = "keep lowered and compiled code (.ttir, .ptx, .amdgcn) in the report's folder"
     group.addoption("--kt-artifacts", dest="kt_artifacts", action="store_true", default=None, help=kept)
     parser.addini("kt_artifacts", "the same as --kt-artifacts", type="bool", default=False)
@@ -50,6 +53,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN] = run = Run(config)
     if run.part is not None:
         config.pluginmanager.register(Sharding(*run.part), _SHARDING)
+    if config.pluginmanager.hasplugin("cacheprovider") and not config.option.collectonly:
+        config.pluginmanager.register(Changed(run), _CHANGED)
+    elif run.only_changed and not config.option.collectonly:
+        raise pytest.UsageError("--kt-changed needs pytest's cache, which -p no:cacheprovider switches off")
     if run.worker is None and not config.option.collectonly and (output := watched(config)) is not None:
         reporter = config.pluginmanager.getplugin("terminalreporter")
         config.pluginmanager.register(Live(reporter, run.planned, run.doing, output), "kerneltest-live")
@@ -134,6 +141,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     mine = [item for item in session.items if isinstance(item, KernelItem)]
     sharding = session.config.pluginmanager.getplugin(_SHARDING)
     items = [(part, item.nodeid) for item in (sharding.whole if sharding else mine) for part in item.items]
+    if (changed := session.config.pluginmanager.getplugin(_CHANGED)) is not None:
+        changed.write()
     idle = any(not holder.plan.items for holder in run.holders)  # a kernel for which there is nothing to run
     if not (items or idle) or session.config.option.collectonly:
         return
@@ -238,13 +247,20 @@ def pytest_runtest_logreport(report: Any) -> Generator[None, object, object]:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     run = session.config.stash[RUN]
-    if run.worker is not None or not (run.has_plan or run.planned_elsewhere()):
+    if run.worker is not None:
+        return
+    changed: Changed | None = session.config.pluginmanager.getplugin(_CHANGED)
+    if changed is not None and changed.read() and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK
+    if not (run.has_plan or run.planned_elsewhere()):
         return
     from kerneltest.pytest_plugin.session import finish
 
     reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
     width = session.config.get_terminal_writer().fullwidth if reporter is not None and reporter.isatty else None
     run.summary = finish(run.folder, report=run.report, width=width)
+    if changed is not None and run.summary.run is not None:
+        changed.remember(run.summary.run)
     if run.part is not None and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
         session.exitstatus = exitstatus = pytest.ExitCode.OK  # a shard for which nothing is left
     if not run.summary.complete and exitstatus == pytest.ExitCode.OK:
@@ -253,9 +269,16 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     run = config.stash.get(RUN, None)
+    changed: Changed | None = config.pluginmanager.getplugin(_CHANGED)
+    if changed is not None and (left_out := changed.words()):
+        terminalreporter.write_line(left_out)
     if run is None or run.summary is None:
         return
     if config.option.verbose < 0 and run.summary.complete:
+        from kerneltest.report.counts import kept
+
+        for line in kept(run.summary.run) if run.summary.run is not None else ():
+            terminalreporter.write_line(line)
         return
     terminalreporter.section("kerneltest")
     for line, colour in run.summary.lines:

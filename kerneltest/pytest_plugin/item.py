@@ -58,9 +58,11 @@ class KernelItem(pytest.Item):
     def _run_once(self) -> Ended:
         run = self.config.stash[RUN]
         task = run.task(self.item, self.nodeid, again=self._begun)
-        self._begun = True
+        begun, self._begun = self._begun, True
         try:
-            ended = run.engine_for(self.item).run(self.items, task, self._check_alarm)
+            ended = (None if begun else run.found_before(self.item, self.nodeid)) or run.engine_for(self.item).run(
+                self.items, task, self._check_alarm
+            )
         except TimeIsUp as time_is_up:
             advice = (
                 f"It was {time_is_up}.",

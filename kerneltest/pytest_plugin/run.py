@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from kerneltest.pytest_plugin.collect import Holder
     from kerneltest.pytest_plugin.engine import Cluster, Engine
     from kerneltest.pytest_plugin.isolation import Child
-    from kerneltest.pytest_plugin.process import Process, Setup, Task
+    from kerneltest.pytest_plugin.process import Ended, Process, Setup, Task
     from kerneltest.pytest_plugin.session import Summary
     from kerneltest.records.journal import Doing
+    from kerneltest.records.kept import Store
     from kerneltest.records.schema import Plan
     from kerneltest.run.item import Item
 
@@ -110,6 +111,12 @@ class Run:
         self.resume = bool(config.getoption("kt_resume"))
         if self.resume and not self.report and not config.option.collectonly:
             raise pytest.UsageError("--kt-resume needs --kt-report, the folder of the run to go on with")
+        self.only_changed = bool(config.getoption("kt_changed"))
+        if self.only_changed and self.part is not None:
+            raise pytest.UsageError(
+                "--kt-changed and --kt-shard: machines remember different runs; leave one of them out"
+            )
+        self.followed: dict[str, str] = {}  # what items follow from, as a digest, by node id
         self.home = self._claim_folder()
         self.folder = self.home.path
         self._earlier = self._plan_before()
@@ -317,7 +324,7 @@ class Run:
             timeout=self.timeout,
             minimize=self.seconds,
             artifacts=self.artifacts,
-            compiled=self._kept(),
+            compiled=self.kept(),
             root=self.config.rootpath,
             report=self.report,
             asked_by_name=self.asked_by_name,
@@ -325,7 +332,7 @@ class Run:
             resumes=self.resume,
         )
 
-    def _kept(self) -> Path | None:
+    def kept(self) -> Path | None:
         """Where executables are kept between runs; None without pytest's cache (-p no:cacheprovider)."""
         cache = getattr(self.config, "cache", None)
         try:
@@ -333,6 +340,35 @@ class Run:
         except OSError as error:
             warnings.warn(f"kerneltest keeps no compiled code: {error}", pytest.PytestWarning, stacklevel=2)
             return None
+
+    @property
+    def store(self) -> Store | None:
+        """What was green in earlier runs; None without pytest's cache."""
+        from kerneltest.records.kept import Store
+
+        return None if (folder := self.kept()) is None else Store(folder / "green")
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether records of this run say all of an item: no files beside them, no time that they had to keep to."""
+        return not (self.artifacts or self.budget or self.resume or self.ray)
+
+    def found_before(self, part: Item, node_id: str) -> Ended | None:
+        """How an item ended in an earlier run, whose records are this run's now; None where it is to be run.
+
+        A device is asked each time: it, and not what it is given, is what may have changed.
+        """
+        from kerneltest.core.targets import Tier
+        from kerneltest.core.verdicts import Verdict
+        from kerneltest.pytest_plugin.process import Ended
+
+        made, store = self.followed.get(node_id), self.store
+        if not made or store is None or not self.keeps_records or part.backend.tier is Tier.DEVICE:
+            return None
+        if (kept := store.records(node_id, made)) is None:
+            return None
+        self.process.writer.copy(kept.lines)
+        return Ended(str(Verdict.PASS), kept.families)
 
     def task(self, part: Item, node_id: str, *, again: bool) -> Task:
         """How an item is run of which this is a part; `again` where it was begun before."""

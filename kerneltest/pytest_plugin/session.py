@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerneltest.records.io import RecordError
-from kerneltest.records.runs import end_run, read_running
+from kerneltest.records.runs import Run, end_run, read_running
 from kerneltest.report.text.terminal import lines
 
 
@@ -16,11 +16,13 @@ class Summary:
       complete: every planned cell has one status and something was compared.
       green: that, and there is no finding.
       lines: to print, each with its colour or "".
+      run: as it was read; None where it cannot be.
     """
 
     complete: bool
     green: bool
     lines: tuple[tuple[str, str], ...]
+    run: Run | None = None
 
 
 def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
@@ -47,4 +49,4 @@ def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
     except OSError as error:
         told.append((f"INCOMPLETE: the run's end and its report could not be written: {error}", "red"))
         return Summary(False, False, tuple(told))
-    return Summary(run.reconciled.complete, run.reconciled.green, tuple(told))
+    return Summary(run.reconciled.complete, run.reconciled.green, tuple(told), run)

@@ -148,6 +148,11 @@ class Writer:
         self._file.write(line_of(record) + b"\n")
         self._file.flush()
 
+    def copy(self, lines: bytes) -> None:
+        """Appends lines that `line_of` made."""
+        self._file.write(lines)
+        self._file.flush()
+
     def write_smallest(self, smallest: Smallest) -> None:
         """Appends a smallest case to a file of its own beside the shard."""
         record = replace(smallest.record, message=shortened(smallest.record.message))

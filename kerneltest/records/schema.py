@@ -161,6 +161,7 @@ class Record:
       facts: by kernel, what its compiler tells.
       advice: what in those facts its author may want to change.
       files: artifacts kept, relative to the run's folder.
+      kept: when the run began that found it, where that was an earlier one of the same code; "" for this run.
     """
 
     item: str
@@ -192,6 +193,7 @@ class Record:
     asked: Count = 0
     unasked: Count = 0
     budget: tuple[BudgetPart, ...] = ()
+    kept: str = ""
 
     @property
     def cell(self) -> CellKey:

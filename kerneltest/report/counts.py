@@ -148,11 +148,23 @@ def left_out(run: Run) -> list[str]:
     return lines
 
 
+def kept(run: Run) -> list[str]:
+    """How many cases an earlier run judged, of which nothing has changed since."""
+    judged = [record.kept for record in run.records if record.case]
+    earlier = [when for when in judged if when]
+    if not earlier:
+        return []
+    return [
+        f"{len(earlier):,} of {len(judged):,} cases were judged by earlier runs, the first on {min(earlier)[:10]}, and "
+        "nothing they follow from has changed; pytest --cache-clear runs them again"
+    ]
+
+
 def slow(run: Run) -> list[str]:
     """The pairings that took longest on a backend, where that is minutes and the run had no budget."""
     seconds: dict[tuple[str, str], list[float]] = {}
     for record in run.records if not run.plan.budget else ():
-        if record.case:
+        if record.case and not record.kept:
             seconds.setdefault((record.pairing, record.backend), []).append(record.seconds)
     slowest = sorted(((sum(each), len(each), place) for place, each in seconds.items()), reverse=True)
     return [

@@ -12,7 +12,16 @@ from kerneltest.records.merge import Merged, Past, suspects_shown
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Record
 from kerneltest.records.suspects import Suspect
-from kerneltest.report.counts import future, gaps, hardly_asked, left_out, not_applicable, slow, suspected_lowerings
+from kerneltest.report.counts import (
+    future,
+    gaps,
+    hardly_asked,
+    kept,
+    left_out,
+    not_applicable,
+    slow,
+    suspected_lowerings,
+)
 from kerneltest.report.html.suspects import Lineup, lineup
 from kerneltest.report.matrix import Matrix, by_backend, tallied
 
@@ -187,7 +196,11 @@ class Page:
     def notes(self) -> list[str]:
         """What all records together make somebody look at."""
         records = [row.record for row in self.merged.rows]
-        costs = [f"{self._prefix(run)}{line}" for run in self.merged.runs for line in (*left_out(run), *slow(run))]
+        costs = [
+            f"{self._prefix(run)}{line}"
+            for run in self.merged.runs
+            for line in (*left_out(run), *kept(run), *slow(run))
+        ]
         return [*costs, *hardly_asked(records), *suspected_lowerings(records)]
 
     @property

@@ -4,7 +4,16 @@ from collections.abc import Iterable, Iterator
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.runs import Run, suspects_of
-from kerneltest.report.counts import future, gaps, hardly_asked, left_out, not_applicable, slow, suspected_lowerings
+from kerneltest.report.counts import (
+    future,
+    gaps,
+    hardly_asked,
+    kept,
+    left_out,
+    not_applicable,
+    slow,
+    suspected_lowerings,
+)
 from kerneltest.report.matrix import Matrix, by_tier
 from kerneltest.report.text.suspects import all_suspects
 from kerneltest.report.text.tables import SIGNS_EXPLAINED, in_signs, in_words, terminal_table
@@ -72,6 +81,7 @@ def remarks(run: Run) -> Iterator[tuple[str, str]]:
     idle = [cell for cell, status in cells.items() if status.verdict is Gap.NOTHING_COMPARED]
     yield from _coloured("red", (f"nothing compared: {' / '.join(cell)}" for cell in idle[:_MOST]))
     yield from _coloured("yellow", left_out(run))
+    yield from _coloured("", kept(run))
     yield from _coloured("", slow(run))
     yield from _coloured("yellow", hardly_asked(run.records))
     yield from _coloured("yellow", suspected_lowerings(run.records))

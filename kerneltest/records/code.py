@@ -1,0 +1,124 @@
+"""The code behind a function, as a digest: its module, and whatever else of the user's that this imports."""
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+_HOMES = tuple(
+    str(Path(home).resolve())
+    for home in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *(site.getsitepackages() if hasattr(site, "getsitepackages") else ()),
+        site.getusersitepackages(),
+    }
+)
+
+
+class Code:
+    """The user's modules as they are now, each read once."""
+
+    def __init__(self) -> None:
+        # By name, and by path where modules share one.
+        self._modules: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+    def digest(self, names: Iterable[str], loaded: Iterable[ModuleType] = ()) -> str:
+        """A digest of some modules and of the user's modules that they import, at any depth; "" where one of `names`
+        has no file.
+
+        Comments, docstrings and layout do not count, and neither do installed packages, of which `installed` tells.
+
+        Args:
+          names: of modules, as they were imported.
+          loaded: modules that may share a name with others, as `conftest` does.
+        """
+        todo = [parent for name in names for parent in _with_parents(name)]
+        if not all(_origin(name) for name in names):
+            return ""
+        found: dict[str, str] = {}
+        for module in loaded:
+            if path := getattr(module, "__file__", None):
+                found[path], imported = self._read(path, module.__name__, Path(path).resolve())
+                todo += [*imported, *_with_parents(module.__name__.rpartition(".")[0])]
+        while todo:
+            name = todo.pop()
+            if name not in found:
+                found[name], imported = self._read(name, name, _origin(name))
+                todo += imported
+        lines = sorted(f"{name} {digest}" for name, digest in found.items() if digest)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+    def _read(self, key: str, name: str, path: Path | None) -> tuple[str, tuple[str, ...]]:
+        """The digest of a module, "" where it is not the user's, and what it imports."""
+        if key not in self._modules:
+            mine = path is not None and not str(path).startswith(_HOMES) and name.partition(".")[0] != "kerneltest"
+            self._modules[key] = _parsed(path, name) if path is not None and mine else ("", ())
+        return self._modules[key]
+
+
+@functools.cache
+def installed() -> str:
+    """A digest of the installed packages with their versions, and of kerneltest's own code."""
+    versions = sorted(f"{each.metadata['Name']} {each.version}" for each in metadata.distributions())
+    digest = hashlib.sha256("\n".join(versions).encode())
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _parsed(path: Path, name: str) -> tuple[str, tuple[str, ...]]:
+    """The digest of a file's code, and what it imports as a module of that name."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return "unreadable", ()
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    imported = tuple(dict.fromkeys(each for found in _imports(tree, package) for each in _with_parents(found)))
+    _drop_docstrings(tree)
+    return hashlib.sha256(ast.dump(tree, annotate_fields=False).encode()).hexdigest()[:16], imported
+
+
+def _origin(name: str) -> Path | None:
+    """The file of a module; None where it has none."""
+    module = sys.modules.get(name)
+    try:
+        spec = getattr(module, "__spec__", None) or importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        spec = None
+    origin = getattr(module, "__file__", None) or (spec.origin if spec else None)
+    return Path(origin).resolve() if origin and origin.endswith(".py") else None
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    """A module and the packages that it lies in."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def _imports(tree: ast.AST, package: str) -> Iterator[str]:
+    """The modules that some code imports, relative ones resolved; what it takes from one may be another."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            base = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
+            home = ".".join(filter(None, [base, node.module or ""]))
+            yield home
+            yield from (f"{home}.{alias.name}" for alias in node.names if home)
+
+
+def _drop_docstrings(tree: ast.AST) -> None:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str):
+                node.body = node.body[1:]

@@ -1,0 +1,112 @@
+"""Green items between runs: what each followed from, and its records, until something of that changes."""
+
+import gzip
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kerneltest.core.verdicts import Verdict
+from kerneltest.records.io import line_of
+from kerneltest.records.schema import Record
+
+_INDEX = "index.json"
+_LEVEL = 3  # of gzip: the smallest files take three times as long
+_MOST = 2**28  # bytes of records, all items together
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The records of one item.
+
+    Attributes:
+      lines: as a shard has them.
+      families: that they are of, in order.
+    """
+
+    lines: bytes
+    families: tuple[str, ...]
+
+
+class Store:
+    """A folder of green items: an index of what each followed from, and a file of records for each.
+
+    Several runs may use it at once: files are replaced whole, and one that cannot be read counts as missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def green(self) -> dict[str, str]:
+        """What each item followed from when it was last green, as a digest, by node id."""
+        try:
+            found = json.loads((self.folder / _INDEX).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def records(self, item: str, made: str) -> Kept | None:
+        """The records of an item that follows from what it did; None where there are none."""
+        path = self._path(item)
+        try:
+            with gzip.open(path, "rb") as file:
+                head = json.loads(file.readline())
+                if head["made"] != made:
+                    return None
+                kept = Kept(file.read(), tuple(head["families"]))
+            os.utime(path)  # what is in use is dropped last
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
+            return None
+        return kept
+
+    def update(self, items: Mapping[str, str | None]) -> None:
+        """Takes in what green items followed from, and forgets those that are not green (None), records and all."""
+        green = {**self.green(), **items}
+        for name in (name for name, made in items.items() if not made):
+            with suppress(OSError):
+                self._path(name).unlink(missing_ok=True)
+        self._write(_INDEX, json.dumps({name: made for name, made in green.items() if made}, indent=0).encode())
+
+    def keep(self, item: str, made: str, records: Sequence[Record], when: str) -> None:
+        """Keeps the records of a green item, found by a run that began at `when`.
+
+        Nothing is kept of an item that compared nothing, nor of one whose records tell of files of their run.
+        """
+        if not any(record.verdict is not Verdict.UNAVAILABLE for record in records) or any(map(_has_files, records)):
+            return
+        families = dict.fromkeys(record.family for record in records)
+        head = json.dumps({"made": made, "families": list(families)}).encode()
+        lines = (line_of(replace(record, kept=record.kept or when)) for record in records)
+        self._write(self._path(item).name, gzip.compress(b"\n".join([head, *lines, b""]), _LEVEL, mtime=0))
+
+    def prune(self, most: int = _MOST) -> None:
+        """Drops the records that were used longest ago, so that no more than `most` bytes of them are left."""
+        found = []
+        for path in self.folder.glob("*.jsonl.gz"):
+            with suppress(OSError):  # another run may have dropped it
+                found.append((path.stat().st_mtime, path.stat().st_size, path))
+        for _, size, path in sorted(found, reverse=True):
+            most -= size
+            if most < 0:
+                path.unlink(missing_ok=True)
+
+    def _path(self, item: str) -> Path:
+        return self.folder / f"{hashlib.sha256(item.encode()).hexdigest()[:16]}.jsonl.gz"
+
+    def _write(self, name: str, content: bytes) -> None:
+        written = self.folder / f"{name}.{os.getpid()}.tmp"
+        try:
+            self.folder.mkdir(exist_ok=True)
+            written.write_bytes(content)
+            written.replace(self.folder / name)
+        except OSError:  # as without a cache: the next run runs all
+            written.unlink(missing_ok=True)
+
+
+def _has_files(record: Record) -> bool:
+    evidence = record.evidence
+    return bool(record.files or (evidence is not None and (evidence.file or evidence.script)))
