@@ -42,11 +42,11 @@ def fingerprint(item: KernelItem, config: pytest.Config, code: Code, beside: fro
 
     run, part = config.stash[RUN], item.item
     functions = (getattr(each, "func", each) for each in (part.pairing.kernel, part.pairing.oracle))
-    modules = [getattr(each, "__module__", "") or "" for each in functions]
+    modules = tuple(getattr(each, "__module__", "") or "" for each in functions)
     # Families, invariants and backends may be registered by any plugin.
     plugins = [each for each in config.pluginmanager.get_plugins() if isinstance(each, ModuleType)]
     home = item.getparent(pytest.Module)
-    if not (digest := code.digest(modules, [*([home.obj] if home else []), *plugins])):
+    if not (digest := code.digest(modules, (*([home.obj] if home else ()), *plugins))):
         return ""
     parts = (
         digest,

@@ -7,7 +7,7 @@ import importlib.util
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -26,10 +26,11 @@ class Code:
     """The user's modules as they are now, each read once."""
 
     def __init__(self) -> None:
+        self._digests: dict[tuple[tuple[str, ...], tuple[ModuleType, ...]], str] = {}
         # By name, and by path where modules share one.
         self._modules: dict[str, tuple[str, tuple[str, ...]]] = {}
 
-    def digest(self, names: Iterable[str], loaded: Iterable[ModuleType] = ()) -> str:
+    def digest(self, names: tuple[str, ...], loaded: tuple[ModuleType, ...] = ()) -> str:
         """A digest of some modules and of the user's modules that they import, at any depth; "" where one of `names`
         has no file.
 
@@ -39,6 +40,11 @@ class Code:
           names: of modules, as they were imported.
           loaded: modules that may share a name with others, as `conftest` does.
         """
+        if (names, loaded) not in self._digests:
+            self._digests[names, loaded] = self._digest(names, loaded)
+        return self._digests[names, loaded]
+
+    def _digest(self, names: tuple[str, ...], loaded: tuple[ModuleType, ...]) -> str:
         todo = [parent for name in names for parent in _with_parents(name)]
         if not all(_origin(name) for name in names):
             return ""
