@@ -11,7 +11,7 @@ import itertools
 import json
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from tabulate import tabulate
 
-from kerneltest.backends.interpret import OPTIONS
 from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, XLA_AMD, XLA_CPU, XLA_NVIDIA, Precision
+from kerneltest.jaxprs.quick import quick
 
 DTYPES = "float32 bfloat16 float16 float8_e4m3fn float8_e5m2".split()
 TINY, LARGEST = FLOAT32.smallest_normal, float(np.finfo(np.float32).max)
@@ -155,17 +155,18 @@ class Place:
 def places(device: Any) -> tuple[Place, Place]:
     """XLA and Pallas on a device."""
 
-    def run(transform: Any, options: Mapping[str, Any], function: Any, arguments: Sequence[Array]) -> Array:
+    def run(transform: Any, function: Any, arguments: Sequence[Array], *, interpreted: bool = False) -> Array:
         given = [jax.device_put(x, device) for x in arguments]
-        compiled = jax.jit(transform(function)).lower(*given).compile(compiler_options=dict(options))
-        return np.asarray(compiled(*given))
+        traced = jax.jit(transform(function)).trace(*given)
+        options = quick(traced.jaxpr.jaxpr) if interpreted else None
+        return np.asarray(traced.lower().compile(compiler_options=options)(*given))
 
-    by_xla = partial(run, lambda function: function, {})
+    by_xla = partial(run, lambda function: function)
     if device.platform == "cpu":
-        interpreted = partial(run, partial(_kernel, interpret=True), OPTIONS)
+        interpreted = partial(run, partial(_kernel, interpret=True), interpreted=True)
         return Place("XLA, CPU", XLA_CPU, by_xla), Place("Pallas, interpreted", XLA_CPU, interpreted)
     rocm = "rocm" in device.client.platform_version.lower()
-    by_triton = partial(run, partial(_kernel, interpret=False), {})
+    by_triton = partial(run, partial(_kernel, interpret=False))
     return (
         Place(f"XLA, {device.device_kind}", XLA_AMD if rocm else XLA_NVIDIA, by_xla),
         Place(f"Pallas, {device.device_kind}", AMD if rocm else NVIDIA, by_triton),

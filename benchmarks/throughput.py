@@ -5,8 +5,9 @@
 - `kerneltest`: the plugin, on interpret mode; and, for scale, in two workers and on more backends.
 
 The first two interpret Pallas calls as their authors would, by `interpret=True`. All are run in turn, so many rounds,
-from an empty cache and again from what that left; the best round counts. FOLDER gets `throughput.json` and a table,
-`throughput.md`. Needs no GPU. `--depth` is that of the plan.
+from an empty cache and again from what that left; the best round counts. Broken variants of the kernels are then
+checked in turn until something is found. FOLDER gets `throughput.json` and its tables, `throughput.md`. Needs no GPU.
+`--depth` is that of the plan.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import functools
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -229,6 +231,44 @@ def measured(folder: Path, rounds: int, depth: str) -> dict[str, dict[str, dict[
     return best
 
 
+def first_findings(count: int) -> list[dict[str, Any]]:
+    """How long it takes to find the bug of some broken variants, spread over all of them, by two ways in turn.
+
+    Returns:
+      for each: its name, and by way the seconds, and whether it was found in them.
+    """
+    from benchmarks import checkers
+    from benchmarks.variants import VARIANTS
+
+    ways: dict[str, Callable[[kt.Pairing], Any]] = {
+        "drawn": checkers.hypothesis,
+        "kerneltest": lambda pairing: checkers.kerneltest(pairing, "quick")["interpret"],
+    }
+    rows = []
+    for variant in VARIANTS[:: max(1, len(VARIANTS) // count)] if count else ():
+        row: dict[str, Any] = {"name": variant.name}
+        for way, check in ways.items():
+            found = check(variant.broken())
+            row[way] = {"seconds": found.seconds, "found": bool(found.finding)}
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
+def findings_table(rows: list[dict[str, Any]]) -> str:
+    """Broken variants: how many each way finds, and in what time."""
+    lines = [
+        "| broken variants | found | seconds to the finding, median | seconds for all |",
+        "| --- | --- | --- | --- |",
+    ]
+    for way in ("drawn", "kerneltest"):
+        taken = [row[way]["seconds"] for row in rows if row[way]["found"]]
+        middle = f"{statistics.median(taken):.2f}" if taken else ""
+        total = sum(row[way]["seconds"] for row in rows)
+        lines.append(f"| {way} | {len(taken)} of {len(rows)} | {middle} | {total:.0f} |")
+    return "\n".join(lines)
+
+
 def table(best: dict[str, dict[str, dict[str, Any]]]) -> str:
     """The results as a table, and where the plugin's time goes."""
     lines = ["| | cases | signatures | cases a second, cold | warm | MiB |", "| --- | --- | --- | --- | --- | --- |"]
@@ -250,14 +290,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--depth", default="quick")
+    parser.add_argument("--variants", type=int, default=20, help="about how many broken variants to check")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     best = measured(arguments.folder.resolve(), arguments.rounds, arguments.depth)
-    text = json.dumps(best, indent=1)
+    rows = first_findings(arguments.variants)
+    text = json.dumps({"rates": best, "findings": rows}, indent=1)
     (arguments.folder / "throughput.json").write_text(f"{text}\n", encoding="utf-8")
     about = f"JAX {version('jax')}, NumPy {np.__version__}, {os.cpu_count()} processors, depth {arguments.depth}"
-    (arguments.folder / "throughput.md").write_text(f"{about}\n\n{table(best)}\n", encoding="utf-8")
-    print(table(best))
+    tables = f"{table(best)}\n\n{findings_table(rows)}"
+    (arguments.folder / "throughput.md").write_text(f"{about}\n\n{tables}\n", encoding="utf-8")
+    print(tables)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,10 @@ from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.index_maps import MappedCall, mapped_calls
+from kerneltest.jaxprs.quick import quick
 from kerneltest.jaxprs.rows.run import Rows
 from kerneltest.jaxprs.rows.values import UnknownError
 from kerneltest.jaxprs.trace import Traced, device, device_problem
-
-# The interpreter's loops gain nothing from LLVM's optimiser, and its compilation is most of the time.
-OPTIONS = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Interpret(Backend):
     def prepare(self, traced: Traced) -> Executable:
         calls = mapped_calls(traced)
         _check(calls)
-        compiled = compile_for(traced, device("cpu"), XLA_CPU, interpret=True, options=OPTIONS)
+        compiled = compile_for(traced, device("cpu"), XLA_CPU, interpret=True, options=quick(traced.jaxpr.jaxpr))
         prefetching = [call for call in calls if call.scalars]
         return Checked(compiled, prefetching) if prefetching else compiled
 

@@ -23,6 +23,7 @@ from kerneltest.jaxprs.compat.tpu_layout import layout_of, overhanging_alias
 from kerneltest.jaxprs.compat.tpu_memory import Fill as AnyFill
 from kerneltest.jaxprs.evaluate import evaluate
 from kerneltest.jaxprs.mosaic import interpreted
+from kerneltest.jaxprs.quick import quick
 from kerneltest.jaxprs.rewrite import Fill
 from kerneltest.jaxprs.trace import INTERPRETED, Call, Traced, device, device_problem, on_a
 from kerneltest.jaxprs.undefined import UNINITIALISED, UNWRITTEN, PartialArray, all_defined
@@ -83,7 +84,8 @@ class InterpretMosaic(Backend):
                 "interpreter cannot run: try lengths that are multiples of the block",
             )
         function, shapes = interpreted(call, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.parameters(equation))
-        compiled = jax.jit(function).lower(*shapes).compile()
+        interpreting = jax.jit(function).trace(*shapes)
+        compiled = interpreting.lower().compile(compiler_options=quick(interpreting.jaxpr.jaxpr))
         if on_a_gpu:
             return lambda operands, fill: tpu.Ran(gpu.run(compiled, operands))
         return partial(tpu.run, compiled, layout_of(equation))

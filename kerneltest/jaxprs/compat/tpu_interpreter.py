@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import jax
 import numpy as np
+from jax._src import callback as callbacks
+from jax._src import config
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 from jax.experimental.pallas import tpu as pltpu
@@ -96,7 +99,7 @@ def run(compiled: Callable[..., Any], layout: Layout, operands: Sequence[Any], f
     Raises:
       Failure: with what the interpreter found; its state is put right for the next kernel.
     """
-    with alone(_WAITS, _waiting) as (watch, printed), _watched(layout, fill) as made:
+    with alone(_WAITS, _waiting) as (watch, printed), _plain_callbacks(), _watched(layout, fill) as made:
         try:
             outputs = [np.asarray(output) for output in compiled(*operands)]
             (memory,) = made
@@ -115,6 +118,24 @@ def run(compiled: Callable[..., Any], layout: Layout, operands: Sequence[Any], f
 def _cut(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
     inside = None if mask is None else mask[tuple(map(slice, shape))]
     return inside if inside is not None and inside.any() else None
+
+
+def _called_back(*args: Any, callback: Callable[..., Any], **_: Any) -> tuple[Any, ...]:
+    # JAX's own makes arrays of a device of all that the interpreter takes in, which makes NumPy's of them again:
+    # two thirds of what a call back costs, and there are dozens in each run.
+    with config.default_device(jax.local_devices(backend="cpu")[0]):
+        return tuple(map(np.asarray, callback(*map(np.array, args))))
+
+
+@contextmanager
+def _plain_callbacks() -> Iterator[None]:
+    """The interpreter is called back with NumPy's arrays."""
+    before = callbacks.io_callback_impl
+    callbacks.io_callback_impl = _called_back
+    try:
+        yield
+    finally:
+        callbacks.io_callback_impl = before
 
 
 @contextmanager

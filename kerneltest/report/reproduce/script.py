@@ -16,12 +16,12 @@ from typing import Any
 
 import jax
 
-from kerneltest.backends.interpret import OPTIONS
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
 from kerneltest.declare.pairing import Pairing
+from kerneltest.jaxprs.quick import PORTABLE
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.files import opened
 from kerneltest.records.io import save_arguments
@@ -101,7 +101,7 @@ def _constants(path: Path, record: Record, item: Item, signature: Signature) -> 
         "FOLDERS": imports.folders,
         "PLATFORM": "cpu" if interpreted else item.backend.id,
         "INTERPRET": interpreted,
-        "COMPILER_OPTIONS": OPTIONS if interpreted else {},
+        "COMPILER_OPTIONS": dict(PORTABLE) if interpreted else {},
         "X64": bool(jax.config.read("jax_enable_x64")),
         "OUTPUT": evidence.output,
         "INDEX": evidence.index if evidence.actual is not None else None,
