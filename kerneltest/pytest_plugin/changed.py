@@ -25,14 +25,14 @@ _NAMED = 3
 _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "TRITON_")  # of the environment, as their names begin
 
 
-def fingerprint(item: KernelItem, config: pytest.Config, code: Code, beside: frozenset[str]) -> str:
+def fingerprint(item: KernelItem, config: pytest.Config, code: Code, *, told: bool) -> str:
     """What an item's verdicts follow from: code, settings, versions and the device. The plan follows from these too.
 
     Args:
       item: of this session.
       config: likewise.
       code: of the user's modules.
-      beside: the backends that the session runs this pairing and dtype on; what one found is not told again by another.
+      told: the session also runs the backend that tells of what does not lower, so that this one need not.
 
     Returns:
       a digest; "" where some of the code cannot be read.
@@ -52,7 +52,7 @@ def fingerprint(item: KernelItem, config: pytest.Config, code: Code, beside: fro
         digest,
         installed(),
         (part.backend.id, part.dtype, run.depth, run.seed, run.fuzz, run.prove, run.sanitize, run.orders, run.budget),
-        sorted(beside),
+        told,
         sorted({**environment(), **settings()}.items()),
         "" if part.backend.unavailable() else sorted(part.backend.environment().items()),
         sorted(each for each in os.environ.items() if each[0].startswith(_VARIABLES)),
@@ -67,18 +67,19 @@ class Changed:
         self._run = run
         self._left_out: list[str] = []
 
-    @pytest.hookimpl(tryfirst=True)
+    @pytest.hookimpl(trylast=True)  # once it is known what is selected
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        mine = [item for item in items if isinstance(item, KernelItem)]
+        if not mine:
+            return
         from kerneltest.records.code import Code
 
-        mine = [item for item in items if isinstance(item, KernelItem)]
-        beside: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        for each in mine:
-            beside[each.item.pairing_id, each.item.dtype].add(each.item.backend.id)
+        parts = {(item.pairing_id, item.backend.id, item.dtype) for each in mine for item in each.items}
         code = Code()
         for each in mine:
-            others = frozenset(beside[each.item.pairing_id, each.item.dtype])
-            self._run.followed[each.nodeid] = fingerprint(each, config, code, others)
+            first = each.item
+            told = (first.pairing_id, first.backend.lowered_by(), first.dtype) in parts
+            self._run.followed[each.nodeid] = fingerprint(each, config, code, told=told)
         if not self._run.only_changed or (store := self._run.store) is None:
             return
         green = store.green()
