@@ -62,6 +62,7 @@ RECORD = Record(
     holds=("x holds a NaN",),
     asked=3,
     unasked=1,
+    kept="2026-01-01T00:00:00+00:00",
 )
 CELL = CellKey("t.py::p", "b", "float32", "one_inf")
 ITEM = PlannedItem(RECORD.item, "t.py::p", "b", Tier.DEVICE, "float32", "special", {"one_inf": 2})
