@@ -81,7 +81,9 @@ def test_a_run_of_nothing_new_takes_its_records(green: Path, tmp_path: Path, wor
     assert ran.reconciled.green
     assert ran.records
     assert all(record.kept and record.verdict is Verdict.PASS for record in ran.records)
-    assert "cases were judged by earlier runs" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    page, count = (tmp_path / "report.html").read_text(encoding="utf-8"), len(ran.records)
+    assert f"{count} cases, {count} judged by earlier runs" in page
+    assert f"{count} of {count} cases were judged by earlier runs, the first on" in page
 
 
 def test_what_records_of_an_earlier_run_lack_is_run(green: Path, tmp_path: Path) -> None:

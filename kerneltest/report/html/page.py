@@ -139,6 +139,11 @@ class Page:
     def findings(self) -> int:
         return sum(row.is_finding for row in self.merged.rows)
 
+    @cached_property
+    def kept(self) -> int:
+        """Cases that earlier runs judged."""
+        return sum(1 for row in self.merged.rows if row.record.case and row.record.kept)
+
     @property
     def cases(self) -> int:
         return sum(1 for row in self.merged.rows if row.record.case)
