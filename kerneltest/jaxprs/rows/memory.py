@@ -20,13 +20,21 @@ def _starts(place: Place, shape: Sequence[int], room: Sequence[int], *, padded: 
       room: what the slice has behind the memory.
       padded: negative numbers count from the end of memory and room.
     """
-    found = []
+    found: list[int | Array] = []
     for start, length, n, more in zip(place.starts, place.lengths, shape, room, strict=True):
-        at = np.asarray(start).astype(np.int64).reshape(-1)
-        at = np.where(at < 0, at + n + more, at) if padded or not isinstance(start, int) else at
-        found.append(np.clip(at, 0, n + more - length))
-    rows = max((len(each) for each in found), default=1)
-    return list(zip(*(np.broadcast_to(each, rows).tolist() for each in found), strict=True)) or [()]
+        wraps = padded or not isinstance(start, int)
+        if isinstance(start, int) or np.size(start) == 1:  # in Python's numbers, which are a tenth of the work
+            at = int(start) if isinstance(start, int) else int(start.reshape(-1)[0])
+            found.append(min(max(at + n + more if wraps and at < 0 else at, 0), n + more - length))
+        else:
+            each = start.astype(np.int64).reshape(-1)
+            found.append(np.clip(np.where(each < 0, each + n + more, each), 0, n + more - length))
+    rows = max((len(each) for each in found if not isinstance(each, int)), default=1)
+    return list(zip(*(_for_all(each, rows) for each in found), strict=True)) or [()]
+
+
+def _for_all(start: "int | Array", rows: int) -> list[int]:
+    return [start] * rows if isinstance(start, int) else start.tolist()
 
 
 def _sliced(memory: Array, place: Place, *, padded: bool) -> Array:
