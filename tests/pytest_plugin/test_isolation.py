@@ -59,8 +59,12 @@ FAULTS = {
 }
 
 
+# As `python -m pytest`; what a shell starts in the background ignores SIGINT, and so do its children.
+START = "import signal, sys, pytest; signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(pytest.main())"
+
+
 def _pytest(folder: Path, *options: str, start: Path = ROOT, **environment: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", str(folder / "out")]
+    command = [sys.executable, "-c", START, *PLUGINS, "-p", "no:cacheprovider", "--kt-report", str(folder / "out")]
     command += ["--kt-backends", "interpret", "--kt-depth", "quick", *options]
     known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     known.pop("PYTEST_XDIST_WORKER", None)

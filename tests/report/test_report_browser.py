@@ -379,10 +379,12 @@ def test_a_finding_its_suspect_and_its_pairing_show_what_makes_the_bound(page: A
     assert remark in suspect.text_content()
     page.goto(f"{address}#/findings")
     page.locator("#view-results tbody a").first.click()
+    page.locator("#view-finding .budget li").first.wait_for()
     assert page.locator("#view-finding .budget li").all_text_contents() == parts
     assert remark in page.locator("#view-finding").text_content()
     page.locator("#view-finding .crumbs a").last.click()
     figure = page.locator("#view-pairing figure", has=page.locator(".budget"))
+    figure.wait_for()
     assert figure.locator("figcaption").text_content() == "interpret: 0.3 of its bound, in normal"
     assert figure.locator("li").all_text_contents() == ["100%summing of x.sum() kernels/k.py:9"]
 
