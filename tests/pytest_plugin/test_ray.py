@@ -103,7 +103,15 @@ def _workers(node: Any) -> list[psutil.Process]:
     """The processes of a node that run jobs."""
     raylets = [each.process.pid for each in node.all_processes["raylet"]]
     below = [each for pid in raylets for each in psutil.Process(pid).children(recursive=True)]
-    return [each for each in below if any("_serve" in word for word in each.cmdline())]
+    return [each for each in below if any("_serve" in word for word in _command(each))]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """What a process was started with, and nothing once it has ended: nodes start and end helpers all the time."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 @pytest.fixture(scope="module")
