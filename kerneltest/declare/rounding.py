@@ -1,6 +1,6 @@
 """The default error model: what rounding does to the oracle's own operations."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -9,12 +9,12 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat, dtype_named, float_format, is_float
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import Measured
+from kerneltest.declare.bounds import Limit, Measured
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.sampled import Conditioned
 from kerneltest.rounding.budget import Share, shares
 from kerneltest.rounding.machine import RESULT, Machine, Source
-from kerneltest.rounding.spread import Spread, row_by_row, sampled, spread
+from kerneltest.rounding.spread import Spread, row_by_row, sampled, sampled_together, spread
 
 ROWS = 17  # the exact one and sixteen samples
 FACTOR = 7.0
@@ -62,6 +62,7 @@ class Rounding:
 # How an oracle can be followed: at once, or sample by sample. What its code does not allow is not tried again.
 _WAYS: tuple[Callable[..., list[Array]], ...] = (sampled, row_by_row)
 _tried: dict[Callable[..., Any], tuple[int, str]] = {}
+_one_by_one: set[Callable[..., Any]] = set()  # oracles that tell cases apart
 
 
 @dataclass(slots=True)
@@ -73,8 +74,9 @@ class Samples:
       compute: the format of elementwise arithmetic; None for that of the arguments.
       exact_dots: no backend may round operands of products.
       known: what was found, by the name of the precision.
-      sources: of error, likewise; none where the oracle is followed sample by sample.
+      sources: of error in this case or those beside it, likewise; none where the oracle is followed sample by sample.
       parts: of each output's spread, by the name of the precision and the output.
+      beside: the cases that are followed with it, itself among them; [] for none.
     """
 
     measured: Measured
@@ -83,10 +85,13 @@ class Samples:
     known: dict[str, tuple[list[Spread], str]] = field(default_factory=dict)
     sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
     parts: dict[tuple[str, int], tuple[Share, ...]] = field(default_factory=dict)
+    beside: "list[Samples]" = field(default_factory=list, repr=False, compare=False)
 
     def at(self, precision: Precision) -> tuple[list[Spread], str]:
         """The spread of each output on a backend, and what of the oracle could not be followed."""
         precision = precision.with_exact_dots() if self.exact_dots else precision
+        if precision.name not in self.known:
+            self._follow_together(precision)
         if precision.name not in self.known:
             self.known[precision.name] = self._followed(precision)
         return self.known[precision.name]
@@ -109,6 +114,28 @@ class Samples:
             self.parts[key] = shares(evaluate, precision, self.compute, sources)
         return self.parts[key]
 
+    def _follow_together(self, precision: Precision) -> None:
+        """Follows the oracle for all cases at once that it has not been followed for, if it allows that.
+
+        It gives each case what it gives that case alone.
+        """
+        cases = [each for each in self.beside if precision.name not in each.known]
+        measured = self.measured
+        if len(cases) < 2 or measured.oracle in _tried or measured.oracle in _one_by_one:
+            return
+        leaves = [each.measured.leaves for each in cases]
+        try:
+            machine = Machine(precision, self.compute, ROWS)
+            found = sampled_together(measured.watched, leaves, measured.formats, machine)
+        except Exception as error:  # as an oracle that branches on values
+            if isinstance(error, (TypeError, AttributeError)):
+                _one_by_one.add(measured.oracle)
+            return
+        for each, outputs in zip(cases, found, strict=True):
+            if each.is_followed(outputs) and not machine.left:
+                each.known[precision.name] = [spread(samples) for samples in outputs], ""
+                each.sources[precision.name] = tuple(machine.sources)
+
     def _followed(self, precision: Precision) -> tuple[list[Spread], str]:
         measured = self.measured
         way, why = _tried.get(measured.oracle, (0, ""))
@@ -116,7 +143,8 @@ class Samples:
             machine = Machine(precision, self.compute, ROWS)
             try:
                 outputs = _WAYS[way](measured.watched, measured.leaves, measured.formats, machine)
-                self._check(outputs)
+                if not self.is_followed(outputs):
+                    raise ValueError("watched, it computes something else")
             except Exception as error:  # whatever an oracle makes of an array that is not NumPy's own
                 way, why = way + 1, f"{type(error).__name__}: {error}".splitlines()[0]
                 if isinstance(error, (TypeError, AttributeError)):  # by how it is written, and not by the values
@@ -135,17 +163,36 @@ class Samples:
         floors = [bound.at(precision) for bound in Conditioned().bounds(self.measured)]
         return [each.at_least(floor / FACTOR) for each, floor in zip(spreads, floors, strict=True)]
 
-    def _check(self, outputs: Sequence[Array]) -> None:
-        """The row that nothing moves is the oracle's own result, or something was not followed."""
-        if len(outputs) != len(self.measured.values):
-            raise ValueError("another number of outputs")
-        for samples, value in zip(outputs, self.measured.values, strict=True):
-            wide = np.asarray(value, np.float64)
-            size = float(np.max(np.abs(wide[np.isfinite(wide)]), initial=0.0))
-            if samples.shape[1:] != value.shape or not np.allclose(
-                samples[0], value, rtol=_SAME, atol=1e-3 * _SAME * size, equal_nan=is_float(value.dtype)
-            ):
-                raise ValueError("watched, it computes something else")
+    def is_followed(self, outputs: Sequence[Array]) -> bool:
+        """Whether the row that nothing moves is the oracle's own result, or something was not followed."""
+        return len(outputs) == len(self.measured.values) and all(map(_is_same, outputs, self.measured.values))
+
+
+def _is_same(samples: Array, value: Array) -> bool:
+    wide = np.asarray(value, np.float64)
+    size = float(np.max(np.abs(wide[np.isfinite(wide)]), initial=0.0))
+    return samples.shape[1:] == value.shape and np.allclose(
+        samples[0], value, rtol=_SAME, atol=1e-3 * _SAME * size, equal_nan=is_float(value.dtype)
+    )
+
+
+def follow_together(limits: Iterable[Sequence[Limit] | None]) -> None:
+    """Has the oracle followed at once for cases of one signature, as far as it rounds them and they differ in floats
+    alone.
+
+    Args:
+      limits: of the outputs of each case.
+    """
+    alike: dict[object, list[Samples]] = {}
+    for outputs in limits:
+        if outputs and isinstance(outputs[0], Rounded):
+            samples = outputs[0].samples
+            measured = samples.measured
+            fixed = [(path, value.tobytes()) for path, value in measured.leaves.items() if path not in measured.formats]
+            alike.setdefault((measured.oracle, samples.compute, samples.exact_dots, *fixed), []).append(samples)
+    for several in alike.values():
+        for each in several:
+            each.beside = several
 
 
 @runtime_checkable

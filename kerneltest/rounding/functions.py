@@ -277,4 +277,8 @@ def _astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
 
 @rule("array_equal")
 def _array_equal(a: Any, b: Any, **kwargs: Any) -> bool:
-    return bool(np.array_equal(_row(a, 0), _row(b, 0), **kwargs))
+    cases = next(_watched((a, b))).machine.cases
+    equal = {bool(np.array_equal(_row(a, case), _row(b, case), **kwargs)) for case in range(cases)}
+    if len(equal) > 1:
+        raise UnfollowedError("np.array_equal of several cases")
+    return equal.pop()

@@ -63,6 +63,9 @@ INPUTS = Source(_NOWHERE, "a rounding of the inputs")  # in no bound: what the o
 class Machine:
     """Rounds the samples of watched arrays, whose first axis counts the samples (or has length 1: all alike).
 
+    Several cases may be sampled at once: each row then has a sample of each case, and all cases are moved alike, so
+    that none can tell which others came with it. The first axis counts the samples of row 0, then those of row 1.
+
     Row 0 stays exact. Without `parts`, rows 1 and 2 are rounded to nearest, as a machine without any freedom does
     it (in row 2 all that is subnormal becomes zero), and in all further rows each result is moved at random within
     the error that the machine may make before it is rounded. With `parts`, each source of error moves its own rows
@@ -71,13 +74,14 @@ class Machine:
     Attributes:
       precision: what the backend does.
       compute: the format of elementwise arithmetic and of sums; None for that of the arrays that go in.
-      rows: how many samples, row 0 included.
+      rows: how many samples of a case, row 0 included.
       parts: the rows that each source of error moves.
       sources: those met so far, in order.
       left: how a value left the watched arrays; "" while none did.
       single: the one row that is evaluated, where the oracle is evaluated row by row.
       tape: operations to differentiate, where there is one.
       behind: on the way back, the operation that is differentiated.
+      cases: how many are sampled at once.
     """
 
     precision: Precision
@@ -90,6 +94,7 @@ class Machine:
     left: str = ""
     tape: list[Any] | None = None
     behind: Place | None = None
+    cases: int = 1
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +103,11 @@ class Machine:
     @property
     def length(self) -> int:
         """Of the first axis of samples that are not all alike."""
-        return self.rows if self.single is None else 1
+        return self.rows * self.cases if self.single is None else 1
+
+    def row(self, samples: Array, row: int) -> Array:
+        """One row of samples, (cases or 1, ...)."""
+        return samples[row * self.cases : (row + 1) * self.cases] if len(samples) > 1 else samples
 
     def rounded(
         self,
@@ -121,12 +130,14 @@ class Machine:
         """
         out, rows, loud = self._moving(values, "rounding")
         if rows is None:
-            return out
-        self._shake(out[loud], _of(np.asarray(ulps), loud), fmt)
+            return self._joined(out)
+        drawn, flushed = self._draw(), self._draw()
+        self._shake(out[loud], _of(self._split(np.asarray(ulps)), loud), fmt, drawn)
         with np.errstate(all="ignore"):
             out[rows] = _nearest(out[rows], fmt)
-        self._flush(out, rows, fmt, flushing or self.precision.flushes, vanishing)
-        return out
+        vanishing = None if vanishing is None else self._split(vanishing)
+        self._flush(out, rows, fmt, flushing or self.precision.flushes, flushed, vanishing)
+        return self._joined(out)
 
     def summed(
         self,
@@ -149,32 +160,34 @@ class Machine:
 
         Args:
           values: exact sums, (rows or 1, ...).
-          mass: the sums of the terms' magnitudes, (rows or 1, ...).
+          mass: the sums of the terms' magnitudes, (rows or 1, ...), or (cases, ...).
           terms: how many.
           fmt: in which they are summed.
-          in_turn: row 1 as it comes out one after the other, or None.
-          alike: where all terms are about the same, (1, ...), so that each of them may be rounded the same way.
+          in_turn: row 1 as it comes out one after the other, (cases or 1, ...), or None.
+          alike: where all terms are about the same, (cases or 1, ...), so that each may be rounded the same way.
         """
         if terms < 2:
             return self.rounded(values, 0.0, fmt)
         out, rows, loud = self._moving(values, "summing")
         if rows is None:
-            return out
+            return self._joined(out)
+        drawn, flushed = self._draw(), self._draw()
+        mass = self._split(mass)
         u = fmt.unit_roundoff
         steps = min(math.sqrt(3 * terms), (terms - 1) / max(1 - terms * u, 0.5))
         with np.errstate(all="ignore"):
             known = np.where(np.isfinite(mass), mass, 0.0)
             if alike is not None:
-                known = known * np.where(alike, max(_ONE_WAY * terms / steps, 1.0), 1.0)
-            out[loud] += steps * u * _of(known, loud) * self._noise(out[loud].shape)
+                known = known * np.where(self._split(alike), max(_ONE_WAY * terms / steps, 1.0), 1.0)
+            out[loud] += steps * u * _of(known, loud) * _noise(out[loud].shape, drawn)
             if in_turn is not None and self.parts is None and self.single in (None, 1):
                 out[rows.start] = in_turn
             out[rows] = _nearest(out[rows], fmt)
             lost = np.isfinite(mass) & (mass >= fmt.overflow)
             if lost.any():  # a partial sum may overflow, and what comes after is infinite or NaN
                 out[rows] = np.where(_of(lost, rows) & np.isfinite(out[rows]), np.nan, out[rows])
-        self._flush(out, rows, fmt, self.precision.flushes)
-        return out
+        self._flush(out, rows, fmt, self.precision.flushes, flushed)
+        return self._joined(out)
 
     def operand(
         self, values: Array, fmt: FloatFormat, truncates: bool, kind: str, *, scaled: bool = False, axis: int = 0
@@ -190,55 +203,58 @@ class Machine:
           axis: that is summed over, if not 0; in half of the rows, those that are nearly equal along it
             are rounded alike.
         """
-        if not scaled and len(values) == 1:
-            with np.errstate(all="ignore"):
-                if np.array_equal(_nearest(values, fmt), values, equal_nan=True):
-                    return values
+        drawn = self._draw()
+        if not scaled and _fits(self.row(values, 0), fmt) and _fits(values, fmt):
+            return values
         out, rows, loud = self._moving(values, kind)
         if rows is None:
-            return out
+            return self._joined(out)
+        values, axis = self._split(values), axis + 1 if axis else 0
         with np.errstate(all="ignore"):
             cut = slice(2, None, 2) if self.single is None else slice(self.single % 2, 1)
             down = _truncated(out[cut], fmt) if truncates else None
-            self._shake(out[loud], np.full((), float(scaled) * _LEAST), fmt)
+            self._shake(out[loud], np.full((), float(scaled) * _LEAST), fmt, drawn)
             out[rows] = _nearest(out[rows], fmt)
             if axis and (alike := _nearly_equal(values[:1], axis, fmt)).any():
                 half = slice(loud.start, loud.stop, 2)
                 before = np.broadcast_to(values, out.shape)[half]
-                at = np.broadcast_to(np.abs(values[:1]).argmax(axis, keepdims=True), (len(before), *alike.shape[1:]))
+                first = np.abs(values[:1]).argmax(axis, keepdims=True)
+                at = np.broadcast_to(first, (len(before), out.shape[1], *alike.shape[2:]))
                 part = np.take_along_axis(out[half], at, axis) / np.take_along_axis(before, at, axis)
                 out[half] = np.where(alike & np.isfinite(part), before * part, out[half])
             if down is not None and self.parts is None:
                 out[cut] = down
-        return out
+        return self._joined(out)
 
     def stored(self, values: Array, fmt: FloatFormat) -> Array:
         """Outputs, as they are read again."""
         out, rows, loud = self._moving(values, STORED)
         if rows is not None:
-            self._move(out[loud], _STORED * fmt.unit_roundoff, fmt)
-        return out
+            self._move(out[loud], _STORED * fmt.unit_roundoff, fmt, self._draw())
+        return self._joined(out)
 
     def flushed(self, values: Array) -> Array:
         """Inputs, as a machine sees them that takes subnormal numbers for zero; the rows of `INPUTS` are off by up to a
         rounding."""
+        drawn = self._draw()
         if self.parts and INPUTS in self.parts:
             values = np.repeat(values, self.rows, 0)
-            values[self.parts[INPUTS]] *= 1 + FLOAT32.unit_roundoff * self._noise(values[self.parts[INPUTS]].shape)
+            moved = values[self.parts[INPUTS]]
+            moved *= 1 + FLOAT32.unit_roundoff * _noise((len(moved), 1, *moved.shape[1:]), drawn)[:, 0]
         small = (np.abs(values) < FLOAT32.smallest_normal) & (values != 0)
         if not (self.precision.flushes and small.any()):
             return values
         out, rows, _ = self._moving(values, FLUSHED)
         if rows is not None:
-            self._flush(out, rows, FLOAT32, True)
-        return out
+            self._flush(out, rows, FLOAT32, True, drawn)
+        return self._joined(out)
 
     def _moving(self, values: Array, what: str | Source) -> tuple[Array, slice | None, slice]:
-        """A copy of the rows, which of them move, and which of these at random."""
+        """A copy as (rows, cases, ...), which of the rows move, and which of these at random."""
         source = what if isinstance(what, Source) else self._source(what)
         self.sources.setdefault(source)
-        out = np.empty((self.length, *values.shape[1:]))
-        out[...] = values
+        out = np.empty((self.length // self.cases, self.cases, *values.shape[1:]))
+        out[...] = self._split(values)
         if self.single is not None:
             return out, slice(0, 1) if self.single else None, slice(int(self.single < QUIET), 1)
         if self.parts is None:
@@ -246,10 +262,20 @@ class Machine:
         rows = self.parts.get(source)
         return out, rows, rows or slice(0, 0)
 
+    def _split(self, values: Array) -> Array:
+        """Samples as (rows or 1, cases or 1, ...); a number stays one."""
+        if not values.ndim:
+            return values
+        cases = 1 if len(values) == 1 else self.cases
+        return values.reshape(len(values) // cases, cases, *values.shape[1:])
+
+    def _joined(self, out: Array) -> Array:
+        return out.reshape(out.shape[0] * out.shape[1], *out.shape[2:])
+
     def _source(self, kind: str) -> Source:
         return Source(place(), kind) if self.behind is None else Source(self.behind, f"{kind}{BACKWARDS}")
 
-    def _shake(self, values: Array, ulps: Array, fmt: FloatFormat) -> None:
+    def _shake(self, values: Array, ulps: Array, fmt: FloatFormat, drawn: float) -> None:
         """Moves values by up to `ulps`, and by one rounding where they are not representable.
 
         How far a value is from the next representable one says nothing: another way to the same value, such as
@@ -259,21 +285,24 @@ class Machine:
         with np.errstate(all="ignore"):
             # A rounding is up to u of the value, or half of that just below a power of two; it should reach both sides.
             amplitude: Array = np.asarray(2 * u * ulps + 1.5 * u)
-            if not ulps.any():
-                amplitude = amplitude * (_nearest(values, fmt) != values)
-            self._move(values, amplitude, fmt)
+            free = ulps.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else ulps.any()  # of each case
+            if not free.all():
+                amplitude = amplitude * (free | (_nearest(values, fmt) != values))
+            self._move(values, amplitude, fmt, drawn)
 
-    def _move(self, values: Array, amplitude: "float | Array", fmt: FloatFormat) -> None:
+    def _move(self, values: Array, amplitude: "float | Array", fmt: FloatFormat, drawn: float) -> None:
         """Moves values by up to a part of themselves, or of the smallest normal number where they are below it."""
         with np.errstate(all="ignore"):
-            moved = amplitude * self._noise(values.shape)
+            moved = amplitude * _noise(values.shape, drawn)
             low = (np.abs(values) < fmt.smallest_normal) & (values != 0) if fmt != FLOAT32 else np.False_
             if low.any():
-                values += moved * np.where(low, fmt.smallest_normal, np.where(np.isfinite(values), np.abs(values), 0.0))
+                values[...] = np.where(low, values + moved * fmt.smallest_normal, values * (1 + moved))
             else:
                 values *= 1 + moved
 
-    def _flush(self, out: Array, rows: slice, fmt: FloatFormat, flushes: bool, vanishing: Array | None = None) -> None:
+    def _flush(
+        self, out: Array, rows: slice, fmt: FloatFormat, flushes: bool, drawn: float, vanishing: Array | None = None
+    ) -> None:
         """Sets subnormal results to zero: all of row 2, none of row 1, about half of the others."""
         if not flushes or fmt.min_exponent > FLOAT32.min_exponent:
             return
@@ -285,7 +314,7 @@ class Machine:
         if not small.any():
             return
         chosen = np.zeros(out.shape, bool)
-        chosen[rows] = self._noise(out[rows].shape) < 0
+        chosen[rows] = _noise(out[rows].shape, drawn) < 0
         if self.single is None and self.parts is None:
             chosen[1], chosen[2] = False, True
         elif self.single in (1, 2):
@@ -296,15 +325,29 @@ class Machine:
         """Numbers between 0 and 1 for every row, 0.5 in the exact one: how what may go either way is parted."""
         parts = np.full((self.length, *shape), 0.5)
         if self.single != 0:
-            parts[0 if self.single else 1 :] += 0.5 * self._noise(parts[0 if self.single else 1 :].shape)
+            moved = parts[0 if self.single else self.cases :]
+            moved += 0.5 * _noise((len(moved), 1, *shape), self._draw())[:, 0]
         return parts
 
-    def _noise(self, shape: tuple[int, ...]) -> Array:
-        """Numbers between -1 and 1, as if drawn for this call alone."""
-        count = math.prod(shape)
-        start = self._random.randrange(max(_NOISE.size - count, 1))
-        drawn = _NOISE[start : start + count]
-        return (drawn if drawn.size == count else np.resize(drawn, count)).reshape(shape)
+    def _draw(self) -> float:
+        """What an operation draws its noise by. It draws whether it needs to or not, so that what comes after it is
+        the same for all values."""
+        return self._random.random()
+
+
+def _noise(shape: tuple[int, ...], drawn: float) -> Array:
+    """Numbers between -1 and 1, (rows, 1, ...): the same for all cases."""
+    shape = (shape[0], 1, *shape[2:])
+    count = math.prod(shape)
+    start = int(drawn * max(_NOISE.size - count, 1))
+    part = _NOISE[start : start + count]
+    return (part if part.size == count else np.resize(part, count)).reshape(shape)
+
+
+def _fits(values: Array, fmt: FloatFormat) -> bool:
+    """Whether all values are of a format."""
+    with np.errstate(all="ignore"):
+        return np.array_equal(_nearest(values, fmt), values, equal_nan=True)
 
 
 def _of(values: Array, rows: slice) -> Array:

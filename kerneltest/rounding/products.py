@@ -122,15 +122,17 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
         )
     with np.errstate(all="ignore"):
         if inner:
-            exact, mass = a @ b, np.abs(a[:1]) @ np.abs(b[:1])
-            squares = (a[:1] ** 2) @ (b[:1] ** 2)
+            exact = a @ b
+            one_a, one_b = first.machine.row(a, 0), first.machine.row(b, 0)
+            mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
         else:
             exact = a[..., :1] * b[..., :1, :]
     order = [*batch, *rows, *columns]
     shape = [lengths[letter] for letter in order]
     if inner:
         with np.errstate(all="ignore"):
-            alike = (np.abs(exact[:1]) > _ONE_SIGN * mass) & (of(inner) * squares < _ONE_SIZE * mass**2)
+            one_exact = first.machine.row(exact, 0)
+            alike = (np.abs(one_exact) > _ONE_SIGN * mass) & (of(inner) * squares < _ONE_SIZE * mass**2)
         samples = first.machine.summed(exact, mass, of(inner), FLOAT32, alike=alike)
     else:
         samples = first.machine.rounded(exact, 0.0, made.compute)

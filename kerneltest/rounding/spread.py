@@ -24,16 +24,34 @@ def sampled(
     Raises:
       Exception: whatever the oracle raises, among it `UnfollowedError`.
     """
+    (outputs,) = sampled_together(oracle, [leaves], formats, machine)
+    return outputs
+
+
+def sampled_together(
+    oracle: Oracle, cases: Sequence[Mapping[str, Array]], formats: Mapping[str, FloatFormat], machine: Machine
+) -> list[list[Array]]:
+    """The same for several cases at once, whose other leaves are alike: the outputs of each.
+
+    Raises:
+      Exception: as `sampled` does; also where the oracle treats the cases in different ways.
+    """
+    machine.cases = len(cases)
     given: dict[str, Any] = {}
-    for path, value in leaves.items():
+    for path, value in cases[0].items():
         if path in formats:
-            start = Watched(value[None], machine, formats[path])
+            values = np.tile(np.stack([leaves[path] for leaves in cases]), (machine.rows, *(1,) * value.ndim))
+            start = Watched(values if len(cases) > 1 else value[None], machine, formats[path])
             given[path] = start.made(machine.flushed(start.samples))
         else:
             given[path] = value
     with made_on(machine):
         outputs = oracle(given)
-    return [out.samples if isinstance(out, Sampled) else np.asarray(out)[None] for out in outputs]
+    samples = [out.samples if isinstance(out, Sampled) else np.asarray(out)[None] for out in outputs]
+    if len(cases) == 1:
+        return [samples]
+    apart = [each.reshape(-1, len(cases), *each.shape[1:]) if len(each) > 1 else each[:, None] for each in samples]
+    return [[each[:, case if each.shape[1] > 1 else 0] for each in apart] for case in range(len(cases))]
 
 
 def row_by_row(

@@ -1,5 +1,6 @@
 """How each ufunc rounds: what is exact, what is rounded once, and what a machine's library is further off."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -184,23 +185,23 @@ def _multiplied(array: Sampled, values: Array, exact: Array, product: Callable[[
         lost = (large >= fmt.overflow) & np.isfinite(exact)
         vanished = np.where((small < fmt.smallest_normal) & (exact != 0), fmt.smallest_normal * large, 0.0)
     moved = np.where(lost, np.nan, samples + vanished)
-    quiet = 1 if array.machine.single is None else 0
+    quiet = array.machine.cases if array.machine.single is None else 0
     return np.concatenate([samples[:quiet], np.broadcast_to(moved, samples.shape)[quiet:]])
 
 
 def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
     """The sum of row 1, or of the only row, one term after the other in the format of the sum."""
-    row = values[min(1, len(values) - 1)]
+    row = array.machine.row(values, 1)
     if array.compute.precision != 24 or not row.size:
         return None
-    inner = tuple(each - 1 for each in axes)
-    kept = [each for each in range(row.ndim) if each not in inner]
-    terms = row.transpose(*inner, *kept).reshape(-1, *(row.shape[each] for each in kept))
+    kept = [each for each in range(row.ndim) if each not in axes]
+    terms = row.transpose(*axes, *kept).reshape(-1, math.prod(row.shape[each] for each in kept))
     with np.errstate(all="ignore"):
-        if not kept:
-            return np.asarray(np.add.accumulate(terms.astype(np.float32))[-1], np.float64).reshape(shape)
-        total: Array = np.add.reduce(np.ascontiguousarray(terms, np.float32), axis=0, dtype=np.float32)
-    return total.astype(np.float64).reshape(shape)
+        if terms.shape[1] == 1:  # which `reduce` would sum in pairs
+            total: Array = np.add.accumulate(terms[:, 0].astype(np.float32))[-1]
+        else:
+            total = np.add.reduce(np.ascontiguousarray(terms, np.float32), axis=0, dtype=np.float32)
+    return np.asarray(total, np.float64).reshape(len(row), *shape)
 
 
 def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
@@ -219,7 +220,7 @@ def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
         raise UnfollowedError(f"np.{noted}")
     with np.errstate(all="ignore"):
         mass = np.add.accumulate(np.abs(array.samples), axis=at)
-        row = array.samples[min(1, len(array.samples) - 1)]
-        in_turn = np.add.accumulate(row.astype(np.float32), axis=at - 1).astype(np.float64)
+        row = array.machine.row(array.samples, 1)
+        in_turn = np.add.accumulate(row.astype(np.float32), axis=at).astype(np.float64)
     made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
     return made.noted(noted, (array,), axis=at)

@@ -1,7 +1,7 @@
 """What the cases of a pairing share: traces, the oracle's answers, prepared executables."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -202,6 +202,11 @@ class Cache:
         if more:
             self.used[place] = used
         return more
+
+    def after(self, case: AnyCase) -> Sequence[AnyCase]:
+        """The cases of a signature that come after one of them and may be done with it; () where none may."""
+        coming = self.coming.get(case.signature, [])
+        return coming[coming.index(case) + 1 :] if self.ahead and case in coming else ()
 
     def turn_to_case(self, item: str, case: AnyCase) -> None:
         """Notes the next case."""

@@ -117,8 +117,7 @@ def leaves_of(item: Item, case: AnyCase, cache: Cache) -> list[Array]:
 def _run_ahead(item: Item, case: AnyCase, cache: Cache, found: Evaluation) -> None:
     """Runs a case, and with it those of its signature that come after it."""
     cases, inputs, room = [case], [leaves_of(item, case, cache)], _MOST
-    coming = cache.coming.get(case.signature, [])
-    for other in coming[coming.index(case) + 1 :] if case in coming and cache.ahead else ():
+    for other in cache.after(case):
         room -= sum(leaf.size for leaf in inputs[0]) + 1
         if room < 0:
             break

@@ -20,6 +20,7 @@ from kerneltest.plan.families import without_values
 from kerneltest.plan.long import long_signatures, too_much
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Phase
+from kerneltest.run.ahead import expect_together
 from kerneltest.run.budget import brings
 from kerneltest.run.cache import REPEATED, Cache
 from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims, noted
@@ -61,6 +62,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         if reason := too_much(pairing, case.signature):
             raise Failure(Verdict.UNAVAILABLE, reason)
     traced = cache.traced(pairing, case.signature, item.backend)
+    expect_together(item, case, cache, traced)
     expectation, bitwise = cache.expected(pairing, case, traced)
     arguments = cache.arguments(pairing, case)
 

@@ -12,7 +12,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
 from kerneltest.declare.bounds import Measured
-from kerneltest.declare.rounding import FACTOR, Rounded, Rounding, bound
+from kerneltest.declare.rounding import FACTOR, Rounded, Rounding, bound, follow_together
 from kerneltest.declare.sampled import Conditioned
 from kerneltest.rounding.spread import Spread
 from tests.declare.measured import measured, vector
@@ -204,3 +204,37 @@ def test_records_say_so(oracle: Callable[..., Any], note: str) -> None:
 
 def test_the_factor_is_that_of_the_documentation() -> None:
     assert f"{FACTOR:g} max(s" in str(Rounding.__doc__)
+
+
+def _cases(function: Callable[..., Any], count: int) -> list[Rounded]:
+    drawn = np.random.default_rng(5).normal(size=(count, 16)).astype(np.float32)
+    return [_one(measured(function, {"x": row}, {"x": kt.array("n")}, {"n": 16})) for row in drawn]
+
+
+def test_cases_that_are_followed_at_once_have_the_bounds_that_each_has_alone() -> None:
+    calls = []
+
+    def softmax(x: Any) -> Any:
+        calls.append(type(x).__name__)
+        parts = np.exp(x - x.max())
+        return parts / parts.sum()
+
+    alone = [each.at(XLA_CPU) for each in _cases(softmax, 5)]
+    assert calls.count("Watched") == 5
+    calls.clear()
+    beside = _cases(softmax, 5)
+    follow_together((each,) for each in beside)
+    assert all((one == each.at(XLA_CPU)).all() for one, each in zip(alone, beside, strict=True))
+    assert calls.count("Watched") == 1
+    assert all(each.shares(XLA_CPU) for each in beside)
+
+
+def test_an_oracle_that_branches_on_its_values_is_followed_case_by_case() -> None:
+    def doubled(x: Any) -> Any:
+        return x * 3 if x[0] > 0 else x / 3
+
+    beside = _cases(doubled, 4)
+    follow_together((each,) for each in beside)
+    bounds = [each.at(XLA_CPU) for each in beside]
+    assert all((bound > 0).any() for bound in bounds)
+    assert all((bound == each.at(XLA_CPU)).all() for bound, each in zip(bounds, _cases(doubled, 4), strict=True))
