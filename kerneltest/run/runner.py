@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from threadpoolctl import threadpool_limits
+
 from kerneltest.core.failures import Failure, described
 from kerneltest.core.places import where_raised
 from kerneltest.core.targets import Tier
@@ -70,6 +72,9 @@ class Before:
 def run(item: Item, cache: Cache, only: str = "", before: Before | None = None) -> Iterator[Outcome]:
     """Every case of an item, in the plan's order; one record a family where the backend is not there.
 
+    Oracles multiply matrices in one thread meanwhile: theirs are small, and threads that share a processor with
+    another process wait for each other for longer than the product takes.
+
     With a budget (`Cache.budget`) they go breadth first, and those that no longer fit are left out.
 
     Args:
@@ -81,7 +86,7 @@ def run(item: Item, cache: Cache, only: str = "", before: Before | None = None) 
     cache.ahead = before is None
     try:
         cache.journal.start(item.name)
-        with without_debugging():
+        with without_debugging(), threadpool_limits(1, user_api="blas"):
             yield from _run(item, cache, only, before or Before())
     finally:
         cache.journal.stop()
