@@ -111,7 +111,10 @@ def _elementwise(equation: Any, function: Callable[..., Any]) -> Step:
 
     def step(operands: Sequence[Array]) -> Sequence[Array]:
         aligned = [x if x.ndim == ndim else x.reshape(len(x), *(1,) * (ndim - 1)) for x in operands]
-        return (np.asarray(function(*aligned)).astype(dtype, copy=False),)
+        result = function(*aligned)
+        if type(result) is np.ndarray and result.dtype is dtype:  # most are, and a program has many
+            return (result,)
+        return (np.asarray(result).astype(dtype, copy=False),)
 
     return step
 

@@ -111,7 +111,15 @@ def _dynamic_update_slice(equation: Any) -> Function:
         out[tuple(slice(first, first + size) for first, size in zip(firsts, sizes, strict=True))] = update
         return out
 
-    return lambda *arrays: np.stack([one(*row) for row in by_row(arrays)])
+    def function(x: Array, update: Array, *starts: Array) -> Array:
+        if not is_uniform(starts):
+            return np.stack([one(*row) for row in by_row((x, update, *starts))])
+        firsts = [min(max(int(s[0]), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
+        out = x.copy() if len(x) >= len(update) else np.repeat(x, len(update), 0)
+        out[(slice(None), *(slice(f, f + size) for f, size in zip(firsts, sizes, strict=True)))] = update
+        return out
+
+    return function
 
 
 def _iota(equation: Any) -> Function:
