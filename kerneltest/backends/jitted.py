@@ -52,22 +52,33 @@ class Jitted:
     eager: bool = False
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
+        (outputs,) = self.run_all([leaves])
+        return outputs
+
+    def run_all(self, cases: Sequence[Sequence[Array]]) -> Sequence[tuple[Array, ...]]:
+        """The outputs of several cases, of which the device has all before the first is awaited.
+
+        Raises:
+          Failure: as `run` does, for any of them.
+        """
         try:
-            leaves = [leaf.astype(_carrier(leaf.dtype), copy=False) for leaf in leaves]
-            before = [leaf.tobytes() for leaf in leaves]  # a CPU's arrays may share their memory with ours
-            placed = jax.device_put([leaf.copy() for leaf in leaves] if self.eager else list(leaves), self.device)
+            given = [[leaf.astype(_carrier(leaf.dtype), copy=False) for leaf in leaves] for leaves in cases]
+            before = [[leaf.tobytes() for leaf in leaves] for leaves in given]  # a CPU's arrays may share their memory
+            copied = [[leaf.copy() for leaf in leaves] for leaves in given] if self.eager else given
+            placed = jax.device_put(copied, self.device)
             with jax.default_device(self.device):
-                outputs = jax.block_until_ready(self.compiled(*placed))
-            results = tuple(np.asarray(output) for output in outputs)
-            after = [None if each.is_deleted() else np.asarray(each) for each in placed]
+                outputs = jax.block_until_ready([self.compiled(*leaves) for leaves in placed])
+            left = [[None if each.is_deleted() else each for each in leaves] for leaves in placed]
+            results, after = jax.device_get((outputs, left))
         except Exception as error:
             text = str(error).lower()
             verdict = next((v for v, words in _ENDINGS if words.search(text)), Verdict.RUNTIME_ERROR)
             raise Failure(verdict, f"the kernel raised {type(error).__name__}: {error}") from error
-        for number, (given, left) in enumerate(zip(before, after, strict=True)):
-            if left is not None and given != left.tobytes():
-                raise Failure(Verdict.INPUT_MODIFIED, f"the kernel wrote to its array argument {number}")
-        return results
+        for was, became in zip(before, after, strict=True):
+            for number, (one, other) in enumerate(zip(was, became, strict=True)):
+                if other is not None and one != other.tobytes():
+                    raise Failure(Verdict.INPUT_MODIFIED, f"the kernel wrote to its array argument {number}")
+        return [tuple(each) for each in results]
 
 
 def compile_for(

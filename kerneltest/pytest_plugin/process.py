@@ -186,6 +186,7 @@ class Process:
 
     def _listen(self) -> None:
         if self._console is None:
+            self.cache.end = self._end
             self._words = last_words(self.setup.folder, self.setup.shard).open("w", encoding="utf-8")
             faulthandler.enable(self._words)
         else:
@@ -306,10 +307,15 @@ class Process:
         """Ends this process, or leaves the device alone, where a case has cost it the device."""
         if device_is_lost(record):
             self.cache.lost = f"since case {record.case}: {record.message.partition(chr(10))[0]}"
-            if self._console is None and self._words is not None:
-                self._words.write("a device error that no later call survives\n")
-                self._words.flush()
-                os._exit(1)
+            if self.cache.end is not None:
+                self.cache.end("a device error that no later call survives\n")
+
+    def _end(self, word: str) -> None:
+        """Ends this process, whose place another takes."""
+        if self._words is not None:
+            self._words.write(word)
+            self._words.flush()
+            os._exit(1)
 
 
 def _budget(parts: Sequence[Item], seconds: float) -> Budget | None:

@@ -1,7 +1,7 @@
 """What the cases of a pairing share: traces, the oracle's answers, prepared executables."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -67,6 +67,7 @@ class Cache:
       planned: pairing, backend and dtype of all that the run does, so that one failure is told once.
       ahead: whether to compile ahead of the cases; else one after another, so that a death has one cause.
       budget: of the item in hand; None for no limit.
+      end: ends this process with a word, since another takes its place and goes on; None where none does.
       lost: since when, or of what, the device answers no more; "" while it does.
     """
 
@@ -87,6 +88,7 @@ class Cache:
     planned: Collection[tuple[str, str, str]] = ()
     ahead: bool = True
     budget: Budget | None = None
+    end: Callable[[str], None] | None = None
     lost: str = ""
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:

@@ -15,13 +15,12 @@ from kerneltest.judge.compare import compare
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.records.journal import Phase
+from kerneltest.run.ahead import leaves_of, run_together
 from kerneltest.run.cache import REPEATED, Cache
 from kerneltest.run.item import Item, Outcome
 
 Prepare = Callable[[Traced], Executable]
 Leaves = Sequence[Array]
-
-_MOST = 2**22  # elements of the cases that run at once
 
 
 class NotKnownError(Exception):
@@ -97,49 +96,12 @@ def outputs_of(item: Item, case: AnyCase, cache: Cache, found: Evaluation) -> tu
     Raises:
       NotKnownError: nothing runs it without a compiler, or not twice to the same bits.
     """
-    key = item.backend.id, case.id
-    if key not in cache.evaluated:
-        _run_ahead(item, case, cache, found)
-    outputs = cache.evaluated.pop(key)
+    outputs = run_together(item, case, cache, found)
     if case.family.name in REPEATED:
         again = found.run(leaves_of(item, case, cache))
         if any(one.tobytes() != other.tobytes() for one, other in zip(outputs, again, strict=True)):
             raise NotKnownError
     return outputs
-
-
-def leaves_of(item: Item, case: AnyCase, cache: Cache) -> list[Array]:
-    """A case's inputs, as a kernel gets them."""
-    arguments = cache.arguments(item.pairing, case)
-    return [arguments[path] for path, _ in case.signature.dtypes]
-
-
-def _run_ahead(item: Item, case: AnyCase, cache: Cache, found: Evaluation) -> None:
-    """Runs a case, and with it those of its signature that come after it."""
-    cases, inputs, room = [case], [leaves_of(item, case, cache)], _MOST
-    for other in cache.after(case):
-        room -= sum(leaf.size for leaf in inputs[0]) + 1
-        if room < 0:
-            break
-        cache.turn_to_case(item.name, other)
-        try:
-            cache.filled[other.id] = cache.arguments(item.pairing, other)
-        except Failure as failure:
-            if failure.verdict is Verdict.HANG:
-                raise
-            continue  # told in its turn
-        cases.append(other)
-        inputs.append(leaves_of(item, other, cache))
-    cache.turn_to_case(item.name, case)
-    cache.turn_to_phase(Phase.RUNNING, others=len(cases) - 1)
-    try:
-        results = found.run_all(inputs)
-    except Exception:  # one of them may be the reason, so that each runs alone
-        cache.coming.pop(case.signature, None)
-        results = [found.run(inputs[0])]
-    cache.turn_to_phase(Phase.RUNNING)
-    for each, outputs in zip(cases, results, strict=False):
-        cache.evaluated[item.backend.id, each.id] = outputs
 
 
 def _is_compiled_alike(

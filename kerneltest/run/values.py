@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from kerneltest.backends.base import Artifact, Backend
+from kerneltest.backends.jitted import Jitted
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
@@ -20,7 +21,7 @@ from kerneltest.plan.families import without_values
 from kerneltest.plan.long import long_signatures, too_much
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Phase
-from kerneltest.run.ahead import expect_together
+from kerneltest.run.ahead import expect_together, is_queued, leaves_of, run_together
 from kerneltest.run.budget import brings
 from kerneltest.run.cache import REPEATED, Cache
 from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims, noted
@@ -87,8 +88,11 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     if outcome := passed(uncompiled):
         return outcome
     executable = cache.executable(item.backend, traced)
-    leaves = [arguments[path] for path, _ in case.signature.dtypes]
-    outputs = executable.run(leaves)
+    leaves = leaves_of(item, case, cache)
+    if isinstance(executable, Jitted) and is_queued(item, cache):
+        outputs = run_together(item, case, cache, executable)
+    else:
+        outputs = executable.run(leaves)
     if case.family.name in REPEATED:
         _check_repeated(outputs, executable.run(leaves), expectation.asked)
     return judged(outputs, executable.precision)
