@@ -26,6 +26,7 @@ class _Shared:
 
     def __init__(self) -> None:
         self._values: dict[Hashable, Hashable] = {}
+        self._floats: dict[float, float] = {}  # apart from integers, which equal some
         self._mappings: dict[Hashable, Mapping[str, int | str]] = {}
 
     def record(self, record: Record) -> Record:
@@ -40,8 +41,10 @@ class _Shared:
             family=same(record.family),
             signature=same(record.signature),
             target=same(record.target),
+            case=same(record.case),  # other backends have it too, soon after
             message=same(record.message),
             compared=same(record.compared),
+            used=None if record.used is None else self._float(record.used),
             tolerance=same(record.tolerance),
             evidence=record.evidence and _without_pictures(record.evidence),
             facts=record.facts or _NO_FACTS,
@@ -59,6 +62,11 @@ class _Shared:
         if len(self._values) > _MOST:
             self._values.clear()
         return self._values.setdefault(value, value)  # type: ignore[return-value]
+
+    def _float(self, value: float) -> float:
+        if len(self._floats) > _MOST:
+            self._floats.clear()
+        return self._floats.setdefault(value, value)
 
     def _mapping(self, value: Mapping[str, _Item]) -> Mapping[str, _Item]:
         if len(self._mappings) > _MOST:

@@ -62,7 +62,10 @@ def data(merged: Merged, matrix: Matrix, lineup: Lineup) -> dict[str, Any]:
     endings = (*Verdict, *Gap)
     verdicts = _Words(*endings)
     groups: dict[str, str] = {}
-    rows = sorted(merged.rows, key=lambda row: (pairings(row.record.pairing), backends(row.record.backend)))
+    by_place: dict[tuple[int, int], list[Row]] = {}
+    for row in merged.rows:
+        by_place.setdefault((pairings(row.record.pairing), backends(row.record.backend)), []).append(row)
+    rows = [row for place in sorted(by_place) for row in by_place.pop(place)]
     columns: dict[str, Any] = {name: array("i") for name in _COLUMNS} | {"used": []}
     by_pairing: dict[str, list[Record]] = {name: [] for name in pairings.words}
     for row in rows:
