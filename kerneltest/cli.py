@@ -240,6 +240,7 @@ def _merge(chosen: argparse.Namespace) -> int:
             for run in runs:
                 copy_files(run, home.path)
             write_plan(home.path, replace(plan, run=home.run))
+            del runs, run  # they are read again, as one
             ended = finish(home.path, report=str(chosen.output))
         finally:
             home.release()

@@ -20,6 +20,7 @@ from kerneltest.jaxprs.trace import without_debugging
 from kerneltest.pytest_plugin.deaths import before, device_is_lost, last_words
 from kerneltest.pytest_plugin.suspicion import Suspicion
 from kerneltest.pytest_plugin.watchdog import Watchdog, tell_of_exit
+from kerneltest.records.held import held
 from kerneltest.records.io import Writer, read_shard, save_artifacts
 from kerneltest.records.journal import Doing, Journal
 from kerneltest.records.resumed import SHARD
@@ -166,7 +167,7 @@ class Process:
         if not self.setup.resumes:
             return None
         known: dict[str, list[Record]] = {}
-        for record in read_shard(self.setup.folder, SHARD):
+        for record in held(read_shard(self.setup.folder, SHARD)):
             known.setdefault(record.item, []).append(record)
         return known
 

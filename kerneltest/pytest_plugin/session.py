@@ -46,7 +46,7 @@ def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
             from kerneltest.report.html.build import write_html
 
             told.append((f"report: {write_html(folder / 'report.html', [run])}", ""))
-    except OSError as error:
+    except (OSError, RecordError) as error:
         told.append((f"INCOMPLETE: the run's end and its report could not be written: {error}", "red"))
         return Summary(False, False, tuple(told))
     return Summary(run.reconciled.complete, run.reconciled.green, tuple(told), run)

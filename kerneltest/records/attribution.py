@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -21,21 +21,27 @@ _BUCKETS = 16  # of a record's `ulps`; the last has no end
 FindingKey = tuple[str, str, str]  # pairing, case, backend
 
 
-def attributions(records: Iterable[Record]) -> Mapping[FindingKey, str]:
+def attributions(records: Sequence[Record]) -> Mapping[FindingKey, str]:
     """What is to blame for each wrong value and memory error; "" where the tiers do not say."""
+    blamed = {(record.pairing, record.case) for record in records if record.case and _is_blamed(record)}
     by_case: dict[tuple[str, str], dict[str, Record]] = {}
     for record in records:
-        if record.case:
+        if (record.pairing, record.case) in blamed:
             by_case.setdefault((record.pairing, record.case), {})[record.backend] = record
     return {
         (record.pairing, record.case, record.backend): attribution(record, list(alike.values()))
         for alike in by_case.values()
         for record in alike.values()
-        if record.verdict in _WRONG or record.verdict.kind is Kind.MEMORY
+        if _is_blamed(record)
     }
 
 
-def lowering_bugs(records: Iterable[Record]) -> Counter[str]:
+def _is_blamed(record: Record) -> bool:
+    """Whether something is to blame for how a case ended."""
+    return record.verdict in _WRONG or record.verdict.kind is Kind.MEMORY
+
+
+def lowering_bugs(records: Sequence[Record]) -> Counter[str]:
     """What is suspected of a lowering, with how many cases show it."""
     return Counter(text for text in attributions(records).values() if text.startswith(_LOWERING))
 

@@ -5,7 +5,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ SCHEMA: Final = 10
 _MOST_PLAN = 2**24  # bytes
 _MOST_COMMAS = 2**20  # of a plan: a value takes two bytes there, and 400 in an error
 _MOST_LINE = 2**21  # bytes of one record
-_MOST_RECORDS = 2**27  # bytes of a shard, once unpacked
+_MOST_RECORDS = 2**31  # bytes of a shard, once unpacked: more than a million cases
 _MOST_TEXT = 20_000  # characters of a message
 _MOST_PROBLEMS = 1000  # of one line or plan: a description of each takes a kilobyte
 
@@ -250,6 +250,23 @@ def read_records(folder: Path) -> Iterator[Record]:
         yield from (line.record for line in _read(shard, RECORD_LINE))
 
 
+def read_some(folder: Path, numbers: Collection[int]) -> Iterator[tuple[int, Record]]:
+    """Single records of a run, each with its number: counted from 0, as `read_records` yields them.
+
+    Raises:
+      RecordError: as `read_records`, of the lines that are read.
+    """
+    number = 0
+    for shard in shards(folder):
+        for in_shard, line in enumerate(_lines(shard), 1):
+            if number in numbers or not line.endswith(b"\n"):  # a line that was cut off has no number
+                if (parsed := _parsed(shard, in_shard, line, RECORD_LINE)) is None:
+                    continue
+                if number in numbers:
+                    yield number, parsed.record
+            number += 1
+
+
 def read_shard(folder: Path, shard: str) -> Iterator[Record]:
     """The records of one shard of a run, as `read_records`; none where it is missing."""
     path = folder / f"records-{shard}.jsonl"
@@ -268,12 +285,18 @@ def read_smallest(folder: Path) -> Iterator[Smallest]:
 
 def _read(shard: Path, adapter: TypeAdapter[_Line]) -> Iterator[_Line]:
     for number, line in enumerate(_lines(shard), 1):
-        try:
-            yield adapter.validate_json(line.removesuffix(b"\n"))
-        except ValidationError as error:
-            if not line.endswith(b"\n") and _is_no_json(error):
-                break
-            raise RecordError(f"{shard}, line {number}: {_first_problem(error)}") from error
+        if (parsed := _parsed(shard, number, line, adapter)) is not None:
+            yield parsed
+
+
+def _parsed(shard: Path, number: int, line: bytes, adapter: TypeAdapter[_Line]) -> _Line | None:
+    """A line of a shard; None for a last one that was cut off."""
+    try:
+        return adapter.validate_json(line.removesuffix(b"\n"))
+    except ValidationError as error:
+        if not line.endswith(b"\n") and _is_no_json(error):
+            return None
+        raise RecordError(f"{shard}, line {number}: {_first_problem(error)}") from error
 
 
 def _lines(shard: Path) -> Iterator[bytes]:

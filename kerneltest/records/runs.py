@@ -1,11 +1,12 @@
 """The folders of finished runs, read, checked and reconciled: what summaries and comparisons are made from."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
+from kerneltest.records.held import held
 from kerneltest.records.io import RecordError, read_end, read_plan, read_records, read_smallest, write_end
 from kerneltest.records.journal import left_running
 from kerneltest.records.schema import CellKey, End, Plan, PlannedItem, Record, Smallest, digest
@@ -65,21 +66,20 @@ class Reconciled:
 
 def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
     """Every planned cell with its one status."""
-    by_cell: dict[CellKey, list[Record]] = {}
-    seen: set[tuple[CellKey, str]] = set()
+    by_cell: dict[CellKey, dict[str, Record]] = {}  # and by case
     problems: list[str] = [*plan.problems]
     for record in records:
-        if (record.cell, record.case) in seen:
+        found = by_cell.setdefault(record.cell, {})
+        if record.case in found:
             problems.append(f"recorded twice: {' / '.join(record.cell)} case {record.case or 'all'}")
             continue
-        seen.add((record.cell, record.case))
-        by_cell.setdefault(record.cell, []).append(record)
+        found[record.case] = record
     cells: dict[CellKey, Status] = {}
     for item in plan.items:
         for cell in item.cells:
-            found = by_cell.pop(cell, [])
-            cells[cell] = _status(item, cell, found)
-            if (more := sum(1 for record in found if record.case) - item.families[cell.family]) > 0:
+            found = by_cell.pop(cell, {})
+            cells[cell] = _status(item, cell, found.values())
+            if (more := len(found) - ("" in found) - item.families[cell.family]) > 0:
                 problems.append(f"{more} more case{'s' * (more > 1)} recorded than planned: {' / '.join(cell)}")
     problems += [f"recorded but never planned: {' / '.join(cell)}" for cell in by_cell]
     if (cells or plan.not_applicable) and not plan.shard and not any(status.compared for status in cells.values()):
@@ -87,7 +87,7 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
     return Reconciled(cells, tuple(problems))
 
 
-def _status(item: PlannedItem, cell: CellKey, records: list[Record]) -> Status:
+def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> Status:
     verdict: Ending
     planned, wanted = item.families[cell.family], item.digests.get(cell.family, "")
     cases = [record.case for record in records if record.case]
@@ -113,7 +113,8 @@ class Run:
 
     Attributes:
       name: its folder's path below the folder that was given; "" where that is the run's own.
-      folder, plan, records: as written.
+      folder, plan: as written.
+      records: as written, without the elements in their pictures where they were read: `pictures.pictures` has these.
       reconciled: the records held against the plan.
       smallest: the smallest failing cases that were found.
     """
@@ -172,7 +173,7 @@ def read_running(folder: Path, name: str = "") -> Run:
     Raises:
       RecordError: it cannot be read.
     """
-    plan, records = read_plan(folder), tuple(read_records(folder))
+    plan, records = read_plan(folder), tuple(held(read_records(folder)))
     return Run(name, folder, plan, records, reconcile(plan, records), tuple(read_smallest(folder)))
 
 

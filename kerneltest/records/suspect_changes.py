@@ -65,11 +65,11 @@ def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
         else SuspectChange(Fate.NEW, suspect)
         for j, suspect in enumerate(after)
     ]
+    gone = [i for i in range(len(before)) if i not in known]
     ran = (row.record for row in new.rows if row.record.case and row.record.verdict is not Verdict.UNAVAILABLE)
-    tried = set(map(question, ran))
-    for i, suspect in enumerate(before):
-        if i not in known:
-            changes.append(SuspectChange(Fate.NOT_RUN if tried.isdisjoint(asked[i]) else Fate.GONE, suspect))
+    tried = frozenset().union(*(asked[i] for i in gone)).intersection(map(question, ran))
+    for i in gone:
+        changes.append(SuspectChange(Fate.NOT_RUN if tried.isdisjoint(asked[i]) else Fate.GONE, before[i]))
     return tuple(sorted(changes, key=lambda change: [*Fate].index(change.fate)))
 
 

@@ -190,7 +190,7 @@ def hardly_asked(records: Iterable[Record]) -> list[str]:
     ]
 
 
-def suspected_lowerings(records: Iterable[Record]) -> list[str]:
+def suspected_lowerings(records: Sequence[Record]) -> list[str]:
     """Where backends disagree such that a lowering is suspected, what most cases show first."""
     return [
         f"suspected lowering bug in {count} case{'s' * (count > 1)}: {text}"

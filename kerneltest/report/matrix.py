@@ -1,7 +1,7 @@
 """The matrix of a report: pairings and their dtypes against backends, or pairings against the tiers of some runs."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -124,16 +124,10 @@ def by_tier(runs: Sequence[Run]) -> Matrix:
     """
     dropped = superseded(runs)
     tiers: dict[tuple[int, str], Tier] = {}
-    entries = []
     for number, run in enumerate(runs):
         items = [item for item in run.plan.items if (number, item.pairing, item.backend) not in dropped]
         tier_of = {item.backend: item.tier for item in items}
         tiers |= {(number, _untargeted(backend)): tier_of[backend] for backend in in_order(tier_of)}
-        for row in merge([run]).rows:
-            pairing, backend = row.record.pairing, row.record.backend
-            if (number, pairing, backend) not in dropped:
-                column = number, _untargeted(backend)
-                entries.append(_Entry(pairing, "", column, row.ending, backend.partition(":")[2]))
     runs_of = Counter(title for _, title in tiers)
     return _matrix(
         {
@@ -141,8 +135,19 @@ def by_tier(runs: Sequence[Run]) -> Matrix:
             for (number, title), tier in tiers.items()
         },
         [(pairing, "") for pairing in _by_file(item.pairing for run in runs for item in run.plan.items)],
-        entries,
+        _entries_by_tier(runs, dropped),
     )
+
+
+def _entries_by_tier(
+    runs: Sequence[Run], dropped: Container[tuple[int, str, str]]
+) -> Iterator[_Entry[tuple[int, str]]]:
+    for number, run in enumerate(runs):
+        for row in merge([run]).rows:
+            pairing, backend = row.record.pairing, row.record.backend
+            if (number, pairing, backend) not in dropped:
+                column = number, _untargeted(backend)
+                yield _Entry(pairing, "", column, row.ending, backend.partition(":")[2])
 
 
 def _untargeted(backend: str) -> str:
@@ -155,18 +160,18 @@ def _matrix(
     entries: Iterable[_Entry[_Key]],
     not_applicable: Iterable[tuple[str, _Key]] = (),
 ) -> Matrix:
-    endings: dict[tuple[str, str, _Key], list[Ending]] = {}
+    endings: dict[tuple[str, str, _Key], Counter[Ending]] = {}
     targets: dict[tuple[str, str, _Key], dict[Ending, set[str]]] = {}
     for entry in entries:
         place = entry.pairing, entry.dtype, entry.column
-        endings.setdefault(place, []).append(entry.ending)
+        endings.setdefault(place, Counter())[entry.ending] += 1
         targets.setdefault(place, {}).setdefault(entry.ending, set()).add(entry.target)
     excluded = frozenset(not_applicable)
 
     def field(pairing: str, dtype: str, column: _Key) -> Field:
         place = pairing, dtype, column
         shown = {ending: sorted(each) for ending, each in targets.get(place, {}).items()}
-        return Field(tallied(endings.get(place, ())), shown, (pairing, column) not in excluded)
+        return Field(_harmless_first(endings.get(place, Counter())), shown, (pairing, column) not in excluded)
 
     return Matrix(
         tuple(columns.values()),
@@ -176,7 +181,11 @@ def _matrix(
 
 def tallied(endings: Iterable[Ending]) -> dict[Ending, int]:
     """How many of each there are, the harmless first."""
-    return dict(sorted(Counter(endings).items(), key=lambda pair: pair[0].severity))
+    return _harmless_first(Counter(endings))
+
+
+def _harmless_first(counts: Counter[Ending]) -> dict[Ending, int]:
+    return dict(sorted(counts.items(), key=lambda pair: pair[0].severity))
 
 
 def _by_file(pairings: Iterable[str]) -> list[str]:

@@ -1,10 +1,12 @@
 """What the page's scripts draw: one JSON document, compressed, of columns over dictionaries."""
 
 import base64
+import functools
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kerneltest.core.verdicts import Gap, Verdict
@@ -36,8 +38,20 @@ class _Words:
 
 def compressed(value: Any) -> str:
     """JSON as base64 of zlib's deflate; the page's script undoes it."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    packer = zlib.compressobj(9)
+    packed = b"".join(packer.compress(piece.encode()) for piece in _pieces(value))
+    return base64.b64encode(packed + packer.flush()).decode()
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """JSON piece by piece, so that of all columns one at a time is text."""
+    if isinstance(value, dict):
+        for number, (name, each) in enumerate(value.items()):
+            yield f"{',' if number else '{'}{json.dumps(name)}:"
+            yield from _pieces(each)
+        yield "}" if value else "{}"
+    else:
+        yield json.dumps(value, separators=(",", ":"), allow_nan=False, default=list)  # a column is an array
 
 
 def data(merged: Merged, matrix: Matrix, lineup: Lineup) -> dict[str, Any]:
@@ -48,8 +62,11 @@ def data(merged: Merged, matrix: Matrix, lineup: Lineup) -> dict[str, Any]:
     endings = (*Verdict, *Gap)
     verdicts = _Words(*endings)
     groups: dict[str, str] = {}
-    rows = sorted(merged.rows, key=lambda row: (pairings(row.record.pairing), backends(row.record.backend)))
-    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    by_place: dict[tuple[int, int], list[Row]] = {}
+    for row in merged.rows:
+        by_place.setdefault((pairings(row.record.pairing), backends(row.record.backend)), []).append(row)
+    rows = [row for place in sorted(by_place) for row in by_place.pop(place)]
+    columns: dict[str, Any] = {name: array("i") for name in _COLUMNS} | {"used": []}
     by_pairing: dict[str, list[Record]] = {name: [] for name in pairings.words}
     for row in rows:
         record = row.record
@@ -108,9 +125,13 @@ def _parsed(name: str) -> str:
 
 def _used(used: float | None) -> float | int:
     """A fraction of a bound to two digits; -1 for none, 1e99 for an infinite one."""
-    if used is None:
-        return -1
-    return float(f"{min(used, 1e99):.2g}")
+    return -1 if used is None else _number(f"{min(used, 1e99):.2g}")
+
+
+@functools.lru_cache(4096)
+def _number(text: str) -> float:
+    """The same object for all cases that show the same number."""
+    return float(text)
 
 
 def _pairing(name: str, merged: Merged, records: Sequence[Record]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from kerneltest.records.attribution import attributions
 from kerneltest.records.budget import unstable
 from kerneltest.records.files import opened
 from kerneltest.records.merge import Merged, Row
+from kerneltest.records.pictures import pictures
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Evidence, Record, Window
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
@@ -81,10 +82,12 @@ def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
       merged: the runs.
       rows: theirs, in the page's order, by which a detail names its own.
     """
-    attributed = attributions(row.record for row in rows)
-    drawn = scripts = 0
+    attributed = attributions([row.record for row in rows])
+    scripts = 0
     chosen = []
-    for number in _different_first(rows)[:MOST_FINDINGS]:
+    numbers = _different_first(rows)[:MOST_FINDINGS]
+    shown = pictures(merged.runs, _drawable(rows[number].record for number in numbers))
+    for number in numbers:
         row = rows[number]
         record, run = row.record, merged.runs[row.run]
         evidence = record.evidence or Evidence()
@@ -99,13 +102,22 @@ def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
         } | _evidence(record, evidence)
         if record.budget:
             detail["budget"], detail["unstable"] = budget(record), unstable(record.budget)
-        if drawn < MOST_DRAWN and (image := picture(evidence)) is not None:
-            drawn += len(image["values"])
-            detail["picture"], detail["inputs"] = image, inputs(evidence)
+        if (pictured := shown.get(id(record))) is not None and (image := picture(pictured)) is not None:
+            detail["picture"], detail["inputs"] = image, inputs(pictured)
         if scripts < MOST_SCRIPTS and (text := script(run.folder, evidence.script)):
             scripts += 1
             detail["code"] = text
         chosen.append(detail)
+    return chosen
+
+
+def _drawable(records: Iterable[Record]) -> list[Record]:
+    """Those whose pictures a page has room for."""
+    chosen, drawn = [], 0
+    for record in records:
+        if drawn < MOST_DRAWN and record.evidence is not None and record.evidence.window is not None:
+            drawn += math.prod(record.evidence.window.extent)
+            chosen.append(record)
     return chosen
 
 

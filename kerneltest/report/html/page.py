@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kerneltest.core.verdicts import Ending
-from kerneltest.records.merge import Merged, Past, suspects_shown
+from kerneltest.records.merge import Merged, Past, Row, suspects_shown
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Record
 from kerneltest.records.suspects import Suspect
@@ -236,17 +236,17 @@ class Page:
 
     @property
     def families(self) -> list[FamilyLine]:
-        table: dict[tuple[str, str], list[tuple[Ending, Record]]] = {}
+        table: dict[tuple[str, str], list[Row]] = {}
         for row in self.merged.rows:
             if row.record.case:
-                table.setdefault((row.record.group, row.record.family), []).append((row.ending, row.record))
+                table.setdefault((row.record.group, row.record.family), []).append(row)
         return [
             FamilyLine(
                 group,
                 family,
-                sums=tallied(ending for ending, _ in rows),
-                compared=sum(record.compared for _, record in rows),
-                used=max((record.used for _, record in rows if record.used is not None), default=None),
+                sums=tallied(row.ending for row in rows),
+                compared=sum(row.record.compared for row in rows),
+                used=max((row.record.used for row in rows if row.record.used is not None), default=None),
             )
             for (group, family), rows in table.items()
         ]

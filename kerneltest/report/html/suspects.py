@@ -1,5 +1,6 @@
 """Suspects as the page shows them: in words, and with what its scripts draw of each."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from kerneltest.core.verdicts import Kind
 from kerneltest.records.budget import unstable
 from kerneltest.records.conditions import Condition
 from kerneltest.records.merge import Merged
+from kerneltest.records.pictures import pictures
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Evidence, Record
 from kerneltest.records.suspects import Suspect
@@ -96,7 +98,8 @@ class Lineup:
           rows: the records of the page, in its order.
           names: the numbers by which the page knows a pairing, a backend and a family.
         """
-        tried, left, scripts = _Tried(rows), _MOST_DRAWN, 0
+        tried, scripts = _Tried(rows), 0
+        shown = pictures(self.merged.runs, self._drawable())
         first: dict[tuple[int, str, str], int] = {}
         for row, record in enumerate(rows):
             if (suspect_number := self.number_of.get(id(record))) is not None:
@@ -142,10 +145,21 @@ class Lineup:
                 if (born := smallest.birth) is not None:
                     places = [_cut(each) for each in born.others[:4]]
                     drawn["birth"] = [_cut(born.place), _cut(born.operation), _cut(born.words), born.certain, places]
-            image = picture(evidence)
-            if image is not None and (left := left - len(image["values"])) >= 0:
-                drawn["picture"], drawn["inputs"] = image, inputs(evidence)[:_MOST_ARGUMENTS]
+            if (pictured := shown.get(id(example))) is not None and (image := picture(pictured)) is not None:
+                drawn["picture"], drawn["inputs"] = image, inputs(pictured)[:_MOST_ARGUMENTS]
             yield drawn
+
+    def _drawable(self) -> list[Record]:
+        """The examples whose pictures a page has room for."""
+        chosen, left = [], _MOST_DRAWN
+        for suspect in self.suspects:
+            example = suspect.example
+            if example.evidence is None or example.evidence.window is None:
+                continue
+            left -= math.prod(example.evidence.window.extent)
+            if left >= 0:
+                chosen.append(example)
+        return chosen
 
     def _run_of(self, record: Record) -> Run:
         """The run that a finding, or a smallest case, is from."""
@@ -153,7 +167,7 @@ class Lineup:
 
     @cached_property
     def _runs(self) -> Mapping[int, int]:
-        found = {id(row.record): row.run for row in self.merged.rows}
+        found = {id(row.record): row.run for row in self.merged.rows if id(row.record) in self.number_of}
         return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.smallest}
 
     def _commands(self, suspect: Suspect) -> list[str]:

@@ -48,7 +48,6 @@ def _page(runs: Sequence[Run], counts: Counts, suspects: Sequence[Suspect]) -> I
 def _suspects(runs: Sequence[Run], suspects: Sequence[Suspect]) -> Iterator[str]:
     """A list for each kernel: what is wrong and how often, its smallest case, where it is born."""
     declared = merge(runs).pairings
-    run_of = {id(record): run for run in runs for record in run.records}
     shown = suspects[:_MOST_SUSPECTS]
     for pairing, mine in itertools.groupby(shown, lambda each: each.pairing):
         yield f"### {for_markdown(kernel_of(pairing, declared.get(pairing)))}\n"
@@ -59,6 +58,8 @@ def _suspects(runs: Sequence[Run], suspects: Sequence[Suspect]) -> Iterator[str]
         yield ""
     yield from [f"and {len(suspects) - len(shown)} more suspects\n"] * (len(suspects) > len(shown))
     firsts = [suspect.findings[0] for suspect in shown]
+    known = set(map(id, firsts))
+    run_of = {id(record): run for run in runs for record in run.records if id(record) in known}
     commands = dict.fromkeys(pytest_command(run_of[id(r)].plan, r.backend, r.item) for r in firsts)
     yield from ["To see them again:\n\n```", *map(for_terminal, commands), "```\n"] if suspects else []
 

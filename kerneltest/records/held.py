@@ -1,0 +1,84 @@
+"""Records as a run holds them by the million: what they have in common once, and pictures left on disk."""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from kerneltest.records.schema import Evidence, Record
+
+_MOST = 2**16  # values that are remembered: where all differ, remembering them would take more than it saves
+
+_Value = TypeVar("_Value", bound=Hashable)
+_Item = TypeVar("_Item", int, str)
+
+
+def held(records: Iterable[Record]) -> Iterator[Record]:
+    """Records that equal those given, but for the elements in their pictures, in a fraction of the memory.
+
+    `pictures.pictures` reads these again.
+    """
+    shared = _Shared()
+    return map(shared.record, records)
+
+
+class _Shared:
+    """Values that were met before, each held once."""
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, Hashable] = {}
+        self._floats: dict[float, float] = {}  # apart from integers, which equal some
+        self._mappings: dict[Hashable, Mapping[str, int | str]] = {}
+
+    def record(self, record: Record) -> Record:
+        same, mapping = self._same, self._mapping
+        return replace(
+            record,
+            item=same(record.item),
+            pairing=same(record.pairing),
+            backend=same(record.backend),
+            dtype=same(record.dtype),
+            group=same(record.group),
+            family=same(record.family),
+            signature=same(record.signature),
+            target=same(record.target),
+            case=same(record.case),  # other backends have it too, soon after
+            message=same(record.message),
+            compared=same(record.compared),
+            used=None if record.used is None else self._float(record.used),
+            tolerance=same(record.tolerance),
+            evidence=record.evidence and _without_pictures(record.evidence),
+            facts=record.facts or _NO_FACTS,
+            ulps=same(tuple(map(same, record.ulps))),
+            dims=mapping(record.dims),
+            dtypes=mapping(record.dtypes),
+            statics=mapping(record.statics),
+            holds=same(record.holds),
+            asked=same(record.asked),
+            unasked=same(record.unasked),
+            kept=same(record.kept),
+        )
+
+    def _same(self, value: _Value) -> _Value:
+        if len(self._values) > _MOST:
+            self._values.clear()
+        return self._values.setdefault(value, value)  # type: ignore[return-value]
+
+    def _float(self, value: float) -> float:
+        if len(self._floats) > _MOST:
+            self._floats.clear()
+        return self._floats.setdefault(value, value)
+
+    def _mapping(self, value: Mapping[str, _Item]) -> Mapping[str, _Item]:
+        if len(self._mappings) > _MOST:
+            self._mappings.clear()
+        return self._mappings.setdefault(tuple(value.items()), value)  # type: ignore[return-value]
+
+
+_NO_FACTS: Mapping[str, Mapping[str, int]] = {}
+
+
+def _without_pictures(evidence: Evidence) -> Evidence:
+    if evidence.window is None:
+        return evidence
+    window = replace(evidence.window, values=(), expected=(), bound=(), wrong="")
+    return replace(evidence, window=window, inputs=())
