@@ -1,5 +1,6 @@
 """How XLA compiles for the CPU what runs a few times: quickly."""
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,18 @@ _PLAIN_LOOPS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < 
 _WORSE_IN_THESE = frozenset({"cbrt", "tanh"})
 
 
+_MANY = 1024  # programs, beyond which running them takes longer than compiling them
+
+
 def quick(jaxpr: Any) -> dict[str, Any]:
-    """The options of XLA with which a jaxpr compiles soonest and computes no worse than `XLA_CPU` says."""
+    """The options of XLA with which a jaxpr compiles and runs soonest and computes no worse than `XLA_CPU` says."""
+    if any(_programs(each) > _MANY for each, _ in equations(jaxpr) if name_of(each) == "pallas_call"):
+        return {}
     worse = bool(_PLAIN_LOOPS) and any(name_of(each) in _WORSE_IN_THESE for each, _ in equations(jaxpr))
     return {**PORTABLE, **({} if worse else _PLAIN_LOOPS)}
+
+
+def _programs(call: Any) -> int:
+    """Of a Pallas call; 0 where a kernel computes how many."""
+    grid = call.params["grid_mapping"].grid
+    return math.prod(grid) if all(isinstance(length, int) for length in grid) else 0

@@ -1,8 +1,11 @@
 """The options that a kernel is compiled with."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental import pallas as pl
 
 from kerneltest.jaxprs.quick import PORTABLE, quick
 
@@ -27,3 +30,14 @@ def test_this_version_knows_the_options() -> None:
     function = jax.jit(lambda x: x + 1)
     options = quick(jax.make_jaxpr(function)(1.0).jaxpr)
     assert function.lower(1.0).compile(compiler_options=options)(1.0) == 2.0
+
+
+@pytest.mark.parametrize(("programs", "own"), [(8, False), (2048, True)])
+def test_a_long_grid_is_compiled_as_xla_would(programs: int, own: bool) -> None:
+    def copy(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+
+    spec = pl.BlockSpec((1,), lambda i: (i,))
+    shape = jax.ShapeDtypeStruct((programs,), jnp.float32)
+    call = pl.pallas_call(copy, grid=(programs,), in_specs=[spec], out_specs=spec, out_shape=shape)
+    assert (quick(jax.make_jaxpr(call)(jnp.ones(programs)).jaxpr) == {}) is own

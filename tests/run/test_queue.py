@@ -94,7 +94,8 @@ def test_a_fault_is_told_by_each_case_alone_and_a_lost_device_ends_the_process(
 
     def end(word: str) -> None:
         doing = cache.journal.doing
-        assert doing is not None and doing.phase is Phase.RUNNING and doing.beside  # so that none is blamed
+        assert doing is not None
+        assert (doing.phase, doing.beside > 0) == (Phase.RUNNING, True)  # so that none is blamed
         raise Ended(word)
 
     plain = Jitted.run_all
@@ -113,7 +114,8 @@ def test_a_fault_is_told_by_each_case_alone_and_a_lost_device_ends_the_process(
         return
     records = _records(cache)
     failed = {each.family for each in records if each.verdict is Verdict.RUNTIME_ERROR}
-    assert failed and all("nan" in family for family in failed)
+    assert failed
+    assert all("nan" in family for family in failed)
     assert any(each.verdict is Verdict.PASS for each in records)
 
 
