@@ -133,8 +133,7 @@ class Machine:
             return self._joined(out)
         drawn, flushed = self._draw(), self._draw()
         self._shake(out[loud], _of(self._split(np.asarray(ulps)), loud), fmt, drawn)
-        with np.errstate(all="ignore"):
-            out[rows] = _nearest(out[rows], fmt)
+        _round(out[rows], fmt)
         vanishing = None if vanishing is None else self._split(vanishing)
         self._flush(out, rows, fmt, flushing or self.precision.flushes, flushed, vanishing)
         return self._joined(out)
@@ -182,7 +181,7 @@ class Machine:
             out[loud] += steps * u * _of(known, loud) * _noise(out[loud].shape, drawn)
             if in_turn is not None and self.parts is None and self.single in (None, 1):
                 out[rows.start] = in_turn
-            out[rows] = _nearest(out[rows], fmt)
+            _round(out[rows], fmt)
             lost = np.isfinite(mass) & (mass >= fmt.overflow)
             if lost.any():  # a partial sum may overflow, and what comes after is infinite or NaN
                 out[rows] = np.where(_of(lost, rows) & np.isfinite(out[rows]), np.nan, out[rows])
@@ -214,7 +213,7 @@ class Machine:
             cut = slice(2, None, 2) if self.single is None else slice(self.single % 2, 1)
             down = _truncated(out[cut], fmt) if truncates else None
             self._shake(out[loud], np.full((), float(scaled) * _LEAST), fmt, drawn)
-            out[rows] = _nearest(out[rows], fmt)
+            _round(out[rows], fmt)
             if axis and (alike := _nearly_equal(values[:1], axis, fmt)).any():
                 half = slice(loud.start, loud.stop, 2)
                 before = np.broadcast_to(values, out.shape)[half]
@@ -293,12 +292,13 @@ class Machine:
     def _move(self, values: Array, amplitude: "float | Array", fmt: FloatFormat, drawn: float) -> None:
         """Moves values by up to a part of themselves, or of the smallest normal number where they are below it."""
         with np.errstate(all="ignore"):
-            moved = amplitude * _noise(values.shape, drawn)
+            moved = np.asarray(amplitude * _noise(values.shape, drawn))
             low = (np.abs(values) < fmt.smallest_normal) & (values != 0) if fmt != FLOAT32 else np.False_
             if low.any():
                 values[...] = np.where(low, values + moved * fmt.smallest_normal, values * (1 + moved))
             else:
-                values *= 1 + moved
+                moved += 1
+                values *= moved
 
     def _flush(
         self, out: Array, rows: slice, fmt: FloatFormat, flushes: bool, drawn: float, vanishing: Array | None = None
@@ -308,6 +308,8 @@ class Machine:
             return
         with np.errstate(invalid="ignore"):
             small = np.abs(out) < FLOAT32.smallest_normal
+        if vanishing is None and not small.any():
+            return
         if vanishing is not None:
             small |= vanishing & np.isfinite(out)
         small &= out != 0
@@ -379,6 +381,12 @@ def _nearest(values: Array, fmt: FloatFormat) -> Array:
     if not np.max(size, initial=0.0) < fmt.overflow:
         near = np.where(size < fmt.overflow, near, np.where(np.isnan(values), values, np.copysign(np.inf, values)))
     return np.asarray(near)
+
+
+def _round(values: Array, fmt: FloatFormat) -> None:
+    """To nearest, in place."""
+    with np.errstate(all="ignore"):
+        values[...] = values.astype(np.float32) if fmt == FLOAT32 else _nearest(values, fmt)
 
 
 def _truncated(values: Array, fmt: FloatFormat) -> Array:

@@ -16,7 +16,7 @@ from kerneltest.records.journal import Phase
 from kerneltest.run.cache import Cache
 from kerneltest.run.item import Item
 
-_FOLLOWED = 2**18  # numbers in the samples of their arguments and outputs, beyond which there is nothing to gain
+_FOLLOWED = 2**16  # numbers in the samples of their arguments and outputs: what a processor keeps near itself
 _RUN = 2**22  # elements of the arguments of cases that run at once
 
 
