@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,8 @@ def pytest_pycollect_makeitem(
     from kerneltest.run.planning import PairingPlan, plan_pairing
 
     run = collector.config.stash[RUN]
+    if not run.holders:
+        gc.freeze()  # JAX and kerneltest stay: to look them over for garbage, again and again, takes a tenth of a run
     run.collects()
     module = collector.getparent(pytest.Module)
     home = module.obj.__name__ if module else ""
@@ -172,6 +175,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if run.worker is None:
         run.make_room(plan)
     write_plan(run.folder, plan)
+    gc.freeze()  # as does what was planned
 
 
 @pytest.hookimpl(optionalhook=True)
