@@ -89,6 +89,16 @@ def pytest_xdist_setupnodes(specs: Sequence[Any]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keeps together what shares work, where nobody has asked xdist for another way to hand out items."""
+    if config.getoption("dist") != "load" or config.getoption("maxschedchunk") is not None:
+        return None
+    from kerneltest.pytest_plugin.together import Together
+
+    return Together(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     run = node.config.stash[RUN]
     node.workerinput["kt_folder"], node.workerinput["kt_run"] = str(run.home.path), run.home.run
