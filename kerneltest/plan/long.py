@@ -51,9 +51,14 @@ def long_signatures(
         chosen = {group: group[number % len(group)] for group in groups}
         return Signature.of(pairing, admitted, statics, chosen) if admitted else None
 
+    afforded: set[frozenset[str]] = set()  # the longest come first, and what is shorter takes no longer
+
     def fits(lengths: Mapping[str, int]) -> bool:
-        made = signature(lengths, 0)
-        return made is not None and affordable(made)
+        made, which = signature(lengths, 0), frozenset(lengths)
+        if made is None or not (which in afforded or affordable(made)):
+            return False
+        afforded.add(which)
+        return True
 
     rows = list(_rows(pairing, depth, fits))
     count = len(dtypes) if depth == "quick" else max(len(rows), len(dtypes))

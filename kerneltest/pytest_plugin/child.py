@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from kerneltest.pytest_plugin import deaths
+from kerneltest.pytest_plugin.engine import Arguments
 from kerneltest.pytest_plugin.process import Ended, Process, Setup, Task
 from kerneltest.records.io import read_plan
 from kerneltest.run.item import Item
@@ -27,24 +28,6 @@ Planned = frozenset[tuple[str, str, str]]
 
 _ALWAYS = ("--collect-only", "-q", "--kt-report=", "--kt-shard=", "--kt-durations=", "--kt-isolate=never",
            "--kt-ray=", "-W", "ignore::pytest.PytestAssertRewriteWarning")  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """By what pytest collects the same items again.
-
-    Attributes:
-      words: after `pytest`.
-      folder: that it was started in.
-      captured: whether what is written to standard output and error is kept for the item that wrote it.
-      elsewhere: whether the session is on another machine: it must have planned the same, and the run's folder here is
-        this process's alone, which goes with it.
-    """
-
-    words: tuple[str, ...]
-    folder: Path
-    captured: bool
-    elsewhere: bool = False
 
 
 class _Worker:

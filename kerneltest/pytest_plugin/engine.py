@@ -1,14 +1,34 @@
-"""What runs the items of a session, whichever process or machine that is."""
+"""What runs the items of a session, whichever process or machine that is, and by what it collects them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kerneltest.backends.base import Backend
     from kerneltest.pytest_plugin.process import Ended, Task
     from kerneltest.run.item import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """By what pytest collects the same items again.
+
+    Attributes:
+      words: after `pytest`.
+      folder: that it was started in.
+      captured: whether what is written to standard output and error is kept for the item that wrote it.
+      elsewhere: whether the session is on another machine: it must have planned the same, and the run's folder here is
+        this process's alone, which goes with it.
+    """
+
+    words: tuple[str, ...]
+    folder: Path
+    captured: bool
+    elsewhere: bool = False
 
 
 class Engine(Protocol):

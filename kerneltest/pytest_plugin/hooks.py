@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -88,6 +89,16 @@ def pytest_xdist_setupnodes(specs: Sequence[Any]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keeps together what shares work, where nobody has asked xdist for another way to hand out items."""
+    if config.getoption("dist") != "load" or config.getoption("maxschedchunk") is not None:
+        return None
+    from kerneltest.pytest_plugin.together import Together
+
+    return Together(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     run = node.config.stash[RUN]
     node.workerinput["kt_folder"], node.workerinput["kt_run"] = str(run.home.path), run.home.run
@@ -103,6 +114,8 @@ def pytest_pycollect_makeitem(
     from kerneltest.run.planning import PairingPlan, plan_pairing
 
     run = collector.config.stash[RUN]
+    if not run.holders:
+        gc.freeze()  # JAX and kerneltest stay: to look them over for garbage, again and again, takes a tenth of a run
     run.collects()
     module = collector.getparent(pytest.Module)
     home = module.obj.__name__ if module else ""
@@ -172,6 +185,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if run.worker is None:
         run.make_room(plan)
     write_plan(run.folder, plan)
+    gc.freeze()  # as does what was planned
 
 
 @pytest.hookimpl(optionalhook=True)

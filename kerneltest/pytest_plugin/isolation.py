@@ -19,7 +19,8 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from kerneltest.core.failures import Failure
 from kerneltest.pytest_plugin import deaths, watchdog
-from kerneltest.pytest_plugin.child import Arguments, begin, collect_ahead, serve
+from kerneltest.pytest_plugin.child import begin, collect_ahead, serve
+from kerneltest.pytest_plugin.engine import Arguments
 from kerneltest.pytest_plugin.memory import free
 from kerneltest.pytest_plugin.process import Ended, Process, Setup, Task
 from kerneltest.records.journal import Doing, left_running

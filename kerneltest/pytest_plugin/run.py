@@ -17,13 +17,13 @@ import pytest
 from kerneltest.backends.registry import ALL, backend_ids
 from kerneltest.backends.sanitizer.tools import parsed as tools_in
 from kerneltest.plan.lengths import DEPTHS
+from kerneltest.pytest_plugin.engine import Arguments
 from kerneltest.pytest_plugin.folder import FolderError, RunFolder
 from kerneltest.pytest_plugin.shards import Shard, parsed, seconds_of
 
 if TYPE_CHECKING:
     from kerneltest.core.failures import Failure
     from kerneltest.declare.pairing import Pairing
-    from kerneltest.pytest_plugin.child import Arguments
     from kerneltest.pytest_plugin.collect import Holder
     from kerneltest.pytest_plugin.engine import Cluster, Engine
     from kerneltest.pytest_plugin.isolation import Child
@@ -268,7 +268,7 @@ class Run:
 
     def planned_elsewhere(self) -> bool:
         """Whether a worker has written this run's plan."""
-        if not self.is_xdist_controller:
+        if not (self.is_xdist_controller and (self.folder / "plan.json").exists()):
             return False
         from kerneltest.records.io import RecordError, read_plan
 
@@ -280,8 +280,6 @@ class Run:
     @property
     def arguments(self) -> Arguments:
         """By what a process collects the same items as this one; an xdist worker has its controller's words."""
-        from kerneltest.pytest_plugin.child import Arguments
-
         config, option = self.config, self.config.option
         words = self.worker["kt_arguments"] if self.worker is not None else [
             *map(str, config.invocation_params.args),

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from kerneltest.pytest_plugin.item import KernelItem
-from kerneltest.pytest_plugin.shards import Part, Shard, shared_out
-
-_COSTS = {"interpret": 1.0, "lower": 4.0, "compile": 8.0, "simulate": 1.5, "device": 1.0}  # of a case, by tier
+from kerneltest.pytest_plugin.shards import COSTS, Part, Shard, shared_out
 
 
 def costs_of(items: Sequence[KernelItem], seconds: Mapping[str, float]) -> dict[Part, float]:
@@ -32,7 +30,7 @@ def costs_of(items: Sequence[KernelItem], seconds: Mapping[str, float]) -> dict[
 
 
 def _guess(item: KernelItem) -> float:
-    return sum(_COSTS[part.backend.tier] * sum(part.families().values()) for part in item.items) or 1.0
+    return sum(COSTS[part.backend.tier] * sum(part.families().values()) for part in item.items) or 1.0
 
 
 def part_of(item: KernelItem) -> Part:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 Part = tuple[str, str]
 
+COSTS = {"interpret": 1.0, "lower": 4.0, "compile": 8.0, "simulate": 1.5, "device": 1.0}  # of a case, by tier
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:

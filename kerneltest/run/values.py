@@ -120,8 +120,8 @@ class Values(Group):
     def cases(self, item: Item) -> Iterator[AnyCase]:
         costly = item.backend.costly
         long = () if costly or self.name != "structural" else affordable_long(item.pairing, item.depth)
-        planned = value_cases(item.pairing, item.pairing_id, item.dtype, self.name, item.seed, item.depth, long=long)
-        return _each_once(planned) if costly else planned
+        planned = _planned(item.pairing, item.pairing_id, item.dtype, self.name, item.seed, item.depth, long)
+        return _each_once(planned) if costly else iter(planned)
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
         prepare_ahead(item, planned, cache)
@@ -158,6 +158,13 @@ class Signatures(Group):
             Verdict.PASS, case=case, compared=artifact.kernels, facts=artifact.facts, advice=artifact.advice
         )
         return Outcome(record, files=artifact.files)
+
+
+@functools.lru_cache(maxsize=32)  # the groups and dtypes of a pairing, which all backends are asked about in turn
+def _planned(
+    pairing: Pairing, pairing_id: str, dtype: str, group: str, seed: int, depth: str, long: tuple[Signature, ...]
+) -> tuple[Case, ...]:
+    return tuple(value_cases(pairing, pairing_id, dtype, group, seed, depth, long=long))
 
 
 def _each_once(planned: Iterable[Case]) -> Iterator[Case]:

@@ -254,8 +254,18 @@ def test_plain_tests_load_neither_jax_nor_numpy(tmp_path: Path) -> None:
         "    print('LOADED', sorted({'jax', 'numpy', 'hypothesis', 'jinja2', 'pydantic'} & set(sys.modules)))\n"
     )
     others = ("-p", "no:hypothesispytest", "-p", "no:html")  # pytest-html loads Jinja
-    run = _pytest(tmp_path, "--collect-only", "-s", *others, suite="def test_plain():\n    pass\n")
-    assert "LOADED []" in run.stdout
+    for more in (("--collect-only",), ("-n", "2")):
+        run = _pytest(tmp_path, "-s", *more, *others, suite="def test_plain():\n    pass\n")
+        assert "LOADED []" in run.stdout
+
+
+def test_the_controller_of_workers_loads_no_jax(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "import sys\ndef pytest_unconfigure():\n    print('LOADED', 'jax' in sys.modules)\n"
+    )
+    run = _pytest(tmp_path, "-n", "2", "--kt-backends", "interpret", "--kt-depth", "quick")
+    assert "3 passed" in run.stdout
+    assert "LOADED False" in run.stdout
 
 
 def test_the_package_is_installed_under_its_own_entry_point() -> None:

@@ -1,18 +1,18 @@
 """Names and places inside JAX: the class of a closed jaxpr, Pallas' languages, the cache on disk, the user's lines."""
 
+import functools
 import re
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
 from jax._src import config, source_info_util
 from jax._src.pallas import primitives as of_all
-from jax._src.pallas.mosaic import primitives as of_tpus
-from jax._src.pallas.mosaic_gpu import primitives as of_mosaic_gpus
-from jax._src.pallas.triton import primitives as of_triton
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr  # type: ignore[attr-defined, unused-ignore]
 from jax.extend.core import Primitive
 
@@ -31,18 +31,21 @@ def dialect_of(parameter: Any) -> str:
     return next((dialect for prefix, dialect in _HOMES.items() if home.startswith(prefix)), "")
 
 
-_PRIMITIVES = {
-    primitive: dialect
-    for module, dialect in ((of_triton, "triton"), (of_mosaic_gpus, "mosaic_gpu"), (of_tpus, "mosaic_tpu"))
-    for primitive in vars(module).values()
-    if isinstance(primitive, Primitive) and primitive not in vars(of_all).values()
-}
+@functools.cache
+def _primitives(module: ModuleType) -> frozenset[Primitive]:
+    """Those that it has alone."""
+    shared = vars(of_all).values()
+    return frozenset(each for each in vars(module).values() if isinstance(each, Primitive) and each not in shared)
 
 
 def dialect_of_operation(equation: Any) -> str:
     """The language that alone has an equation's primitive, or the memory that it works on; "" where all do."""
+    for prefix, dialect in _HOMES.items():
+        module = sys.modules.get(f"{prefix}primitives")  # no kernel speaks a language that nobody has imported
+        if module is not None and equation.primitive in _primitives(module):
+            return dialect
     spaces = (getattr(variable.aval, "memory_space", None) for variable in equation.invars)
-    return _PRIMITIVES.get(equation.primitive) or next(filter(None, map(dialect_of, spaces)), "")
+    return next(filter(None, map(dialect_of, spaces)), "")
 
 
 def without_disk_cache() -> AbstractContextManager[Any]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kerneltest.pytest_plugin.child import Arguments
 from kerneltest.pytest_plugin.cluster.code import Code
+from kerneltest.pytest_plugin.engine import Arguments
 from kerneltest.pytest_plugin.process import Ended, Setup, Task
 from kerneltest.records.journal import Doing
 

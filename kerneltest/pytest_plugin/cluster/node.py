@@ -18,10 +18,10 @@ from shutil import rmtree
 
 from kerneltest.core.failures import described
 from kerneltest.pytest_plugin import deaths
-from kerneltest.pytest_plugin.child import Arguments
 from kerneltest.pytest_plugin.cluster.code import in_words, unlike
 from kerneltest.pytest_plugin.cluster.events import Began, Done, Event, News, Orders, Work
 from kerneltest.pytest_plugin.cluster.shipping import unpacked
+from kerneltest.pytest_plugin.engine import Arguments
 from kerneltest.pytest_plugin.isolation import Child
 from kerneltest.pytest_plugin.process import Ended, Process, Setup
 from kerneltest.records.io import RECORD_LINE, SMALLEST_LINE
