@@ -34,6 +34,7 @@ ROOT = Path(__file__).parent.parent
 SUITES = ("test_softmax", "test_matmul", "test_layer_norm", "test_attention")
 EXAMPLES = 100
 COUNTS = "KERNELTEST_THROUGHPUT"  # the file for what the first two ways count
+OTHERS = ("tracing", "compiling", "running", "expecting")  # JAX, XLA, the kernel and the oracle with its samples
 _counts: Counter[str] = Counter()
 _seen: set[Any] = set()
 
@@ -200,7 +201,12 @@ def _by_kerneltest(work: Path, depth: str, backends: str, workers: int) -> dict[
     for path in report.glob("costs-*.json"):
         phases.update(json.loads(path.read_text(encoding="utf-8"))["seconds"])
     signatures = {(record.pairing, record.backend, record.signature) for record in run.records}
-    return {**taken, "cases": len(run.records), "signatures": len(signatures), "phases": dict(phases)}
+    by: dict[str, list[float]] = {}
+    for record in run.records:
+        name = f"{record.pairing.removeprefix('suites/test_').replace('.py::', ', ')}, {record.backend}"
+        cases, seconds = by.setdefault(name, [0, 0.0])
+        by[name] = [cases + 1, seconds + record.seconds]
+    return {**taken, "cases": len(run.records), "signatures": len(signatures), "phases": dict(phases), "by": by}
 
 
 WAYS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
@@ -280,10 +286,15 @@ def table(best: dict[str, dict[str, dict[str, Any]]]) -> str:
         lines.append(
             f"| {way} | {cold['cases']} | {cold['signatures']} | {rates[0]} | {rates[1]} | {cold['MiB']:.0f} |"
         )
-    lines += ["", "| seconds in | cold | warm |", "| --- | --- | --- |"]
-    states = best["kerneltest"]
-    for phase in states["cold"]["phases"]:
-        lines.append(f"| {phase} | {states['cold']['phases'][phase]:.1f} | {states['warm']['phases'][phase]:.1f} |")
+    cold = best["kerneltest"]["cold"]
+    phases = {**cold["phases"], "start, collection, records and page": cold["seconds"] - sum(cold["phases"].values())}
+    lines += ["", "| one process, cold | seconds | of the whole |", "| --- | --- | --- |"]
+    lines += [f"| {each} | {taken:.1f} | {taken / cold['seconds']:.0%} |" for each, taken in phases.items()]
+    own = sum(taken for each, taken in phases.items() if each not in OTHERS) / cold["seconds"]
+    lines += [f"| kerneltest's own: all but {', '.join(OTHERS)} | | {own:.0%} |"]
+    lines += ["", "| kernel, backend | cases | seconds | cases a second |", "| --- | --- | --- | --- |"]
+    for name, (cases, taken) in sorted(best["kerneltest, interpret and simulate"]["cold"]["by"].items()):
+        lines.append(f"| {name} | {cases} | {taken:.1f} | {cases / taken:.0f} |")
     return "\n".join(lines)
 
 
