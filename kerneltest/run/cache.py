@@ -28,6 +28,10 @@ _ANY = "any"  # platform: a kernel that has one form
 
 _MORE = 1.5  # a budget costs as much as several bounds
 
+_A_NUMBER = 16  # bytes: as the kernel gets it and as the oracle does, or with how far it moves
+
+_MOST_BYTES = 2**28  # of what is expected
+
 _INTERRUPTIBLE = 0.5  # seconds: Python raises nothing into a thread that waits for a lock
 
 _Answer = TypeVar("_Answer", Traced, Expectation)
@@ -41,11 +45,18 @@ class Expected:
       arguments: by path.
       expectation: the oracle's answer, or how the oracle failed.
       bitwise: whether it holds bit for bit.
+      bytes: about as many are kept with it.
     """
 
     arguments: Mapping[str, Array]
     expectation: Expectation | Failure
     bitwise: bool
+    bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        values = () if isinstance(self.expectation, Failure) else self.expectation.values
+        sizes = (each.size for each in (*self.arguments.values(), *values))
+        object.__setattr__(self, "bytes", _A_NUMBER * sum(sizes))
 
 
 @dataclass(slots=True)
@@ -56,6 +67,7 @@ class Cache:
     hand; the next ones clear it.
 
     Attributes:
+      held: about how many bytes the expectations are.
       evaluations: what runs a kernel without compiling it; None where nothing does.
       faithful: whether that gives what the backend does.
       alike: whether it gives what compiled code does, by backend.
@@ -75,6 +87,7 @@ class Cache:
     traces: dict[tuple[Signature, str], Traced | Failure] = field(default_factory=dict)
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
     expectations: dict[str, Expected] = field(default_factory=dict)
+    held: int = 0
     varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
     evaluations: dict[tuple[str, Traced], Evaluation | None] = field(default_factory=dict)
     evaluated: dict[tuple[str, str], tuple[Array, ...]] = field(default_factory=dict)
@@ -98,6 +111,7 @@ class Cache:
             self.owner = owner
             for store in (self.traces, self.prepared, self.expectations, self.varied, self.used):
                 store.clear()
+            self.held = 0
             for other in (self.evaluations, self.evaluated, self.filled, self.faithful, self.alike):
                 other.clear()
 
@@ -192,9 +206,18 @@ class Cache:
                     check_all_masked(pairing, case.target, expectation)
             except Failure as failure:
                 expectation = failure
-            self.expectations[case.id] = Expected(arguments, expectation, bitwise)
+            self._keep(case.id, Expected(arguments, expectation, bitwise))
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise
+
+    def _keep(self, case: str, expected: Expected) -> None:
+        """Keeps what is expected of a case for other backends, in place of the oldest where there is too much."""
+        if (before := self.expectations.pop(case, None)) is not None:
+            self.held -= before.bytes
+        self.expectations[case] = expected
+        self.held += expected.bytes
+        while self.held > _MOST_BYTES and len(self.expectations) > 1:
+            self.held -= self.expectations.pop(next(iter(self.expectations))).bytes
 
     def uses_more(self, backend: Backend, family: str, used: float) -> bool:
         """Whether a case uses up half as much again of its bound as any of its family before it on the backend; notes
