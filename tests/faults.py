@@ -156,10 +156,11 @@ def _writes_garbage() -> None:
 
 
 def _records() -> int:
-    """The descriptor of this process's records."""
-    links = {path: str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.exists()}
-    (mine,) = (int(path.name) for path, target in links.items() if Path(target).name.startswith("records-"))
-    return mine
+    """A descriptor of this process's records, beside which it notes what it does."""
+    open_files = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.exists()]
+    (running,) = (path for path in open_files if path.name.startswith("running-"))
+    mine = running.with_name(running.name.replace("running", "records")).with_suffix(".jsonl")
+    return os.open(mine, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 def _cut_off() -> None:

@@ -47,7 +47,7 @@ def forever():
 
 def paired(fault):
     def oracle(x):
-        if type(x) is np.ndarray and x.size and (x == 1).all():
+        if type(x) is np.ndarray and x.size and (x == 1).all() and not os.environ.get("HUNG"):
             fault()
         return 2 * x
     oracle.__name__ = oracle.__qualname__ = fault.__name__

@@ -70,10 +70,22 @@ def _watch(folder: Path, *arguments: str, suite: str = RIGHT, **environment: str
 
 
 BACKENDS = ("--kt-backends", "interpret,simulate:sm_90")
+SLOWLY_COMPILED = """
+import time
+from kerneltest.backends.interpret import Interpret
+
+prepare = Interpret.prepare
+
+def slowly(self, traced):
+    time.sleep(1)
+    return prepare(self, traced)
+
+Interpret.prepare = slowly
+"""
 
 
 def test_a_live_line_says_what_how_many_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    seen = _watch(tmp_path, *BACKENDS)
+    seen = _watch(tmp_path, *BACKENDS, suite=SLOWLY_COMPILED + RIGHT)
     counts = [tuple(map(int, match.groups())) for line in seen.live if (match := LIVE.match(line))]
     assert len(counts) > 3
     assert {(items, planned) for _, items, _, planned in counts} == {(counts[0][1], counts[0][3])}
