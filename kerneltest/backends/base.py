@@ -106,12 +106,16 @@ class Artifact:
     files: Callable[[], Mapping[str, str]] = dict
 
 
-class Evaluation(Executable, Protocol):
-    """A kernel that runs without a compiler: what it takes is time, and no executable."""
+class Together(Executable, Protocol):
+    """What runs several cases at once."""
 
     def run_all(self, cases: Sequence[Sequence[Array]]) -> Sequence[tuple[Array, ...]]:
-        """The outputs for each of many cases, at once."""
+        """The outputs of each, from the inputs of each; raises as `run` does where it would for any of them."""
         ...
+
+
+class Evaluation(Together, Protocol):
+    """A kernel that runs without a compiler: what it takes is time, and no executable."""
 
     def is_faithful(self, leaves: Sequence[Array]) -> bool:
         """Whether what stands in for the backend gives the same bits as that for some inputs."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kerneltest.records.schema import Evidence, Record
 
@@ -10,6 +10,7 @@ _MOST = 2**16  # values that are remembered: where all differ, remembering them 
 
 _Value = TypeVar("_Value", bound=Hashable)
 _Item = TypeVar("_Item", int, str)
+_Kept = TypeVar("_Kept")
 
 
 def held(records: Iterable[Record]) -> Iterator[Record]:
@@ -59,19 +60,21 @@ class _Shared:
         )
 
     def _same(self, value: _Value) -> _Value:
-        if len(self._values) > _MOST:
-            self._values.clear()
-        return self._values.setdefault(value, value)  # type: ignore[return-value]
+        return _once(self._values, value, value)
 
     def _float(self, value: float) -> float:
-        if len(self._floats) > _MOST:
-            self._floats.clear()
-        return self._floats.setdefault(value, value)
+        return _once(self._floats, value, value)
 
     def _mapping(self, value: Mapping[str, _Item]) -> Mapping[str, _Item]:
-        if len(self._mappings) > _MOST:
-            self._mappings.clear()
-        return self._mappings.setdefault(tuple(value.items()), value)  # type: ignore[return-value]
+        return _once(self._mappings, tuple(value.items()), value)
+
+
+def _once(known: dict[Any, Any], key: Hashable, value: _Kept) -> _Kept:
+    """The value that was met first under a key."""
+    if len(known) > _MOST:
+        known.clear()
+    first: _Kept = known.setdefault(key, value)
+    return first
 
 
 _NO_FACTS: Mapping[str, Mapping[str, int]] = {}

@@ -203,7 +203,7 @@ class Machine:
             are rounded alike.
         """
         drawn = self._draw()
-        if not scaled and _fits(self.row(values, 0), fmt) and _fits(values, fmt):
+        if not scaled and _fits(self.row(values, 0), fmt) and (len(values) == 1 or _fits(values, fmt)):
             return values
         out, rows, loud = self._moving(values, kind)
         if rows is None:
@@ -308,10 +308,10 @@ class Machine:
             return
         with np.errstate(invalid="ignore"):
             small = np.abs(out) < FLOAT32.smallest_normal
-        if vanishing is None and not small.any():
-            return
         if vanishing is not None:
             small |= vanishing & np.isfinite(out)
+        elif not small.any():
+            return
         small &= out != 0
         if not small.any():
             return

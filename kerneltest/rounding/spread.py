@@ -40,8 +40,10 @@ def sampled_together(
     given: dict[str, Any] = {}
     for path, value in cases[0].items():
         if path in formats:
-            values = np.tile(np.stack([leaves[path] for leaves in cases]), (machine.rows, *(1,) * value.ndim))
-            start = Watched(values if len(cases) > 1 else value[None], machine, formats[path])
+            values = np.stack([leaves[path] for leaves in cases])
+            if len(cases) > 1:
+                values = np.tile(values, (machine.rows, *(1,) * value.ndim))
+            start = Watched(values, machine, formats[path])
             given[path] = start.made(machine.flushed(start.samples))
         else:
             given[path] = value

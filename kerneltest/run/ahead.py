@@ -1,9 +1,6 @@
 """Cases of one signature that are done together: the oracle is followed for all at once, and all run at once."""
 
-from collections.abc import Sequence
-from typing import Protocol
-
-from kerneltest.backends.base import Executable
+from kerneltest.backends.base import Together
 from kerneltest.backends.device import answers
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
@@ -18,14 +15,6 @@ from kerneltest.run.item import Item
 
 _FOLLOWED = 2**16  # numbers in the samples of their arguments and outputs: what a processor keeps near itself
 _RUN = 2**22  # elements of the arguments of cases that run at once
-
-
-class Together(Executable, Protocol):
-    """What runs several cases at once."""
-
-    def run_all(self, cases: Sequence[Sequence[Array]]) -> Sequence[tuple[Array, ...]]:
-        """The outputs of each, from the inputs of each; raises as `run` does where it would for any of them."""
-        ...
 
 
 def expect_together(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> None:

@@ -57,11 +57,10 @@ class Block:
         for variable, const in zip(jaxpr.constvars, consts, strict=False):
             self._number(variable, np.asarray(const)[None])
         self._inputs = [self._number(v) for v in (*(jaxpr.constvars if given else ()), *jaxpr.invars)]
-        self._steps: list[tuple[Step, list[int], int, list[int]]] = []
+        self._steps: list[tuple[Step, list[int], list[int]]] = []
         for equation in jaxpr.eqns:
             inputs = [self._number(variable) for variable in equation.invars]
-            first, *others = [self._number(variable) for variable in equation.outvars] or [self._unused()]
-            self._steps.append((machine.step(machine, equation), inputs, first, others))
+            self._steps.append((machine.step(machine, equation), inputs, [self._number(v) for v in equation.outvars]))
         self._outputs = [self._number(variable) for variable in jaxpr.outvars]
 
     def _number(self, variable: Any, value: Value = None) -> int:
@@ -73,19 +72,15 @@ class Block:
             self._start.append(value)
         return self._numbers[variable]
 
-    def _unused(self) -> int:
-        self._start.append(None)
-        return len(self._start) - 1
-
     def __call__(self, arguments: Sequence[Value]) -> list[Value]:
         values = self._start.copy()
         for number, argument in zip(self._inputs, arguments, strict=True):
             values[number] = argument
-        for step, inputs, first, others in self._steps:
+        for step, inputs, outputs in self._steps:
             results = step([values[i] for i in inputs])
-            if others:
-                for number, result in zip((first, *others), results, strict=True):
+            if len(outputs) == 1:  # as most have
+                values[outputs[0]] = results[0]
+            elif outputs:
+                for number, result in zip(outputs, results, strict=True):
                     values[number] = result
-            elif results:
-                values[first] = results[0]
         return [values[i] for i in self._outputs]

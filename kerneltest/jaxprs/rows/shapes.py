@@ -86,18 +86,19 @@ def _padded(equation: Any) -> Function:
     return function
 
 
+def _region(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
+    """Where a slice of some sizes lies, moved to where it fits."""
+    firsts = [min(max(int(s), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
+    return tuple(slice(first, first + size) for first, size in zip(firsts, sizes, strict=True))
+
+
 def _dynamic_slice(equation: Any) -> Function:
     sizes, shape = equation.params["slice_sizes"], equation.invars[0].aval.shape
 
-    def one(x: Array, *starts: Array) -> Array:
-        firsts = [min(max(int(s), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
-        return x[tuple(slice(first, first + size) for first, size in zip(firsts, sizes, strict=True))]
-
     def function(x: Array, *starts: Array) -> Array:
         if not is_uniform(starts):
-            return np.stack([one(*row) for row in by_row((x, *starts))])
-        firsts = [min(max(int(s[0]), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
-        return x[(slice(None), *(slice(f, f + size) for f, size in zip(firsts, sizes, strict=True)))]
+            return np.stack([one[_region(at, shape, sizes)] for one, *at in by_row((x, *starts))])
+        return x[(slice(None), *_region([s[0] for s in starts], shape, sizes))]
 
     return function
 
@@ -106,17 +107,15 @@ def _dynamic_update_slice(equation: Any) -> Function:
     shape, sizes = (v.aval.shape for v in equation.invars[:2])
 
     def one(x: Array, update: Array, *starts: Array) -> Array:
-        firsts = [min(max(int(s), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
         out = x.copy()
-        out[tuple(slice(first, first + size) for first, size in zip(firsts, sizes, strict=True))] = update
+        out[_region(starts, shape, sizes)] = update
         return out
 
     def function(x: Array, update: Array, *starts: Array) -> Array:
         if not is_uniform(starts):
             return np.stack([one(*row) for row in by_row((x, update, *starts))])
-        firsts = [min(max(int(s[0]), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
         out = x.copy() if len(x) >= len(update) else np.repeat(x, len(update), 0)
-        out[(slice(None), *(slice(f, f + size) for f, size in zip(firsts, sizes, strict=True)))] = update
+        out[(slice(None), *_region([s[0] for s in starts], shape, sizes))] = update
         return out
 
     return function
