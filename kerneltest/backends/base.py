@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -106,6 +106,7 @@ class Artifact:
     files: Callable[[], Mapping[str, str]] = dict
 
 
+@runtime_checkable
 class Together(Executable, Protocol):
     """What runs several cases at once."""
 
@@ -114,7 +115,7 @@ class Together(Executable, Protocol):
         ...
 
 
-class Evaluation(Together, Protocol):
+class Evaluation(Executable, Protocol):
     """A kernel that runs without a compiler: what it takes is time, and no executable."""
 
     def is_faithful(self, leaves: Sequence[Array]) -> bool:

@@ -18,6 +18,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.compat import mosaic_interpreters as gpu
 from kerneltest.jaxprs.compat import tpu_interpreter as tpu
+from kerneltest.jaxprs.compat.mosaic_threads import Evaluate
 from kerneltest.jaxprs.compat.names import debugging_off_in_callbacks
 from kerneltest.jaxprs.compat.tpu_layout import layout_of, overhanging_alias
 from kerneltest.jaxprs.compat.tpu_memory import Fill as AnyFill
@@ -25,6 +26,8 @@ from kerneltest.jaxprs.evaluate import evaluate
 from kerneltest.jaxprs.mosaic import interpreted
 from kerneltest.jaxprs.quick import quick
 from kerneltest.jaxprs.rewrite import Fill
+from kerneltest.jaxprs.rows.run import InterpretedRows
+from kerneltest.jaxprs.rows.values import UnknownError
 from kerneltest.jaxprs.trace import INTERPRETED, Call, Traced, device, device_problem, on_a
 from kerneltest.jaxprs.undefined import UNINITIALISED, UNWRITTEN, PartialArray, all_defined
 
@@ -57,18 +60,27 @@ class InterpretMosaic(Backend):
         return f"a kernel whose language is {foreign} is not one of {self.dialect}" if foreign else ""
 
     def prepare(self, traced: Traced) -> "Interpreted":
-        calls: dict[int, _Run] = {}
+        return Interpreted(traced, self._calls(traced, self._compiled), XLA_CPU)
+
+    def uncompiled(self, traced: Traced) -> "Uncompiled | None":
+        if self.unsupported_reason(traced):
+            return None
+        try:
+            return Uncompiled(traced, self._calls(traced, self._evaluated), XLA_CPU)
+        except (Failure, UnknownError):
+            return None
+
+    def _calls(self, traced: Traced, prepared: Callable[[Call, Any], "_Run"]) -> dict[int, "_Run"]:
         try:
             with jax.default_device(device("cpu")), self._place():
-                for call in traced.calls:
-                    calls[id(call.equation)] = self._prepared(call)
-        except Failure:
+                return {id(call.equation): prepared(call, self._interpreted(call)) for call in traced.calls}
+        except (Failure, UnknownError):
             raise
         except Exception as error:
             raise interpreting_failure(error, checks=True) from error
-        return Interpreted(traced, calls, XLA_CPU)
 
-    def _prepared(self, call: Call) -> "_Run":
+    def _interpreted(self, call: Call) -> Any:
+        """A call's equation, which asks for the interpreter."""
         equation = call.equation
         if any(hasattr(v.aval, "inner_aval") for v in equation.invars):
             raise Failure(
@@ -83,12 +95,23 @@ class InterpretMosaic(Backend):
                 f"{call.name or 'a kernel'} writes {name} over an input, and {name} ends within a block, which JAX's "
                 "interpreter cannot run: try lengths that are multiples of the block",
             )
-        function, shapes = interpreted(call, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.parameters(equation))
-        interpreting = jax.jit(function).trace(*shapes)
-        compiled = interpreting.lower().compile(compiler_options=quick(interpreting.jaxpr.jaxpr))
-        if on_a_gpu:
-            return lambda operands, fill: tpu.Ran(gpu.run(compiled, operands))
-        return partial(tpu.run, compiled, layout_of(equation))
+        return interpreted(call, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.parameters(equation))
+
+    def _compiled(self, call: Call, interpreting: Any) -> "_Run":
+        shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in interpreting.invars]
+        traced = jax.jit(partial(interpreting.primitive.bind, **interpreting.params)).trace(*shapes)
+        compiled = traced.lower().compile(compiler_options=quick(traced.jaxpr.jaxpr))
+        return self._runs(call, compiled)
+
+    def _evaluated(self, call: Call, interpreting: Any) -> "_Run":
+        evaluated = InterpretedRows(interpreting)
+        return self._runs(call, evaluated, evaluated.thread)
+
+    def _runs(self, call: Call, runs: Callable[..., Any], thread: Evaluate | None = None) -> "_Run":
+        if self.dialect == "mosaic_gpu":
+            return lambda operands, fill: tpu.Ran(gpu.run(runs, operands, thread))
+        layout = layout_of(call.equation)
+        return lambda operands, fill: tpu.run(runs, layout, operands, fill, thread)
 
     def environment(self) -> dict[str, Any]:
         lacking = f"JAX {jax.__version__} detects those between copies into shared memory and reads, and no others"
@@ -109,7 +132,13 @@ def _other(dtype: np.dtype[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Interpreted:
-    """A kernel whose Mosaic calls are compiled with the interpreter in them."""
+    """A kernel whose Mosaic calls are interpreted, by compiled code or in NumPy.
+
+    Attributes:
+      traced: the kernel.
+      calls: what runs each call, by the id of its equation.
+      precision: of the numbers.
+    """
 
     traced: Traced
     calls: dict[int, _Run]
@@ -124,6 +153,13 @@ class Interpreted:
         except Exception as error:
             raise Failure(Verdict.RUNTIME_ERROR, f"the kernel raised {type(error).__name__}: {error}") from error
         return all_defined(outputs)
+
+
+class Uncompiled(Interpreted):
+    """The same in NumPy. JAX's own interpreter is what runs there, so that it stands in for nothing but XLA."""
+
+    def is_faithful(self, leaves: Sequence[Array]) -> bool:
+        return True
 
 
 def _called(run: _Run, operands: Sequence[PartialArray]) -> list[PartialArray]:

@@ -6,7 +6,7 @@ wait for `n` groups becomes one for the copies that `n` groups have at least, of
 interpreter may then wait for more than the device does, and miss a race, but it never sees one that is none.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,8 @@ from kerneltest.jaxprs.trace import Call
 from kerneltest.jaxprs.walk import nested
 
 
-def interpreted(call: Call, changed: Mapping[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
-    """One Mosaic call as a function that an interpreter runs, and what it takes.
+def interpreted(call: Call, changed: Mapping[str, Any]) -> Any:
+    """The equation of one Mosaic call, as an interpreter runs it.
 
     Args:
       call: to interpret.
@@ -42,9 +42,7 @@ def interpreted(call: Call, changed: Mapping[str, Any]) -> tuple[Callable[..., A
             return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
         return None
 
-    params = {**within(call.equation.params, rule), **changed}
-    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in call.equation.invars]
-    return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
+    return call.equation.replace(params={**within(call.equation.params, rule), **changed})
 
 
 def in_order() -> Rule:

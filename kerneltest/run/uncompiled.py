@@ -6,7 +6,7 @@ for a pairing and dtype. Whatever does not pass is run again by the backend, whi
 
 from collections.abc import Callable, Sequence
 
-from kerneltest.backends.base import Backend, Evaluation, Executable
+from kerneltest.backends.base import Backend, Evaluation, Executable, Together
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -91,12 +91,16 @@ def stands_in(backend: Backend, cache: Cache, traced: Traced) -> bool:
 
 
 def outputs_of(item: Item, case: AnyCase, cache: Cache, found: Evaluation) -> tuple[Array, ...]:
-    """The outputs for a case, which runs together with those of its signature that are still to come.
+    """The outputs for a case, which runs together with those of its signature that are still to come, if it can.
 
     Raises:
       NotKnownError: nothing runs it without a compiler, or not twice to the same bits.
     """
-    outputs = run_together(item, case, cache, found)
+    if isinstance(found, Together):
+        outputs = run_together(item, case, cache, found)
+    else:
+        cache.turn_to_phase(Phase.RUNNING)
+        outputs = found.run(leaves_of(item, case, cache))
     if case.family.name in REPEATED:
         again = found.run(leaves_of(item, case, cache))
         if any(one.tobytes() != other.tobytes() for one, other in zip(outputs, again, strict=True)):

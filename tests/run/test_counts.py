@@ -7,7 +7,15 @@ from kerneltest.backends.registry import resolve
 from kerneltest.run.cache import Cache
 from kerneltest.run.planning import plan_pairing
 from kerneltest.run.runner import run
-from suites import test_attention, test_layer_norm, test_matmul, test_softmax, test_vector_add
+from suites import (
+    test_attention,
+    test_layer_norm,
+    test_matmul,
+    test_pipeline_copy,
+    test_softmax,
+    test_tpu_softmax,
+    test_vector_add,
+)
 
 # By pairing, at `quick` on two backends: cases and signatures; then traces, answers of the oracle, compilations of
 # interpret mode (two a dtype, one of them for the call outside of `jit`), kernels in NumPy, lowerings, and cases whose
@@ -33,3 +41,20 @@ def test_costs(name: str) -> None:
     assert not any(record.verdict.is_finding for record in records)
     assert (len(records), len({(record.backend, record.signature) for record in records})) == planned
     assert tuple(cache.journal.counts[each] for each in COUNTED) == costs
+
+
+# On an interpreter of Mosaic kernels: compilations, two a dtype at most, and kernels in NumPy.
+MOSAIC = {
+    "interpret-mosaic-gpu": (test_pipeline_copy.copy, (6, 132)),
+    "interpret-tpu": (test_tpu_softmax.softmax, (2, 10)),
+}
+
+
+@pytest.mark.parametrize("backend", MOSAIC)
+def test_costs_of_mosaic_kernels(backend: str) -> None:
+    pairing, costs = MOSAIC[backend]
+    cache = Cache()
+    items = plan_pairing(pairing, pairing_id(pairing), resolve([backend]), "quick", 0).items
+    assert not any(outcome.record.verdict.is_finding for item in items for outcome in run(item, cache))
+    cache.pool.close()
+    assert tuple(cache.journal.counts[f"{each} for {backend}"] for each in ("prepared", "evaluated")) == costs

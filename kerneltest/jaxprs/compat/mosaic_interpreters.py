@@ -14,7 +14,7 @@ from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.compat.mosaic_threads import COPIES, alone, codes, known_parameters
+from kerneltest.jaxprs.compat.mosaic_threads import COPIES, Evaluate, alone, codes, known_parameters
 from kerneltest.jaxprs.compat.names import line_of
 
 # Before, copies to global memory, waits for them and `commit_smem` have no part in the order of things.
@@ -35,19 +35,36 @@ _PLAINLY: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
 )
 
 
+_to_int: Any = getattr(shared_memory, "_to_int", None)  # since JAX 0.12
+
+
+def _of_any_integer(x: Any) -> Any:
+    # Where an interpreter is not compiled, its callbacks get NumPy's integers and no arrays of JAX's.
+    return int(x) if isinstance(x, np.integer) else _to_int(x)
+
+
+if _to_int is not None:
+    shared_memory._to_int = _of_any_integer  # type: ignore[attr-defined, unused-ignore]
+
+
 PARAMETERS = known_parameters(InterpretGPUParams, detect_races=True, on_race="raise", num_tma_threads_per_device=COPIES)
 _WAITS = codes(shared_memory.Barrier, "wait", "_wait")
 
 
-def run(compiled: Callable[..., Any], operands: Sequence[Any]) -> list[Array]:
+def run(call: Callable[..., Any], operands: Sequence[Any], evaluate: Evaluate | None = None) -> list[Array]:
     """The outputs of one interpreted kernel.
+
+    Args:
+      call: the interpreter, with the kernel in it.
+      operands: of the kernel.
+      evaluate: runs the kernel's threads, where the interpreter is not compiled.
 
     Raises:
       Failure: with what the interpreter found; its state is put right for the next kernel.
     """
-    with alone(_WAITS, _describe) as (watch, printed):
+    with alone(_WAITS, _describe, evaluate) as (watch, printed):
         try:
-            outputs = [np.asarray(output) for output in compiled(*operands)]
+            outputs = [np.asarray(output) for output in call(*operands)]
             races = gpu_callbacks._races
             if races is not None and races.races_found:  # 0.11 prints them and goes on
                 raise Failure(Verdict.RACE, _race(printed.getvalue()))

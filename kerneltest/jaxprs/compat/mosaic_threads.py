@@ -7,7 +7,7 @@ import io
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -21,6 +21,11 @@ _STUCK = 10  # looks without a change until threads that all wait are a deadlock
 
 _one_at_a_time = threading.Lock()  # their state is global
 
+# From a jaxpr, open, and the values of its constants and inputs: runs a thread of a kernel that is not compiled.
+Evaluate = Callable[[Any, Sequence[Any]], None]
+
+_evaluate: Evaluate | None = None  # of the interpreter that runs; None for one that is compiled
+
 
 def _evaluated(jaxpr: Any, consts: Any, *args: Any) -> None:
     jax.core.eval_jaxpr(jaxpr, consts, *args)
@@ -29,13 +34,24 @@ def _evaluated(jaxpr: Any, consts: Any, *args: Any) -> None:
 _compiled_once = jax.jit(_evaluated, static_argnums=0)
 
 
-def _run_jaxpr(jaxpr: Any, consts: Any, *args: Any) -> None:
+def _compiled_here(jaxpr: Any, consts: Any, *args: Any) -> None:
     # Not called as it is: of threads that call for the first time, one goes on and the others wait until it has ended.
     _compiled_once.trace(jaxpr, consts, *args).lower().compile()(consts, *args)
 
 
-if jax.__version_info__ < (0, 11):  # whose own compiles the same code for each thread of each run
-    thread_map._run_jaxpr = _run_jaxpr
+# JAX 0.10's own compiles the same code for each thread of each run.
+_compiled = thread_map._run_jaxpr if jax.__version_info__ >= (0, 11) else _compiled_here
+
+
+def _run_jaxpr(jaxpr: Any, consts: Any, *args: Any) -> None:
+    if _evaluate is None:
+        _compiled(jaxpr, consts, *args)
+    else:
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            _evaluate(jaxpr, [*consts, *args])
+
+
+thread_map._run_jaxpr = _run_jaxpr
 
 
 class _DeadlockError(Exception):
@@ -54,15 +70,23 @@ def codes(cls: Any, *names: str) -> frozenset[Any]:
 
 
 @contextlib.contextmanager
-def alone(waits: frozenset[Any], describe: Callable[[dict[str, Any]], str]) -> Iterator[tuple["Watch", io.StringIO]]:
+def alone(
+    waits: frozenset[Any], describe: Callable[[dict[str, Any]], str], evaluate: Evaluate | None
+) -> Iterator[tuple["Watch", io.StringIO]]:
     """With no other interpreter beside it: who watches for deadlocks, and what is printed.
 
     Args:
       waits: the code in which a thread waits for others.
       describe: says what a thread waits for, from the local variables of that code.
+      evaluate: runs the kernel's threads; None where they are compiled.
     """
+    global _evaluate
     with _one_at_a_time, _quiet() as printed, Watch(waits, describe) as watch:
-        yield watch, printed
+        _evaluate = evaluate
+        try:
+            yield watch, printed
+        finally:
+            _evaluate = None
 
 
 @contextlib.contextmanager

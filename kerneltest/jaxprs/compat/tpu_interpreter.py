@@ -21,7 +21,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.places import shown
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.compat.mosaic_threads import COPIES, alone, codes, known_parameters
+from kerneltest.jaxprs.compat.mosaic_threads import COPIES, Evaluate, alone, codes, known_parameters
 from kerneltest.jaxprs.compat.tpu_layout import Layout
 from kerneltest.jaxprs.compat.tpu_memory import Fill, MisuseError, Watched
 
@@ -93,15 +93,28 @@ def _seed(lengths: Sequence[int], grid: Sequence[int], compiler: Any) -> int:
     return min(_SEEDS, key=in_order)
 
 
-def run(compiled: Callable[..., Any], layout: Layout, operands: Sequence[Any], fill: Fill | None) -> Ran:
-    """One interpreted call, with `fill` where nobody wrote, or JAX's own: NaN and the largest integers.
+def run(
+    call: Callable[..., Any],
+    layout: Layout,
+    operands: Sequence[Any],
+    fill: Fill | None,
+    evaluate: Evaluate | None = None,
+) -> Ran:
+    """One interpreted call.
+
+    Args:
+      call: the interpreter, with the kernel in it.
+      layout: of the kernel's memory.
+      operands: of the kernel.
+      fill: stands where nobody wrote; None for JAX's own: NaN and the largest integers.
+      evaluate: runs the kernel on each core, where the interpreter is not compiled.
 
     Raises:
       Failure: with what the interpreter found; its state is put right for the next kernel.
     """
-    with alone(_WAITS, _waiting) as (watch, printed), _plain_callbacks(), _watched(layout, fill) as made:
+    with alone(_WAITS, _waiting, evaluate) as (watch, printed), _plain_callbacks(), _watched(layout, fill) as made:
         try:
-            outputs = [np.asarray(output) for output in compiled(*operands)]
+            outputs = [np.asarray(output) for output in call(*operands)]
             (memory,) = made
             _raise_races(printed.getvalue(), memory)
             _finish(memory, printed)
@@ -113,6 +126,18 @@ def run(compiled: Callable[..., Any], layout: Layout, operands: Sequence[Any], f
             tpu.reset_tpu_interpret_mode_state()
     unwritten = [_cut(memory.unwritten(i), output.shape) for i, output in enumerate(outputs)]
     return Ran(outputs, unwritten, tuple(memory.reads))
+
+
+_draw = tpu._get_randomized_grid_coordinates
+
+
+def _drawn(*args: Any) -> Any:
+    # Of a grid's lengths and a seed alone, so what it gives is a constant, and no part of what runs.
+    with jax.ensure_compile_time_eval():
+        return _draw(*args)
+
+
+tpu._get_randomized_grid_coordinates = _drawn  # type: ignore[assignment]
 
 
 def _cut(mask: Array | None, shape: tuple[int, ...]) -> Array | None:

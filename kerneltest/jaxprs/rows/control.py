@@ -8,7 +8,17 @@ import numpy as np
 from kerneltest.core.dtypes import Array
 from kerneltest.jaxprs.compat.names import ClosedJaxpr
 from kerneltest.jaxprs.rows.machine import Machine
-from kerneltest.jaxprs.rows.values import Memory, Step, UnknownError, Value, dtype_of, parted, rows_of, unwritten
+from kerneltest.jaxprs.rows.values import (
+    Memory,
+    Step,
+    UnknownError,
+    Value,
+    dtype_of,
+    is_uniform,
+    parted,
+    rows_of,
+    unwritten,
+)
 from kerneltest.jaxprs.walk import scan_counts
 
 _CALLS = (
@@ -105,6 +115,19 @@ def _run_scoped(machine: Machine, equation: Any) -> Step:
         rows = rows_of(operands)
         scoped = [Memory(unwritten((rows, *shape), dtype)) for shape, dtype in fresh]
         return body([*operands, *scoped])
+
+    return step
+
+
+def called_back(equation: Any) -> Step:
+    """A call of Python's, with a single row: an interpreter's, which changes its state."""
+    callback, dtypes = equation.params["callback"], [dtype_of(v.aval) for v in equation.outvars]
+
+    def step(operands: Sequence[Value]) -> Sequence[Value]:
+        if not is_uniform(operands):
+            raise UnknownError("many rows that are called back")
+        results = callback(*(x[0].copy() for x in operands))  # it may keep what it is given, and write to it
+        return [np.array(result, dtype)[None] for result, dtype in zip(results, dtypes, strict=True)]
 
     return step
 

@@ -154,6 +154,7 @@ PLAIN: Mapping[str, Function] = {
     "copy": lambda x: x,
     "copy_p": lambda x: x,
     "device_put": lambda x: x,
+    "remove_memory_space": lambda x: x,
 }
 
 WITH_PARAMETERS: Mapping[str, Callable[[Mapping[str, Any]], Function]] = {

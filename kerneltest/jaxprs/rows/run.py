@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.jaxprs.compat.interpreter import interpreted
-from kerneltest.jaxprs.rewrite import inlined, interpreting, rewritten
+from kerneltest.jaxprs.compat.interpreter import interpretation
+from kerneltest.jaxprs.rewrite import interpreting, rewritten
 from kerneltest.jaxprs.rows.calls import pallas_call
-from kerneltest.jaxprs.rows.control import CONTROL
+from kerneltest.jaxprs.rows.control import CONTROL, called_back
 from kerneltest.jaxprs.rows.elementwise import PLAIN, WITH_PARAMETERS, converted, selected
 from kerneltest.jaxprs.rows.indexing import INDEXING
 from kerneltest.jaxprs.rows.machine import Machine
@@ -18,7 +18,7 @@ from kerneltest.jaxprs.rows.memory import MEMORY
 from kerneltest.jaxprs.rows.shapes import SHAPES
 from kerneltest.jaxprs.rows.values import Step, UnknownError, by_row, dtype_of
 from kerneltest.jaxprs.trace import Traced
-from kerneltest.jaxprs.walk import name_of, nested
+from kerneltest.jaxprs.walk import ENTRIES, name_of, nested
 
 _ON_ARRAYS: Mapping[str, Callable[[Any], Callable[..., Any]]] = {**SHAPES, **INDEXING}
 _WITH_MACHINE: Mapping[str, Callable[[Machine, Any], Step]] = {**CONTROL, "pallas_call": pallas_call}
@@ -37,7 +37,7 @@ class Rows:
 
     def __init__(self, traced: Traced, *, by_jax: bool = False) -> None:
         poisoned = rewritten(traced.jaxpr, interpreting(True))
-        self._block = Machine(_step).block(rewritten(poisoned, _expanded) if by_jax else poisoned)
+        self._block = Machine(_by_jax if by_jax else _step).block(poisoned)
         self._outputs = traced.outputs
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
@@ -64,11 +64,41 @@ def operation(equation: Any) -> Step | None:
         return None
 
 
-def _expanded(equation: Any) -> Sequence[Any] | None:
-    """A Pallas call as what JAX's interpreter does for it."""
-    if name_of(equation) != "pallas_call":
-        return None
-    return inlined(functools.partial(interpreted, equation.params), equation.invars, equation.outvars)
+class InterpretedRows:
+    """A Pallas call as JAX's own interpreter runs it, its operations in NumPy.
+
+    Args:
+      equation: of the call, whose parameters say how it is interpreted.
+
+    Raises:
+      UnknownError: the interpreter does what is not known here.
+    """
+
+    def __init__(self, equation: Any) -> None:
+        self._machine = Machine(_by_jax)
+        self._step = _by_jax(self._machine, equation)
+
+    def __call__(self, *operands: Any) -> list[Array]:
+        """The outputs."""
+        with np.errstate(all="ignore"):
+            return [output[0] for output in self._step([np.asarray(operand)[None] for operand in operands])]
+
+    def thread(self, jaxpr: Any, values: Sequence[Any]) -> None:
+        """One of the kernel's threads.
+
+        Args:
+          jaxpr: that it runs, open.
+          values: of the jaxpr's constants and inputs.
+        """
+        with np.errstate(all="ignore"):
+            self._machine.block(jaxpr, given=True)([np.asarray(value)[None] for value in values])
+
+
+def _by_jax(machine: Machine, equation: Any) -> Step:
+    """What evaluates an equation, with what JAX's interpreter does in place of a Pallas call."""
+    if name_of(equation) in ENTRIES:
+        return machine.block(interpretation(equation))
+    return called_back(equation) if name_of(equation) == "io_callback" else _step(machine, equation)
 
 
 def _step(machine: Machine, equation: Any) -> Step:
