@@ -12,6 +12,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.jaxprs.compat import eager
 from kerneltest.jaxprs.compat.names import dialect_of
+from kerneltest.jaxprs.quick import quick
 from kerneltest.jaxprs.rewrite import interpreting, rewritten, within
 from kerneltest.jaxprs.trace import Call, Traced
 from kerneltest.jaxprs.walk import ENTRIES
@@ -41,6 +42,8 @@ def _interpreted(primitive: str, params: Mapping[str, Any]) -> dict[str, Any]:
     chosen = within(params, interpreting(True))
     if primitive in ENTRIES and "interpret" in chosen:
         chosen["interpret"] = True
+    if chosen.get("compiler_options_kvs") == ():  # of a function that the kernel jits itself, and says no more of
+        chosen["compiler_options_kvs"] = tuple(quick(chosen["jaxpr"]).items())
     return chosen
 
 

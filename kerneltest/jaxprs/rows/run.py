@@ -36,6 +36,7 @@ class Rows:
     """
 
     def __init__(self, traced: Traced, *, by_jax: bool = False) -> None:
+        self.by_jax = by_jax
         poisoned = rewritten(traced.jaxpr, interpreting(True))
         self._block = Machine(_by_jax if by_jax else _step).block(poisoned)
         self._outputs = traced.outputs
