@@ -23,6 +23,10 @@ BIT_FOR_BIT = "bit for bit"
 _ORACLE_NOISE = 2.0**-40  # of a typical input: 8,000 roundings of float64
 
 
+class WrongError(Exception):
+    """Some output is wrong, and nobody asked for more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Outputs, and what they should be.
@@ -73,9 +77,19 @@ def noted(tolerance: Tolerance, note: str) -> str:
 
 
 def judge_claims(
-    item: Item, case: AnyCase, arguments: Mapping[str, Array], claims: Iterable[Claim], cache: Cache
+    item: Item,
+    case: AnyCase,
+    arguments: Mapping[str, Array],
+    claims: Iterable[Claim],
+    cache: Cache,
+    *,
+    explained: bool = True,
 ) -> Outcome:
-    """A pass that counts what was compared, or the finding of the first output that is wrong."""
+    """A pass that counts what was compared, or the finding of the first output that is wrong.
+
+    Raises:
+      WrongError: an output is wrong, where that is not to be `explained`: evidence takes longer than all else.
+    """
     record = item.record(case=case, verdict=Verdict.PASS)
     noise = oracle_noise(arguments)
     why_not = ""
@@ -91,6 +105,8 @@ def judge_claims(
         )
         for number, comparison in enumerate(comparisons):
             if comparison.verdict.is_finding:
+                if not explained:
+                    raise WrongError
                 finding = mismatch(
                     record,
                     item.pairing,

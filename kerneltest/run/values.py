@@ -67,7 +67,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     expectation, bitwise = cache.expected(pairing, case, traced)
     arguments = cache.arguments(pairing, case)
 
-    def judged(outputs: Sequence[Array], precision: Precision) -> Outcome:
+    def judged(outputs: Sequence[Array], precision: Precision, *, explained: bool = True) -> Outcome:
         cache.turn_to_phase(Phase.EXPECTING)
         claim = Claim(
             outputs,
@@ -79,11 +79,11 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             others=expectation.all_others(precision),
             shares=lambda output: expectation.shares(output, precision),
         )
-        return judge_claims(item, case, arguments, [claim], cache)
+        return judge_claims(item, case, arguments, [claim], cache, explained=explained)
 
     def uncompiled() -> Outcome:
         found = evaluation(item, case, cache, traced, expectation)
-        return judged(outputs_of(item, case, cache, found), found.precision)
+        return judged(outputs_of(item, case, cache, found), found.precision, explained=False)
 
     if outcome := passed(uncompiled):
         return outcome

@@ -110,13 +110,13 @@ class Varied(Group):
         arguments = cache.arguments(item.pairing, case)
         asked = Asked(item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
 
-        def judged(prepare: Prepare) -> Outcome:
+        def judged(prepare: Prepare, *, explained: bool = True) -> Outcome:
             claims = _claims(INVARIANTS[case.family.name], asked, prepare)
-            return judge_claims(item, case, arguments, claims, cache)
+            return judge_claims(item, case, arguments, claims, cache, explained=explained)
 
         def uncompiled() -> Outcome:
             evaluation(item, case, cache, traced, expectation)
-            return judged(functools.partial(varied, item.backend, cache))
+            return judged(functools.partial(varied, item.backend, cache), explained=False)
 
         if outcome := passed(uncompiled):
             return outcome
