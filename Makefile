@@ -24,8 +24,9 @@ lint-js: $(VENV)/ready
 hooks: $(VENV)/ready
 	$(VENV)/bin/pre-commit install
 
+# Tests that share what takes long to make are a group, for one worker.
 unit: $(VENV)/ready
-	$(VENV)/bin/pytest -q -n auto $(TESTS)
+	$(VENV)/bin/pytest -q -n auto --dist loadgroup $(TESTS)
 
 # Where libtpu is installed, kernels are compiled for TPUs too.
 conformance: $(VENV)/ready
