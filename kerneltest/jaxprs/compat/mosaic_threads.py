@@ -44,10 +44,11 @@ _compiled = thread_map._run_jaxpr if jax.__version_info__ >= (0, 11) else _compi
 
 
 def _run_jaxpr(jaxpr: Any, consts: Any, *args: Any) -> None:
-    if _evaluate is None:
-        _compiled(jaxpr, consts, *args)
-    else:
-        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+    # The thread that started this one has a device of its own: on a machine with a GPU, this one would run there.
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        if _evaluate is None:
+            _compiled(jaxpr, consts, *args)
+        else:
             _evaluate(jaxpr, [*consts, *args])
 
 
