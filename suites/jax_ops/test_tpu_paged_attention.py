@@ -1,6 +1,5 @@
 """Pairings of JAX's TPU paged attention: its length says how much of a sequence's pages counts."""
 
-import jax
 import numpy as np
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
 
@@ -22,10 +21,6 @@ def arrays(dtypes, domain=(-4.0, 4.0)):
 INDICES = dict(lengths=kt.lengths("b", up_to="capacity"), page_indices=kt.indices("b p", into="pages"))
 
 STEPS = "the output is rounded to its dtype after each step over the pages, and scaled again in the next"
-
-
-# Where no sequence has a token, what is left is an array of `jax.lax.empty`, which was zeros before.
-_SINCE_0_11 = [("uninitialised", "interpret-tpu")] if jax.__version_info__ >= (0, 11) else []
 
 
 def random_pages(rng, hk, pages, t, d):
@@ -100,7 +95,7 @@ def float32(q, k_pages, v_pages, lengths, page_indices):
             reason="nobody writes the output of a sequence without tokens",
             url=f"{SOURCE}#L227",
         )
-        for verdict, backend in (("special_mismatch", "interpret"), ("unwritten", "interpret-tpu"), *_SINCE_0_11)
+        for verdict, backend in (("special_mismatch", "interpret"), ("unwritten", "interpret-tpu"))
     ],
 )
 def a_program_for_each_step(q, k_pages, v_pages, lengths, page_indices):
