@@ -31,6 +31,9 @@ class Rows:
       traced: the kernel.
       by_jax: whether its Pallas calls are what JAX's own interpreter makes of them, without a Pallas call in it.
 
+    Attributes:
+      by_jax: the same.
+
     Raises:
       UnknownError: it does what is not known here.
     """
@@ -76,7 +79,7 @@ class InterpretedRows:
     """
 
     def __init__(self, equation: Any) -> None:
-        self._machine = Machine(_by_jax)
+        self._machine = Machine(_calling_back)
         self._step = _by_jax(self._machine, equation)
 
     def __call__(self, *operands: Any) -> list[Array]:
@@ -97,9 +100,12 @@ class InterpretedRows:
 
 def _by_jax(machine: Machine, equation: Any) -> Step:
     """What evaluates an equation, with what JAX's interpreter does in place of a Pallas call."""
-    if name_of(equation) in ENTRIES:
-        return machine.block(interpretation(equation))
-    return called_back(equation) if name_of(equation) == "io_callback" else _step(machine, equation)
+    return machine.block(interpretation(equation)) if name_of(equation) in ENTRIES else _step(machine, equation)
+
+
+def _calling_back(machine: Machine, equation: Any) -> Step:
+    """The same for an interpreter that calls back: what a user's kernel calls is not called beside its own run."""
+    return called_back(equation) if name_of(equation) == "io_callback" else _by_jax(machine, equation)
 
 
 def _step(machine: Machine, equation: Any) -> Step:
