@@ -3,7 +3,6 @@
 import ctypes
 import faulthandler
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import NoReturn, TextIO
 
 from kerneltest.core.failures import Failure
 from kerneltest.core.places import where_it_is
+from kerneltest.core.stacks import stacks
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.deaths import GAVE_UP
 from kerneltest.records.journal import Doing, Journal, Phase
@@ -93,7 +93,7 @@ class Watchdog:
             if doing is None:
                 self.disarm()
                 continue
-            if self._debugged():
+            if late > _EVERY and self._debugged():
                 self.disarm()
                 self.journal.changed = time.monotonic()
                 continue
@@ -127,13 +127,16 @@ class Watchdog:
             _exit(1)
 
     def _message(self, doing: Doing) -> str:
-        frame = sys._current_frames().get(self._main)
-        return f"no answer within {self.seconds:g} s while {doing.phase}{where_it_is(frame) if frame else ''}"
+        with stacks() as frames:
+            frame = frames.get(self._main)
+            where = where_it_is(frame) if frame else ""
+        return f"no answer within {self.seconds:g} s while {doing.phase}{where}"
 
     def _debugged(self) -> bool:
-        frame = sys._current_frames().get(self._main)
-        while frame is not None:
-            if frame.f_globals.get("__name__", "").partition(".")[0] in _DEBUGGERS:
-                return True
-            frame = frame.f_back
+        with stacks() as frames:
+            frame = frames.get(self._main)
+            while frame is not None:
+                if frame.f_globals.get("__name__", "").partition(".")[0] in _DEBUGGERS:
+                    return True
+                frame = frame.f_back
         return False

@@ -13,6 +13,8 @@ from typing import Any
 import jax
 from jax._src.pallas.mosaic.interpret import thread_map
 
+from kerneltest.core.stacks import stacks
+
 # So many copies have a clock of their own; with fewer, one that is under way seems done when its clock is used again.
 COPIES = 64
 
@@ -150,14 +152,15 @@ def _threads(waits: frozenset[Any]) -> tuple[dict[int, dict[str, Any]], int]:
     """The local variables of each thread that waits for others, and how many of the kernel's threads there are."""
     waiting: dict[int, dict[str, Any]] = {}
     running = 0
-    for thread, frame in sys._current_frames().items():
-        for at in (frame, frame.f_back):
-            if at is not None and at.f_code in waits and "self" in at.f_locals:
-                waiting[thread] = dict(at.f_locals)
-        runs: Any = frame
-        while runs is not None and runs.f_code is not thread_map._run_jaxpr.__code__:
-            runs = runs.f_back
-        running += runs is not None
+    with stacks() as frames:
+        for thread, frame in frames.items():
+            for at in (frame, frame.f_back):
+                if at is not None and at.f_code in waits and "self" in at.f_locals:
+                    waiting[thread] = dict(at.f_locals)
+            runs: Any = frame
+            while runs is not None and runs.f_code is not thread_map._run_jaxpr.__code__:
+                runs = runs.f_back
+            running += runs is not None
     return waiting, max(running, 1)
 
 
