@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from kerneltest.core.garbage import seldom_collected
 from kerneltest.records.io import RecordError
 from kerneltest.records.runs import Run, end_run, read_running
 from kerneltest.report.text.terminal import lines
@@ -25,6 +26,7 @@ class Summary:
     run: Run | None = None
 
 
+@seldom_collected()
 def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
     """Reconciles a run with its plan and writes its report.
 

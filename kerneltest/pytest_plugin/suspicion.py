@@ -34,8 +34,9 @@ class Suspicion:
         if self._records and self._records[0].pairing != record.pairing:
             self._records.clear()
             self._smallest.clear()
-        evidence = record.evidence and replace(record.evidence, window=None, inputs=())
-        self._records.append(replace(record, evidence=evidence))
+        if record.evidence is not None:
+            record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
+        self._records.append(record)
 
     def investigate(self, parts: Sequence[Item], cache: Cache, writer: Writer) -> tuple[Suspect, ...]:
         """The suspects that show in an item, each with its smallest case once some process has looked for it.

@@ -165,8 +165,11 @@ class Writer:
 
 def line_of(record: Record) -> bytes:
     """A record as it is written, without the line's end; of what is too long, the beginning and the end."""
-    evidence = record.evidence and replace(record.evidence, stderr=shortened(record.evidence.stderr))
-    return dumps(_RecordLine(SCHEMA, replace(record, message=shortened(record.message), evidence=evidence))).encode()
+    if record.evidence is not None:
+        record = replace(record, evidence=replace(record.evidence, stderr=shortened(record.evidence.stderr)))
+    if len(record.message) > _MOST_TEXT:
+        record = replace(record, message=shortened(record.message))
+    return dumps(_RecordLine(SCHEMA, record)).encode()
 
 
 def shortened(text: str) -> str:

@@ -82,16 +82,15 @@ class Journal:
     def start(self, item: str, case: str = "", family: str = "", signature: str = "", beside: int = 0) -> None:
         """Begins an item, or a case of it, while compilations of other cases go on beside it."""
         self._count()
-        self.doing = Doing(item, case, family, signature, shard=self.shard)
-        self._write(dumps(self.doing).encode() + b"\n", after_phase=True)
-        self.turn_to(Phase.STARTING, beside)
+        self.doing = Doing(item, case, family, signature, Phase.STARTING, beside, self.shard)
+        self._write(_step(self.doing) + dumps(self.doing).encode() + b"\n")
 
     def turn_to(self, phase: Phase, beside: int = 0) -> None:
         """Goes on with the next step, while compilations of other cases go on beside it."""
         self._count()
-        if self.doing is not None:
+        if self.doing is not None and (phase, beside) != (self.doing.phase, self.doing.beside):
             self.doing = replace(self.doing, phase=phase, beside=beside)
-            self._write(f"{beside} {phase}".ljust(_PHASE).encode() + b"\n", after_phase=False)
+            self._write(_step(self.doing))
 
     def stop(self) -> None:
         """Ends the item."""
@@ -121,18 +120,21 @@ class Journal:
             self.spent[self.doing.phase] += now - self.changed
         self.changed = now
 
-    def _write(self, text: bytes, *, after_phase: bool) -> None:
+    def _write(self, text: bytes) -> None:
+        """Writes over the beginning of the file: as little as will do, since this happens at every step."""
         if self.folder is None:
             return
         try:
             if self._file is None:
                 self._file = FileIO(self.folder / f"running-{self.shard}.txt", "w")
-            self._file.seek(_PHASE + 1 if after_phase else 0)
+            self._file.seek(0)
             self._file.write(text)
-            if after_phase:
-                self._file.truncate()
         except OSError:  # a full disk is told by the records, which matter more
             self.folder = None
+
+
+def _step(doing: Doing) -> bytes:
+    return f"{doing.beside} {doing.phase}".ljust(_PHASE).encode() + b"\n"
 
 
 def left_running(folder: Path) -> Iterator[Doing]:
@@ -140,8 +142,9 @@ def left_running(folder: Path) -> Iterator[Doing]:
     for path in sorted(folder.glob("running-*.txt")):
         try:
             with opened(folder, path.name) as file:
-                step, _, rest = file.read(_MOST_BYTES).decode("utf-8", "replace").partition("\n")
-            if rest:
+                lines = file.read(_MOST_BYTES).decode("utf-8", "replace").split("\n")
+            if len(lines) > 2:  # what follows is left of a longer case
+                step, rest, *_ = lines
                 beside, _, phase = step.partition(" ")
                 yield replace(_DOING.validate_json(rest), phase=Phase(phase.strip()), beside=int(beside))
         except (OSError, ValueError):

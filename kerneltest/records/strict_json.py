@@ -15,7 +15,22 @@ from kerneltest.core.failures import printable
 
 def dumps(value: Any) -> str:
     """Strict JSON on one line: a NaN or an infinity becomes `{"float": "nan"}`, never a bare word, never null."""
-    return json.dumps(_encoded(value), allow_nan=False, separators=(",", ":"), ensure_ascii=True)
+    try:
+        text = _PLAIN.encode(value)
+    except ValueError:  # a NaN or an infinity
+        return _STRICT.encode(_encoded(value))
+    return _STRICT.encode(_encoded(value)) if "\\ud" in text else text  # half of a surrogate pair
+
+
+def _simpler(value: Any) -> Any:
+    """One level of what the standard encoder does not know."""
+    if is_dataclass(value):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return _encoded(value)
+
+
+_STRICT = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_PLAIN = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_simpler)  # twice as fast
 
 
 class ReadsSpecialFloats:

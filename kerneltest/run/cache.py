@@ -14,10 +14,13 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.jaxprs.trace import Traced, trace, without_debugging
 from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
+from kerneltest.oracle.noise import oracle_noise
 from kerneltest.plan.drawn import DRAWN, AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Journal, Phase
+from kerneltest.records.schema import Record
 from kerneltest.run.budget import Budget
+from kerneltest.run.expected import Expected
 from kerneltest.run.pool import Pool
 
 # Families whose cases are evaluated and run twice: in each group the one that shows best what an order of operations
@@ -28,35 +31,11 @@ _ANY = "any"  # platform: a kernel that has one form
 
 _MORE = 1.5  # a budget costs as much as several bounds
 
-_A_NUMBER = 16  # bytes: as the kernel gets it and as the oracle does, or with how far it moves
-
 _MOST_BYTES = 2**28  # of what is expected
 
 _INTERRUPTIBLE = 0.5  # seconds: Python raises nothing into a thread that waits for a lock
 
 _Answer = TypeVar("_Answer", Traced, Expectation)
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """A case's arguments and what is expected of them.
-
-    Attributes:
-      arguments: by path.
-      expectation: the oracle's answer, or how the oracle failed.
-      bitwise: whether it holds bit for bit.
-      bytes: about as many are kept with it.
-    """
-
-    arguments: Mapping[str, Array]
-    expectation: Expectation | Failure
-    bitwise: bool
-    bytes: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        values = () if isinstance(self.expectation, Failure) else self.expectation.values
-        sizes = (each.size for each in (*self.arguments.values(), *values))
-        object.__setattr__(self, "bytes", _A_NUMBER * sum(sizes))
 
 
 @dataclass(slots=True)
@@ -74,6 +53,7 @@ class Cache:
       evaluated: outputs of cases that ran so, ahead of their turn.
       filled: inputs of cases that are to run so.
       coming: the cases of the group in hand, by signature.
+      passed: what ran a case that passed, and its record, by that executable's identity and the case.
       used: the largest error / bound of a case so far, by backend and family.
       journal: where this process notes what it does.
       planned: pairing, backend and dtype of all that the run does, so that one failure is told once.
@@ -95,6 +75,7 @@ class Cache:
     filled: dict[str, Mapping[str, Array]] = field(default_factory=dict)
     faithful: dict[tuple[str, Traced], bool] = field(default_factory=dict)
     alike: dict[str, bool] = field(default_factory=dict)
+    passed: dict[tuple[int, str], tuple[Executable, Record]] = field(default_factory=dict)
     used: dict[tuple[str, str], float] = field(default_factory=dict)
     pool: Pool = field(default_factory=lambda: Pool(_compilers()))
     journal: Journal = field(default_factory=Journal)
@@ -112,7 +93,7 @@ class Cache:
             for store in (self.traces, self.prepared, self.expectations, self.varied, self.used):
                 store.clear()
             self.held = 0
-            for other in (self.evaluations, self.evaluated, self.filled, self.faithful, self.alike):
+            for other in (self.evaluations, self.evaluated, self.filled, self.faithful, self.alike, self.passed):
                 other.clear()
 
     def traced(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:
@@ -218,6 +199,17 @@ class Cache:
         self.held += expected.bytes
         while self.held > _MOST_BYTES and len(self.expectations) > 1:
             self.held -= self.expectations.pop(next(iter(self.expectations))).bytes
+
+    def holds(self, case: AnyCase) -> tuple[str, ...]:
+        """The special values among a case's inputs; none where its family gave none."""
+        expected = self.expectations.get(case.id)
+        return expected.holds if expected is not None and not case.family.structural else ()
+
+    def noise(self, case: AnyCase, arguments: Mapping[str, Array]) -> float:
+        """What the oracle's own rounding may leave of a zero, for the arguments of a case."""
+        expected = self.expectations.get(case.id)
+        own = expected is not None and expected.arguments is arguments
+        return expected.noise if expected is not None and own else oracle_noise(arguments)
 
     def uses_more(self, backend: Backend, family: str, used: float) -> bool:
         """Whether a case uses up half as much again of its bound as any of its family before it on the backend; notes

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, widen
+from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Tolerance
 from kerneltest.judge.compare import Comparison, compare
@@ -20,7 +21,6 @@ from kerneltest.run.cache import Cache
 from kerneltest.run.item import Item, Outcome
 
 BIT_FOR_BIT = "bit for bit"
-_ORACLE_NOISE = 2.0**-40  # of a typical input: 8,000 roundings of float64
 
 
 class WrongError(Exception):
@@ -91,14 +91,15 @@ def judge_claims(
       WrongError: an output is wrong, where that is not to be `explained`: evidence takes longer than all else.
     """
     record = item.record(case=case, verdict=Verdict.PASS)
-    noise = oracle_noise(arguments)
+    noise = cache.noise(case, arguments)
     why_not = ""
     for claim in claims:
         cache.turn_to_phase(Phase.JUDGING)
         comparisons = claim.compare(noise)
         asked, unasked = claim.elements
-        record = replace(
-            _counted(record, comparisons),
+        record = _counted(
+            record,
+            comparisons,
             tolerance=claim.tolerance,
             asked=record.asked + asked,
             unasked=record.unasked + unasked,
@@ -132,20 +133,8 @@ def judge_claims(
     return Outcome(record if record.compared else replace(record, message=why_not))
 
 
-def oracle_noise(arguments: Mapping[str, Array]) -> float:
-    """What the oracle's own rounding may leave of a zero."""
-    return _ORACLE_NOISE * max(map(_typical, arguments.values()), default=0.0)
-
-
-def _typical(values: Array) -> float:
-    """The median magnitude of finite elements other than zero: one huge element does not make noise of the rest."""
-    wide = np.abs(np.asarray(widen(values), np.float64))
-    sizes = wide[np.isfinite(wide) & (wide > 0)]
-    return float(np.median(sizes)) if sizes.size else 0.0
-
-
-def _counted(record: Record, comparisons: Sequence[Comparison]) -> Record:
-    """`record` with what these comparisons add to it."""
+def _counted(record: Record, comparisons: Sequence[Comparison], **more: Any) -> Record:
+    """`record` with what these comparisons add to it, and with further fields."""
     used = [u for u in (record.used, *(c.used for c in comparisons)) if u is not None]
     ulps = zip_longest(record.ulps, *(c.ulps for c in comparisons), fillvalue=0)
     return replace(
@@ -153,4 +142,5 @@ def _counted(record: Record, comparisons: Sequence[Comparison]) -> Record:
         compared=record.compared + sum(c.compared for c in comparisons),
         used=max(used, default=None),
         ulps=tuple(map(sum, ulps)),
+        **more,
     )

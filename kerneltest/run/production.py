@@ -16,6 +16,7 @@ from kerneltest.jaxprs.virtual import unflat
 from kerneltest.judge.compare import compare
 from kerneltest.judge.evidence import output_dims
 from kerneltest.oracle.expectation import expect
+from kerneltest.oracle.noise import oracle_noise
 from kerneltest.plan.cases import Case
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import without_values
@@ -33,7 +34,7 @@ from kerneltest.plan.production import (
 )
 from kerneltest.records.schema import Record
 from kerneltest.run.cache import Cache
-from kerneltest.run.claims import BIT_FOR_BIT, oracle_noise
+from kerneltest.run.claims import BIT_FOR_BIT
 from kerneltest.run.item import Group, Item, Outcome
 from kerneltest.run.needs import check_needs, derived_output
 

@@ -1,17 +1,19 @@
 """Runs the cases of one item, one after another, in the light of declared xfails."""
 
+import functools
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from kerneltest.core.failures import Failure, described
+from kerneltest.core.garbage import seldom_collected
 from kerneltest.core.places import where_raised
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.trace import without_debugging
-from kerneltest.judge.contents import contents
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.signatures import signatures
 from kerneltest.records.journal import Doing, Phase
@@ -86,10 +88,16 @@ def run(item: Item, cache: Cache, only: str = "", before: Before | None = None) 
     cache.ahead = before is None
     try:
         cache.journal.start(item.name)
-        with without_debugging(), threadpool_limits(1, user_api="blas"):
+        blas = _thread_pools(len(sys.modules))
+        with without_debugging(), seldom_collected(), blas.limit(limits=1, user_api="blas"):
             yield from _run(item, cache, only, before or Before())
     finally:
         cache.journal.stop()
+
+
+@functools.lru_cache(maxsize=1)  # another module may bring another library
+def _thread_pools(modules: int) -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcome]:
@@ -179,14 +187,16 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
             outcome = _failed(item, case, cache, Failure(Verdict.RUNTIME_ERROR, raised))
     record = outcome.record
     verdict, remark = settle(item.pairing.xfail, record.verdict, *place)
-    if remark:
-        record = replace(record, verdict=verdict, message=f"{record.message}\n{remark}".strip())
-    if item.backend.tier.gives_values:
-        record = replace(record, holds=_held(item, case, cache))
     if told and verdict.is_finding:
         return Outcome(item.record(Verdict.UNAVAILABLE, f"does not lower: {told} says why", case=case))
-    arguments = outcome.arguments if verdict.is_finding else None
-    return replace(outcome, record=replace(record, seconds=time.perf_counter() - started), arguments=arguments)
+    record = replace(
+        record,
+        verdict=verdict,
+        message=f"{record.message}\n{remark}".strip() if remark else record.message,
+        holds=cache.holds(case) if item.backend.tier.gives_values else record.holds,
+        seconds=time.perf_counter() - started,
+    )
+    return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None)
 
 
 def _hung(failure: Failure) -> Failure:
@@ -212,12 +222,6 @@ def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
     except Failure as plain:
         return lowering if plain.lowering else ""
     return ""
-
-
-def _held(item: Item, case: AnyCase, cache: Cache) -> tuple[str, ...]:
-    """The special values among a case's inputs; none where its family gave none."""
-    expected = cache.expectations.get(case.id)
-    return contents(expected.arguments) if expected is not None and not case.family.structural else ()
 
 
 def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure, *, fillable: bool = True) -> Outcome:

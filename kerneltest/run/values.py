@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from kerneltest.plan.families import without_values
 from kerneltest.plan.long import long_signatures, too_much
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Phase
+from kerneltest.records.schema import Record
 from kerneltest.run.ahead import expect_together, is_queued, leaves_of, run_together
 from kerneltest.run.budget import brings
 from kerneltest.run.cache import REPEATED, Cache
@@ -37,18 +39,21 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
     cache.coming.clear()
     for case in planned:
         cache.coming.setdefault(case.signature, []).append(case)
+    begun: set[Signature] = set()
     for case in planned if cache.ahead else ():
         place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
-        if not quarantined(item.pairing.xfail, *place):
-            cache.turn_to_case(item.name, case)
-            try:
-                traced = cache.traced(item.pairing, case.signature, item.backend)
-                cache.turn_to_phase(Phase.COMPILING)
-                first = case.signature == planned[0].signature
-                if first or item.depth == "deep" or candidate(item.backend, cache, traced) is None:
-                    cache.prepare(item.backend, traced)
-            except Failure:
-                continue  # judged in its turn
+        if case.signature in begun or quarantined(item.pairing.xfail, *place):
+            continue
+        begun.add(case.signature)
+        cache.turn_to_case(item.name, case)
+        try:
+            traced = cache.traced(item.pairing, case.signature, item.backend)
+            cache.turn_to_phase(Phase.COMPILING)
+            first = case.signature == planned[0].signature
+            if first or item.depth == "deep" or candidate(item.backend, cache, traced) is None:
+                cache.prepare(item.backend, traced)
+        except Failure:
+            continue  # judged in its turn
 
 
 def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
@@ -88,6 +93,9 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     if outcome := passed(uncompiled):
         return outcome
     executable = cache.executable(item.backend, traced)
+    shared = id(executable), case.id  # with another target, whose code is the same
+    if shared in cache.passed:
+        return _passed_there(item, case, cache, cache.passed[shared][1])
     leaves = leaves_of(item, case, cache)
     if isinstance(executable, Jitted) and is_queued(item, cache):
         outputs = run_together(item, case, cache, executable)
@@ -95,7 +103,17 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         outputs = executable.run(leaves)
     if case.family.name in REPEATED:
         _check_repeated(outputs, executable.run(leaves), expectation.asked)
-    return judged(outputs, executable.precision)
+    outcome = judged(outputs, executable.precision)
+    if outcome.record.verdict is Verdict.PASS:
+        cache.passed[shared] = executable, outcome.record
+    return outcome
+
+
+def _passed_there(item: Item, case: AnyCase, cache: Cache, record: Record) -> Outcome:
+    """The outcome of a case that the same executable has passed for another backend."""
+    cache.journal.counts[f"taken over for {item.backend.id}"] += 1
+    told = cache.uses_more(item.backend, case.family.name, record.used or 0.0) or not record.compared
+    return Outcome(replace(record, item=item.name, backend=item.backend.id, budget=record.budget if told else ()))
 
 
 @functools.lru_cache(maxsize=256)

@@ -12,13 +12,14 @@ from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.backends.codegen.sizes import check_counts, check_launch, mosaic_launch, too_many_programs
 from kerneltest.backends.explained import Rule, explained
-from kerneltest.core.targets import Target
+from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.jaxprs.compat.mlir import CustomCall, custom_calls, module_text
 from kerneltest.jaxprs.runnable import callable_of, runnable
 from kerneltest.jaxprs.trace import Call, Traced
 
 _TRITON, _MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
+_ANY_ROCM = next(target for target in TARGETS.values() if target.platform == "rocm")
 
 
 def _too_many(most: str, after: str) -> str:
@@ -109,15 +110,20 @@ def lower(traced: Traced, target: Target) -> tuple[Kernel, ...]:
     return tuple(kernel for call in traced.calls for kernel in lower_call(call, target))
 
 
-@functools.lru_cache(maxsize=512)
 def lower_call(call: Call, target: Target) -> tuple[Kernel, ...]:
     """One Pallas call, lowered; see `lower`."""
-    run, shapes = callable_of(call)
-    check_counts(call)
-    kernels = _lowered(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))
+    # For ROCm there is Triton alone, whose lowering is not told the architecture.
+    kernels = _lowered_call(call, _ANY_ROCM if target.platform == "rocm" else target)
     for kernel in kernels:
         check_launch(call.name, kernel.grid, kernel.warps, target)
     return kernels
+
+
+@functools.lru_cache(maxsize=512)
+def _lowered_call(call: Call, target: Target) -> tuple[Kernel, ...]:
+    run, shapes = callable_of(call)
+    check_counts(call)
+    return _lowered(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))
 
 
 def _lowered(run: Any, shapes: list[Any], target: Target, name: str, rules: Sequence[Rule]) -> tuple[Kernel, ...]:

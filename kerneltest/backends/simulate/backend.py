@@ -1,9 +1,11 @@
 """The simulate tier: the lowered Triton IR of each Pallas call executed in NumPy, JAX doing what stands around it."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import jax
 import numpy as np
@@ -13,6 +15,7 @@ from kerneltest.backends.codegen.lower import Kernel, lower_call
 from kerneltest.backends.codegen.tiers import unsupported_on
 from kerneltest.backends.simulate.at_scale import SimulatedAtScale
 from kerneltest.backends.simulate.memory import Buffer, signless
+from kerneltest.backends.simulate.operations.functions import bare
 from kerneltest.backends.simulate.parse import parse
 from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.core.dtypes import Array
@@ -57,8 +60,10 @@ class Simulate(Backend):
         return unsupported_on(traced, self.target)
 
     def prepare(self, traced: Traced) -> "Simulated":
-        calls = {id(call.equation): _SimulatedCall(call, self.target, self.orders) for call in traced.calls}
-        return Simulated(traced, calls, precision_of(traced))
+        calls = tuple(_simulated(call, self.target, self.orders) for call in traced.calls)
+        by_equation = {id(call.equation): each for call, each in zip(traced.calls, calls, strict=True)}
+        simulated: Simulated = _known.setdefault((traced, calls), Simulated(traced, by_equation, precision_of(traced)))
+        return simulated
 
     def at_scale(self, traced: Traced) -> SimulatedAtScale:
         return SimulatedAtScale(traced, self.target, precision_of(traced))
@@ -74,12 +79,11 @@ class _SimulatedCall:
     """One Pallas call of a kernel.
 
     Raises:
-      Failure: it cannot be lowered, or the simulator does not know an operation.
+      Failure: the simulator does not know an operation.
     """
 
-    def __init__(self, call: Call, target: Target, orders: int) -> None:
+    def __init__(self, call: Call, kernel: Kernel, orders: int) -> None:
         self.name, self.orders = call.name, orders
-        (kernel,) = lower_call(call, target)
         given, made, hints = memory_of(call, kernel)
         self.made = list(zip(made, output_dtypes(call), strict=True))
         try:
@@ -135,6 +139,24 @@ class _SimulatedCall:
                     )
 
 
+# What is simulated, while anybody holds it. The code for two targets often differs in the names of functions alone.
+_known: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+_SYMBOL = re.compile(r'symbol = "(\w+)"')
+
+
+def _simulated(call: Call, target: Target, orders: int) -> _SimulatedCall:
+    """A call as it is simulated, the same for all targets whose code computes the same.
+
+    Raises:
+      Failure: it cannot be lowered, or the simulator does not know an operation.
+    """
+    (kernel,) = lower_call(call, target)
+    code = _SYMBOL.sub(lambda symbol: f'symbol = "{bare(symbol[1])}"', kernel.text)
+    key = call, code, kernel.grid, tuple(kernel.aliases.items()), orders
+    known: _SimulatedCall | None = _known.get(key)
+    return _known.setdefault(key, _SimulatedCall(call, kernel, orders)) if known is None else known
+
+
 def memory_of(call: Call, kernel: Kernel) -> tuple[list[Buffer], list[Buffer], dict[str, str]]:
     """The buffers that a lowered call reads, those that it makes, and hints for `Watch`."""
     inputs, outputs = references(call)
@@ -172,9 +194,9 @@ def _buffer(reference: Reference, *, output: bool) -> Buffer:
     return Buffer(reference.name, reference.shape, data, output)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Simulated:
-    """A kernel whose Pallas calls are simulated."""
+    """A kernel whose Pallas calls are simulated; one object for all targets whose code computes the same."""
 
     traced: Traced
     calls: dict[int, _SimulatedCall]

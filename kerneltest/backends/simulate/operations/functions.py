@@ -67,7 +67,7 @@ def external(op: Operation) -> Rule:
     Raises:
       Failure: `unimplemented`; names a function that the simulator does not know.
     """
-    name = _bare(op.attributes["symbol"])
+    name = bare(op.attributes["symbol"])
     if name not in NAMES:
         where = f" ({op.place})" if op.place else ""
         raise Failure(Verdict.UNIMPLEMENTED, f"function {name} is not one that the simulator knows{where}")
@@ -82,7 +82,7 @@ def _function(name: str, dtype: np.dtype[Any]) -> Rule:
     return Rule(lambda *operands: real(*(x.astype(np.float64) for x in operands)).astype(dtype), any_operand)
 
 
-def _bare(symbol: str) -> str:
+def bare(symbol: str) -> str:
     """The function behind a vendor's name: `__nv_expf`, `__ocml_exp_f32` and `__ockl_clz_u32` alike."""
     for prefix in ("__nv_", "__ocml_", "__ockl_", "__triton_hip_"):
         symbol = symbol.removeprefix(prefix)
