@@ -253,7 +253,7 @@ def test_plain_tests_load_neither_jax_nor_numpy(tmp_path: Path) -> None:
         "import sys\ndef pytest_unconfigure():\n"
         "    print('LOADED', sorted({'jax', 'numpy', 'hypothesis', 'jinja2', 'pydantic'} & set(sys.modules)))\n"
     )
-    others = ("-p", "no:hypothesispytest", "-p", "no:html")  # pytest-html loads Jinja
+    others = ("-p", "no:html")  # which loads Jinja
     for more in (("--collect-only",), ("-n", "2")):
         run = _pytest(tmp_path, "-s", *more, *others, suite="def test_plain():\n    pass\n")
         assert "LOADED []" in run.stdout
