@@ -1,9 +1,10 @@
-"""Time against the number of GPUs of one host: `python benchmarks/scaling.py FOLDER --gpus 1,2`.
+"""Time against the number of workers on one host: `python benchmarks/scaling.py FOLDER --workers 1,2`.
 
-Runs the suites on `cuda` with as many workers as GPUs, each number twice: from no compiled code, and again from what
-the first left, so that compilation and running are seen apart. FOLDER gets `scaling.json`, from which `--plot` makes
-`scaling.svg` and the table (matplotlib). Exits with 1 where two numbers of GPUs give other verdicts, or other fractions
-of an error bound, which stand for the bits.
+Runs the suites on `cuda` with each number of workers twice: from no compiled code, and again from what the first left,
+so that compilation and running are seen apart. Every case is run both times. Where there are more workers than GPUs,
+workers share one; 0 stands for one process without workers. FOLDER gets `scaling.json`, from which `--plot` makes
+`scaling.svg` and the table (matplotlib). Exits with 1 where two numbers of workers give other verdicts, or other
+fractions of an error bound, which stand for the bits.
 """
 
 import argparse
@@ -24,12 +25,13 @@ from kerneltest.records.runs import Run, read_runs
 ROOT = Path(__file__).parent.parent
 
 
-def measured(gpus: int, depth: str, suites: list[str], work: Path, backends: str) -> dict[str, Any]:
+def measured(workers: int, depth: str, suites: list[str], work: Path, backends: str) -> dict[str, Any]:
     """One run: how long it took, what each phase took over all processes, and a digest of its verdicts."""
-    report = work / f"report-{gpus}"
+    report, cache = work / f"report-{workers}", work / f"cache-{workers}"
+    shutil.rmtree(cache / "d" / "kerneltest" / "green", ignore_errors=True)  # else its records are taken over
     command = [sys.executable, "-m", "pytest", "-p", "kerneltest", *suites, "-q", "--tb=no", "--no-header"]
-    command += ["-n", str(gpus), "--kt-backends", backends, "--kt-depth", depth, "--kt-report", str(report)]
-    command += ["-o", f"cache_dir={work / f'cache-{gpus}'}"]
+    command += ["-n", str(workers), "--kt-backends", backends, "--kt-depth", depth, "--kt-report", str(report)]
+    command += ["-o", f"cache_dir={cache}"]
     started = time.monotonic()
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     seconds = time.monotonic() - started
@@ -38,7 +40,7 @@ def measured(gpus: int, depth: str, suites: list[str], work: Path, backends: str
     for path in report.glob("costs-*.json"):
         phases.update(json.loads(path.read_text(encoding="utf-8"))["seconds"])
     return {
-        "gpus": gpus,
+        "workers": workers,
         "seconds": round(seconds, 1),
         "phases": {name: round(spent, 1) for name, spent in phases.items()},
         "cases": len(run.records),
@@ -58,9 +60,9 @@ def digest(run: Run) -> str:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Time, speed-up and phases by number of GPUs, as Markdown."""
+    """Time, speed-up and phases by number of workers, as Markdown."""
     lines = [
-        "| GPUs | compiled code | seconds | times as fast | compiling | running | oracle | cases | digest |",
+        "| workers | compiled code | seconds | times as fast | compiling | running | oracle | cases | digest |",
         "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     first = {each["cache"]: each["seconds"] for each in reversed(results)}
@@ -69,7 +71,7 @@ def table(results: list[dict[str, Any]]) -> str:
         oracle = phases.get("expecting", 0) + phases.get("filling", 0)
         faster = first[each["cache"]] / each["seconds"]
         lines.append(
-            f"| {each['gpus']} | {each['cache']} | {each['seconds']:.0f} | {faster:.2f} "
+            f"| {each['workers']} | {each['cache']} | {each['seconds']:.0f} | {faster:.2f} "
             f"| {phases.get('compiling', 0):.0f} | {phases.get('running', 0):.0f} | {oracle:.0f} | {each['cases']:,} "
             f"| `{each['digest']}` |"
         )
@@ -77,16 +79,22 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def plot(results: list[dict[str, Any]], path: Path) -> None:
-    """Seconds against GPUs, from no compiled code and from what was kept, beside what a perfect share would take."""
+    """Seconds against workers, from no compiled code and from what was kept, beside what a perfect share would take."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 4))
     for cache, mark in (("none", "o-"), ("kept", "s-")):
         mine = [each for each in results if each["cache"] == cache]
-        gpus, seconds = [each["gpus"] for each in mine], [each["seconds"] for each in mine]
-        (line,) = axes.plot(gpus, seconds, mark, label=f"compiled code: {cache}")
-        axes.plot(gpus, [seconds[0] * gpus[0] / count for count in gpus], ":", color=line.get_color(), alpha=0.6)
-    axes.set(xlabel="GPUs", ylabel="seconds", xticks=gpus, ylim=(0, None))
+        workers, seconds = [each["workers"] for each in mine], [each["seconds"] for each in mine]
+        (line,) = axes.plot(workers, seconds, mark, label=f"compiled code: {cache}")
+        axes.plot(
+            workers,
+            [seconds[0] * max(workers[0], 1) / max(count, 1) for count in workers],
+            ":",
+            color=line.get_color(),
+            alpha=0.6,
+        )
+    axes.set(xlabel="workers", ylabel="seconds", xticks=workers, ylim=(0, None))
     axes.legend(title="dotted: a perfect share")
     figure.savefig(path, bbox_inches="tight")
 
@@ -94,7 +102,7 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--gpus", default="1,2")
+    parser.add_argument("--workers", default="1,2")
     parser.add_argument("--depth", default="standard")
     parser.add_argument("--suites", default="suites")
     parser.add_argument("--backends", default="cuda")
@@ -112,9 +120,9 @@ def main() -> int:
     options.work.mkdir(parents=True)
     options.folder.mkdir(parents=True, exist_ok=True)
     results: list[dict[str, Any]] = []
-    for gpus in map(int, options.gpus.split(",")):
+    for workers in map(int, options.workers.split(",")):
         for cache in ("none", "kept"):
-            made = measured(gpus, options.depth, options.suites.split(), options.work, options.backends)
+            made = measured(workers, options.depth, options.suites.split(), options.work, options.backends)
             results.append({"cache": cache, **made})
             file.write_text(json.dumps({"jax": version("jax"), "runs": results}, indent=1) + "\n", encoding="utf-8")
             print(json.dumps(results[-1]), flush=True)
