@@ -5,6 +5,9 @@ REPORT ?= reports/latest
 TESTS ?= tests
 EXTRAS ?= test,lint
 
+# Tests start hundreds of processes, each of which would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 test: lint unit
 
 lint: lint-js $(VENV)/ready

@@ -85,7 +85,7 @@ def _ran(
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "kerneltest", *unshuffled, *options, *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})},
+        env={**os.environ, "PYTHONPATH": path, **(env or {})},
         capture_output=True,
         text=True,
         check=False,
@@ -193,7 +193,7 @@ def test_what_is_selected_is_planned_and_the_rest_is_not_run(tmp_path: Path, nam
 
 
 def test_collecting_alone_runs_nothing_and_writes_nothing(tmp_path: Path) -> None:
-    ran = _ran(tmp_path, "--co", "-q")
+    ran = _ran(tmp_path, "--co", "-q", env={"PYTHONDONTWRITEBYTECODE": "1"})  # Python itself writes nothing either
     assert RIGHT in ran.out
     assert {path.name for path in tmp_path.iterdir()} == FILES.keys()
 
