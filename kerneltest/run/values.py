@@ -94,8 +94,9 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         return outcome
     executable = cache.executable(item.backend, traced)
     shared = id(executable), case.id  # with another target, whose code is the same
-    if shared in cache.passed:
-        return _passed_there(item, case, cache, cache.passed[shared][1])
+    _, there = cache.passed.get(shared, (None, None))
+    if there is not None and there.backend != item.backend.id:
+        return _passed_there(item, case, cache, there)
     leaves = leaves_of(item, case, cache)
     if isinstance(executable, Jitted) and is_queued(item, cache):
         outputs = run_together(item, case, cache, executable)

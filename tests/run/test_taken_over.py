@@ -48,6 +48,15 @@ def test_what_one_target_passed_the_other_passes() -> None:
     assert taken == sum(record.group != "invariants" for record in other)
 
 
+def test_what_a_target_passed_it_runs_when_it_is_asked_again() -> None:
+    cache = Cache()
+    items = plan_pairing(test_softmax.fused, pairing_id(test_softmax.fused), resolve([ONE]), "quick", 0).items
+    for item in (each for each in items for _ in range(2)):
+        assert all(outcome.record.verdict is Verdict.PASS for outcome in run(item, cache))
+    cache.pool.close()
+    assert not cache.journal.counts[f"taken over for {ONE}"]
+
+
 def test_what_one_target_does_not_pass_is_run_for_the_other() -> None:
     broken = next(each for each in BROKEN if each.pairing == "softmax.tiled")
     one, other, taken = _records(broken.broken())
