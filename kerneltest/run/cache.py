@@ -208,8 +208,9 @@ class Cache:
     def noise(self, case: AnyCase, arguments: Mapping[str, Array]) -> float:
         """What the oracle's own rounding may leave of a zero, for the arguments of a case."""
         expected = self.expectations.get(case.id)
-        own = expected is not None and expected.arguments is arguments
-        return expected.noise if expected is not None and own else oracle_noise(arguments)
+        if expected is not None and expected.arguments is arguments:
+            return expected.noise
+        return oracle_noise(arguments)
 
     def uses_more(self, backend: Backend, family: str, used: float) -> bool:
         """Whether a case uses up half as much again of its bound as any of its family before it on the backend; notes

@@ -62,8 +62,7 @@ class Simulate(Backend):
     def prepare(self, traced: Traced) -> "Simulated":
         calls = tuple(_simulated(call, self.target, self.orders) for call in traced.calls)
         by_equation = {id(call.equation): each for call, each in zip(traced.calls, calls, strict=True)}
-        simulated: Simulated = _known.setdefault((traced, calls), Simulated(traced, by_equation, precision_of(traced)))
-        return simulated
+        return _kernels.setdefault((traced, calls), Simulated(traced, by_equation, precision_of(traced)))
 
     def at_scale(self, traced: Traced) -> SimulatedAtScale:
         return SimulatedAtScale(traced, self.target, precision_of(traced))
@@ -140,7 +139,8 @@ class _SimulatedCall:
 
 
 # What is simulated, while anybody holds it. The code for two targets often differs in the names of functions alone.
-_known: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+_calls: "WeakValueDictionary[Hashable, _SimulatedCall]" = WeakValueDictionary()
+_kernels: "WeakValueDictionary[Hashable, Simulated]" = WeakValueDictionary()
 _SYMBOL = re.compile(r'symbol = "(\w+)"')
 
 
@@ -153,8 +153,8 @@ def _simulated(call: Call, target: Target, orders: int) -> _SimulatedCall:
     (kernel,) = lower_call(call, target)
     code = _SYMBOL.sub(lambda symbol: f'symbol = "{bare(symbol[1])}"', kernel.text)
     key = call, code, kernel.grid, tuple(kernel.aliases.items()), orders
-    known: _SimulatedCall | None = _known.get(key)
-    return _known.setdefault(key, _SimulatedCall(call, kernel, orders)) if known is None else known
+    known = _calls.get(key)
+    return _calls.setdefault(key, _SimulatedCall(call, kernel, orders)) if known is None else known
 
 
 def memory_of(call: Call, kernel: Kernel) -> tuple[list[Buffer], list[Buffer], dict[str, str]]:
