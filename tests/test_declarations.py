@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import kerneltest as kt
+from tests.found import findings
 
 PAGE = Path(__file__).parent.parent / "docs" / "declarations.md"
 
@@ -62,10 +63,8 @@ def test_the_example_conforms(name: str) -> None:
 @pytest.mark.parametrize("name", BROKEN)
 def test_its_broken_twin_is_found(name: str) -> None:
     assert BROKEN[name][0] in PAGE.read_text(encoding="utf-8")
-    assert {finding.verdict for finding in _checked(_declared(BROKEN[name])[name]).findings} & {
-        "mismatch",
-        "special_mismatch",
-    }
+    found = findings(_declared(BROKEN[name])[name], ["interpret"])
+    assert any(record.verdict in ("mismatch", "special_mismatch") for record in found)
 
 
 def test_what_only_some_backends_take() -> None:

@@ -1,0 +1,23 @@
+"""Findings one after another: a test that looks for one of many runs no more than it reads."""
+
+from collections.abc import Iterator
+
+from kerneltest import Pairing
+from kerneltest.api import pairing_id
+from kerneltest.backends.registry import resolve
+from kerneltest.records.schema import Record
+from kerneltest.run.cache import Cache
+from kerneltest.run.planning import plan_pairing
+from kerneltest.run.runner import run
+
+
+def findings(pairing: Pairing, backends: list[str], depth: str = "quick") -> Iterator[Record]:
+    """What `kt.check` finds, in its order, as soon as it is found."""
+    cache = Cache()
+    try:
+        for item in plan_pairing(pairing, pairing_id(pairing), resolve(backends), depth, 0).items:
+            for outcome in run(item, cache):
+                if outcome.record.verdict.is_finding:
+                    yield outcome.record
+    finally:
+        cache.pool.close()
