@@ -4,6 +4,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from kerneltest.declare.dims import Dim
@@ -54,9 +55,11 @@ class Relation:
         """
         shortest = {name: lengths[name] if name in fixed else dim.least for name, dim in dims.items()}
         for start in (lengths, shortest):
+            known = {**statics, **start}
+            given = {name: known[name] for name in self.of}  # once: up to millions of changes are tried
             for changed in self._changes(dims, start, fixed):
-                if self.holds(tried := {**start, **changed}, statics):
-                    return tried
+                if self.function(**{**given, **changed}):
+                    return {**start, **changed}
         return None
 
     def _changes(
@@ -69,9 +72,9 @@ class Relation:
         for name in free:
             yield from ({name: length} for length in ladders[name][:_ALONE])
         for one, other in itertools.combinations(free, 2):
-            pairs = itertools.product(_some(ladders[one]), _some(ladders[other]))
-            near = sorted(pairs, key=lambda pair: abs(pair[0] - lengths[one]) + abs(pair[1] - lengths[other]))
-            yield from ({one: a, other: b} for a, b in near)
+            ways = ([(abs(n - lengths[name]), n) for n in _some(ladders[name])] for name in (one, other))
+            pairs = ((far + further, a, b) for (far, a), (further, b) in itertools.product(*ways))
+            yield from ({one: a, other: b} for _, a, b in sorted(pairs, key=itemgetter(0)))
         if len(free) > 2:
             yield from (dict.fromkeys(free, n) for n in ladders[free[0]] if all(dims[name].admits(n) for name in free))
             few = (_few(ladders[name], lengths[name]) for name in free)
