@@ -2,7 +2,6 @@
 
 import importlib.util
 import inspect
-import os
 import re
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from kerneltest.run.cache import Cache
 from kerneltest.run.planning import plan_pairing  # also fills the registries, before they are compared and put back
 from kerneltest.run.runner import run
 from kerneltest.run.variations import INVARIANTS
+from tests import forked
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parent.parent
@@ -84,10 +84,7 @@ def _words(text: str) -> str:
 
 
 def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return forked.run(folder, "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments)
 
 
 def test_the_readme_is_short() -> None:

@@ -1,14 +1,13 @@
 """What users add in a conftest.py of their own: a right kernel passes it, and a broken one is found by it alone."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kerneltest.records.io import read_records
 from kerneltest.records.schema import Record
+from tests import forked
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[1]
@@ -118,11 +117,8 @@ faulty = paired("faulty", lambda v: v + v, lambda x: 2 * x)
 
 
 def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("PYTEST_XDIST_WORKER", None)
     options = ("--kt-backends", "interpret", "--kt-depth", "quick", "-p", "no:cacheprovider", "-q")
-    command = [sys.executable, "-m", "pytest", *PLUGINS, *options, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return forked.run(folder, "pytest", *PLUGINS, *options, *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +13,7 @@ import pytest
 
 from kerneltest.records.io import read_plan
 from kerneltest.records.runs import Run, read_runs
+from tests import forked
 from tests.pages import Page
 
 ROOT = Path(__file__).parents[2]
@@ -82,14 +81,9 @@ def _ran(
     unshuffled = () if "randomly" in arguments else ("-p", "no:randomly")
     options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-report", "out", "--kt-minimize", "0")
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "kerneltest", *unshuffled, *options, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, **(env or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": path, **(env or {})}
+    command = ("pytest", "-p", "kerneltest", *unshuffled, *options, *arguments)
+    done = forked.run(folder, *command, environment=environment)
     return Ran(folder, done.returncode, done.stdout + done.stderr)
 
 

@@ -1,18 +1,16 @@
 """What was green and is as it was: its records are taken, and `--kt-changed` leaves it out; whatever else runs."""
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.runs import read_runs
+from tests import forked
 from tests.plugins import PLUGINS
-from tests.pytest_plugin.test_plugin import ROOT
 
 FILES = {
     "helper.py": "FACTOR = 2\n",
@@ -41,17 +39,14 @@ SECOND = "--kt-changed left out 1 item, green before and unchanged since: test_s
 TAKEN = re.compile(r"(\d+) of (\d+) cases were judged by earlier runs, the first on \d{4}-\d\d-\d\d")
 
 
-def _taken(run: subprocess.CompletedProcess[str]) -> float:
+def _taken(run: CompletedProcess[str]) -> float:
     """The part of a run's cases that are an earlier run's."""
     found = TAKEN.search(run.stdout)
     return int(found[1]) / int(found[2]) if found else 0.0
 
 
-def _run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", *PLUGINS, "--kt-backends", "interpret", "--kt-depth", "quick", *options]
-    known = {**os.environ, "PYTHONPATH": str(ROOT)}
-    known.pop("PYTEST_XDIST_WORKER", None)
-    return subprocess.run(command, cwd=folder, env=known, capture_output=True, text=True, check=False)
+def _run(folder: Path, *options: str) -> CompletedProcess[str]:
+    return forked.run(folder, "pytest", *PLUGINS, "--kt-backends", "interpret", "--kt-depth", "quick", *options)
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,16 @@
 """The plugin as its users meet it: a real pytest in its own process, with and without xdist."""
 
 import json
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from xml.etree import ElementTree
 
 import pytest
 
 from kerneltest.records.io import read_plan, read_records
+from tests import forked
 from tests.pages import Page
 from tests.plugins import PLUGINS
 
@@ -35,13 +35,15 @@ def test_plain():
 RIGHT, WRONG = SUITE.format(oracle="2 * x"), SUITE.format(oracle="2 * x + (x == x.max())")
 
 
-def _pytest(folder: Path, *arguments: str, suite: str | None = RIGHT) -> subprocess.CompletedProcess[str]:
+def _pytest(
+    folder: Path,
+    *arguments: str,
+    suite: str | None = RIGHT,
+    start: Callable[..., CompletedProcess[str]] = forked.run,
+) -> CompletedProcess[str]:
     if suite is not None:
         (folder / "test_suite.py").write_text(suite, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return start(folder, "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments)
 
 
 def test_items_are_named_after_pairing_backend_and_dtype(tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def test_plain_tests_load_neither_jax_nor_numpy(tmp_path: Path) -> None:
     )
     others = ("-p", "no:html")  # which loads Jinja
     for more in (("--collect-only",), ("-n", "2")):
-        run = _pytest(tmp_path, "-s", *more, *others, suite="def test_plain():\n    pass\n")
+        run = _pytest(tmp_path, "-s", *more, *others, suite="def test_plain():\n    pass\n", start=forked.fresh)
         assert "LOADED []" in run.stdout
 
 
@@ -263,7 +265,7 @@ def test_the_controller_of_workers_loads_no_jax(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import sys\ndef pytest_unconfigure():\n    print('LOADED', 'jax' in sys.modules)\n"
     )
-    run = _pytest(tmp_path, "-n", "2", "--kt-backends", "interpret", "--kt-depth", "quick")
+    run = _pytest(tmp_path, "-n", "2", "--kt-backends", "interpret", "--kt-depth", "quick", start=forked.fresh)
     assert "3 passed" in run.stdout
     assert "LOADED False" in run.stdout
 

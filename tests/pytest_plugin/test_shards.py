@@ -1,9 +1,8 @@
 """Shards: all of a run and nothing twice, cut alike everywhere, and joined only where they belong together."""
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -11,7 +10,8 @@ import pytest
 from kerneltest.pytest_plugin.shards import Shard, parsed, seconds_of, shared_out
 from kerneltest.records.io import read_plan, read_records
 from kerneltest.records.runs import read_runs
-from tests.pytest_plugin.test_plugin import ROOT, _pytest
+from tests import forked
+from tests.pytest_plugin.test_plugin import _pytest
 
 SUITE = """
 import numpy as np
@@ -35,15 +35,12 @@ def test_no_pairing():
 QUICK = ("--kt-backends", "interpret,lower:sm_90", "--kt-depth", "quick", "--kt-minimize", "0")
 
 
-def _shard(folder: Path, shard: str, *options: str, suite: str = SUITE) -> subprocess.CompletedProcess[str]:
+def _shard(folder: Path, shard: str, *options: str, suite: str = SUITE) -> CompletedProcess[str]:
     return _pytest(folder, *QUICK, "--kt-shard", shard, "--kt-report", shard.replace("/", "of"), *options, suite=suite)
 
 
-def _merge(folder: Path, *runs: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kerneltest", "merge", *runs, "-o", "merged"]
-    return subprocess.run(
-        command, cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-    )
+def _merge(folder: Path, *runs: str) -> CompletedProcess[str]:
+    return forked.run(folder, "kerneltest", "merge", *runs, "-o", "merged")
 
 
 def _told(folder: Path) -> list[Any]:

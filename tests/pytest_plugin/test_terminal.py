@@ -16,6 +16,7 @@ import pytest
 
 from kerneltest.pytest_plugin.progress import Progress
 from kerneltest.records.io import read_plan
+from tests import forked
 from tests.plugins import PLUGINS
 from tests.pytest_plugin.test_plugin import RIGHT, ROOT, WRONG
 
@@ -164,10 +165,9 @@ def test_a_narrow_matrix_turns_to_signs(tmp_path: Path) -> None:
 
 
 def _plain(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CI"))}
-    environment |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "200"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout
+    environment |= {"TERM": "xterm", "COLUMNS": "200"}
+    return forked.run(folder, "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments, environment=environment).stdout
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])

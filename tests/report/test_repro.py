@@ -22,6 +22,7 @@ from kerneltest.records.io import Writer, load_arguments, read_plan, read_record
 from kerneltest.records.schema import Record
 from kerneltest.report.reproduce import rejudge, script, standalone
 from kerneltest.report.reproduce.script import literal
+from tests import forked
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +62,8 @@ ALONE = "import sys, runpy; sys.modules['kerneltest'] = None; runpy.run_path(sys
 def _python(folder: Path, *arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": path}
     environment.pop("PYTEST_XDIST_WORKER", None)
+    if arguments[0] == "-m":
+        return forked.run(folder, *arguments[1:], environment=environment)
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

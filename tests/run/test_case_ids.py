@@ -11,6 +11,7 @@ import pytest
 
 from kerneltest.records.io import load_arguments, read_records
 from kerneltest.records.schema import Record
+from tests import forked
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,8 @@ PAIRINGS = [f"{file}::scaled" for file in FILES]
 def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
     environment.pop("PYTEST_XDIST_WORKER", None)
+    if arguments[0] == "-m":
+        return forked.run(folder, *arguments[1:], environment=environment)
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

@@ -2,11 +2,10 @@
 
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -18,6 +17,7 @@ from kerneltest.run.cache import Cache
 from kerneltest.run.fuzz import draws
 from kerneltest.run.planning import plan_pairing
 from kerneltest.run.runner import run
+from tests import forked
 from tests.pages import Page
 from tests.plugins import PLUGINS
 from tests.run.test_strategies import doubled, drops_nan_at_17, paired
@@ -42,15 +42,13 @@ def right(x):
 """
 
 
-def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _pytest(folder: Path, *arguments: str) -> CompletedProcess[str]:
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
     # Hypothesis draws what it reads in modules like this one: it must not matter which are loaded.
     (folder / "test_other.py").write_text(f"VALUES = {random.Random(0).sample(range(70000), 200)}", encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "-q", *arguments]
     # Under CI pytest says each failure a second time, whole, in its summary.
-    outer = ("PYTEST_XDIST_WORKER", "CI", "BUILD_NUMBER")
-    environment = {name: value for name, value in os.environ.items() if name not in outer} | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
+    return forked.run(folder, "pytest", *PLUGINS, "-p", "no:cacheprovider", "-q", *arguments, environment=environment)
 
 
 OPTIONS = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-fuzz", "40")

@@ -1,0 +1,20 @@
+"""What the processes that tests fork find imported; see `tests.forked`."""
+
+import jax.experimental.pallas
+import jax.numpy
+import pytest
+import xdist.plugin
+from _pytest.assertion.rewrite import AssertionRewritingHook
+
+import kerneltest.api
+import kerneltest.pytest_plugin.changed
+import kerneltest.pytest_plugin.item
+import kerneltest.pytest_plugin.process
+import kerneltest.pytest_plugin.session
+import kerneltest.pytest_plugin.suspicion
+import kerneltest.report.html.build
+
+__all__ = ["jax", "kerneltest", "pytest", "xdist"]
+
+# No process is told that kerneltest's modules were imported before pytest could rewrite them.
+AssertionRewritingHook._warn_already_imported = lambda self, name: None  # type: ignore[method-assign]
