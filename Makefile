@@ -27,9 +27,9 @@ lint-js: $(VENV)/ready
 hooks: $(VENV)/ready
 	$(VENV)/bin/pre-commit install
 
-# Tests that share what takes long to make are a group, for one worker.
+# The tests of a file share what takes long to make, so a worker gets whole files, in the order of tests/conftest.py.
 unit: $(VENV)/ready
-	$(VENV)/bin/pytest -q -n auto --dist loadgroup $(TESTS)
+	$(VENV)/bin/pytest -q -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # Where libtpu is installed, kernels are compiled for TPUs too.
 conformance: $(VENV)/ready

@@ -80,9 +80,6 @@ def _ended(run: "subprocess.Popen[str]", seconds: float = 300) -> str:
         pytest.fail(f"the run did not end: {run.communicate(timeout=10)[0]}")
 
 
-FAULTY = pytest.mark.xdist_group("faulty")
-
-
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
     """One run of all faults but those that end an item, in two workers, and what it said."""
@@ -96,7 +93,6 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
     return read, said
 
 
-@FAULTY
 def test_each_fault_is_a_finding_on_its_own_case_and_all_others_pass(faulty: tuple[Run, str]) -> None:
     run, _ = faulty
     found: dict[str, Counter[tuple[Verdict, str]]] = {}
@@ -118,7 +114,6 @@ def test_each_fault_is_a_finding_on_its_own_case_and_all_others_pass(faulty: tup
     assert sum(sum(item.families.values()) for item in run.plan.items) == len(run.records) > 900
 
 
-@FAULTY
 def test_a_finding_tells_what_its_process_wrote_last(faulty: tuple[Run, str]) -> None:
     run, said = faulty
     segfault, sleeps = (

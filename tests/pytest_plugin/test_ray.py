@@ -17,8 +17,6 @@ from kerneltest.records.runs import Run, read_runs
 from tests.plugins import PLUGINS
 from tests.pytest_plugin.test_plugin import _pytest
 
-pytestmark = pytest.mark.xdist_group("ray")  # one cluster for all
-
 ROOT = Path(__file__).parents[2]
 QUICK = ("--kt-backends", "interpret,lower:sm_90,cuda,fake", "--kt-depth", "quick", "--kt-minimize", "1")
 

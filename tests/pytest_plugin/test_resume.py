@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -67,14 +68,31 @@ def _verdicts(folder: Path) -> dict[tuple[str, str, str], Verdict]:
     return {(record.item, record.family, record.case): record.verdict for record in run.records}
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nobody kills."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    assert "1 failed, 2 passed" in _start(folder).communicate(timeout=120)[0]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was killed, for a copy of it."""
+    folder = tmp_path_factory.mktemp("killed")
+    (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    _killed(folder, 45)
+    return folder
+
+
 @pytest.mark.parametrize("options", [(), ("--kt-isolate", "always"), ("-n", "2")])
-def test_a_killed_run_goes_on_to_the_verdicts_of_a_whole_one(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_killed_run_goes_on_to_the_verdicts_of_a_whole_one(
+    tmp_path: Path, whole: Path, options: tuple[str, ...]
+) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
-    whole = _start(tmp_path, "--kt-report", "whole")
-    assert "1 failed, 2 passed" in whole.communicate(timeout=120)[0]
-    wanted = _verdicts(tmp_path / "whole")
-    calls = len((tmp_path / "called.txt").read_text(encoding="utf-8").splitlines())
-    (tmp_path / "called.txt").unlink()
+    wanted = _verdicts(whole / "out")
+    calls = len((whole / "called.txt").read_text(encoding="utf-8").splitlines())
     done = _killed(tmp_path, 45, *options)
     with (tmp_path / "out" / "records-torn.jsonl").open("wb") as file:
         file.write(b'{"schema":10,"record":{"it')  # as a process leaves that is killed while it writes
@@ -96,10 +114,9 @@ def test_a_killed_run_goes_on_to_the_verdicts_of_a_whole_one(tmp_path: Path, opt
 )
 @pytest.mark.parametrize("workers", [(), ("-n", "1")])
 def test_only_the_same_run_goes_on(
-    tmp_path: Path, change: str, options: tuple[str, ...], words: str, workers: tuple[str, ...]
+    tmp_path: Path, killed: Path, change: str, options: tuple[str, ...], words: str, workers: tuple[str, ...]
 ) -> None:
-    (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
-    _killed(tmp_path, 45)
+    copytree(killed, tmp_path, dirs_exist_ok=True)
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.json*")}
     if change:
         (tmp_path / "test_suite.py").write_text(SUITE.replace("x + y", change), encoding="utf-8")

@@ -47,9 +47,6 @@ def _told(folder: Path) -> list[Any]:
     return sorted((record.cell, record.case, record.verdict, record.message) for record in read_records(folder))
 
 
-SHARED = pytest.mark.xdist_group("shards")
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with both shards of a run, and the same run as a whole."""
@@ -60,7 +57,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@SHARED
 def test_shards_are_the_whole_run_and_nothing_twice(run: Path) -> None:
     parts = [_told(run / name) for name in ("1of2", "2of2")]
     assert all(parts)
@@ -70,7 +66,6 @@ def test_shards_are_the_whole_run_and_nothing_twice(run: Path) -> None:
     assert [len(each) for each in places] == [2, 2]
 
 
-@SHARED
 def test_merged_they_are_the_whole_run(run: Path) -> None:
     merged = _merge(run, "1of2", "2of2")
     assert (merged.returncode, merged.stderr) == (1, "")

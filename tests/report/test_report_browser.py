@@ -26,10 +26,7 @@ CHROMIUM = shutil.which("chromium")
 NEEDED = "needs Playwright and axe: pip install 'kerneltest[browser]'"
 playwright = pytest.importorskip("playwright.sync_api", reason=NEEDED)
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=NEEDED)
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium"),
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
 
 
 @pytest.fixture(scope="module")
