@@ -1,6 +1,7 @@
 """Rewritten jaxprs: a right kernel gives what it gave, and one that relies on chance does not."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
@@ -143,12 +144,22 @@ WRONG = {
 }
 
 
-def _results(kernel: Callable[..., Any], rule: Rule, kind: str, n: int) -> tuple[np.ndarray, np.ndarray]:
+def _interpreted(jaxpr: Any, x: jax.Array) -> np.ndarray:
+    return np.asarray(jaxpr_as_fun(rewritten(jaxpr, interpreting(True)))(x)[0])
+
+
+@cache  # for all rules
+def _plain(kernel: Callable[..., Any], kind: str, n: int) -> tuple[jax.Array, Any, np.ndarray]:
     x = jnp.arange(1, n + 1).astype(kind)
     plain = jax.make_jaxpr(kernel)(x)
+    return x, plain, _interpreted(plain, x)
+
+
+def _results(kernel: Callable[..., Any], rule: Rule, kind: str, n: int) -> tuple[np.ndarray, np.ndarray]:
+    x, plain, result = _plain(kernel, kind, n)
     changed = rewritten(plain, rule)
     check_jaxpr(getattr(changed, "jaxpr", changed))
-    return tuple(np.asarray(jaxpr_as_fun(rewritten(p, interpreting(True)))(x)[0]) for p in (plain, changed))
+    return result, _interpreted(changed, x)
 
 
 @pytest.mark.parametrize("rule", RULES)
