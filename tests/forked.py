@@ -7,6 +7,7 @@ import multiprocessing
 import multiprocessing.process
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,6 +23,49 @@ _READ_EARLY = ("CUDA_", "JAX_", "LANG", "LC_", "PYTHON", "TPU_", "XLA_")  # by w
 _server: dict[str, str] = {}  # what of this the server was started with
 
 
+class Started:
+    """A process that runs."""
+
+    def __init__(self, folder: Path, words: tuple[str, ...], known: Mapping[str, str]) -> None:
+        self._folder = TemporaryDirectory()
+        self._said = Path(self._folder.name)
+        self._process = _SERVED.Process(target=_become, args=(folder, words, known, self._said))
+        self._process.start()
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def streams(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it wrote to standard output and error, once it has ended.
+
+        Raises:
+          TimeoutError: it has not.
+        """
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise TimeoutError
+        output, error = ((self._said / name).read_text(encoding="utf-8") for name in ("output", "error"))
+        return output, error
+
+    def said(self, timeout: float | None = None) -> str:
+        """Both of these."""
+        return "".join(self.streams(timeout))
+
+
+def start(folder: Path, *words: str, environment: Mapping[str, str] | None = None) -> Started:
+    """As `run`, without waiting for its end."""
+    known = _known(environment)
+    _serve()
+    assert _early(known) == _server, "what is imported has read other variables"
+    return Started(folder, words, known)
+
+
 def run(folder: Path, *words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """What `python -m` with these words does and says, run in a folder.
 
@@ -30,17 +74,13 @@ def run(folder: Path, *words: str, environment: Mapping[str, str] | None = None)
       words: the module, and what it is given.
       environment: all variables, by default this process's; kerneltest is this checkout's unless it says otherwise.
     """
-    known = _known(environment)
     _serve()
-    if _early(known) != _server:
+    if _early(_known(environment)) != _server:
         return fresh(folder, *words, environment=environment)
-    with TemporaryDirectory() as said:
-        process = _SERVED.Process(target=_become, args=(folder, words, known, Path(said)))
-        process.start()
-        process.join()
-        output, error = ((Path(said) / name).read_text(encoding="utf-8") for name in ("output", "error"))
-    assert process.exitcode is not None
-    return subprocess.CompletedProcess(words, process.exitcode, output, error)
+    started = start(folder, *words, environment=environment)
+    output, error = started.streams()
+    assert started.returncode is not None
+    return subprocess.CompletedProcess(words, started.returncode, output, error)
 
 
 def fresh(folder: Path, *words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -84,6 +124,7 @@ def _become(folder: Path, words: tuple[str, ...], known: Mapping[str, str], said
         os.close(file)
     sys.stdout, sys.stderr = (os.fdopen(n, "w", encoding="utf-8", closefd=False) for n in (1, 2))
     sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which what a shell starts in the background ignores
     os.environ.clear()
     os.environ.update(known)
     os.chdir(folder)

@@ -3,8 +3,6 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -25,6 +23,7 @@ from kerneltest.pytest_plugin.watchdog import Watchdog
 from kerneltest.records.io import Writer, read_records
 from kerneltest.records.journal import Doing, Journal, Phase
 from kerneltest.records.runs import read_running, read_runs
+from tests import forked
 from tests.plugins import PLUGINS
 from tests.written import PASS, case, write_run
 
@@ -77,23 +76,20 @@ if os.environ.get("HUNG"):
 """
 
 
-def _start(folder: Path, *options: str, **environment: str) -> "subprocess.Popen[str]":
+def _start(folder: Path, *options: str, **environment: str) -> forked.Started:
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", "out"]
+    command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", "out"]
     command += ["--kt-backends", "interpret", "--kt-depth", "quick", *options]
-    known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    known.pop("PYTEST_XDIST_WORKER", None)
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=folder, env=known, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    return forked.start(folder, *command, environment={**os.environ, **environment})
 
 
-def _ended(run: "subprocess.Popen[str]", seconds: float) -> str:
+def _ended(run: forked.Started, seconds: float) -> str:
     """What a run said, once it has ended by itself."""
     try:
-        return run.communicate(timeout=seconds)[0]
-    except subprocess.TimeoutExpired:
+        return run.said(seconds)
+    except TimeoutError:
         run.send_signal(signal.SIGABRT)  # Python tells where it is
-        pytest.fail(f"the run did not end: {run.communicate(timeout=10)[0]}")
+        pytest.fail(f"the run did not end: {run.said(10)}")
 
 
 def _verdicts(folder: Path) -> dict[str, Counter[tuple[Verdict, str]]]:
@@ -143,7 +139,7 @@ def test_without_workers_a_loop_costs_its_case_and_an_exit_is_told(tmp_path: Pat
 def test_one_interrupt_ends_a_run_whose_compilation_hangs(tmp_path: Path) -> None:
     run = _start(tmp_path, "-k", "segfault", HUNG="1")
     while not list(tmp_path.glob("out/running-*.txt")):
-        assert run.poll() is None
+        assert run.returncode is None
         time.sleep(0.1)
     time.sleep(1)
     run.send_signal(signal.SIGINT)

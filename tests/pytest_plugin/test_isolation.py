@@ -3,8 +3,6 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,6 +16,7 @@ from kerneltest.pytest_plugin.memory import free
 from kerneltest.records.io import read_plan, read_records
 from kerneltest.records.journal import Doing
 from kerneltest.records.runs import Run, read_running, read_runs
+from tests import forked
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[2]
@@ -59,25 +58,18 @@ FAULTS = {
 }
 
 
-# As `python -m pytest`; what a shell starts in the background ignores SIGINT, and so do its children.
-START = "import signal, sys, pytest; signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(pytest.main())"
-
-
-def _pytest(folder: Path, *options: str, start: Path = ROOT, **environment: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", START, *PLUGINS, "-p", "no:cacheprovider", "--kt-report", str(folder / "out")]
+def _pytest(folder: Path, *options: str, start: Path = ROOT, **environment: str) -> forked.Started:
+    command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", str(folder / "out")]
     command += ["--kt-backends", "interpret", "--kt-depth", "quick", *options]
-    known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    known.pop("PYTEST_XDIST_WORKER", None)
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=start, env=known, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    return forked.start(start, *command, environment={**os.environ, **environment})
 
 
-def _ended(run: "subprocess.Popen[str]", seconds: float = 300) -> str:
+def _ended(run: forked.Started, seconds: float = 300) -> str:
     try:
-        return run.communicate(timeout=seconds)[0]
-    except subprocess.TimeoutExpired:
-        run.kill()
-        pytest.fail(f"the run did not end: {run.communicate(timeout=10)[0]}")
+        return run.said(seconds)
+    except TimeoutError:
+        run.send_signal(signal.SIGKILL)
+        pytest.fail(f"the run did not end: {run.said(10)}")
 
 
 @pytest.fixture(scope="module")
@@ -200,14 +192,14 @@ def test_the_option_says_which_items_have_a_process_of_their_own(
     assert left == set()
 
 
-def _begun(run: "subprocess.Popen[str]", folder: Path, records: int) -> None:
+def _begun(run: forked.Started, folder: Path, records: int) -> None:
     """Waits until a run has written some records."""
-    while run.poll() is None:
+    while run.returncode is None:
         written = sum(path.read_bytes().count(b"\n") for path in folder.glob("out/records-*.jsonl"))
         if written >= records:
             return
         time.sleep(0.05)
-    pytest.fail(f"the run ended: {run.communicate()[0]}")
+    pytest.fail(f"the run ended: {run.said()}")
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
@@ -217,7 +209,7 @@ def test_a_run_that_is_ended_leaves_what_it_had_done_and_no_process(
 ) -> None:
     # One that sleeps, so that the run has not ended by itself.
     chosen = "(abort and not aborts) or exits or recurses or chatters or (sleeps and not lock)"
-    options = ("--kt-isolate", "always", "--kt-timeout", "8", "-k", chosen, *workers)
+    options = ("--kt-isolate", "always", "--kt-timeout", "4", "-k", chosen, *workers)
     run = _pytest(tmp_path, *options, "tests/faults.py")
     _begun(run, tmp_path, records)
     family = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]

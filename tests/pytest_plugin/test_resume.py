@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from shutil import copytree
@@ -13,6 +11,7 @@ import pytest
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.resumed import make_ready
 from kerneltest.records.runs import read_running, read_runs
+from tests import forked
 from tests.plugins import PLUGINS
 from tests.written import case, write_run
 
@@ -38,27 +37,24 @@ first, second, third = paired("first"), paired("second", wrong=True), paired("th
 """
 
 
-def _start(folder: Path, *options: str, **environment: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", "out", "-q"]
+def _start(folder: Path, *options: str, **environment: str) -> forked.Started:
+    command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", "out", "-q"]
     command += ["--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", *options]
-    known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    known.pop("PYTEST_XDIST_WORKER", None)
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=folder, env=known, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    return forked.start(folder, *command, environment={**os.environ, **environment})
 
 
 def _killed(folder: Path, records: int, *options: str) -> int:
     """Kills a run once it has written some records; how many there are then."""
     run = _start(folder, *options, SLOW="0.02")
-    while run.poll() is None:
+    while run.returncode is None:
         written = sum(path.read_bytes().count(b"\n") for path in folder.glob("out/records-*.jsonl"))
         if written >= records:
             run.send_signal(signal.SIGKILL)
-            run.communicate(timeout=60)
+            run.said(60)
             time.sleep(0.5)  # what it started ends with it
             return written
         time.sleep(0.05)
-    pytest.fail(f"the run ended: {run.communicate()[0]}")
+    pytest.fail(f"the run ended: {run.said()}")
 
 
 def _verdicts(folder: Path) -> dict[tuple[str, str, str], Verdict]:
@@ -73,7 +69,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that nobody kills."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
-    assert "1 failed, 2 passed" in _start(folder).communicate(timeout=120)[0]
+    assert "1 failed, 2 passed" in _start(folder).said(120)
     return folder
 
 
@@ -97,7 +93,7 @@ def test_a_killed_run_goes_on_to_the_verdicts_of_a_whole_one(
     with (tmp_path / "out" / "records-torn.jsonl").open("wb") as file:
         file.write(b'{"schema":10,"record":{"it')  # as a process leaves that is killed while it writes
     run = _start(tmp_path, "--kt-resume", *options)
-    said = run.communicate(timeout=120)[0]
+    said = run.said(120)
     assert "1 failed, 2 passed" in said, said
     assert _verdicts(tmp_path / "out") == wanted
     again = len((tmp_path / "called.txt").read_text(encoding="utf-8").splitlines())
@@ -121,7 +117,7 @@ def test_only_the_same_run_goes_on(
     if change:
         (tmp_path / "test_suite.py").write_text(SUITE.replace("x + y", change), encoding="utf-8")
     run = _start(tmp_path, "--kt-resume", *options, *workers)
-    said = run.communicate(timeout=120)[0]
+    said = run.said(120)
     assert run.returncode == pytest.ExitCode.USAGE_ERROR, said
     assert words in said.replace("\n", " ")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.json*")} == before
@@ -137,7 +133,7 @@ def test_only_the_same_run_goes_on(
 def test_without_a_run_there_is_nothing_to_go_on_with(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
     run = _start(tmp_path, "--kt-resume", *options)
-    assert words in run.communicate(timeout=60)[0].replace("\n", " ")
+    assert words in run.said(60).replace("\n", " ")
     assert run.returncode == pytest.ExitCode.USAGE_ERROR
 
 
