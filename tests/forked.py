@@ -11,16 +11,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-_SERVED = multiprocessing.get_context("forkserver")
-_SERVED.set_forkserver_preload(["tests.preloaded"])
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["tests.preloaded"])
 _READ_EARLY = ("CUDA_", "JAX_", "LANG", "LC_", "PYTHON", "TPU_", "XLA_")  # by what is imported, or by Python itself
-_server: dict[str, str] = {}  # what of this the server was started with
 
 
 class Started:
@@ -29,7 +29,7 @@ class Started:
     def __init__(self, folder: Path, words: tuple[str, ...], known: Mapping[str, str]) -> None:
         self._folder = TemporaryDirectory()
         self._said = Path(self._folder.name)
-        self._process = _SERVED.Process(target=_become, args=(folder, words, known, self._said))
+        self._process = _SERVER.Process(target=_become, args=(folder, words, known, self._said))
         self._process.start()
         self.pid = self._process.pid
 
@@ -61,8 +61,7 @@ class Started:
 def start(folder: Path, *words: str, environment: Mapping[str, str] | None = None) -> Started:
     """As `run`, without waiting for its end."""
     known = _known(environment)
-    _serve()
-    assert _early(known) == _server, "what is imported has read other variables"
+    assert _early(known) == _served(), "what is imported has read other variables"
     return Started(folder, words, known)
 
 
@@ -74,8 +73,7 @@ def run(folder: Path, *words: str, environment: Mapping[str, str] | None = None)
       words: the module, and what it is given.
       environment: all variables, by default this process's; kerneltest is this checkout's unless it says otherwise.
     """
-    _serve()
-    if _early(_known(environment)) != _server:
+    if _early(_known(environment)) != _served():
         return fresh(folder, *words, environment=environment)
     started = start(folder, *words, environment=environment)
     output, error = started.streams()
@@ -92,9 +90,7 @@ def fresh(folder: Path, *words: str, environment: Mapping[str, str] | None = Non
 
 
 def _known(environment: Mapping[str, str] | None) -> dict[str, str]:
-    known = {"PYTHONPATH": str(ROOT), **environment} if environment is not None else {**os.environ}
-    if environment is None:
-        known["PYTHONPATH"] = str(ROOT)
+    known = {**os.environ, "PYTHONPATH": str(ROOT)} if environment is None else {"PYTHONPATH": str(ROOT), **environment}
     known.pop("PYTEST_XDIST_WORKER", None)
     return known
 
@@ -103,17 +99,16 @@ def _early(known: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in known.items() if name.startswith(_READ_EARLY) and name != "PYTHONPATH"}
 
 
-def _serve() -> None:
-    """Starts the server, which has this process's variables for good."""
-    if _server:
-        return
+@cache
+def _served() -> Mapping[str, str]:
+    """Starts the server; which variables it has read, for good."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.delenv("PYTEST_XDIST_WORKER", raising=False)
-        first = _SERVED.Process(target=int)
+        first = _SERVER.Process(target=int)
         first.start()
         first.join()
-    _server.update(_early(os.environ))
+    return _early(os.environ)
 
 
 def _become(folder: Path, words: tuple[str, ...], known: Mapping[str, str], said: Path) -> None:

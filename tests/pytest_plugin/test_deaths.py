@@ -80,7 +80,7 @@ def _start(folder: Path, *options: str, **environment: str) -> forked.Started:
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
     command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", "out"]
     command += ["--kt-backends", "interpret", "--kt-depth", "quick", *options]
-    return forked.start(folder, *command, environment={**os.environ, **environment})
+    return forked.start(folder, *command, environment={**os.environ, "PYTHONPATH": str(ROOT), **environment})
 
 
 def _ended(run: forked.Started, seconds: float) -> str:

@@ -61,7 +61,7 @@ FAULTS = {
 def _pytest(folder: Path, *options: str, start: Path = ROOT, **environment: str) -> forked.Started:
     command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", str(folder / "out")]
     command += ["--kt-backends", "interpret", "--kt-depth", "quick", *options]
-    return forked.start(start, *command, environment={**os.environ, **environment})
+    return forked.start(start, *command, environment={**os.environ, "PYTHONPATH": str(ROOT), **environment})
 
 
 def _ended(run: forked.Started, seconds: float = 300) -> str:

@@ -40,7 +40,7 @@ first, second, third = paired("first"), paired("second", wrong=True), paired("th
 def _start(folder: Path, *options: str, **environment: str) -> forked.Started:
     command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", "out", "-q"]
     command += ["--kt-backends", "interpret", "--kt-depth", "quick", "--kt-minimize", "0", *options]
-    return forked.start(folder, *command, environment={**os.environ, **environment})
+    return forked.start(folder, *command, environment={**os.environ, "PYTHONPATH": str(ROOT), **environment})
 
 
 def _killed(folder: Path, records: int, *options: str) -> int:

@@ -166,7 +166,7 @@ def test_a_narrow_matrix_turns_to_signs(tmp_path: Path) -> None:
 
 def _plain(folder: Path, *arguments: str) -> str:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CI"))}
-    environment |= {"TERM": "xterm", "COLUMNS": "200"}
+    environment |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "200"}
     return forked.run(folder, "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments, environment=environment).stdout
 
 

@@ -47,7 +47,9 @@ def _pytest(folder: Path, *arguments: str) -> CompletedProcess[str]:
     # Hypothesis draws what it reads in modules like this one: it must not matter which are loaded.
     (folder / "test_other.py").write_text(f"VALUES = {random.Random(0).sample(range(70000), 200)}", encoding="utf-8")
     # Under CI pytest says each failure a second time, whole, in its summary.
-    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER", "PYTHONPATH")
+    }
     return forked.run(folder, "pytest", *PLUGINS, "-p", "no:cacheprovider", "-q", *arguments, environment=environment)
 
 
