@@ -1,5 +1,6 @@
 """What a process is doing, in a file that outlives it: whom to blame when it dies, and who went on for too long."""
 
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -127,8 +128,7 @@ class Journal:
         try:
             if self._file is None:
                 self._file = FileIO(self.folder / f"running-{self.shard}.txt", "w")
-            self._file.seek(0)
-            self._file.write(text)
+            os.pwrite(self._file.fileno(), text, 0)
         except OSError:  # a full disk is told by the records, which matter more
             self.folder = None
 
