@@ -85,11 +85,13 @@ def dtype_named(name: str) -> np.dtype[Any]:
     return dtype
 
 
+@functools.cache  # NumPy makes the name anew each time
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether it is a floating dtype, those of ml_dtypes included."""
     return bool(dtype.kind == "f") or dtype.name in _CUSTOM_FLOATS
 
 
+@functools.cache  # NumPy makes the name anew each time
 def is_integer(dtype: np.dtype[Any]) -> bool:
     """Whether it is an integer dtype, signed or not, those of ml_dtypes included."""
     return bool(dtype.kind in "iu") or dtype.name in ("int2", "uint2", "int4", "uint4")

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from jax._src.pallas.mosaic.interpret import thread_map
 
+import kerneltest.jaxprs.compat.mosaic_host  # noqa: F401 - which changes what the interpreters call
 from kerneltest.core.stacks import stacks
 
 # So many copies have a clock of their own; with fewer, one that is under way seems done when its clock is used again.

@@ -166,5 +166,5 @@ WITH_PARAMETERS: Mapping[str, Callable[[Mapping[str, Any]], Function]] = {
 def selected(which: Array, *cases: Array) -> Any:
     """Of some arrays the element that a number, or a boolean, says."""
     if len(cases) == 2:
-        return np.where(which.astype(bool), cases[1], cases[0])
+        return np.where(which.astype(bool, copy=False), cases[1], cases[0])
     return np.choose(np.clip(which, 0, len(cases) - 1), cases)

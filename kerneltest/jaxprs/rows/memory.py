@@ -11,68 +11,63 @@ from kerneltest.jaxprs.rows.places import Operand, Place, locator
 from kerneltest.jaxprs.rows.values import Memory, Step, UnknownError, unwritten
 
 
-def _starts(place: Place, shape: Sequence[int], room: Sequence[int], *, padded: bool) -> list[tuple[int, ...]]:
+def _starts(place: Place, shape: Sequence[int], *, padded: bool) -> list[tuple[int, ...]]:
     """The first element along each axis, for each row, one where all are alike: moved to where a slice fits.
 
     Args:
       place: of an access.
       shape: of the memory.
-      room: what the slice has behind the memory.
-      padded: negative numbers count from the end of memory and room.
+      padded: there is room for a slice behind the memory, and negative numbers count from the end of that.
     """
-    found: list[int | Array] = []
-    for start, length, n, more in zip(place.starts, place.lengths, shape, room, strict=True):
-        wraps = padded or not isinstance(start, int)
-        if isinstance(start, int) or np.size(start) == 1:  # in Python's numbers, which are a tenth of the work
-            at = int(start) if isinstance(start, int) else int(start.reshape(-1)[0])
-            found.append(min(max(at + n + more if wraps and at < 0 else at, 0), n + more - length))
+    found: list[int | list[int]] = []
+    rows = 1
+    for start, length, n in zip(place.starts, place.lengths, shape, strict=True):
+        end = n + length if padded else n
+        known = isinstance(start, int)
+        if known or start.size == 1:  # in Python's numbers, which are a tenth of the work
+            at = start if known else start.item()
+            if at < 0 and (padded or not known):
+                at += end
+            found.append(min(max(at, 0), end - length))
         else:
             each = start.astype(np.int64).reshape(-1)
-            found.append(np.clip(np.where(each < 0, each + n + more, each), 0, n + more - length))
-    rows = max((len(each) for each in found if not isinstance(each, int)), default=1)
-    return list(zip(*(_for_all(each, rows) for each in found), strict=True)) or [()]
-
-
-def _for_all(start: "int | Array", rows: int) -> list[int]:
-    return [start] * rows if isinstance(start, int) else start.tolist()
+            found.append(np.clip(np.where(each < 0, each + end, each), 0, end - length).tolist())
+            rows = len(each)
+    if rows == 1:
+        return [tuple(found)]  # type: ignore[arg-type]
+    return list(zip(*([each] * rows if isinstance(each, int) else each for each in found), strict=True))
 
 
 def _sliced(memory: Array, place: Place, *, padded: bool) -> Array:
-    shape = memory.shape[1:]
-    room = place.lengths if padded else (0,) * len(shape)
-    starts = _starts(place, shape, room, padded=padded)
+    starts = _starts(place, memory.shape[1:], padded=padded)
     if len(starts) == 1:
-        return _part(memory, starts[0], place.lengths).reshape(len(memory), *_kept(place))
+        return _part(memory, starts[0], place.lengths).reshape(len(memory), *place.kept)
     parts = [_part(memory[r if len(memory) > 1 else 0][None], at, place.lengths) for r, at in enumerate(starts)]
-    return np.concatenate(parts).reshape(len(starts), *_kept(place))
+    return np.concatenate(parts).reshape(len(starts), *place.kept)
 
 
-def _kept(place: Place) -> tuple[int, ...]:
-    return tuple(length for axis, length in enumerate(place.lengths) if axis not in place.squeezed)
+def _slices(starts: Sequence[int], lengths: Sequence[int]) -> list[slice]:
+    return [slice(start, start + length) for start, length in zip(starts, lengths, strict=True)]
 
 
-def _part(memory: Array, starts: Sequence[int], lengths: Sequence[int]) -> Array:
-    inside = memory[(slice(None), *(slice(s, s + n) for s, n in zip(starts, lengths, strict=True)))]
-    if inside.shape[1:] == tuple(lengths):
+def _part(memory: Array, starts: Sequence[int], lengths: tuple[int, ...]) -> Array:
+    inside = memory[(slice(None), *_slices(starts, lengths))]
+    if inside.shape[1:] == lengths:
         return inside.copy()
     whole = unwritten((len(memory), *lengths), memory.dtype)
-    whole[tuple(slice(n) for n in inside.shape)] = inside
+    whole[tuple(map(slice, inside.shape))] = inside
     return whole
 
 
 def _store(memory: Memory, place: Place, values: Array, *, padded: bool) -> None:
-    array = memory.array
-    shape = array.shape[1:]
-    room = place.lengths if padded else (0,) * len(shape)
-    starts = _starts(place, shape, room, padded=padded)
+    starts = _starts(place, memory.array.shape[1:], padded=padded)
     values = values.reshape(len(values), *place.lengths)
     _check_room(memory, max(len(values), len(starts)))
-    for row, at in enumerate(starts) if len(starts) > 1 else [(slice(None), starts[0])]:
-        ends = [min(s + n, whole) for s, n, whole in zip(at, place.lengths, shape, strict=True)]
-        where = (row, *(slice(s, e) for s, e in zip(at, ends, strict=True)))
-        fitting = tuple(slice(max(e - s, 0)) for s, e in zip(at, ends, strict=True))
-        one = values if isinstance(row, slice) else values[row if len(values) > 1 else 0]
-        array[where] = one[(slice(None), *fitting) if isinstance(row, slice) else fitting]
+    for row, at in enumerate(starts):
+        rows = slice(None) if len(starts) == 1 else slice(row, row + 1)
+        inside = memory.array[(rows, *_slices(at, place.lengths))]
+        one = values if len(starts) == 1 or len(values) == 1 else values[rows]
+        inside[...] = one[(slice(None), *map(slice, inside.shape[1:]))]
 
 
 def _check_room(memory: Memory, rows: int) -> None:

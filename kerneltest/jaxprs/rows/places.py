@@ -14,14 +14,14 @@ class Place:
     Attributes:
       starts: of each axis, (rows,), where it is sliced; None where it is indexed by arrays.
       lengths: of the slices.
-      squeezed: the axes of which one element is taken.
+      kept: the lengths of those axes of which not only one element is taken.
       arrays: positions along each axis, (rows, ...), where it is indexed by arrays.
     """
 
-    __slots__ = ("arrays", "lengths", "squeezed", "starts")
+    __slots__ = ("arrays", "kept", "lengths", "starts")
 
-    def __init__(self, starts: Any, lengths: tuple[int, ...], squeezed: tuple[int, ...], arrays: Any) -> None:
-        self.starts, self.lengths, self.squeezed, self.arrays = starts, lengths, squeezed, arrays
+    def __init__(self, starts: Any, lengths: tuple[int, ...], kept: tuple[int, ...], arrays: Any) -> None:
+        self.starts, self.lengths, self.kept, self.arrays = starts, lengths, kept, arrays
 
 
 Locate = Callable[[Sequence[Any]], Place]
@@ -35,7 +35,8 @@ def locator(transforms: Any, shape: Sequence[int]) -> Locate:
       shape: of the memory.
     """
     if not transforms:
-        return lambda operands: Place([0] * len(shape), tuple(shape), (), None)
+        whole = Place([0] * len(shape), tuple(shape), tuple(shape), None)
+        return lambda operands: whole
     if len(transforms) != 1 or not hasattr(transforms[0], "indices"):
         raise UnknownError("a reference that is reshaped, cast or indexed twice")
     indices = transforms[0].indices
@@ -48,9 +49,9 @@ def locator(transforms: Any, shape: Sequence[int]) -> Locate:
         ):
             raise UnknownError("a slice with a stride, or of a length that is not known")
         lengths = tuple(each.size if sliced else 1 for each, sliced in zip(indices, slices, strict=True))
-        squeezed = tuple(axis for axis, sliced in enumerate(slices) if not sliced)
+        kept = tuple(length for length, sliced in zip(lengths, slices, strict=True) if sliced)
         firsts = [each.start if sliced else each for each, sliced in zip(indices, slices, strict=True)]
-        return lambda operands: Place([_read(each, operands) for each in firsts], lengths, squeezed, None)
+        return lambda operands: Place([_read(each, operands) for each in firsts], lengths, kept, None)
     if any(slices):
         return _among_slices(transforms[0], slices)
     return lambda operands: Place(None, (), (), [_read(each, operands) for each in indices])
