@@ -169,6 +169,8 @@ class Samples:
 
 
 def _is_same(samples: Array, value: Array) -> bool:
+    if samples.shape[1:] == value.shape and (samples[0] == value).all():
+        return True
     wide = np.asarray(value, np.float64)
     size = float(np.max(np.abs(wide[np.isfinite(wide)]), initial=0.0))
     return samples.shape[1:] == value.shape and np.allclose(

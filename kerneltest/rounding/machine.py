@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.rounding.formats import fits, nearest, nearly_equal, truncated
 from kerneltest.rounding.places import Place, place
 
 QUIET = 3  # the first rows: exact; rounded to nearest, nothing flushed; rounded to nearest, all flushed
@@ -19,8 +20,6 @@ _LONGEST = 48  # characters of an expression in words
 _ONE_WAY = 0.25  # of n u: what n equal terms gather when each sum is rounded the same way, but for the binade it is in
 
 _LEAST = 2.0**-40  # of an ulp: an operation that is not correctly rounded, and hardly more than that
-
-_FEW = 8.0  # roundings, beyond which those of values that differ have nothing in common
 
 _STORED = 0.75  # of a roundoff: evenly within it, a value is as far off in the mean as rounding leaves one
 
@@ -112,7 +111,7 @@ class Machine:
     def rounded(
         self,
         values: Array,
-        ulps: "float | Array",
+        ulps: "float | Callable[[slice], float | Array]",
         fmt: FloatFormat,
         *,
         flushing: bool = False,
@@ -121,21 +120,24 @@ class Machine:
         """An operation's exact results, as the machine may give them.
 
         Args:
-          values: (rows or 1, ...), float64: for each row what is right for that row's operands.
+          values: (rows or 1, ...), float64: for each row what is right for that row's operands. May be written to.
           ulps: the largest error before the last rounding, in ulps of the result; 0 for a correctly rounded operation,
-            whose representable results stay what they are. A number, or an array like `values`.
+            whose representable results stay what they are. A number, or what makes an array like some rows of `values`.
           fmt: of the result.
           flushing: the operation flushes what is subnormal, even where the machine does not.
           vanishing: where a part of the operation is subnormal though its result is not, like `values`.
         """
-        out, rows, loud = self._moving(values, "rounding")
+        out, rows, loud = self._moving(values, "rounding", own=True)
         if rows is None:
             return self._joined(out)
         drawn, flushed = self._draw(), self._draw()
-        self._shake(out[loud], _of(self._split(np.asarray(ulps)), loud), fmt, drawn)
-        _round(out[rows], fmt)
-        vanishing = None if vanishing is None else self._split(vanishing)
-        self._flush(out, rows, fmt, flushing or self.precision.flushes, flushed, vanishing)
+        if out[loud].size:
+            at = slice(loud.start * self.cases, None if loud.stop is None else loud.stop * self.cases)
+            self._shake(out[loud], self._split(np.asarray(ulps(at) if callable(ulps) else ulps)), fmt, drawn)
+        near = nearest(out[rows], fmt)
+        if flushing or self.precision.flushes:
+            self._flush(near, fmt, flushed, None if vanishing is None else _of(self._split(vanishing), rows))
+        out[rows] = near
         return self._joined(out)
 
     def summed(
@@ -158,7 +160,7 @@ class Machine:
         the other, whose errors may all have one sign.
 
         Args:
-          values: exact sums, (rows or 1, ...).
+          values: exact sums, (rows or 1, ...). May be written to.
           mass: the sums of the terms' magnitudes, (rows or 1, ...), or (cases, ...).
           terms: how many.
           fmt: in which they are summed.
@@ -167,25 +169,28 @@ class Machine:
         """
         if terms < 2:
             return self.rounded(values, 0.0, fmt)
-        out, rows, loud = self._moving(values, "summing")
+        mass = self._split(mass)
+        with np.errstate(all="ignore"):
+            known = np.where(np.isfinite(mass), mass, 0.0)
+            lost = np.isfinite(mass) & (mass >= fmt.overflow)
+        out, rows, loud = self._moving(values, "summing", own=True)
         if rows is None:
             return self._joined(out)
         drawn, flushed = self._draw(), self._draw()
-        mass = self._split(mass)
         u = fmt.unit_roundoff
         steps = min(math.sqrt(3 * terms), (terms - 1) / max(1 - terms * u, 0.5))
         with np.errstate(all="ignore"):
-            known = np.where(np.isfinite(mass), mass, 0.0)
             if alike is not None:
                 known = known * np.where(self._split(alike), max(_ONE_WAY * terms / steps, 1.0), 1.0)
             out[loud] += steps * u * _of(known, loud) * _noise(out[loud].shape, drawn)
             if in_turn is not None and self.parts is None and self.single in (None, 1):
                 out[rows.start] = in_turn
-            _round(out[rows], fmt)
-            lost = np.isfinite(mass) & (mass >= fmt.overflow)
+            near = nearest(out[rows], fmt)
             if lost.any():  # a partial sum may overflow, and what comes after is infinite or NaN
-                out[rows] = np.where(_of(lost, rows) & np.isfinite(out[rows]), np.nan, out[rows])
-        self._flush(out, rows, fmt, self.precision.flushes, flushed)
+                near[_of(lost, rows) & np.isfinite(near)] = np.nan
+        if self.precision.flushes:
+            self._flush(near, fmt, flushed)
+        out[rows] = near
         return self._joined(out)
 
     def operand(
@@ -203,7 +208,7 @@ class Machine:
             are rounded alike.
         """
         drawn = self._draw()
-        if not scaled and _fits(self.row(values, 0), fmt) and (len(values) == 1 or _fits(values, fmt)):
+        if not scaled and fits(self.row(values, 0), fmt) and (len(values) == 1 or fits(values, fmt)):
             return values
         out, rows, loud = self._moving(values, kind)
         if rows is None:
@@ -211,10 +216,10 @@ class Machine:
         values, axis = self._split(values), axis + 1 if axis else 0
         with np.errstate(all="ignore"):
             cut = slice(2, None, 2) if self.single is None else slice(self.single % 2, 1)
-            down = _truncated(out[cut], fmt) if truncates else None
+            down = truncated(out[cut], fmt) if truncates else None
             self._shake(out[loud], np.full((), float(scaled) * _LEAST), fmt, drawn)
-            _round(out[rows], fmt)
-            if axis and (alike := _nearly_equal(values[:1], axis, fmt)).any():
+            out[rows] = nearest(out[rows], fmt)
+            if axis and (alike := nearly_equal(values[:1], axis, fmt)).any():
                 half = slice(loud.start, loud.stop, 2)
                 before = np.broadcast_to(values, out.shape)[half]
                 first = np.abs(values[:1]).argmax(axis, keepdims=True)
@@ -245,15 +250,19 @@ class Machine:
             return values
         out, rows, _ = self._moving(values, FLUSHED)
         if rows is not None:
-            self._flush(out, rows, FLOAT32, True, drawn)
+            self._flush(out[rows], FLOAT32, drawn)
         return self._joined(out)
 
-    def _moving(self, values: Array, what: str | Source) -> tuple[Array, slice | None, slice]:
-        """A copy as (rows, cases, ...), which of the rows move, and which of these at random."""
+    def _moving(self, values: Array, what: str | Source, *, own: bool = False) -> tuple[Array, slice | None, slice]:
+        """A copy as (rows, cases, ...), or the values themselves if they are its `own` and all there; which of the rows
+        move, and which of these at random."""
         source = what if isinstance(what, Source) else self._source(what)
         self.sources.setdefault(source)
-        out = np.empty((self.length // self.cases, self.cases, *values.shape[1:]))
-        out[...] = self._split(values)
+        if own and len(values) == self.length and values.dtype == np.float64 and values.flags.c_contiguous:
+            out = self._split(values)
+        else:
+            out = np.empty((self.length // self.cases, self.cases, *values.shape[1:]))
+            out[...] = self._split(values)
         if self.single is not None:
             return out, slice(0, 1) if self.single else None, slice(int(self.single < QUIET), 1)
         if self.parts is None:
@@ -284,44 +293,42 @@ class Machine:
         with np.errstate(all="ignore"):
             # A rounding is up to u of the value, or half of that just below a power of two; it should reach both sides.
             amplitude: Array = np.asarray(2 * u * ulps + 1.5 * u)
-            free = ulps.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else ulps.any()  # of each case
+            moved = ulps != 0
+            free = moved.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else moved  # of each case
             if not free.all():
-                amplitude = amplitude * (free | (_nearest(values, fmt) != values))
+                amplitude = amplitude * (free | (nearest(values, fmt) != values))
             self._move(values, amplitude, fmt, drawn)
 
     def _move(self, values: Array, amplitude: "float | Array", fmt: FloatFormat, drawn: float) -> None:
         """Moves values by up to a part of themselves, or of the smallest normal number where they are below it."""
         with np.errstate(all="ignore"):
             moved = np.asarray(amplitude * _noise(values.shape, drawn))
-            low = (np.abs(values) < fmt.smallest_normal) & (values != 0) if fmt != FLOAT32 else np.False_
-            if low.any():
+            low = np.abs(values) < fmt.smallest_normal if fmt != FLOAT32 else np.False_
+            if low.any() and (low := low & (values != 0)).any():
                 values[...] = np.where(low, values + moved * fmt.smallest_normal, values * (1 + moved))
             else:
                 moved += 1
                 values *= moved
 
-    def _flush(
-        self, out: Array, rows: slice, fmt: FloatFormat, flushes: bool, drawn: float, vanishing: Array | None = None
-    ) -> None:
-        """Sets subnormal results to zero: all of row 2, none of row 1, about half of the others."""
-        if not flushes or fmt.min_exponent > FLOAT32.min_exponent:
+    def _flush(self, values: Array, fmt: FloatFormat, drawn: float, vanishing: Array | None = None) -> None:
+        """Sets subnormal results in rows that move to zero: all of row 2, none of row 1, about half of the others."""
+        if fmt.min_exponent > FLOAT32.min_exponent:
             return
         with np.errstate(invalid="ignore"):
-            small = np.abs(out) < FLOAT32.smallest_normal
+            small = np.abs(values) < FLOAT32.smallest_normal
         if vanishing is not None:
-            small |= vanishing & np.isfinite(out)
-        elif not small.any():
-            return
-        small &= out != 0
+            small |= vanishing & np.isfinite(values)
         if not small.any():
             return
-        chosen = np.zeros(out.shape, bool)
-        chosen[rows] = _noise(out[rows].shape, drawn) < 0
+        small &= values != 0
+        if not small.any():
+            return
+        chosen = np.asarray(_noise(values.shape, drawn) < 0)
         if self.single is None and self.parts is None:
-            chosen[1], chosen[2] = False, True
+            chosen[0], chosen[1] = False, True
         elif self.single in (1, 2):
             chosen[...] = self.single == 2
-        out[small & chosen] *= 0.0
+        np.multiply(values, 0.0, out=values, where=small & chosen)
 
     def choices(self, shape: tuple[int, ...]) -> Array:
         """Numbers between 0 and 1 for every row, 0.5 in the exact one: how what may go either way is parted."""
@@ -346,50 +353,6 @@ def _noise(shape: tuple[int, ...], drawn: float) -> Array:
     return (part if part.size == count else np.resize(part, count)).reshape(shape)
 
 
-def _fits(values: Array, fmt: FloatFormat) -> bool:
-    """Whether all values are of a format."""
-    with np.errstate(all="ignore"):
-        return np.array_equal(_nearest(values, fmt), values, equal_nan=True)
-
-
 def _of(values: Array, rows: slice) -> Array:
     """Some rows of an array that has all of them, or one for all, or none."""
     return values[rows] if values.ndim and len(values) > 1 else values
-
-
-def _nearly_equal(values: Array, axis: int, fmt: FloatFormat) -> Array:
-    """Where magnitudes along an axis, zeros aside, differ by a few roundings at most."""
-    size = np.abs(values)
-    most = size.max(axis, keepdims=True, initial=0.0)
-    least = np.where(size == 0, np.inf, size).min(axis, keepdims=True, initial=np.inf)
-    return np.asarray((most - least <= _FEW * fmt.unit_roundoff * most) & (most > 0))
-
-
-def _nearest(values: Array, fmt: FloatFormat) -> Array:
-    """To nearest; what is too large becomes infinite."""
-    if fmt == FLOAT32:
-        return values.astype(np.float32).astype(np.float64)
-    # Veltkamp's splitting (Muller et al., Handbook of Floating-Point Arithmetic, 2nd ed., section 4.4.1): float64's sum
-    # with a number 2^(53 - p) times as large drops all but p bits.
-    large = values * (2.0 ** (53 - fmt.precision) + 1)
-    near = large - (large - values)
-    size = np.abs(values)
-    low = size < fmt.smallest_normal
-    if low.any() and size[low].any():
-        least = fmt.smallest_subnormal
-        near = np.where(low, np.rint(values / least) * least, near)
-    if not np.max(size, initial=0.0) < fmt.overflow:
-        near = np.where(size < fmt.overflow, near, np.where(np.isnan(values), values, np.copysign(np.inf, values)))
-    return np.asarray(near)
-
-
-def _round(values: Array, fmt: FloatFormat) -> None:
-    """To nearest, in place."""
-    with np.errstate(all="ignore"):
-        values[...] = values.astype(np.float32) if fmt == FLOAT32 else _nearest(values, fmt)
-
-
-def _truncated(values: Array, fmt: FloatFormat) -> Array:
-    """Towards zero."""
-    spacing = fmt.ulp(values)
-    return np.where(np.isfinite(values), np.trunc(values / spacing) * spacing, values)

@@ -103,8 +103,10 @@ def spread(samples: Array) -> Spread:
         return replace(Spread.none(exact), others=tuple(row for row in moved if (row != exact).any()))
     with np.errstate(all="ignore"):
         off = moved - exact
-        if np.isfinite(off).all():
-            return Spread(np.sqrt(np.mean(np.square(off, out=off), 0)), np.zeros(exact.shape, bool))
+        deviation = np.sqrt(np.mean(np.square(off, out=off), 0))
+        if np.isfinite(deviation).all():
+            return Spread(deviation, np.zeros(exact.shape, bool))
+        off = moved - exact
         alike = (moved == exact) | (np.isnan(moved) & np.isnan(exact))
         # Beyond what float32 holds, an infinity is how it says the same.
         alike |= np.isinf(moved) & (np.sign(moved) == np.sign(exact)) & (np.abs(exact) >= FLOAT32.overflow)

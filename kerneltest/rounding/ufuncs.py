@@ -1,5 +1,6 @@
 """How each ufunc rounds: what is exact, what is rounded once, and what a machine's library is further off."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -47,7 +48,7 @@ def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         made.terms = operands[0], operands[1]
     if name in EXACT or not is_float(exact.dtype):
         return made.noted(name, inputs)
-    ulps = _ulps(ufunc, inputs, operands, exact, first)
+    ulps = functools.partial(_ulps, ufunc, inputs, operands, exact, first)
     flushing = name in first.machine.precision.flushing
     vanishing = _small_reciprocals(operands[1]) if name == "divide" else None
     made.samples = first.machine.rounded(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
@@ -67,31 +68,47 @@ def vectorized(function: Callable[..., Array], name: str, inputs: tuple[Any, ...
 
 
 def _ulps(
-    ufunc: np.ufunc, inputs: tuple[Any, ...], operands: list[Array], exact: Array, first: Sampled
+    ufunc: np.ufunc, inputs: tuple[Any, ...], operands: list[Array], exact: Array, first: Sampled, at: slice
 ) -> "float | Array":
-    """How far off it may be before its last rounding, in ulps of the result."""
+    """How far off some rows of it may be before its last rounding, in ulps of the result."""
     name = ufunc.__name__
     known = first.machine.precision.ulps.get(name, _UNKNOWN)
     beyond = known.relative - 0.5
     if name == "divide":
         lone = not isinstance(inputs[1], Sampled) and _powers_of_two(operands[1])
         return 0.0 if lone else beyond + _BY_RECIPROCAL
+
+    def rows(values: Array) -> Array:
+        return values[at] if values.ndim == exact.ndim and len(values) > 1 else values
+
     if name == "power":
-        return _of_power(inputs[1], operands, beyond)
+        return _of_power(inputs[1], [*map(rows, operands)], beyond)
     argument = max(known.argument, _BY_EXP2) if name in ("exp", "exp2", "expm1", "logaddexp") else known.argument
     if not argument and not known.absolute:
         return beyond
-    u = FLOAT32.unit_roundoff
+    u, true = FLOAT32.unit_roundoff, rows(exact)
     with np.errstate(all="ignore"):
-        absolute = 2 * u * known.absolute * np.ones(exact.shape)
+        error: Any = 2 * u * known.absolute
         if name == "logaddexp":
-            absolute += 2 * u * np.maximum(np.abs(operands[0]), np.abs(operands[1]))
+            error = error + 2 * u * np.maximum(*(np.abs(rows(each)) for each in operands))
         elif argument:
-            size = argument * np.abs(operands[0])
+            given = rows(operands[0])
+            size = argument * np.abs(given)
             if name in ("exp", "exp2", "expm1") and first.terms:
-                size = np.fmax(size, _BY_EXP2 * (np.abs(first.terms[0]) + np.abs(first.terms[1])))
-            absolute += np.abs(ufunc(operands[0] + 2 * u * size) - exact)
-        return beyond + np.nan_to_num(absolute / (2 * u * np.abs(exact)), nan=0.0, posinf=0.0)
+                one, other = map(rows, first.terms)
+                size = np.fmax(size, _BY_EXP2 * (np.abs(one) + np.abs(other)))
+            size *= 2 * u
+            size += given
+            moved = ufunc(size)
+            moved -= true
+            error = error + np.abs(moved, out=moved)
+        return beyond + _finite(error / (2 * u * np.abs(true)))
+
+
+def _finite(sizes: Array) -> Array:
+    """Sizes, and 0 for those that are infinite or NaN."""
+    finite = np.isfinite(sizes)
+    return sizes if finite.all() else np.where(finite, sizes, 0.0)
 
 
 def _small_reciprocals(divisors: Array) -> Array | None:
@@ -114,7 +131,7 @@ def _of_power(exponent: Any, operands: list[Array], ulps: float) -> "float | Arr
         return ulps + abs(float(exponent))
     with np.errstate(all="ignore"):
         grown = np.abs(operands[1] * np.log2(np.abs(operands[0])))
-    return np.asarray(ulps + _BY_EXP2 * np.nan_to_num(grown, nan=0.0, posinf=0.0))
+    return np.asarray(ulps + _BY_EXP2 * _finite(grown))
 
 
 def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sampled:
@@ -142,7 +159,8 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
     terms = int(np.prod([values.shape[each] for each in axes]))
     if ufunc is np.add:
         with np.errstate(all="ignore"):
-            mass = np.asarray(_reduced(np.add)(np.abs(values), axis=axes, keepdims=keepdims))
+            positive = not extra and not np.signbit(values).any()
+            mass = exact if positive else np.asarray(_reduced(np.add)(np.abs(values), axis=axes, keepdims=keepdims))
         in_turn = None if extra else _in_turn(array, values, axes, exact.shape[1:])
         made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
     elif ufunc is np.multiply:
@@ -175,7 +193,7 @@ def _multiplied(array: Sampled, values: Array, exact: Array, product: Callable[[
     """Products of many factors, in any order: what a part of them overflows to is lost, and what it loses below the
     smallest normal number is multiplied by the others."""
     fmt = array.compute
-    samples = array.machine.rounded(exact, np.sqrt(terms), fmt)
+    samples = array.machine.rounded(exact.copy(), math.sqrt(terms), fmt)
     if array.machine.parts is not None or array.machine.single == 0:
         return samples
     with np.errstate(all="ignore"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from threadpoolctl import ThreadpoolController
 
 from kerneltest.core.failures import Failure, described
+from kerneltest.core.freed import keep_freed
 from kerneltest.core.garbage import seldom_collected
 from kerneltest.core.places import where_raised
 from kerneltest.core.targets import Tier
@@ -89,6 +90,7 @@ def run(item: Item, cache: Cache, only: str = "", before: Before | None = None) 
     try:
         cache.journal.start(item.name)
         blas = _thread_pools(len(sys.modules))
+        keep_freed()
         with without_debugging(), seldom_collected(), blas.limit(limits=1, user_api="blas"):
             yield from _run(item, cache, only, before or Before())
     finally:

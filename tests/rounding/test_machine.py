@@ -9,7 +9,8 @@ import pytest
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_format
 from kerneltest.core.precision import FLOAT32
-from kerneltest.rounding.machine import QUIET, Machine, Source, _nearest, _truncated
+from kerneltest.rounding.formats import nearest, truncated
+from kerneltest.rounding.machine import QUIET, Machine, Source
 from tests.rounding.watching import PLAIN
 
 FLUSHING = replace(PLAIN, name="flushing", flushes=True)
@@ -46,13 +47,13 @@ def test_nearest_is_what_a_cast_gives(fmt: FloatFormat, dtype: Any) -> None:
         # By way of float32, since a cast from float64 is rounded twice by some versions.
         values = values.astype(np.float32).astype(np.float64)
         wanted = values.astype(np.float32).astype(dtype).astype(np.float64)
-        assert np.array_equal(_nearest(values, fmt), wanted, equal_nan=True)
+        assert np.array_equal(nearest(values, fmt), wanted, equal_nan=True)
 
 
 def test_tf32_keeps_eleven_bits() -> None:
     one = np.array([1 + 2.0**-10, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-12, 3e38])
-    assert _nearest(one, TF32)[:4].tolist() == [1 + 2.0**-10, 1, 1 + 2.0**-9, 1]
-    assert _truncated(-one, TF32)[:4].tolist() == [-1 - 2.0**-10, -1, -1 - 2.0**-10, -1]
+    assert nearest(one, TF32)[:4].tolist() == [1 + 2.0**-10, 1, 1 + 2.0**-9, 1]
+    assert truncated(-one, TF32)[:4].tolist() == [-1 - 2.0**-10, -1, -1 - 2.0**-10, -1]
 
 
 def test_the_first_row_is_exact_the_next_two_are_rounded_to_nearest_and_the_others_differ() -> None:
@@ -89,7 +90,7 @@ def test_ulps_may_differ_between_elements_and_between_rows() -> None:
     values = np.full((ROWS, 2), 1.1)
     each = np.zeros((ROWS, 2))
     each[:, 1] = 100
-    out = Machine(PLAIN, rows=ROWS).rounded(values, each, FLOAT32)
+    out = Machine(PLAIN, rows=ROWS).rounded(values.copy(), lambda at: each[at], FLOAT32)
     moved = _relative(out, values, FLOAT32.unit_roundoff).max(0)
     assert moved[0] < 3
     assert moved[1] > 50
@@ -185,8 +186,8 @@ def test_operands_are_rounded_to_what_is_multiplied(fmt: FloatFormat) -> None:
     machine = Machine(PLAIN, rows=ROWS)
     out = machine.operand(values[None], fmt, False, "these")
     assert (out[0] == values).all()
-    assert (_nearest(out[1:], fmt) == out[1:]).all()
-    assert (out[1] == _nearest(values, fmt)).all()
+    assert (nearest(out[1:], fmt) == out[1:]).all()
+    assert (out[1] == nearest(values, fmt)).all()
     assert _relative(out, values, fmt.unit_roundoff).max() <= 2.6
     representable = out[1]
     assert (machine.operand(representable[None], fmt, True, "these") == representable).all()
@@ -195,7 +196,7 @@ def test_operands_are_rounded_to_what_is_multiplied(fmt: FloatFormat) -> None:
 def test_a_machine_that_drops_bits_does_so_in_half_of_the_rows() -> None:
     values = np.random.default_rng(0).uniform(1, 2, 1000)
     out = Machine(PLAIN, rows=ROWS).operand(values[None], TF32, True, "TF32")
-    down = [bool((row == _truncated(values, TF32)).all()) for row in out]
+    down = [bool((row == truncated(values, TF32)).all()) for row in out]
     assert down == [row >= 2 and row % 2 == 0 for row in range(ROWS)]
 
 

@@ -1,0 +1,50 @@
+"""Rounds float64 arrays to the numbers of a format."""
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, FloatFormat
+from kerneltest.core.precision import FLOAT32
+
+_FEW = 8.0  # roundings, beyond which those of values that differ have nothing in common
+
+
+def nearest(values: Array, fmt: FloatFormat) -> Array:
+    """To nearest; what is too large becomes infinite. Those of float32 are in float32."""
+    with np.errstate(all="ignore"):
+        return values.astype(np.float32) if fmt == FLOAT32 else _split(values, fmt)
+
+
+def _split(values: Array, fmt: FloatFormat) -> Array:
+    # Veltkamp's splitting (Muller et al., Handbook of Floating-Point Arithmetic, 2nd ed., section 4.4.1): float64's sum
+    # with a number 2^(53 - p) times as large drops all but p bits.
+    large = np.asarray(values * (2.0 ** (53 - fmt.precision) + 1))
+    near = large - values
+    np.subtract(large, near, out=near)
+    size = np.abs(values, out=large)
+    low = size < fmt.smallest_normal
+    if low.any() and size[low].any():
+        least = fmt.smallest_subnormal
+        near = np.where(low, np.rint(values / least) * least, near)
+    if not np.max(size, initial=0.0) < fmt.overflow:
+        near = np.where(size < fmt.overflow, near, np.where(np.isnan(values), values, np.copysign(np.inf, values)))
+    return np.asarray(near)
+
+
+def fits(values: Array, fmt: FloatFormat) -> bool:
+    """Whether all values are of a format."""
+    same = nearest(values, fmt) == values
+    return bool(same.all() or (same | np.isnan(values)).all())
+
+
+def truncated(values: Array, fmt: FloatFormat) -> Array:
+    """Towards zero."""
+    spacing = fmt.ulp(values)
+    return np.where(np.isfinite(values), np.trunc(values / spacing) * spacing, values)
+
+
+def nearly_equal(values: Array, axis: int, fmt: FloatFormat) -> Array:
+    """Where magnitudes along an axis, zeros aside, differ by a few roundings at most."""
+    size = np.abs(values)
+    most = size.max(axis, keepdims=True, initial=0.0)
+    least = np.where(size == 0, np.inf, size).min(axis, keepdims=True, initial=np.inf)
+    return np.asarray((most - least <= _FEW * fmt.unit_roundoff * most) & (most > 0))
