@@ -37,17 +37,13 @@ def sampled_together(
       Exception: as `sampled` does; also where the oracle treats the cases in different ways.
     """
     machine.cases = len(cases)
-    given: dict[str, Any] = {}
-    for path, value in cases[0].items():
-        if path in formats:
+    given: dict[str, Any] = dict(cases[0])
+    with made_on(machine):
+        for path in filter(formats.__contains__, cases[0]):
             values = np.stack([leaves[path] for leaves in cases])
             if len(cases) > 1:
-                values = np.tile(values, (machine.rows, *(1,) * value.ndim))
-            start = Watched(values, machine, formats[path])
-            given[path] = start.made(machine.flushed(start.samples))
-        else:
-            given[path] = value
-    with made_on(machine):
+                values = np.tile(values, (machine.rows, *(1,) * (values.ndim - 1)))
+            given[path] = Watched(machine.flushed(values), machine, formats[path])
         outputs = oracle(given)
     samples = [out.samples if isinstance(out, Sampled) else np.asarray(out)[None] for out in outputs]
     if len(cases) == 1:
