@@ -168,7 +168,7 @@ class Pairing:
 
     def call_kernel(self, values: Mapping[str, Any]) -> Any:
         """The kernel's result."""
-        return _call(self.kernel, values)
+        return _call(self.kernel, inspect.signature(self.kernel).parameters, values)
 
     def call_oracle(self, values: Mapping[str, Any]) -> Any:
         """The oracle's result; static arguments that it does not take are left out."""
@@ -181,7 +181,7 @@ class Pairing:
         taken = inspect.signature(function).parameters
         if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
             values = {name: value for name, value in values.items() if name in taken}
-        return _call(function, values)
+        return _call(function, taken, values)
 
 
 # What `Pairing.on` has made of a pairing, by what is declared for a backend.
@@ -207,11 +207,11 @@ def _itself(position: int) -> slice:
     return slice(position, position + 1)
 
 
-def _call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """Calls positionally as far as the signature goes: `vmap` maps every keyword, and ufuncs take none."""
+def _call(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], values: Mapping[str, Any]) -> Any:
+    """Calls positionally as far as the parameters go: `vmap` maps every keyword, and ufuncs take none."""
     positional: list[Any] = []
     keywords = dict(values)
-    for name, parameter in inspect.signature(function).parameters.items():
+    for name, parameter in parameters.items():
         if name not in keywords or parameter.kind is parameter.KEYWORD_ONLY:
             break
         positional.append(keywords.pop(name))

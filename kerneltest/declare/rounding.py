@@ -14,7 +14,7 @@ from kerneltest.declare.dims import Dim
 from kerneltest.declare.sampled import Conditioned
 from kerneltest.rounding.budget import Share, shares
 from kerneltest.rounding.machine import RESULT, Machine, Source
-from kerneltest.rounding.spread import Spread, row_by_row, sampled, sampled_together, spread
+from kerneltest.rounding.spread import Spread, median, row_by_row, sampled, sampled_together, spread
 
 ROWS = 17  # the exact one and sixteen samples
 FACTOR = 7.0
@@ -254,6 +254,6 @@ def bound(value: Array, found: Spread, u: float) -> Array:
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
     with np.errstate(all="ignore"):
         relative = (found.deviation / size)[(size > 0) & (found.deviation > 0)]
-    typical = min(float(np.median(relative)), _MOST * u) if relative.size else 0.0
+    typical = min(median(relative), _MOST * u) if relative.size else 0.0
     moved = np.maximum(found.deviation, _QUARTER * typical * size)
     return np.where(found.lost, np.inf, FACTOR * moved + _FEWEST * u * size * (found.deviation > 0))

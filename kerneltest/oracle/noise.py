@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from kerneltest.core.dtypes import Array, widen
+from kerneltest.rounding.spread import median
 
 _SHARE = 2.0**-40  # of a typical input: 8,000 roundings of float64
 
@@ -18,5 +19,4 @@ def _typical(values: Array) -> float:
     """The median magnitude of finite elements other than zero: one huge element does not make noise of the rest."""
     wide = np.abs(np.asarray(widen(values), np.float64))
     sizes = wide[np.isfinite(wide) & (wide > 0)]
-    middle = sizes.size // 2
-    return float(np.partition(sizes, middle)[middle]) if sizes.size else 0.0
+    return median(sizes) if sizes.size else 0.0

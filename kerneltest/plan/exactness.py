@@ -74,7 +74,7 @@ def evaluated(pairing: Pairing, signature: Signature) -> list[Any] | None:
     ones = derived(pairing, signature, filled)
     formats = {path: float_format(np.dtype(np.float32)) for path, value in ones.items() if is_float(value.dtype)}
     try:
-        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings(action="ignore"):
             sampled(evaluate, ones, formats, machine)
     except (KeyboardInterrupt, GeneratorExit, Failure):  # a hang is raised into it as a failure
         raise

@@ -26,11 +26,12 @@ _here = threading.local()
 
 @contextmanager
 def made_on(machine: Machine) -> Iterator[None]:
-    """Arrays that this thread's oracle makes meanwhile are of a machine."""
+    """Arrays that this thread's oracle makes meanwhile are of a machine, and NumPy says nothing of special values."""
     before = getattr(_here, "machine", None)
     _here.machine = machine
     try:
-        yield
+        with np.errstate(all="ignore"):
+            yield
     finally:
         _here.machine = before
 

@@ -10,8 +10,7 @@ _FEW = 8.0  # roundings, beyond which those of values that differ have nothing i
 
 def nearest(values: Array, fmt: FloatFormat) -> Array:
     """To nearest; what is too large becomes infinite. Those of float32 are in float32."""
-    with np.errstate(all="ignore"):
-        return values.astype(np.float32) if fmt == FLOAT32 else _split(values, fmt)
+    return values.astype(np.float32) if fmt == FLOAT32 else _split(values, fmt)
 
 
 def _split(values: Array, fmt: FloatFormat) -> Array:

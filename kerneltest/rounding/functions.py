@@ -18,7 +18,7 @@ _MOVING = frozenset(
     "triu_indices_from tril_indices_from unravel_index ravel_multi_index round around fix isposinf isneginf "
     "nan_to_num resize flatnonzero argwhere diagflat lexsort allclose unstack meshgrid".split()
 )
-_ABOUT = frozenset("shape ndim size result_type may_share_memory iscomplexobj isrealobj isscalar".split())
+_ABOUT = frozenset("size result_type may_share_memory iscomplexobj isrealobj isscalar".split())
 
 
 def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -263,6 +263,17 @@ for _name in ("zeros_like", "ones_like", "empty_like", "full_like"):
 @rule("copy")
 def _copy(array: Any, *args: Any, **kwargs: Any) -> Any:
     return array.copy()
+
+
+@rule("shape")
+def _shape(a: Any) -> tuple[int, ...]:
+    shape: tuple[int, ...] = a.shape
+    return shape
+
+
+@rule("ndim")
+def _ndim(a: Any) -> int:
+    return len(a.shape)
 
 
 @rule("real")

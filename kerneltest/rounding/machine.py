@@ -170,24 +170,22 @@ class Machine:
         if terms < 2:
             return self.rounded(values, 0.0, fmt)
         mass = self._split(mass)
-        with np.errstate(all="ignore"):
-            known = np.where(np.isfinite(mass), mass, 0.0)
-            lost = np.isfinite(mass) & (mass >= fmt.overflow)
+        known = np.where(np.isfinite(mass), mass, 0.0)
+        lost = np.isfinite(mass) & (mass >= fmt.overflow)
         out, rows, loud = self._moving(values, "summing", own=True)
         if rows is None:
             return self._joined(out)
         drawn, flushed = self._draw(), self._draw()
         u = fmt.unit_roundoff
         steps = min(math.sqrt(3 * terms), (terms - 1) / max(1 - terms * u, 0.5))
-        with np.errstate(all="ignore"):
-            if alike is not None:
-                known = known * np.where(self._split(alike), max(_ONE_WAY * terms / steps, 1.0), 1.0)
-            out[loud] += steps * u * _of(known, loud) * _noise(out[loud].shape, drawn)
-            if in_turn is not None and self.parts is None and self.single in (None, 1):
-                out[rows.start] = in_turn
-            near = nearest(out[rows], fmt)
-            if lost.any():  # a partial sum may overflow, and what comes after is infinite or NaN
-                near[_of(lost, rows) & np.isfinite(near)] = np.nan
+        if alike is not None:
+            known = known * np.where(self._split(alike), max(_ONE_WAY * terms / steps, 1.0), 1.0)
+        out[loud] += steps * u * _of(known, loud) * _noise(out[loud].shape, drawn)
+        if in_turn is not None and self.parts is None and self.single in (None, 1):
+            out[rows.start] = in_turn
+        near = nearest(out[rows], fmt)
+        if lost.any():  # a partial sum may overflow, and what comes after is infinite or NaN
+            near[_of(lost, rows) & np.isfinite(near)] = np.nan
         if self.precision.flushes:
             self._flush(near, fmt, flushed)
         out[rows] = near
@@ -214,20 +212,19 @@ class Machine:
         if rows is None:
             return self._joined(out)
         values, axis = self._split(values), axis + 1 if axis else 0
-        with np.errstate(all="ignore"):
-            cut = slice(2, None, 2) if self.single is None else slice(self.single % 2, 1)
-            down = truncated(out[cut], fmt) if truncates else None
-            self._shake(out[loud], np.full((), float(scaled) * _LEAST), fmt, drawn)
-            out[rows] = nearest(out[rows], fmt)
-            if axis and (alike := nearly_equal(values[:1], axis, fmt)).any():
-                half = slice(loud.start, loud.stop, 2)
-                before = np.broadcast_to(values, out.shape)[half]
-                first = np.abs(values[:1]).argmax(axis, keepdims=True)
-                at = np.broadcast_to(first, (len(before), out.shape[1], *alike.shape[2:]))
-                part = np.take_along_axis(out[half], at, axis) / np.take_along_axis(before, at, axis)
-                out[half] = np.where(alike & np.isfinite(part), before * part, out[half])
-            if down is not None and self.parts is None:
-                out[cut] = down
+        cut = slice(2, None, 2) if self.single is None else slice(self.single % 2, 1)
+        down = truncated(out[cut], fmt) if truncates else None
+        self._shake(out[loud], np.full((), float(scaled) * _LEAST), fmt, drawn)
+        out[rows] = nearest(out[rows], fmt)
+        if axis and (alike := nearly_equal(values[:1], axis, fmt)).any():
+            half = slice(loud.start, loud.stop, 2)
+            before = np.broadcast_to(values, out.shape)[half]
+            first = np.abs(values[:1]).argmax(axis, keepdims=True)
+            at = np.broadcast_to(first, (len(before), out.shape[1], *alike.shape[2:]))
+            part = np.take_along_axis(out[half], at, axis) / np.take_along_axis(before, at, axis)
+            out[half] = np.where(alike & np.isfinite(part), before * part, out[half])
+        if down is not None and self.parts is None:
+            out[cut] = down
         return self._joined(out)
 
     def stored(self, values: Array, fmt: FloatFormat) -> Array:
@@ -290,32 +287,29 @@ class Machine:
         weights that are not yet divided by their total, is rounded elsewhere.
         """
         u = fmt.unit_roundoff
-        with np.errstate(all="ignore"):
-            # A rounding is up to u of the value, or half of that just below a power of two; it should reach both sides.
-            amplitude: Array = np.asarray(2 * u * ulps + 1.5 * u)
-            moved = ulps != 0
-            free = moved.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else moved  # of each case
-            if not free.all():
-                amplitude = amplitude * (free | (nearest(values, fmt) != values))
-            self._move(values, amplitude, fmt, drawn)
+        # A rounding is up to u of the value, or half of that just below a power of two; it should reach both sides.
+        amplitude: Array = np.asarray(2 * u * ulps + 1.5 * u)
+        moved = ulps != 0
+        free = moved.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else moved  # of each case
+        if not free.all():
+            amplitude = amplitude * (free | (nearest(values, fmt) != values))
+        self._move(values, amplitude, fmt, drawn)
 
     def _move(self, values: Array, amplitude: "float | Array", fmt: FloatFormat, drawn: float) -> None:
         """Moves values by up to a part of themselves, or of the smallest normal number where they are below it."""
-        with np.errstate(all="ignore"):
-            moved = np.asarray(amplitude * _noise(values.shape, drawn))
-            low = np.abs(values) < fmt.smallest_normal if fmt != FLOAT32 else np.False_
-            if low.any() and (low := low & (values != 0)).any():
-                values[...] = np.where(low, values + moved * fmt.smallest_normal, values * (1 + moved))
-            else:
-                moved += 1
-                values *= moved
+        moved = np.asarray(amplitude * _noise(values.shape, drawn))
+        low = np.abs(values) < fmt.smallest_normal if fmt != FLOAT32 else np.False_
+        if low.any() and (low := low & (values != 0)).any():
+            values[...] = np.where(low, values + moved * fmt.smallest_normal, values * (1 + moved))
+        else:
+            moved += 1
+            values *= moved
 
     def _flush(self, values: Array, fmt: FloatFormat, drawn: float, vanishing: Array | None = None) -> None:
         """Sets subnormal results in rows that move to zero: all of row 2, none of row 1, about half of the others."""
         if fmt.min_exponent > FLOAT32.min_exponent:
             return
-        with np.errstate(invalid="ignore"):
-            small = np.abs(values) < FLOAT32.smallest_normal
+        small = np.abs(values) < FLOAT32.smallest_normal
         if vanishing is not None:
             small |= vanishing & np.isfinite(values)
         if not small.any():

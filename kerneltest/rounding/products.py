@@ -120,22 +120,16 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
             first.machine.operand(each, operands, truncates, kind, scaled=wide, axis=axis)
             for each, axis in ((a, 3), (b, 2))
         )
-    with np.errstate(all="ignore"):
-        if inner:
-            exact = a @ b
-            one_a, one_b = first.machine.row(a, 0), first.machine.row(b, 0)
-            mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
-        else:
-            exact = a[..., :1] * b[..., :1, :]
     order = [*batch, *rows, *columns]
     shape = [lengths[letter] for letter in order]
     if inner:
-        with np.errstate(all="ignore"):
-            one_exact = first.machine.row(exact, 0)
-            alike = (np.abs(one_exact) > _ONE_SIGN * mass) & (of(inner) * squares < _ONE_SIZE * mass**2)
+        exact = a @ b
+        one_a, one_b, one_exact = (first.machine.row(each, 0) for each in (a, b, exact))
+        mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
+        alike = (np.abs(one_exact) > _ONE_SIGN * mass) & (of(inner) * squares < _ONE_SIZE * mass**2)
         samples = first.machine.summed(exact, mass, of(inner), FLOAT32, alike=alike)
     else:
-        samples = first.machine.rounded(exact, 0.0, made.compute)
+        samples = first.machine.rounded(a[..., :1] * b[..., :1, :], 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]
     samples = samples.reshape(len(samples), *shape, *(1 for _ in missing))
     result = first.made(_arranged(samples, [*order, *missing], out), fmt)

@@ -37,17 +37,13 @@ def sampled_together(
       Exception: as `sampled` does; also where the oracle treats the cases in different ways.
     """
     machine.cases = len(cases)
-    given: dict[str, Any] = {}
-    for path, value in cases[0].items():
-        if path in formats:
+    given: dict[str, Any] = dict(cases[0])
+    with made_on(machine):
+        for path in filter(formats.__contains__, cases[0]):
             values = np.stack([leaves[path] for leaves in cases])
             if len(cases) > 1:
-                values = np.tile(values, (machine.rows, *(1,) * value.ndim))
-            start = Watched(values, machine, formats[path])
-            given[path] = start.made(machine.flushed(start.samples))
-        else:
-            given[path] = value
-    with made_on(machine):
+                values = np.tile(values, (machine.rows, *(1,) * (values.ndim - 1)))
+            given[path] = Watched(machine.flushed(values), machine, formats[path])
         outputs = oracle(given)
     samples = [out.samples if isinstance(out, Sampled) else np.asarray(out)[None] for out in outputs]
     if len(cases) == 1:
@@ -114,3 +110,11 @@ def spread(samples: Array) -> Spread:
         finite = np.isfinite(off)
         deviation = np.sqrt(np.mean(np.where(finite, off, 0.0) ** 2, 0))
     return Spread(np.asarray(deviation), np.asarray(~finite.all(0)))
+
+
+def median(values: Array) -> float:
+    """The median of numbers among which is no NaN; `np.median` selects around it too, and takes ten times as long."""
+    ordered, middle = values.flatten(), values.size // 2
+    ordered.partition(middle)
+    upper = float(ordered[middle])
+    return upper if values.size % 2 else (float(ordered[:middle].max()) + upper) / 2

@@ -19,7 +19,7 @@ _SAME = frozenset("exp exp2 cast where".split())  # the sum of values times cota
 def strays(output: Sampled, cotangent: Sampled, fmt: FloatFormat) -> Array:
     """What an output's rounding to a format adds to its values times their cotangents, (rows, *shape)."""
     stored = output.machine.stored(output.samples, fmt)
-    return _finite(lambda: cotangent.samples * (stored - output.samples))
+    return _finite(cotangent.samples * (stored - output.samples))
 
 
 def sum_strays(step: Step, operand: Sampled, stray: Array) -> Array:
@@ -36,7 +36,7 @@ def sum_strays(step: Step, operand: Sampled, stray: Array) -> Array:
     whole: Array = np.sum(stray, axis=axes, keepdims=True)
     if step.name in ("multiply", "divide"):
         (values,) = aligned([operand], len(shape))
-        whole = _finite(lambda: whole / values)
+        whole = _finite(whole / values)
     sign = -1.0 if step.name in ("divide", "subtract") and operand is step.inputs[1] else 1.0
     return sign * whole.reshape(len(whole), *operand.shape)
 
@@ -49,7 +49,7 @@ def passed_on(step: Step, cotangent: Sampled, stray: Array) -> Iterator[tuple[Sa
     elif step.name == "product":
         one, two, result = (step.options[name] for name in ("one", "two", "result"))
         (left, right), exact = step.inputs, _exact(step.inputs, one, two, result)
-        whole = stray + _finite(lambda: cotangent.samples * (step.output.samples - exact))
+        whole = stray + _finite(cotangent.samples * (step.output.samples - exact))
         for each, mine in ((left, one), (right, two)):
             if isinstance(each, Sampled):
                 yield each, _of_operand(whole, result, each, mine, step.options["lengths"])
@@ -59,17 +59,16 @@ def _exact(inputs: Sequence[Any], one: Sequence[str], two: Sequence[str], result
     """The product of operands that were not rounded."""
     numbers = {letter: i for i, letter in enumerate(dict.fromkeys([*one, *two]), 1)}
     left, right = (each.samples if isinstance(each, Sampled) else np.asarray(each)[None] for each in inputs)
-    with np.errstate(all="ignore"):
-        return np.asarray(
-            np.einsum(
-                left,
-                [0, *(numbers[letter] for letter in one)],
-                right,
-                [0, *(numbers[letter] for letter in two)],
-                [0, *(numbers[letter] for letter in result)],
-                optimize=True,
-            )
+    return np.asarray(
+        np.einsum(
+            left,
+            [0, *(numbers[letter] for letter in one)],
+            right,
+            [0, *(numbers[letter] for letter in two)],
+            [0, *(numbers[letter] for letter in result)],
+            optimize=True,
         )
+    )
 
 
 def _of_operand(stray: Array, result: Sequence[str], own: Sampled, mine: Sequence[str], lengths: Any) -> Array:
@@ -81,6 +80,5 @@ def _of_operand(stray: Array, result: Sequence[str], own: Sampled, mine: Sequenc
     return summed.reshape(len(summed), *(next(kept) if letter in whole else 1 for letter in mine))
 
 
-def _finite(compute: Any) -> Array:
-    with np.errstate(all="ignore"):
-        return np.asarray(np.nan_to_num(compute(), nan=0.0, posinf=0.0, neginf=0.0))
+def _finite(values: Array) -> Array:
+    return np.asarray(np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0))

@@ -39,8 +39,7 @@ def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         # A factor of a product, such as an attention's scale, may go into an operand.
         inputs = tuple(each.scaled() if isinstance(each, Sampled) and each.scaled else each for each in inputs)
     operands = aligned(inputs)
-    with np.errstate(all="ignore"):
-        exact = ufunc(*operands)
+    exact = ufunc(*operands)
     if isinstance(exact, tuple):
         raise UnfollowedError(f"np.{ufunc.__name__}, which has several results")
     made = first.made(exact, promoted(inputs))
@@ -58,8 +57,7 @@ def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 def vectorized(function: Callable[..., Array], name: str, inputs: tuple[Any, ...]) -> Sampled:
     """An elementwise function that is no ufunc, of arrays of which at least one is watched; `name` is the table's."""
     first = next(each for each in inputs if isinstance(each, Sampled))
-    with np.errstate(all="ignore"):
-        exact = np.asarray(function(*aligned(inputs)))
+    exact = np.asarray(function(*aligned(inputs)))
     made = first.made(exact, promoted(inputs))
     if is_float(exact.dtype):
         known = first.machine.precision.ulps.get(name, _UNKNOWN)
@@ -87,22 +85,21 @@ def _ulps(
     if not argument and not known.absolute:
         return beyond
     u, true = FLOAT32.unit_roundoff, rows(exact)
-    with np.errstate(all="ignore"):
-        error: Any = 2 * u * known.absolute
-        if name == "logaddexp":
-            error = error + 2 * u * np.maximum(*(np.abs(rows(each)) for each in operands))
-        elif argument:
-            given = rows(operands[0])
-            size = argument * np.abs(given)
-            if name in ("exp", "exp2", "expm1") and first.terms:
-                one, other = map(rows, first.terms)
-                size = np.fmax(size, _BY_EXP2 * (np.abs(one) + np.abs(other)))
-            size *= 2 * u
-            size += given
-            moved = ufunc(size)
-            moved -= true
-            error = error + np.abs(moved, out=moved)
-        return beyond + _finite(error / (2 * u * np.abs(true)))
+    error: Any = 2 * u * known.absolute
+    if name == "logaddexp":
+        error = error + 2 * u * np.maximum(*(np.abs(rows(each)) for each in operands))
+    elif argument:
+        given = rows(operands[0])
+        size = argument * np.abs(given)
+        if name in ("exp", "exp2", "expm1") and first.terms:
+            one, other = map(rows, first.terms)
+            size = np.fmax(size, _BY_EXP2 * (np.abs(one) + np.abs(other)))
+        size *= 2 * u
+        size += given
+        moved = ufunc(size)
+        moved -= true
+        error = error + np.abs(moved, out=moved)
+    return beyond + _finite(error / (2 * u * np.abs(true)))
 
 
 def _finite(sizes: Array) -> Array:
@@ -113,8 +110,7 @@ def _finite(sizes: Array) -> Array:
 
 def _small_reciprocals(divisors: Array) -> Array | None:
     """Where x (1 / y) and y's reciprocal vanish though x / y does not."""
-    with np.errstate(all="ignore"):
-        small = np.abs(divisors) > 1 / FLOAT32.smallest_normal
+    small = np.abs(divisors) > 1 / FLOAT32.smallest_normal
     return small & np.isfinite(divisors) if small.any() else None
 
 
@@ -129,8 +125,7 @@ def _of_power(exponent: Any, operands: list[Array], ulps: float) -> "float | Arr
         return 0.0
     if not isinstance(exponent, Sampled) and np.ndim(exponent) == 0 and abs(float(exponent)) <= 8:
         return ulps + abs(float(exponent))
-    with np.errstate(all="ignore"):
-        grown = np.abs(operands[1] * np.log2(np.abs(operands[0])))
+    grown = np.abs(operands[1] * np.log2(np.abs(operands[0])))
     return np.asarray(ulps + _BY_EXP2 * _finite(grown))
 
 
@@ -151,16 +146,14 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
         array = _where(where, array, _NEUTRAL[ufunc.__name__])
     values = array.samples
     extra = {"initial": initial} if given(initial) else {}
-    with np.errstate(all="ignore"):
-        exact = np.asarray(_reduced(ufunc)(values, axis=axes, keepdims=keepdims, **extra))
+    exact = np.asarray(_reduced(ufunc)(values, axis=axes, keepdims=keepdims, **extra))
     made, noted = array.made(exact), f"{ufunc.__name__}.reduce"
     if ufunc.__name__ in EXACT or not is_float(exact.dtype):
         return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=True)
     terms = int(np.prod([values.shape[each] for each in axes]))
     if ufunc is np.add:
-        with np.errstate(all="ignore"):
-            positive = not extra and not np.signbit(values).any()
-            mass = exact if positive else np.asarray(_reduced(np.add)(np.abs(values), axis=axes, keepdims=keepdims))
+        positive = not extra and not np.signbit(values).any()
+        mass = exact if positive else np.asarray(_reduced(np.add)(np.abs(values), axis=axes, keepdims=keepdims))
         in_turn = None if extra else _in_turn(array, values, axes, exact.shape[1:])
         made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
     elif ufunc is np.multiply:
@@ -196,12 +189,11 @@ def _multiplied(array: Sampled, values: Array, exact: Array, product: Callable[[
     samples = array.machine.rounded(exact.copy(), math.sqrt(terms), fmt)
     if array.machine.parts is not None or array.machine.single == 0:
         return samples
-    with np.errstate(all="ignore"):
-        size = np.abs(values)
-        large = product(np.where(np.isfinite(size), np.maximum(size, 1), 1))
-        small = product(np.where(size > 0, np.minimum(size, 1), 1))
-        lost = (large >= fmt.overflow) & np.isfinite(exact)
-        vanished = np.where((small < fmt.smallest_normal) & (exact != 0), fmt.smallest_normal * large, 0.0)
+    size = np.abs(values)
+    large = product(np.where(np.isfinite(size), np.maximum(size, 1), 1))
+    small = product(np.where(size > 0, np.minimum(size, 1), 1))
+    lost = (large >= fmt.overflow) & np.isfinite(exact)
+    vanished = np.where((small < fmt.smallest_normal) & (exact != 0), fmt.smallest_normal * large, 0.0)
     moved = np.where(lost, np.nan, samples + vanished)
     quiet = array.machine.cases if array.machine.single is None else 0
     return np.concatenate([samples[:quiet], np.broadcast_to(moved, samples.shape)[quiet:]])
@@ -214,19 +206,17 @@ def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[
         return None
     kept = [each for each in range(row.ndim) if each not in axes]
     terms = row.transpose(*axes, *kept).reshape(-1, math.prod(row.shape[each] for each in kept))
-    with np.errstate(all="ignore"):
-        if terms.shape[1] == 1:  # which `reduce` would sum in pairs
-            total: Array = np.add.accumulate(terms[:, 0].astype(np.float32))[-1]
-        else:
-            total = np.add.reduce(np.ascontiguousarray(terms, np.float32), axis=0, dtype=np.float32)
+    if terms.shape[1] == 1:  # which `reduce` would sum in pairs
+        total: Array = np.add.accumulate(terms[:, 0].astype(np.float32))[-1]
+    else:
+        total = np.add.reduce(np.ascontiguousarray(terms, np.float32), axis=0, dtype=np.float32)
     return np.asarray(total, np.float64).reshape(len(row), *shape)
 
 
 def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
     """`ufunc.accumulate` along an axis of a watched array."""
     (at,) = axes_of(axis, array.ndim)
-    with np.errstate(all="ignore"):
-        exact = ufunc.accumulate(array.samples, axis=at)
+    exact = ufunc.accumulate(array.samples, axis=at)
     made, noted = array.made(exact), f"{ufunc.__name__}.accumulate"
     if ufunc.__name__ in EXACT or not is_float(exact.dtype):
         return made.noted(noted, (array,), axis=at)
@@ -236,9 +226,8 @@ def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
         return made.noted(noted, (array,), axis=at)
     if ufunc is not np.add:
         raise UnfollowedError(f"np.{noted}")
-    with np.errstate(all="ignore"):
-        mass = np.add.accumulate(np.abs(array.samples), axis=at)
-        row = array.machine.row(array.samples, 1)
-        in_turn = np.add.accumulate(row.astype(np.float32), axis=at).astype(np.float64)
+    mass = np.add.accumulate(np.abs(array.samples), axis=at)
+    row = array.machine.row(array.samples, 1)
+    in_turn = np.add.accumulate(row.astype(np.float32), axis=at).astype(np.float64)
     made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
     return made.noted(noted, (array,), axis=at)

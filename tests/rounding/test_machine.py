@@ -123,6 +123,7 @@ def test_a_part_that_vanishes_takes_the_result_with_it() -> None:
     assert (out[1] == values).all()
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("fmt", [FLOAT32, FLOAT16, BFLOAT16], ids=["float32", "float16", "bfloat16"])
 def test_what_is_too_large_becomes_infinite_in_every_row_but_the_first(fmt: FloatFormat) -> None:
     values = np.array([4 * fmt.overflow, -4 * fmt.overflow])
@@ -131,6 +132,7 @@ def test_what_is_too_large_becomes_infinite_in_every_row_but_the_first(fmt: Floa
     assert (out[1:] == [np.inf, -np.inf]).all()
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_special_values_stay() -> None:
     values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0])
     machine = Machine(FLUSHING, rows=ROWS)

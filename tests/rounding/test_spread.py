@@ -7,7 +7,7 @@ import pytest
 
 from kerneltest.core.precision import FLOAT32, XLA_CPU
 from kerneltest.rounding.machine import Machine
-from kerneltest.rounding.spread import Spread, row_by_row, sampled, spread
+from kerneltest.rounding.spread import Spread, median, row_by_row, sampled, spread
 
 INF, NAN = np.inf, np.nan
 
@@ -98,3 +98,12 @@ def test_subnormal_inputs_are_flushed_in_the_samples_of_a_machine_that_does() ->
     (found,) = sampled(lambda given: [given["x"] * 1e38], small, {"x": FLOAT32}, Machine(XLA_CPU, rows=17))
     assert found[1, 0] == pytest.approx(0.01, rel=1e-4)
     assert found[2, 0] == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 17, 1000, 1001])
+def test_a_median_is_numpys(count: int) -> None:
+    values = np.random.default_rng(count).normal(size=count)
+    before = values.copy()
+    assert median(values) == np.median(values)
+    assert median(np.where(values > 0, INF, values)) == np.median(np.where(values > 0, INF, values))
+    assert (values == before).all()
