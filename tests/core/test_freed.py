@@ -1,5 +1,7 @@
+import ctypes
 import platform
 import resource
+import sys
 
 import numpy as np
 import pytest
@@ -20,3 +22,15 @@ def test_arrays_take_the_place_of_those_before_them() -> None:
         del one
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     assert faults[-1] < 8 * count / 4096 / 8
+
+
+@pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"])
+def test_what_the_user_has_set_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(ctypes, "CDLL", asked.append)
+    monkeypatch.setenv(name, "1")
+    keep_freed.__wrapped__()
+    assert not asked
+    monkeypatch.delenv(name)
+    keep_freed.__wrapped__()
+    assert asked == ([None] if sys.platform == "linux" else [])
