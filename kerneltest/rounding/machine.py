@@ -289,8 +289,8 @@ class Machine:
         u = fmt.unit_roundoff
         # A rounding is up to u of the value, or half of that just below a power of two; it should reach both sides.
         amplitude: Array = np.asarray(2 * u * ulps + 1.5 * u)
-        moved = ulps != 0
-        free = moved.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else moved  # of each case
+        inexact = ulps != 0
+        free = inexact.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else inexact  # of each case
         if not free.all():
             amplitude = amplitude * (free | (nearest(values, fmt) != values))
         self._move(values, amplitude, fmt, drawn)
