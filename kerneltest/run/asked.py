@@ -14,6 +14,7 @@ from kerneltest.jaxprs.trace import Traced
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.signatures import Signature
+from kerneltest.records.journal import Phase
 from kerneltest.rounding.budget import Share as Part
 from kerneltest.run.cache import Cache
 
@@ -121,6 +122,7 @@ class Asked:
         """
         key = (self.case.signature, name)
         if key not in self.cache.varied:
+            self.cache.turn_to_phase(Phase.TRACING)
             self.cache.varied[key] = make()
         return self.cache.varied[key]
 
@@ -142,6 +144,7 @@ class Asked:
         chosen = expectation or self.expectation
 
         def wanted(share: Outputs, precision: Precision) -> Wanted:
+            self.cache.turn_to_phase(Phase.EXPECTING)
             others = chosen.all_others(precision)
             sets = [
                 tuple(o[i] if i < len(o) else v for v, o in zip(chosen.values, others, strict=True))
@@ -170,6 +173,7 @@ class Asked:
             return self.by_oracle(part=part)
 
         def wanted(share: Outputs, precision: Precision) -> Wanted:
+            self.cache.turn_to_phase(Phase.RUNNING)
             asked = part(self.expectation.asked)
             plain = map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves)))
             values = tuple(

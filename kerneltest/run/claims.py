@@ -93,6 +93,11 @@ def judge_claims(
     record = item.record(case=case, verdict=Verdict.PASS)
     noise = cache.noise(case, arguments)
     why_not = ""
+
+    def shares(claim: Claim, number: int) -> tuple[Share, ...]:
+        cache.turn_to_phase(Phase.EXPECTING)  # the oracle is evaluated again
+        return claim.shares(number)
+
     for claim in claims:
         cache.turn_to_phase(Phase.JUDGING)
         comparisons = claim.compare(noise)
@@ -120,14 +125,14 @@ def judge_claims(
                     gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
                 )
                 message = f"{claim.label}: {finding.message}" if claim.label else finding.message
-                return Outcome(replace(finding, message=message, budget=budget(claim.shares(number))), arguments)
+                return Outcome(replace(finding, message=message, budget=budget(shares(claim, number))), arguments)
         used, number = max(((c.used, i) for i, c in enumerate(comparisons) if c.used is not None), default=(0.0, 0))
         if cache.uses_more(item.backend, case.family.name, used):
-            record = replace(record, budget=budget(claim.shares(number)))
+            record = replace(record, budget=budget(shares(claim, number)))
         wide = [i for i, each in enumerate(comparisons) if each.vacuous or np.isinf(each.bound).any()]
         if wide and not record.compared:
-            shares = claim.shares(wide[0])
-            record, why_not = replace(record, budget=budget(shares)), too_wide(shares, claim.tolerance)
+            found = shares(claim, wide[0])
+            record, why_not = replace(record, budget=budget(found)), too_wide(found, claim.tolerance)
     if record.unasked and not record.asked:
         why_not = "the oracle asks nothing: nothing was compared"
     return Outcome(record if record.compared else replace(record, message=why_not))

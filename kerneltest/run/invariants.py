@@ -24,6 +24,7 @@ from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
+from kerneltest.records.journal import Phase
 from kerneltest.run.asked import Asked, Outputs, Share, Take, Variation
 from kerneltest.run.slices import Slices
 from kerneltest.run.variations import invariant as invariant
@@ -178,6 +179,7 @@ def _check_slice(asked: Asked, shorter: Signature, single: Traced, sliced: Outpu
       Failure: one does.
     """
     wide = {path: widen(leaf) for (path, _), leaf in zip(shorter.dtypes, sliced, strict=True)}
+    asked.cache.turn_to_phase(Phase.EXPECTING)
     alone = evaluator(asked.pairing, shorter, single.outputs)(wide)
     for one, there, whole in zip(alone, part(asked.expectation.values), asked.expectation.values, strict=True):
         if one.shape != there.shape or (not _are_alike(one, there) and _are_among(one, whole)):
@@ -255,6 +257,7 @@ def gradient(asked: Asked) -> Iterator[Variation]:
 
     inputs = (*traced.inputs, *(ShapeDtype(w.shape, w.dtype) for w in cotangents))
     pairing, signature = asked.pairing, asked.case.signature
+    asked.cache.turn_to_phase(Phase.EXPECTING)
     expectation = gradients(
         evaluator(pairing, signature, traced.outputs),
         asked.arguments,

@@ -113,6 +113,8 @@ def _is_compiled_alike(
 ) -> bool:
     """Whether compiled code gives the same within the bounds."""
     wanted = cache.executable(item.backend, traced).run(leaves)
+    cache.turn_to_phase(Phase.EXPECTING)
     bounds = expectation.all_bounds(wanted, found.precision)
+    cache.turn_to_phase(Phase.RUNNING)
     pairs = zip(found.run(leaves), wanted, bounds, strict=True)
     return not any(compare(got, widen(want), bound, signed_zeros=False).wrong.any() for got, want, bound in pairs)

@@ -16,6 +16,7 @@ from kerneltest.plan.drawn import AnyCase
 from kerneltest.plan.families import Family
 from kerneltest.plan.families import normal as normal_values
 from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.records.journal import Phase
 from kerneltest.run.asked import Asked, Outputs, Share, Variation, Wanted
 from kerneltest.run.cache import Cache
 from kerneltest.run.claims import BIT_FOR_BIT, Claim, judge_claims, noted
@@ -128,6 +129,7 @@ class Varied(Group):
 def _claims(invariant: Invariant, asked: Asked, prepare: Prepare) -> Iterator[Claim]:
     for variation in tuple(invariant.vary(asked)):
         executable = prepare(variation.traced)
+        asked.cache.turn_to_phase(Phase.RUNNING)
         outputs = executable.run(variation.leaves)
         for share in variation.shares:
             taken = share.take(outputs)

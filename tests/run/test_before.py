@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -59,3 +60,23 @@ def test_an_oracle_is_not_called_to_plan() -> None:
         if isinstance(case, Case) and case.family.name == "small_integers":
             case.fill(pairing)
     assert len(calls) == 2  # once a signature
+
+
+@pytest.mark.parametrize("factor", [2, 3], ids=["right", "wrong"])
+def test_an_oracle_is_evaluated_in_no_phase_but_its_own(factor: int) -> None:
+    def oracle(x: np.ndarray) -> np.ndarray:
+        if cache.journal.doing is not None:
+            phases.add(cache.journal.doing.phase)
+        return factor * x
+
+    doubled = jax.custom_vjp(double)
+    doubled.defvjp(lambda x: (double(x), None), lambda _, cotangent: (double(cotangent),))
+    cache, phases = Cache(), set()
+    declared = kt.oracle_for(
+        doubled, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(5, 7))), batch_dims=("n",), grad=True
+    )
+    items = plan_pairing(declared(oracle), "suite.py::doubled", resolve(["interpret"]), "quick", 0).items
+    records = [outcome.record for item in items for outcome in run(item, cache)]
+    assert {"alone", "gradient"} <= {record.family for record in records if record.compared}
+    assert any(record.budget for record in records) == (factor == 3)  # for which it is evaluated once more
+    assert phases == {Phase.FILLING, Phase.EXPECTING}
