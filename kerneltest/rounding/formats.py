@@ -1,5 +1,7 @@
 """Rounds float64 arrays to the numbers of a format."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
@@ -20,10 +22,7 @@ def _split(values: Array, fmt: FloatFormat) -> Array:
     near = large - values
     np.subtract(large, near, out=near)
     size = np.abs(values, out=large)
-    low = size < fmt.smallest_normal
-    if low.any() and size[low].any():
-        least = fmt.smallest_subnormal
-        near = np.where(low, np.rint(values / least) * least, near)
+    near = _among_subnormal(near, values, size, fmt, np.rint)
     if not np.max(size, initial=0.0) < fmt.overflow:
         near = np.where(size < fmt.overflow, near, np.where(np.isnan(values), values, np.copysign(np.inf, values)))
     return np.asarray(near)
@@ -36,9 +35,21 @@ def fits(values: Array, fmt: FloatFormat) -> bool:
 
 
 def truncated(values: Array, fmt: FloatFormat) -> Array:
-    """Towards zero."""
-    spacing = fmt.ulp(values)
-    return np.where(np.isfinite(values), np.trunc(values / spacing) * spacing, values)
+    """Towards zero; what is too large keeps its exponent."""
+    dropped = 53 - fmt.precision  # bits of a float64
+    near = (values.view(np.int64) & -(1 << dropped)).view(np.float64)
+    return _among_subnormal(near, values, np.abs(values), fmt, np.trunc)
+
+
+def _among_subnormal(
+    near: Array, values: Array, size: Array, fmt: FloatFormat, whole: Callable[[Array], Array]
+) -> Array:
+    """`near`, with values below the smallest normal number rounded to multiples of the smallest one."""
+    low = size < fmt.smallest_normal
+    if not (low.any() and size[low].any()):
+        return near
+    least = fmt.smallest_subnormal
+    return np.where(low, whole(values / least) * least, near)
 
 
 def nearly_equal(values: Array, axis: int, fmt: FloatFormat) -> Array:

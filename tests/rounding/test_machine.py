@@ -56,6 +56,17 @@ def test_tf32_keeps_eleven_bits() -> None:
     assert truncated(-one, TF32)[:4].tolist() == [-1 - 2.0**-10, -1, -1 - 2.0**-10, -1]
 
 
+@pytest.mark.parametrize("fmt", [TF32, BFLOAT16, FLOAT16], ids=["tf32", "bfloat16", "float16"])
+def test_what_is_truncated_is_the_multiple_of_the_spacing_before_it(fmt: FloatFormat) -> None:
+    rng = np.random.default_rng(0)
+    sizes = 2.0 ** rng.uniform(fmt.min_exponent - fmt.precision - 2, fmt.max_exponent, 2000)
+    values = np.concatenate([sizes * rng.choice((-1, 1), sizes.size), [0.0, -0.0, np.inf, -np.inf, np.nan]])
+    wanted = np.where(np.isfinite(values), np.trunc(values / fmt.ulp(values)) * fmt.ulp(values), values)
+    out = truncated(values, fmt)
+    assert np.array_equal(out, wanted, equal_nan=True)
+    assert np.array_equal(np.signbit(out), np.signbit(wanted))
+
+
 def test_the_first_row_is_exact_the_next_two_are_rounded_to_nearest_and_the_others_differ() -> None:
     values = _random()
     out = Machine(PLAIN, rows=ROWS).rounded(values[None], 2.0, FLOAT32)
