@@ -122,7 +122,6 @@ class Asked:
         """
         key = (self.case.signature, name)
         if key not in self.cache.varied:
-            self.cache.turn_to_phase(Phase.TRACING)
             self.cache.varied[key] = make()
         return self.cache.varied[key]
 
