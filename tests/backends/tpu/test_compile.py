@@ -135,11 +135,21 @@ def test_a_compiler_that_dies_or_hangs_costs_one_finding(
 @needs_libtpu
 def test_two_compile_at_once_and_the_end_of_one_costs_one_answer() -> None:
     (backend,) = resolve(["compile:tpu-v5e"])
-    killed = threading.Timer(0.2, lambda: [worker.kill() for worker in list(compiler._workers._busy)])
-    killed.start()
-    with pytest.raises(Failure, match="XLA's TPU compiler died with exit code -9"):
-        backend.prepare(blocked((5120, 1024), (2560, 1024)))
-    killed.join()
+    ended = threading.Event()
+
+    def kill() -> None:
+        while not ended.wait(0.005):  # far less than an answer takes
+            for worker in list(compiler._workers._busy):
+                worker.kill()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        with pytest.raises(Failure, match="XLA's TPU compiler died with exit code -9"):
+            backend.prepare(blocked((5120, 1024), (2560, 1024)))
+    finally:
+        ended.set()
+        killing.join()
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(backend.prepare, blocked((64, columns), (8, 128))) for columns in (256, 512)]
         assert all(isinstance(each.result(), Artifact) for each in both)
