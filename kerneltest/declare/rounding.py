@@ -169,13 +169,13 @@ class Samples:
 
 
 def _is_same(samples: Array, value: Array) -> bool:
-    if samples.shape[1:] == value.shape and (samples[0] == value).all():
+    if samples.shape[1:] != value.shape:
+        return False
+    if (samples[0] == value).all():  # as nearly always
         return True
     wide = np.asarray(value, np.float64)
     size = float(np.max(np.abs(wide[np.isfinite(wide)]), initial=0.0))
-    return samples.shape[1:] == value.shape and np.allclose(
-        samples[0], value, rtol=_SAME, atol=1e-3 * _SAME * size, equal_nan=is_float(value.dtype)
-    )
+    return np.allclose(samples[0], value, rtol=_SAME, atol=1e-3 * _SAME * size, equal_nan=is_float(value.dtype))
 
 
 def follow_together(limits: Iterable[Sequence[Limit] | None]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.rounding.sampled import Sampled, Step, aligned
+from kerneltest.rounding.ufuncs import finite
 
 _SAME = frozenset("exp exp2 cast where".split())  # the sum of values times cotangents passes on to their inputs
 
@@ -19,7 +20,7 @@ _SAME = frozenset("exp exp2 cast where".split())  # the sum of values times cota
 def strays(output: Sampled, cotangent: Sampled, fmt: FloatFormat) -> Array:
     """What an output's rounding to a format adds to its values times their cotangents, (rows, *shape)."""
     stored = output.machine.stored(output.samples, fmt)
-    return _finite(cotangent.samples * (stored - output.samples))
+    return finite(cotangent.samples * (stored - output.samples))
 
 
 def sum_strays(step: Step, operand: Sampled, stray: Array) -> Array:
@@ -36,7 +37,7 @@ def sum_strays(step: Step, operand: Sampled, stray: Array) -> Array:
     whole: Array = np.sum(stray, axis=axes, keepdims=True)
     if step.name in ("multiply", "divide"):
         (values,) = aligned([operand], len(shape))
-        whole = _finite(whole / values)
+        whole = finite(whole / values)
     sign = -1.0 if step.name in ("divide", "subtract") and operand is step.inputs[1] else 1.0
     return sign * whole.reshape(len(whole), *operand.shape)
 
@@ -49,7 +50,7 @@ def passed_on(step: Step, cotangent: Sampled, stray: Array) -> Iterator[tuple[Sa
     elif step.name == "product":
         one, two, result = (step.options[name] for name in ("one", "two", "result"))
         (left, right), exact = step.inputs, _exact(step.inputs, one, two, result)
-        whole = stray + _finite(cotangent.samples * (step.output.samples - exact))
+        whole = stray + finite(cotangent.samples * (step.output.samples - exact))
         for each, mine in ((left, one), (right, two)):
             if isinstance(each, Sampled):
                 yield each, _of_operand(whole, result, each, mine, step.options["lengths"])
@@ -78,7 +79,3 @@ def _of_operand(stray: Array, result: Sequence[str], own: Sampled, mine: Sequenc
     summed = summed.transpose(0, *(1 + order.index(letter) for letter in mine if letter in whole))
     kept = iter(summed.shape[1:])
     return summed.reshape(len(summed), *(next(kept) if letter in whole else 1 for letter in mine))
-
-
-def _finite(values: Array) -> Array:
-    return np.asarray(np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0))

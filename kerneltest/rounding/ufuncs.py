@@ -99,13 +99,13 @@ def _ulps(
         moved = ufunc(size)
         moved -= true
         error = error + np.abs(moved, out=moved)
-    return beyond + _finite(error / (2 * u * np.abs(true)))
+    return beyond + finite(error / (2 * u * np.abs(true)))
 
 
-def _finite(sizes: Array) -> Array:
-    """Sizes, and 0 for those that are infinite or NaN."""
-    finite = np.isfinite(sizes)
-    return sizes if finite.all() else np.where(finite, sizes, 0.0)
+def finite(values: Array) -> Array:
+    """Values, and 0 for those that are infinite or NaN."""
+    known = np.isfinite(values)
+    return values if known.all() else np.where(known, values, 0.0)
 
 
 def _small_reciprocals(divisors: Array) -> Array | None:
@@ -126,7 +126,7 @@ def _of_power(exponent: Any, operands: list[Array], ulps: float) -> "float | Arr
     if not isinstance(exponent, Sampled) and np.ndim(exponent) == 0 and abs(float(exponent)) <= 8:
         return ulps + abs(float(exponent))
     grown = np.abs(operands[1] * np.log2(np.abs(operands[0])))
-    return np.asarray(ulps + _BY_EXP2 * _finite(grown))
+    return np.asarray(ulps + _BY_EXP2 * finite(grown))
 
 
 def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sampled:

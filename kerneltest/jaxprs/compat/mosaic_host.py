@@ -15,8 +15,8 @@ from kerneltest.core.dtypes import Array
 def ordered(x: Array, y: Array) -> bool:
     """Whether one of two vector clocks is before the other: just one of them is ahead anywhere.
 
-    JAX's own asks each way whether all are at most and any is less, which takes four times as long, and compares every
-    access with all those of the same memory before it.
+    JAX asks in each direction whether all are at most and any is less, which takes four times as long. It compares
+    each access with all earlier ones of the same memory.
     """
     return bool(np.count_nonzero(x < y)) != bool(np.count_nonzero(x > y))
 
