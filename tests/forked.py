@@ -123,7 +123,10 @@ def _become(folder: Path, words: tuple[str, ...], known: Mapping[str, str], said
     os.environ.clear()
     os.environ.update(known)
     os.chdir(folder)
-    installed = [path for path in sys.path if Path(path).is_relative_to(sys.base_prefix) or "site-packages" in path]
+    # A test that imports Ray puts packages on the path that lie inside of site-packages: no new process has these.
+    installed = [
+        path for path in sys.path if Path(path).is_relative_to(sys.base_prefix) or path.endswith("site-packages")
+    ]
     sys.path[:] = [str(folder), *filter(None, known["PYTHONPATH"].split(os.pathsep)), *installed]
     sys.argv[:] = words
     multiprocessing.process._parent_process = None  # type: ignore[attr-defined]
