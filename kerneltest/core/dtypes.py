@@ -9,6 +9,8 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+_EXPONENT = 0x7FF << 52  # the bits of float64 that hold it
+
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
@@ -44,9 +46,10 @@ class FloatFormat:
 
     def ulp(self, x: Array) -> Array:
         """The spacing of the format's numbers at `|x|`, float64; not below that of subnormal numbers."""
-        magnitude = np.where(np.isfinite(x), np.abs(x), 0.0)
-        _, exponent = np.frexp(np.maximum(magnitude, self.smallest_normal))
-        return np.asarray(np.ldexp(1.0, exponent - self.precision))
+        size = np.maximum(np.abs(np.asarray(x, np.float64)), self.smallest_normal)
+        power = (size.view(np.int64) & _EXPONENT).view(np.float64)  # of two, at most `size`
+        known = np.isfinite(power)
+        return (power if known.all() else np.where(known, power, self.smallest_normal)) * 2.0 ** (1 - self.precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,12 @@ def dtype_named(name: str) -> np.dtype[Any]:
 @functools.cache  # NumPy makes the name anew each time
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether it is a floating dtype, those of ml_dtypes included."""
-    return bool(dtype.kind == "f") or dtype.name in _CUSTOM_FLOATS
+    return bool(dtype.kind == "f") or _is_custom(dtype)
+
+
+@functools.cache
+def _is_custom(dtype: np.dtype[Any]) -> bool:
+    return dtype.name in _CUSTOM_FLOATS
 
 
 @functools.cache  # NumPy makes the name anew each time
@@ -118,7 +126,7 @@ def cast(values: Array, dtype: np.dtype[Any]) -> Array:
     """`values` (float64, int64 or bool) as `dtype`: floats to nearest, ties to even; integers wrap around."""
     values = np.asarray(values)
     with np.errstate(all="ignore"):
-        if dtype.name in _CUSTOM_FLOATS and values.dtype == np.float64:
+        if values.dtype == np.float64 and _is_custom(dtype):
             # ml_dtypes casts through float32, which would round twice.
             ulp = float_format(dtype).ulp(values)
             values = np.where(np.isfinite(values), np.rint(values / ulp) * ulp, values)
@@ -135,7 +143,8 @@ def widen(values: Array) -> Array:
 
 
 def flush_subnormals(values: Array) -> Array:
-    """`values` with those below the smallest normal number of float32 (or of their own, if wider) set to zero.
+    """`values` with those below the smallest normal number of float32 (or of their own, if wider) set to zero;
+    `values` itself where none is.
 
     What a processor in flush-to-zero mode sees. Narrower formats are computed in float32, so float16's
     subnormal numbers survive it.
@@ -143,5 +152,8 @@ def flush_subnormals(values: Array) -> Array:
     if not is_float(values.dtype):
         return values
     threshold = min(float_format(values.dtype).smallest_normal, 2.0**-126)
-    small = np.abs(values.astype(np.float64)) < threshold
+    size = np.abs(values.astype(np.float64))
+    small = (size < threshold) & (size > 0)
+    if not small.any():
+        return values
     return np.where(small, np.copysign(values.dtype.type(0), values), values).astype(values.dtype)

@@ -32,16 +32,15 @@ def _of(values: Array) -> Iterator[str]:
     finite = np.isfinite(wide)
     if not finite.all():
         yield from _special(wide)
-    size = np.abs(wide[finite])
+    size = np.abs(wide if finite.all() else wide[finite])
     if not size.size:
         return
-    fmt = float_format(values.dtype)
-    if size.min() < fmt.smallest_normal and ((size > 0) & (size < fmt.smallest_normal)).any():
+    fmt, least = float_format(values.dtype), size.min()
+    if least < fmt.smallest_normal and ((size > 0) & (size < fmt.smallest_normal)).any():
         yield "{} holds a subnormal number"
     if size.max() >= float(np.nextafter(fmt.overflow, 0)) / 2:
         yield "{} holds a number near the largest"
-    zeros = wide[wide == 0]
-    if zeros.size and np.signbit(zeros).any():
+    if least == 0 and np.signbit(wide[wide == 0]).any():
         yield "{} holds a zero of negative sign"
 
 

@@ -120,6 +120,7 @@ def _alone(family: Family, fitting: Sequence[str], turn: int, depth: str) -> lis
     return [fitting[turn // every % len(fitting)]]
 
 
-def slots_of(pairing: Pairing, signature: Signature) -> dict[str, Slot]:
+@functools.lru_cache(maxsize=256)  # each case of a signature fills them
+def slots_of(pairing: Pairing, signature: Signature) -> Mapping[str, Slot]:
     """What a family gets of each array argument in a signature, by path."""
     return slots(pairing, signature, functools.partial(exact_limit, pairing, signature))
