@@ -37,10 +37,10 @@ class Seen:
     end: str
 
 
-def _watch(folder: Path, *arguments: str, suite: str = RIGHT, **environment: str) -> Seen:
+def _watch(folder: Path, *arguments: str, suite: str = RIGHT, told: int = COLUMNS, **environment: str) -> Seen:
     (folder / "test_suite.py").write_text(suite, encoding="utf-8")
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, told, 0, 0))
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "CI"))}
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", *arguments],
@@ -147,6 +147,12 @@ def test_there_is_no_live_line_where_it_would_disturb(
     seen = _watch(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", *arguments, **environment)
     assert seen.live == ()
     assert "doubled" in seen.end or "passed" in seen.end
+
+
+def test_a_terminal_that_tells_no_width_gets_no_live_line(tmp_path: Path) -> None:
+    seen = _watch(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", told=0)
+    assert seen.live == ()
+    assert "3 passed" in seen.end
 
 
 def test_a_run_without_pairings_has_no_live_line(tmp_path: Path) -> None:
