@@ -93,21 +93,21 @@ def compare(
             return Comparison(actual, exact, bound, nowhere, nowhere, same.size, None, ulps=counts)
         error = np.abs(got - exact)
         plain = not signed_zeros and np.isfinite(got + rounded + bound).all()  # as nearly always
-    if plain:
-        finite, ignored, special = np.ones(same.shape, bool), nowhere, nowhere
-        wrong = ~(same | (error <= bound))
-        judged = counted = finite
-    else:
-        finite, ignored = np.isfinite(exact), np.isinf(bound)
-        within = finite & np.isfinite(got) & (error <= bound)
-        limit = float_format(actual.dtype).overflow
-        overflowed = finite & np.isinf(got) & (np.sign(got) == np.sign(exact)) & (np.abs(exact) + bound >= limit)
-        zeros = (got == 0) & (rounded == 0) & (np.signbit(got) != np.signbit(rounded)) & np.array(signed_zeros)
-        wrong = ~(same | within | overflowed | ignored) | (zeros & ~ignored)
-        special = (np.isnan(got) != np.isnan(rounded)) | zeros
-        special |= (np.isinf(got) | np.isinf(rounded)) & ~same
-        judged = finite & np.isfinite(got) & np.isfinite(bound)
-        counted = np.isfinite(rounded) & np.isfinite(got) & ~ignored
+        if plain:
+            finite, ignored, special = np.ones(same.shape, bool), nowhere, nowhere
+            wrong = ~(same | (error <= bound))
+            judged = counted = finite
+        else:
+            finite, ignored = np.isfinite(exact), np.isinf(bound)
+            within = finite & np.isfinite(got) & (error <= bound)
+            limit = float_format(actual.dtype).overflow
+            overflowed = finite & np.isinf(got) & (np.sign(got) == np.sign(exact)) & (np.abs(exact) + bound >= limit)
+            zeros = (got == 0) & (rounded == 0) & (np.signbit(got) != np.signbit(rounded)) & np.array(signed_zeros)
+            wrong = ~(same | within | overflowed | ignored) | (zeros & ~ignored)
+            special = (np.isnan(got) != np.isnan(rounded)) | zeros
+            special |= (np.isinf(got) | np.isinf(rounded)) & ~same
+            judged = finite & np.isfinite(got) & np.isfinite(bound)
+            counted = np.isfinite(rounded) & np.isfinite(got) & ~ignored
     # What may be flushed uses up all that it is allowed, and says nothing of a kernel's rounding.
     vanished = (got == 0) & (np.abs(exact) < _VANISHING)
     judged = judged & (bound > 0) & ~vanished
