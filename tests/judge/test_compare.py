@@ -25,6 +25,7 @@ ELEMENTS = [
     (INF, 1e39, 0.0, False, "pass"),  # rounds to infinity
     (LARGEST, 3.5e38, 2e37, False, "pass"),  # rounds to infinity, but the bound admits the largest finite
     (INF, LARGEST, 1e32, False, "pass"),  # finite, but the bound reaches past the overflow threshold
+    (INF, 1.7e308, 1e308, False, "pass"),  # and past float64
     (INF, LARGEST, 0.0, False, "special_mismatch"),
     (-INF, LARGEST, 1e38, False, "special_mismatch"),
     (INF, 1.0, 1e30, False, "special_mismatch"),
@@ -39,6 +40,7 @@ ELEMENTS = [
 ]
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("actual", "expected", "bound", "signed", "verdict"), ELEMENTS)
 def test_an_element(actual: float, expected: float, bound: float, signed: bool, verdict: str) -> None:
     found = compare(np.array([actual], np.float32), np.array([expected]), np.array([bound]), signed_zeros=signed)
