@@ -32,6 +32,7 @@ import kerneltest as kt
 
 ROOT = Path(__file__).parent.parent
 SUITES = ("test_softmax", "test_matmul", "test_layer_norm", "test_attention")
+SIMULATED = "interpret,simulate:sm_90,simulate:gfx942"
 EXAMPLES = 100
 COUNTS = "KERNELTEST_THROUGHPUT"  # the file for what the first two ways count
 OTHERS = ("tracing", "compiling", "running", "expecting")  # JAX, XLA, the kernel and the oracle with its samples
@@ -214,9 +215,8 @@ WAYS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
     "listed": functools.partial(_by_hand, "listed"),
     "kerneltest": functools.partial(_by_kerneltest, backends="interpret", workers=1),
     "kerneltest, two workers": functools.partial(_by_kerneltest, backends="interpret", workers=2),
-    "kerneltest, interpret and simulate": functools.partial(
-        _by_kerneltest, backends="interpret,simulate:sm_90,simulate:gfx942", workers=1
-    ),
+    "kerneltest, interpret and simulate": functools.partial(_by_kerneltest, backends=SIMULATED, workers=1),
+    "kerneltest, interpret and simulate, two workers": functools.partial(_by_kerneltest, backends=SIMULATED, workers=2),
 }
 
 

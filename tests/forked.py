@@ -1,6 +1,6 @@
-"""`python -m MODULE` in a process that is forked from one which has imported most of it: most of a start is imports.
+"""Runs `python -m MODULE` in a process forked from one that has done the imports, which take most of a start.
 
-When JAX is imported is seen in a `fresh` one.
+A test of what imports JAX, and when, uses `fresh`.
 """
 
 import multiprocessing
@@ -101,7 +101,7 @@ def _early(known: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def _served() -> Mapping[str, str]:
-    """Starts the server; which variables it has read, for good."""
+    """Starts the server, and returns the variables that its imports have read."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.delenv("PYTEST_XDIST_WORKER", raising=False)
@@ -123,7 +123,7 @@ def _become(folder: Path, words: tuple[str, ...], known: Mapping[str, str], said
     os.environ.clear()
     os.environ.update(known)
     os.chdir(folder)
-    # A test that imports Ray puts packages on the path that lie inside of site-packages: no new process has these.
+    # Importing Ray adds folders inside site-packages to the path, which a new process does not have.
     installed = [
         path for path in sys.path if Path(path).is_relative_to(sys.base_prefix) or path.endswith("site-packages")
     ]

@@ -1,4 +1,4 @@
-"""A forked process is what a new one would be: its path, variables, arguments, folder, and what ends it."""
+"""A forked process has the path, variables, arguments, folder and exit status of a new one."""
 
 import json
 import sys

@@ -88,13 +88,12 @@ def dtype_named(name: str) -> np.dtype[Any]:
     return dtype
 
 
-@functools.cache  # NumPy makes the name anew each time
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether it is a floating dtype, those of ml_dtypes included."""
     return bool(dtype.kind == "f") or _is_custom(dtype)
 
 
-@functools.cache
+@functools.cache  # NumPy makes the name anew each time
 def _is_custom(dtype: np.dtype[Any]) -> bool:
     return dtype.name in _CUSTOM_FLOATS
 

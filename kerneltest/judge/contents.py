@@ -29,10 +29,10 @@ def _of(values: Array) -> Iterator[str]:
         return
     with np.errstate(all="ignore"):
         wide = values.astype(np.float64)
-    finite = np.isfinite(wide)
-    if not finite.all():
+    size = np.abs(wide)
+    if not (finite := np.isfinite(wide)).all():
         yield from _special(wide)
-    size = np.abs(wide if finite.all() else wide[finite])
+        size = size[finite]
     if not size.size:
         return
     fmt, least = float_format(values.dtype), size.min()

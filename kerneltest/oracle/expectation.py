@@ -174,15 +174,13 @@ def expect(
 
     evaluate = evaluator(pairing, signature, outputs)
     wide = {path: widen(value) for path, value in leaves.items()}
-    flat = {path: flush_subnormals(value) for path, value in leaves.items()}
-    has_subnormals = any(flat[path] is not value for path, value in leaves.items())
     with raised_by(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
         values, asked = _answer(pairing, signature, wide, outputs)
         again = evaluate(wide) if repeat else values
         sampled = isinstance(pairing.tolerance, Rounding) and not bitwise  # it flushes by itself
-        flushed = None
-        if has_subnormals and not sampled:
-            flushed = evaluate({path: widen(value) for path, value in flat.items()})
+        flat = leaves if sampled else {path: flush_subnormals(value) for path, value in leaves.items()}
+        has_subnormals = any(flat[path] is not value for path, value in leaves.items())
+        flushed = evaluate({path: widen(value) for path, value in flat.items()}) if has_subnormals else None
     _check_outputs(pairing.name, values, outputs)
     _check_repeatable(pairing.name, values, again)
     if bitwise or isinstance(pairing.tolerance, Exact):

@@ -113,7 +113,7 @@ class Live:
             columns = os.get_terminal_size(self._output).columns
         except OSError:
             columns = 0
-        if not columns:  # as some containers and CI jobs have it
+        if not columns:  # terminals of some containers and CI jobs report none
             return
         line = progress.line(time.monotonic(), *self._doing())[: max(0, columns - 1)]
         width = self._writer.width_of_current_line

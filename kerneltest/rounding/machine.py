@@ -170,8 +170,9 @@ class Machine:
         if terms < 2:
             return self.rounded(values, 0.0, fmt)
         mass = self._split(mass)
-        known = np.where(np.isfinite(mass), mass, 0.0)
-        lost = np.isfinite(mass) & (mass >= fmt.overflow)
+        finite = np.isfinite(mass)
+        known = np.where(finite, mass, 0.0)
+        lost = finite & (mass >= fmt.overflow)
         out, rows, loud = self._moving(values, "summing", own=True)
         if rows is None:
             return self._joined(out)

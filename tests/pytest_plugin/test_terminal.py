@@ -149,7 +149,7 @@ def test_there_is_no_live_line_where_it_would_disturb(
     assert "doubled" in seen.end or "passed" in seen.end
 
 
-def test_a_terminal_that_tells_no_width_gets_no_live_line(tmp_path: Path) -> None:
+def test_a_terminal_that_reports_no_width_gets_no_live_line(tmp_path: Path) -> None:
     seen = _watch(tmp_path, "--kt-backends", "interpret", "--kt-depth", "quick", told=0)
     assert seen.live == ()
     assert "3 passed" in seen.end
