@@ -16,13 +16,13 @@ from kerneltest.core.failures import Failure
 from kerneltest.declare.arguments import Static
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import Traced, trace
-from kerneltest.jaxprs.walk import equations, name_of
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Outcome
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run
 from kerneltest.plan.signatures import Signature
-from kerneltest.run.cache import Cache
-from kerneltest.run.item import Outcome
-from kerneltest.run.planning import plan_pairing
-from kerneltest.run.runner import run
+from kerneltest.trace.tracing import Traced, trace
+from kerneltest.trace.walk import equations, name_of
 
 BACKENDS = ("interpret", "simulate:sm_90")
 EXAMPLES = 100

@@ -19,9 +19,9 @@ from tabulate import tabulate
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
-from kerneltest.jaxprs.quick import PORTABLE
-from kerneltest.jaxprs.trace import Traced, trace
 from kerneltest.plan.signatures import signatures
+from kerneltest.trace.cpu_options import PORTABLE
+from kerneltest.trace.tracing import Traced, trace
 
 SUITES = {
     "interpret": ("test_attention", "test_matmul"),

@@ -39,11 +39,11 @@ from kerneltest.declare.bounds import Limit, Measured, Tolerance
 from kerneltest.declare.closed_forms import Exact
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run
 from kerneltest.plan.signatures import dtypes_of
-from kerneltest.run.cache import Cache
-from kerneltest.run.item import Item, Outcome
-from kerneltest.run.planning import plan_pairing
-from kerneltest.run.runner import run
 
 FOLDER = ROOT / "reports" / "detection"
 RIGHT_BACKENDS = ("interpret", "simulate:sm_90", "simulate:gfx942", "cuda")

@@ -29,10 +29,10 @@ from kerneltest.core.dtypes import Array, dtype_named, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import Traced, environment, trace
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES, GROUPS
 from kerneltest.plan.signatures import Signature, dtypes_of
+from kerneltest.trace.tracing import Traced, environment, trace
 
 ROOT = Path(__file__).parent.parent
 FIXTURE = ROOT / "tests" / "device_outputs.jsonl.gz"

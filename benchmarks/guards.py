@@ -23,7 +23,7 @@ from kernels.softmax import softmax_tiled, softmax_tiled_by_comparison
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
-from kerneltest.jaxprs.trace import trace_function
+from kerneltest.trace.tracing import trace_function
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx1100", "gfx1151")
 GUARDS = {"isfinite": softmax_tiled, "comparison": softmax_tiled_by_comparison}

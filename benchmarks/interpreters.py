@@ -21,12 +21,12 @@ import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, float_format, is_float
 from kerneltest.core.failures import Failure
-from kerneltest.jaxprs.rows.run import Rows
-from kerneltest.jaxprs.rows.values import UnknownError
-from kerneltest.jaxprs.trace import Traced, trace
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.trace.batched_interpreter.run import Rows
+from kerneltest.trace.batched_interpreter.values import UnknownError
+from kerneltest.trace.tracing import Traced, trace
 
 ROOT = Path(__file__).parent.parent
 

@@ -30,11 +30,11 @@ sys.path.insert(0, str(ROOT))
 from kerneltest.backends.base import Backend  # noqa: E402
 from kerneltest.backends.registry import resolve  # noqa: E402
 from kerneltest.declare.pairing import Pairing  # noqa: E402
-from kerneltest.jaxprs.trace import environment  # noqa: E402
-from kerneltest.run.cache import Cache  # noqa: E402
-from kerneltest.run.item import Item  # noqa: E402
-from kerneltest.run.planning import plan_pairing  # noqa: E402
-from kerneltest.run.runner import run  # noqa: E402
+from kerneltest.execute.cache import Cache  # noqa: E402
+from kerneltest.execute.item import Item  # noqa: E402
+from kerneltest.execute.planning import plan_pairing  # noqa: E402
+from kerneltest.execute.runner import run  # noqa: E402
+from kerneltest.trace.tracing import environment  # noqa: E402
 
 SUITES = ("test_pipeline_copy", "test_pipeline_compute", "test_pipeline_specialized")
 DEPTH = "standard"

@@ -24,9 +24,9 @@ PAGE = ROOT / "reports" / "production" / "README.md"
 def judged(name: str, which: str, backend: str) -> dict[str, object]:
     """One of two twins on a backend: verdict, message, seconds, and the process's largest memory in MiB."""
     from kerneltest.backends.registry import resolve
-    from kerneltest.run.cache import Cache
-    from kerneltest.run.planning import plan_pairing
-    from kerneltest.run.runner import run
+    from kerneltest.execute.cache import Cache
+    from kerneltest.execute.planning import plan_pairing
+    from kerneltest.execute.runner import run
     from tests.production_bugs import TWINS
 
     pairing = getattr(TWINS[name], which)

@@ -22,11 +22,11 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run
+from kerneltest.extensions.proofs.answers import Kind, Proof, choices, prove_choice
 from kerneltest.plan.signatures import signatures
-from kerneltest.proofs.answers import Kind, Proof, choices, prove_choice
-from kerneltest.run.cache import Cache
-from kerneltest.run.planning import plan_pairing
-from kerneltest.run.runner import run
 
 FOLDER, BACKEND, TARGET = ROOT / "reports" / "proofs", "simulate:sm_90", TARGETS["sm_90"]
 MEMORY = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)

@@ -24,13 +24,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.sanitizer_kernels import SUITE
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.sanitizer.tools import GROUP, GUARDS, MISSING, TOOLS, compute_sanitizer
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import environment
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run
+from kerneltest.extensions.sanitizer.tools import GROUP, GUARDS, MISSING, TOOLS, compute_sanitizer
 from kerneltest.records.schema import Record
-from kerneltest.run.cache import Cache
-from kerneltest.run.planning import plan_pairing
-from kerneltest.run.runner import run
+from kerneltest.trace.tracing import environment
 
 RIGHT = ("test_matmul", "test_softmax")
 

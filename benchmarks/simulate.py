@@ -15,10 +15,10 @@ from benchmarks.device_outputs import pairings
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
-from kerneltest.jaxprs.trace import Traced, trace
 from kerneltest.plan.cases import value_cases
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import signatures
+from kerneltest.trace.tracing import Traced, trace
 
 SIGNATURES, REPEATS = 8, 6
 

@@ -90,7 +90,7 @@ def _pairing(task: Task) -> Any:
 def perform(task: Task) -> list[Result]:
     """A task, in this process."""
     import kerneltest as kt
-    import kerneltest.run.cache as cache
+    import kerneltest.execute.cache as cache
     from kerneltest.core.verdicts import Verdict
     from kerneltest.oracle.expectation import Expectation
 

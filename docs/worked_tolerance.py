@@ -8,12 +8,12 @@ import numpy as np
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU, Precision
 from kerneltest.declare.rounding import ROWS
-from kerneltest.jaxprs.runnable import runnable
-from kerneltest.jaxprs.trace import trace
+from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.spread import sampled, spread
 from kerneltest.oracle.expectation import expect
 from kerneltest.plan.signatures import Signature
-from kerneltest.rounding.machine import Machine
-from kerneltest.rounding.spread import sampled, spread
+from kerneltest.trace.runnable import runnable
+from kerneltest.trace.tracing import trace
 from suites.test_attention import one_block
 
 LENGTH, D = 3, 16

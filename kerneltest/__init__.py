@@ -57,20 +57,20 @@ if TYPE_CHECKING:
     from kerneltest.declare.pairing import Pairing as Pairing
     from kerneltest.declare.rejects import rejects as rejects
     from kerneltest.declare.xfail import xfail as xfail
-    from kerneltest.jaxprs.trace import Traced as Traced
-    from kerneltest.plan.drawn import DrawnCase as DrawnCase
+    from kerneltest.execute.addresses import check_addresses as check_addresses
+    from kerneltest.execute.invariant_context import Asked as Asked
+    from kerneltest.execute.invariant_context import Share as Share
+    from kerneltest.execute.invariant_context import Variation as Variation
+    from kerneltest.execute.invariant_context import Wanted as Wanted
+    from kerneltest.execute.invariants import invariant as invariant
+    from kerneltest.execute.strategies import cases as cases
+    from kerneltest.extensions.proofs.answers import Counterexample as Counterexample
+    from kerneltest.extensions.proofs.answers import Proof as Proof
+    from kerneltest.extensions.proofs.answers import prove as prove
+    from kerneltest.plan.explicit import DrawnCase as DrawnCase
     from kerneltest.plan.families import Slot as Slot
     from kerneltest.plan.standard_families import family as family
-    from kerneltest.proofs.answers import Counterexample as Counterexample
-    from kerneltest.proofs.answers import Proof as Proof
-    from kerneltest.proofs.answers import prove as prove
-    from kerneltest.run.addresses import check_addresses as check_addresses
-    from kerneltest.run.asked import Asked as Asked
-    from kerneltest.run.asked import Share as Share
-    from kerneltest.run.asked import Variation as Variation
-    from kerneltest.run.asked import Wanted as Wanted
-    from kerneltest.run.invariants import invariant as invariant
-    from kerneltest.run.strategies import cases as cases
+    from kerneltest.trace.tracing import Traced as Traced
 
 __version__ = "0.1.0"
 
@@ -100,15 +100,15 @@ _HOMES = {
     "kerneltest.declare.pairing": "Pairing",
     "kerneltest.declare.rejects": "rejects",
     "kerneltest.declare.xfail": "xfail",
-    "kerneltest.jaxprs.trace": "Traced",
-    "kerneltest.plan.drawn": "DrawnCase",
+    "kerneltest.trace.tracing": "Traced",
+    "kerneltest.plan.explicit": "DrawnCase",
     "kerneltest.plan.families": "Slot",
     "kerneltest.plan.standard_families": "family",
-    "kerneltest.proofs.answers": "Counterexample Proof prove",
-    "kerneltest.run.addresses": "check_addresses",
-    "kerneltest.run.asked": "Asked Share Variation Wanted",
-    "kerneltest.run.invariants": "invariant",
-    "kerneltest.run.strategies": "cases",
+    "kerneltest.extensions.proofs.answers": "Counterexample Proof prove",
+    "kerneltest.execute.addresses": "check_addresses",
+    "kerneltest.execute.invariant_context": "Asked Share Variation Wanted",
+    "kerneltest.execute.invariants": "invariant",
+    "kerneltest.execute.strategies": "cases",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
-from kerneltest.core.places import shown
+from kerneltest.core.source_location import shown
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.drawn import DrawnCase
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.fuzz import Drawn
+from kerneltest.execute.item import Item
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import judged, run
+from kerneltest.localize.reduction import ROUNDS, smallest_case
+from kerneltest.plan.explicit import DrawnCase
 from kerneltest.plan.lengths import DEPTHS
 from kerneltest.records.schema import BudgetPart, Record, Smallest
-from kerneltest.records.suspects import Suspect, suspects
-from kerneltest.run.cache import Cache
-from kerneltest.run.fuzz import Drawn
-from kerneltest.run.item import Item
-from kerneltest.run.planning import plan_pairing
-from kerneltest.run.reduction import ROUNDS, smallest_case
-from kerneltest.run.runner import judged, run
+from kerneltest.triage.suspects import Suspect, suspects
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kerneltest.lowering_map.map import LoweringMap
+    from kerneltest.extensions.lowering_map.map import LoweringMap
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -121,9 +121,9 @@ def _refused(command: str, error: Exception) -> int:
 
 def _init(chosen: argparse.Namespace) -> int:
     from kerneltest.report.text.tables import for_terminal
+    from kerneltest.start.call_recorder import watched
     from kerneltest.start.calls import StartError, example_of_shapes, example_of_text, kernel_named
     from kerneltest.start.init import written
-    from kerneltest.start.watching import watched
 
     try:
         if chosen.dtypes and not chosen.shapes:
@@ -153,9 +153,9 @@ def _doctor(chosen: argparse.Namespace) -> int:
 
 
 def _audit(chosen: argparse.Namespace) -> int:
+    from kerneltest.extensions.audit.audit import audited, lines
+    from kerneltest.extensions.audit.sources import program
     from kerneltest.pytest_plugin.gather import gather
-    from kerneltest.start.audit import audited, lines
-    from kerneltest.start.sources import program
 
     suites = chosen.suites or [chosen.path]
     if missing := [path for path in (chosen.path, *suites) if not path.exists()]:
@@ -175,10 +175,10 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _report(chosen: argparse.Namespace) -> int:
-    from kerneltest.lowering_map.map import MapError, read
+    from kerneltest.extensions.lowering_map.map import MapError, read
     from kerneltest.records.files import write_text
     from kerneltest.records.io import RecordError
-    from kerneltest.records.merge import merge
+    from kerneltest.records.overlay import merge
     from kerneltest.records.runs import read_all
     from kerneltest.report.html.build import render
     from kerneltest.report.text.tables import for_terminal
@@ -195,7 +195,7 @@ def _report(chosen: argparse.Namespace) -> int:
 def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.records.files import write_text
     from kerneltest.records.io import RecordError
-    from kerneltest.records.merge import merge, suspects_shown
+    from kerneltest.records.overlay import merge, suspects_shown
     from kerneltest.records.runs import read_all
     from kerneltest.report.counts import count
     from kerneltest.report.text.markdown import markdown, write_badge
@@ -227,7 +227,7 @@ def _merge(chosen: argparse.Namespace) -> int:
     from kerneltest.pytest_plugin.folder import FolderError, RunFolder
     from kerneltest.pytest_plugin.session import finish
     from kerneltest.records.io import RecordError, write_plan
-    from kerneltest.records.joined import JoinError, copy_files, joined
+    from kerneltest.records.merge_shards import JoinError, copy_files, joined
     from kerneltest.records.runs import read_all
     from kerneltest.report.text.tables import for_terminal
 
@@ -252,12 +252,12 @@ def _merge(chosen: argparse.Namespace) -> int:
 
 
 def _diff(chosen: argparse.Namespace) -> int:
-    from kerneltest.records.diff import DiffError, compare, pinned_baseline
     from kerneltest.records.files import write_text
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import read_runs
     from kerneltest.report.html.build import diff_page
     from kerneltest.report.text.diff import markdown, terminal
+    from kerneltest.triage.diff import DiffError, compare, pinned_baseline
 
     try:
         if not chosen.factor >= 1:
@@ -275,8 +275,8 @@ def _diff(chosen: argparse.Namespace) -> int:
 
 
 def _repro(chosen: argparse.Namespace) -> int:
-    from kerneltest.report.reproduce.again import ReproductionError, again
     from kerneltest.report.text.tables import for_terminal
+    from kerneltest.reproduce.rerun import ReproductionError, again
 
     try:
         record = again(chosen.folder, chosen.case, chosen.backend)
@@ -288,9 +288,9 @@ def _repro(chosen: argparse.Namespace) -> int:
 
 
 def _lowering(chosen: argparse.Namespace) -> int:
-    from kerneltest.lowering_map.map import MapError, read
-    from kerneltest.lowering_map.measure import PYTHON, measure
-    from kerneltest.lowering_map.table import count_line
+    from kerneltest.extensions.lowering_map.map import MapError, read
+    from kerneltest.extensions.lowering_map.measure import PYTHON, measure
+    from kerneltest.extensions.lowering_map.table import count_line
 
     maps: list[LoweringMap] = []
     problems: list[Exception] = []
@@ -330,9 +330,9 @@ def _lowering(chosen: argparse.Namespace) -> int:
 
 def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "LoweringMap | None") -> bool:
     """Writes and prints what was asked for; whether something stopped lowering since the old map."""
-    from kerneltest.lowering_map.compare import compare, successive_changes
-    from kerneltest.lowering_map.map import save
-    from kerneltest.lowering_map.table import change_line, markdown, print_table
+    from kerneltest.extensions.lowering_map.compare import compare, successive_changes
+    from kerneltest.extensions.lowering_map.map import save
+    from kerneltest.extensions.lowering_map.table import change_line, markdown, print_table
     from kerneltest.records.files import write_text
 
     if chosen.json:

@@ -7,18 +7,18 @@ import pytest
 TESTS = Path(__file__).parent
 LONGEST = (
     "pytest_plugin/test_isolation.py",
-    "pytest_plugin/test_ray.py",
-    "pytest_plugin/test_deaths.py",
+    "extensions/ray/test_ray.py",
+    "pytest_plugin/test_crash_reports.py",
     "start/test_getting_started.py",
     "pytest_plugin/test_resume.py",
     "pytest_plugin/test_plugin.py",
     "pytest_plugin/test_terminal.py",
     "pytest_plugin/test_beside.py",
-    "run/test_counts.py",
-    "proofs/test_proofs.py",
+    "execute/test_counts.py",
+    "extensions/proofs/test_proofs.py",
     "test_docs.py",
     "pytest_plugin/test_collect.py",
-    "jaxprs/test_rewrite.py",
+    "trace/test_rewrite.py",
     "declare/test_relations.py",
     "records/test_fuzz_records.py",
 )

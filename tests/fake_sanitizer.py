@@ -56,8 +56,8 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     fake.tell()
     monkeypatch.setenv(_TOLD, str(folder / "told.json"))
     monkeypatch.setenv(_LOG, str(folder / "log.txt"))
-    monkeypatch.setattr("kerneltest.backends.sanitizer.session._MODULE", "tests.fake_sanitizer")
-    monkeypatch.setattr("kerneltest.backends.sanitizer.tools.compute_sanitizer", lambda: str(tool))
+    monkeypatch.setattr("kerneltest.extensions.sanitizer.session._MODULE", "tests.fake_sanitizer")
+    monkeypatch.setattr("kerneltest.extensions.sanitizer.tools.compute_sanitizer", lambda: str(tool))
     return fake
 
 

@@ -21,8 +21,8 @@ import kerneltest as kt
 from kernels.vector_add import vector_add
 from kerneltest.backends.base import Executable
 from kerneltest.backends.interpret import Interpret
-from kerneltest.jaxprs.trace import Traced
 from kerneltest.pytest_plugin import watchdog
+from kerneltest.trace.tracing import Traced
 
 SHORT, LONG = 5, 6
 FATAL = 7  # a length for which nothing is compiled

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from kerneltest import Pairing
 from kerneltest.api import pairing_id
 from kerneltest.backends.registry import resolve
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run
 from kerneltest.records.schema import Record
-from kerneltest.run.cache import Cache
-from kerneltest.run.planning import plan_pairing
-from kerneltest.run.runner import run
 
 
 def findings(pairing: Pairing, backends: list[str], depth: str = "quick") -> Iterator[Record]:

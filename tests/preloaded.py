@@ -7,11 +7,11 @@ import xdist.plugin
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
 import kerneltest.api
-import kerneltest.pytest_plugin.changed
+import kerneltest.pytest_plugin.incremental
 import kerneltest.pytest_plugin.item
-import kerneltest.pytest_plugin.process
 import kerneltest.pytest_plugin.session
-import kerneltest.pytest_plugin.suspicion
+import kerneltest.pytest_plugin.suspect_tracker
+import kerneltest.pytest_plugin.worker
 import kerneltest.report.html.build
 
 __all__ = ["jax", "kerneltest", "pytest", "xdist"]

@@ -11,8 +11,8 @@ from jax.experimental.pallas import triton as plgpu
 import kerneltest as kt
 from kerneltest.backends.base import Executable
 from kerneltest.backends.registry import resolve
-from kerneltest.jaxprs.trace import trace
 from kerneltest.plan.signatures import signatures
+from kerneltest.trace.tracing import trace
 
 TARGETS = ("simulate:sm_90", "simulate:gfx942")
 

@@ -18,10 +18,10 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.precision import SIMULATED, XLA_CPU
 from kerneltest.declare.bounds import Tolerance
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.runnable import runnable
-from kerneltest.jaxprs.trace import trace
 from kerneltest.oracle.expectation import expect
 from kerneltest.plan.signatures import signatures
+from kerneltest.trace.runnable import runnable
+from kerneltest.trace.tracing import trace
 from tests.broken import KERNELS
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}

@@ -19,16 +19,16 @@ from kerneltest.backends.registry import ALL, REGISTRY, backend_ids, resolve
 from kerneltest.core.targets import TARGETS, TPUS
 from kerneltest.core.verdicts import Verdict, worst
 from kerneltest.declare.arrays import DEFAULT_FLOATS, DEFAULT_INTEGERS
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing  # also fills the registries, before they are compared and put back
+from kerneltest.execute.runner import run
+from kerneltest.execute.variations import INVARIANTS
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.lengths import boundary_lengths
 from kerneltest.pytest_plugin.run import OPTIONS
-from kerneltest.records.changes import MEANING as CHANGES
-from kerneltest.records.changes import REGRESSIONS
 from kerneltest.records.io import read_plan, read_records
-from kerneltest.run.cache import Cache
-from kerneltest.run.planning import plan_pairing  # also fills the registries, before they are compared and put back
-from kerneltest.run.runner import run
-from kerneltest.run.variations import INVARIANTS
+from kerneltest.triage.changes import MEANING as CHANGES
+from kerneltest.triage.changes import REGRESSIONS
 from tests import forked
 from tests.plugins import PLUGINS
 

@@ -10,7 +10,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
-from kerneltest.jaxprs.trace import Traced, device_problem
+from kerneltest.trace.tracing import Traced, device_problem
 
 
 class Executable(Protocol):

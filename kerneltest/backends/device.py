@@ -13,8 +13,8 @@ from kerneltest.backends.device_at_scale import DeviceAtScale
 from kerneltest.backends.jitted import compile_for
 from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA, Precision
 from kerneltest.core.targets import Tier
-from kerneltest.jaxprs.trace import Traced, device, device_problem
-from kerneltest.jaxprs.walk import computes_around
+from kerneltest.trace.tracing import Traced, device, device_problem
+from kerneltest.trace.walk import computes_around
 
 # Of what is inside Pallas calls, and of what is around them.
 _ROWS = {"cuda": (NVIDIA, XLA_NVIDIA), "rocm": (AMD, XLA_AMD), "tpu": (TPU, TPU)}

@@ -15,9 +15,9 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.trace import Traced
-from kerneltest.jaxprs.virtual import unflat
 from kerneltest.plan.sample import sample
+from kerneltest.trace.tracing import Traced
+from kerneltest.trace.virtual import unflat
 
 _SAMPLED = 48  # elements of an output
 

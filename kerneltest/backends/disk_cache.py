@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from kerneltest.backends.answers import keep_answers
+from kerneltest.backends.compile_cache import keep_answers
 
 # A kernel compiles in less than the second, and to less than the size, below which JAX keeps nothing.
 _KEEPING_ALL = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}

@@ -12,11 +12,11 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.index_maps import MappedCall, mapped_calls
-from kerneltest.jaxprs.quick import quick
-from kerneltest.jaxprs.rows.run import Rows
-from kerneltest.jaxprs.rows.values import UnknownError
-from kerneltest.jaxprs.trace import Traced, device, device_problem
+from kerneltest.trace.batched_interpreter.run import Rows
+from kerneltest.trace.batched_interpreter.values import UnknownError
+from kerneltest.trace.cpu_options import quick
+from kerneltest.trace.index_maps import MappedCall, mapped_calls
+from kerneltest.trace.tracing import Traced, device, device_problem
 
 
 @dataclass(frozen=True, slots=True)

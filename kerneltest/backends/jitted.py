@@ -12,10 +12,10 @@ from kerneltest.core.dtypes import Array, is_float, is_packed
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.compat.limits import fails_by_itself, limit
-from kerneltest.jaxprs.compat.names import user_line, whole_tracebacks
-from kerneltest.jaxprs.runnable import eagerly, runnable
-from kerneltest.jaxprs.trace import Traced
+from kerneltest.trace.jax_compat.limits import fails_by_itself, limit
+from kerneltest.trace.jax_compat.names import user_line, whole_tracebacks
+from kerneltest.trace.runnable import eagerly, runnable
+from kerneltest.trace.tracing import Traced
 
 # Words by which JAX, XLA and the drivers tell these causes.
 _CAUSES = (

@@ -16,20 +16,20 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.compat import mosaic_interpreters as gpu
-from kerneltest.jaxprs.compat import tpu_interpreter as tpu
-from kerneltest.jaxprs.compat.mosaic_threads import Evaluate
-from kerneltest.jaxprs.compat.names import debugging_off_in_callbacks
-from kerneltest.jaxprs.compat.tpu_layout import layout_of, overhanging_alias
-from kerneltest.jaxprs.compat.tpu_memory import Fill as AnyFill
-from kerneltest.jaxprs.evaluate import evaluate
-from kerneltest.jaxprs.mosaic import interpreted
-from kerneltest.jaxprs.quick import quick
-from kerneltest.jaxprs.rewrite import Fill
-from kerneltest.jaxprs.rows.run import InterpretedRows
-from kerneltest.jaxprs.rows.values import UnknownError
-from kerneltest.jaxprs.trace import INTERPRETED, Call, Traced, device, device_problem, on_a
-from kerneltest.jaxprs.undefined import UNINITIALISED, UNWRITTEN, PartialArray, all_defined
+from kerneltest.trace.batched_interpreter.run import InterpretedRows
+from kerneltest.trace.batched_interpreter.values import UnknownError
+from kerneltest.trace.cpu_options import quick
+from kerneltest.trace.evaluator import evaluate
+from kerneltest.trace.jax_compat import mosaic_interpreters as gpu
+from kerneltest.trace.jax_compat import tpu_interpreter as tpu
+from kerneltest.trace.jax_compat.mosaic_threads import Evaluate
+from kerneltest.trace.jax_compat.names import debugging_off_in_callbacks
+from kerneltest.trace.jax_compat.tpu_layout import layout_of, overhanging_alias
+from kerneltest.trace.jax_compat.tpu_memory import Fill as AnyFill
+from kerneltest.trace.mosaic_rewrites import interpreted
+from kerneltest.trace.rewrite import Fill
+from kerneltest.trace.tracing import INTERPRETED, Call, Traced, device, device_problem, on_a
+from kerneltest.trace.undefined import UNINITIALISED, UNWRITTEN, PartialArray, all_defined
 
 # For TPUs, a kernel may leave its language open.
 _FOREIGN = {"mosaic_gpu": {"triton", "mosaic_tpu", "any"}, "mosaic_tpu": {"triton", "mosaic_gpu"}}

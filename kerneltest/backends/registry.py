@@ -59,7 +59,7 @@ _ENTRIES = [
     *(_entry(f"compile:{tpu}", "tpu.tiers:CompileTpu", tpu, in_all=False) for tpu in TPUS.values()),
     _entry("compile:xla-sm_90", "codegen.xla:XlaCompile", TARGETS["sm_90"], in_all=False),
     *(
-        _entry(f"simulate:{target}", "simulate.backend:Simulate", target, in_all=str(target) in ("sm_90", "gfx942"))
+        _entry(f"simulate:{target}", "simulate.simulate:Simulate", target, in_all=str(target) in ("sm_90", "gfx942"))
         for target in TARGETS.values()
     ),
     _entry("cuda", "device:Device", frozenset({"mosaic_tpu"})),
@@ -93,7 +93,7 @@ def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], typ
         def make() -> "Backend":
             instance = made()
             object.__setattr__(instance, "id", id)  # which a frozen dataclass allows too
-            guarded: Backend = import_module("kerneltest.backends.guarded").Guarded(instance, id)
+            guarded: Backend = import_module("kerneltest.backends.user_backend").Guarded(instance, id)
             return guarded
 
         if id in REGISTRY and REGISTRY[id].home != made.__module__:

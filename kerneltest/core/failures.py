@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kerneltest.core.places import where_raised
+from kerneltest.core.source_location import where_raised
 from kerneltest.core.verdicts import Verdict
 
 

@@ -12,9 +12,9 @@ from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.bounds import Limit, Measured
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.sampled import Conditioned
-from kerneltest.rounding.budget import Share, shares
-from kerneltest.rounding.machine import RESULT, Machine, Source
-from kerneltest.rounding.spread import Spread, median, row_by_row, sampled, sampled_together, spread
+from kerneltest.numerics.error_budget import Share, shares
+from kerneltest.numerics.rounding_model import RESULT, Machine, Source
+from kerneltest.numerics.spread import Spread, median, row_by_row, sampled, sampled_together, spread
 
 ROWS = 17  # the exact one and sixteen samples
 FACTOR = 7.0
@@ -29,7 +29,7 @@ class Rounding:
 
     `|error| <= 7 max(s, m |f| / 4) + 2 u |f|`, element by element, with s the root mean square over 16 samples of how
     far the oracle's result moves, m the median of s / |f| over the output (at most 32 u), and u the unit roundoff of
-    `compute`. `kerneltest.rounding` says how an operation is rounded in a sample.
+    `compute`. `kerneltest.numerics` says how an operation is rounded in a sample.
 
     Source: stochastic arithmetic, as in CADNA (Vignes, "Discrete stochastic arithmetic for validating results of
     numerical software", 2004) and Verrou (Févotte and Lathuilière, 2016), here over the oracle in place of the

@@ -11,13 +11,13 @@ from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.declare.axes import Extent
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import trace
-from kerneltest.jaxprs.walk import lowered_otherwise
 from kerneltest.judge.compare import Comparison, describe
 from kerneltest.judge.diagnose import Mismatch, diagnose, special_inputs
 from kerneltest.judge.locate import Axis, axes_of, locate
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.schema import Evidence, Record, Window
+from kerneltest.trace.tracing import trace
+from kerneltest.trace.walk import lowered_otherwise
 
 _MOST = 1024  # elements of an output; 32 x 32 where it is large both ways
 _MOST_INPUT = 128

@@ -18,9 +18,9 @@ from kerneltest.declare.closed_forms import Exact
 from kerneltest.declare.defined import Defined, Ignored, parted, unasked
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rounding import Explained, Rounded, Rounding
+from kerneltest.numerics.error_budget import Share
+from kerneltest.numerics.numpy_patch import watching
 from kerneltest.plan.signatures import Signature
-from kerneltest.rounding.budget import Share
-from kerneltest.rounding.creating import watching
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from kerneltest.core.dtypes import Array, float_format, is_float, widen
 from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
 from kerneltest.declare.bounds import Bound, Evaluate, gamma
 from kerneltest.declare.rounding import bound, of_bound
+from kerneltest.numerics.error_budget import Share, shares
+from kerneltest.numerics.numpy_patch import made_on
+from kerneltest.numerics.pullback import pulled_back
+from kerneltest.numerics.rounding_model import Machine, Source
+from kerneltest.numerics.samples import UnfollowedError
+from kerneltest.numerics.spread import Spread, spread
+from kerneltest.numerics.tracked import Watched
 from kerneltest.oracle.expectation import Expectation
-from kerneltest.rounding.budget import Share, shares
-from kerneltest.rounding.creating import made_on
-from kerneltest.rounding.machine import Machine, Source
-from kerneltest.rounding.pullback import pulled_back
-from kerneltest.rounding.sampled import UnfollowedError
-from kerneltest.rounding.spread import Spread, spread
-from kerneltest.rounding.watched import Watched
 
 Rng = np.random.Generator
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from kerneltest.core.dtypes import Array, widen
-from kerneltest.rounding.spread import median
+from kerneltest.numerics.spread import median
 
 _SHARE = 2.0**-40  # of a typical input: 8,000 roundings of float64
 

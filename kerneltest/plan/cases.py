@@ -13,7 +13,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.derived import derived
 from kerneltest.plan.exactness import exact_limit
 from kerneltest.plan.families import FAMILIES, Family
-from kerneltest.plan.long import FAMILIES as LONG_FAMILIES
+from kerneltest.plan.format_limits import FAMILIES as LONG_FAMILIES
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.plan.slots import Slot, slots
 

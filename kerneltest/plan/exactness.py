@@ -12,14 +12,14 @@ from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format, is_fl
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import SIMULATED
 from kerneltest.declare.pairing import Pairing
+from kerneltest.numerics.numpy_patch import watching
+from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.spread import sampled
+from kerneltest.numerics.ufuncs import EXACT
+from kerneltest.plan.constrained import mended, plain
 from kerneltest.plan.derived import derived
-from kerneltest.plan.hanging import mended, plain
 from kerneltest.plan.signatures import Signature
 from kerneltest.plan.slots import Slot, slots
-from kerneltest.rounding.creating import watching
-from kerneltest.rounding.machine import Machine
-from kerneltest.rounding.spread import sampled
-from kerneltest.rounding.ufuncs import EXACT
 
 # On integers. A kernel that does more is not judged bit for bit.
 _EXACT = EXACT | set("add subtract multiply square product add.reduce add.accumulate moved where cast".split())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.plan.hanging import ordinary
+from kerneltest.plan.constrained import ordinary
 from kerneltest.plan.slots import Slot as Slot
 
 GROUPS = ("structural", "numeric", "special", "masks")

@@ -14,10 +14,10 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.axes import along
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import slots_of
+from kerneltest.plan.constrained import groups, to_part
 from kerneltest.plan.exactness import exact_limit
-from kerneltest.plan.hanging import groups, to_part
+from kerneltest.plan.format_limits import Cost
 from kerneltest.plan.lengths import boundary_lengths
-from kerneltest.plan.long import Cost
 from kerneltest.plan.signatures import Signature, dtype_groups
 from kerneltest.plan.slots import Slot
 

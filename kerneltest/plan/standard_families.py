@@ -11,6 +11,7 @@ import numpy as np
 
 import kerneltest.plan.numeric_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import Array, float_format
+from kerneltest.plan.constrained import even, groups, mended, of_parts, plain, to_part
 from kerneltest.plan.families import (
     Rng,
     Slot,
@@ -24,7 +25,6 @@ from kerneltest.plan.families import (
     small_integers,
 )
 from kerneltest.plan.families import family as family
-from kerneltest.plan.hanging import even, groups, mended, of_parts, plain, to_part
 
 
 def has_several(slot: Slot) -> bool:

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from kerneltest.pytest_plugin import deaths
-from kerneltest.pytest_plugin.engine import Arguments
-from kerneltest.pytest_plugin.process import Ended, Process, Setup, Task
+from kerneltest.execute.item import Item
+from kerneltest.pytest_plugin import crash_reports
+from kerneltest.pytest_plugin.executor import Arguments
+from kerneltest.pytest_plugin.worker import Ended, Process, Setup, Task
 from kerneltest.records.io import read_plan
-from kerneltest.run.item import Item
 
 Planned = frozenset[tuple[str, str, str]]
 
@@ -47,7 +47,7 @@ class _Worker:
 
     def collect_ahead(self) -> None:
         """Collects all that its parent does, at the same time."""
-        with suppress(deaths.UncollectedError):  # told when an item is missed
+        with suppress(crash_reports.UncollectedError):  # told when an item is missed
             self._ahead = collected(self._arguments)
 
     def run(self, task: Task, planned: Planned) -> Ended:
@@ -66,7 +66,7 @@ class _Worker:
     def _listen(self) -> None:
         """Keeps what is written to standard output and error; not before the run's folder is cleared."""
         if self._arguments.captured:
-            with deaths.said_file(self._setup.folder, self._setup.shard).open("ab") as file:
+            with crash_reports.said_file(self._setup.folder, self._setup.shard).open("ab") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
 
@@ -79,7 +79,7 @@ class _Worker:
         try:
             parts = self._items[file][name]
         except KeyError:
-            raise deaths.UncollectedError(
+            raise crash_reports.UncollectedError(
                 f"{name} was collected once, and not when its file was collected again in the process that was to run "
                 "it: let what a test file defines not depend on time or chance, or run with --kt-isolate never"
             ) from None
@@ -89,10 +89,10 @@ class _Worker:
 
     def _compare(self, name: str, parts: tuple[Item, ...]) -> None:
         """Refuses an item that this machine would run otherwise than it was planned."""
-        from kerneltest.pytest_plugin.alike import differences
+        from kerneltest.pytest_plugin.plan_mismatch import differences
 
         if unlike := list(differences(read_plan(self._setup.folder), parts, name)):
-            raise deaths.UncollectedError(
+            raise crash_reports.UncollectedError(
                 f"{name} would not be the same on {socket.gethostname()}: {'; '.join(unlike)}. Let all machines of a "
                 "cluster have the same packages, settings, devices and sources"
             )
@@ -146,7 +146,7 @@ def collected(arguments: Arguments, file: Path | None = None) -> Mapping[str, tu
         status = pytest.main([*arguments.words, *_ALWAYS], plugins=[taking])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         words = f"{file or 'the session'}: collected once, and not again in the process that was to run it"
-        raise deaths.UncollectedError(f"{words}:\n{told.getvalue().strip()}")
+        raise crash_reports.UncollectedError(f"{words}:\n{told.getvalue().strip()}")
     return taking.items
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kerneltest.declare.pairing import Pairing
-    from kerneltest.run.planning import PairingPlan
+    from kerneltest.execute.planning import PairingPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,16 +11,16 @@ import pytest
 
 import kerneltest
 from kerneltest.core.tpus import expect_no_tpu
-from kerneltest.declare.held import held
-from kerneltest.pytest_plugin.changed import Changed
+from kerneltest.declare.discovery import held
 from kerneltest.pytest_plugin.collect import Holder, chosen, is_unwritten, problems_of
+from kerneltest.pytest_plugin.incremental import Changed
 from kerneltest.pytest_plugin.item import KernelItem, UnwrittenItem, properties
 from kerneltest.pytest_plugin.progress import Live, watched
 from kerneltest.pytest_plugin.run import OPTIONS, RUN, Run
 from kerneltest.pytest_plugin.sharding import Sharding
 
 if TYPE_CHECKING:
-    from kerneltest.run.item import Item
+    from kerneltest.execute.item import Item
 
 _SHARDING, _CHANGED = "kerneltest-sharding", "kerneltest-changed"
 _MOST_RESTARTS = "200"  # of xdist's workers, whose own limit of four a worker one item may reach
@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         reporter = config.pluginmanager.getplugin("terminalreporter")
         config.pluginmanager.register(Live(reporter, run.planned, run.doing, output), "kerneltest-live")
     if run.ray:
-        from kerneltest.pytest_plugin.cluster.loop import Loop
+        from kerneltest.extensions.ray.loop import Loop
 
         run.cluster = loop = Loop(run, config.pluginmanager.getplugin("kerneltest-live"))
         config.pluginmanager.register(loop, "kerneltest-cluster")
@@ -81,7 +81,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(specs: Sequence[Any]) -> None:
     """Gives each worker its GPU; one that takes the place of a dead worker is started as that was."""
-    from kerneltest.pytest_plugin.leases import leases
+    from kerneltest.pytest_plugin.gpu_assignment import leases
 
     local = [spec for spec in specs if spec.popen]
     for spec, lease in zip(local, leases(len(local)), strict=True):
@@ -93,7 +93,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keeps together what shares work, where nobody has asked xdist for another way to hand out items."""
     if config.getoption("dist") != "load" or config.getoption("maxschedchunk") is not None:
         return None
-    from kerneltest.pytest_plugin.together import Together
+    from kerneltest.pytest_plugin.scheduler import Together
 
     return Together(config, log)
 
@@ -111,7 +111,7 @@ def pytest_pycollect_makeitem(
     pairings = list(held(name, obj))
     if not pairings:
         return None
-    from kerneltest.run.planning import PairingPlan, plan_pairing
+    from kerneltest.execute.planning import PairingPlan, plan_pairing
 
     run = collector.config.stash[RUN]
     if not run.holders:
@@ -159,9 +159,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     idle = any(not holder.plan.items for holder in run.holders)  # a kernel for which there is nothing to run
     if not (items or idle) or session.config.option.collectonly:
         return
+    from kerneltest.execute.planning import plan_of
     from kerneltest.records.io import write_plan
-    from kerneltest.records.joined import part_of_plan
-    from kerneltest.run.planning import plan_of
+    from kerneltest.records.merge_shards import part_of_plan
 
     run.expect(part for part, _ in items)
     plans = [holder.plan for holder in chosen(run.holders)]
@@ -214,18 +214,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, p
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     run = sched.config.stash[RUN]
-    from kerneltest.pytest_plugin import deaths
+    from kerneltest.pytest_plugin import crash_reports
     from kerneltest.records.journal import Doing, left_running
 
-    items = deaths.planned(run.folder, crashitem)
+    items = crash_reports.planned(run.folder, crashitem)
     if not items:
         return
     shard = report.node.gateway.id
     doing = next((each for each in left_running(run.folder) if each.shard == shard and each.item == crashitem), None)
     doing = doing or Doing(crashitem, shard=shard)
-    failure = deaths.of(run.folder, doing)
+    failure = crash_reports.of(run.folder, doing)
     run.deaths[crashitem] += 1
-    resumed = bool(doing.case) and run.deaths[crashitem] <= deaths.MOST and _again(sched, crashitem)
+    resumed = bool(doing.case) and run.deaths[crashitem] <= crash_reports.MOST and _again(sched, crashitem)
     families = " ".join(family for item in items for family in item.families)
     known = properties(items[0].backend, items[0].dtype)
     run.crashed[crashitem] = [*known, ("family", families), ("verdict", str(failure.verdict))]
@@ -233,7 +233,7 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
         report.outcome = "rerun"  # the process that goes on with the item tells it
     else:
         report.longrepr = f"{failure}\n{shard} was {doing}; the rest of the item is not run"
-        deaths.record(run.process.writer, items, doing, failure)
+        crash_reports.record(run.process.writer, items, doing, failure)
 
 
 def _again(sched: Any, item: str) -> bool:

@@ -18,13 +18,13 @@ import pytest
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from kerneltest.core.failures import Failure
-from kerneltest.pytest_plugin import deaths, watchdog
+from kerneltest.execute.item import Item
+from kerneltest.pytest_plugin import crash_reports, watchdog
 from kerneltest.pytest_plugin.child import begin, collect_ahead, serve
-from kerneltest.pytest_plugin.engine import Arguments
+from kerneltest.pytest_plugin.executor import Arguments
 from kerneltest.pytest_plugin.memory import free
-from kerneltest.pytest_plugin.process import Ended, Process, Setup, Task
+from kerneltest.pytest_plugin.worker import Ended, Process, Setup, Task
 from kerneltest.records.journal import Doing, left_running
-from kerneltest.run.item import Item
 
 _EVERY = 0.25  # seconds between two looks at the child
 _IN_TRANSIT = 3  # seconds for an answer, or for word of an end
@@ -90,7 +90,7 @@ class Child:
         """
         starts = 0
         doing = Doing(task.name)
-        for _ in range(deaths.MOST):
+        for _ in range(crash_reports.MOST):
             try:
                 ended = self._attempt(task, judged)
             except _GarbledError as garbled:  # at an unknown time, so no case is to blame
@@ -103,7 +103,7 @@ class Child:
                 doing = Doing(task.name, shard=self.setup.shard)
             except _DiedError as died:
                 doing = self.doing() or Doing(task.name, shard=self.setup.shard)
-                deaths.leave_word(self.setup.folder, self.setup.shard, str(died))
+                crash_reports.leave_word(self.setup.folder, self.setup.shard, str(died))
                 self.stop()
                 starts += not doing.case
             else:
@@ -129,7 +129,7 @@ class Child:
         self.busy = True
         try:
             return self._awaited(self._pool.schedule(serve, args=(task, self._main.setup.planned)), judged)
-        except (_DiedError, _GarbledError, deaths.UncollectedError):
+        except (_DiedError, _GarbledError, crash_reports.UncollectedError):
             raise
         except BaseException:  # an interrupt or an alarm: whoever gets it must not wait for the child
             self.stop()
@@ -175,7 +175,7 @@ class Child:
         if taken > self._most:
             self._kill()
             raise _DiedError(
-                f"{deaths.TOO_MUCH}: it took {taken / 2**30:.1f} GiB, and {self._most / 2**30:.1f} GiB were free"
+                f"{crash_reports.TOO_MUCH}: it took {taken / 2**30:.1f} GiB, and {self._most / 2**30:.1f} GiB were free"
             )
         setup = self.setup
         try:
@@ -184,7 +184,9 @@ class Child:
             return
         if setup.timeout and running.st_size and time.time() - running.st_mtime > setup.timeout + 4 * watchdog.GRACE:
             self._kill()
-            raise _DiedError(f"{deaths.GAVE_UP}: no answer within {setup.timeout} s, nor an end when it was told to")
+            raise _DiedError(
+                f"{crash_reports.GAVE_UP}: no answer within {setup.timeout} s, nor an end when it was told to"
+            )
 
     def _start(self) -> None:
         self._count += 1
@@ -210,19 +212,19 @@ class Child:
         """Ends a child that does nothing."""
         if self._pool is not None:
             self.stop()
-            for name in deaths.traces(self.setup.shard):
+            for name in crash_reports.traces(self.setup.shard):
                 (self.setup.folder / name).unlink(missing_ok=True)
 
     def _pass_on(self) -> None:
         """Writes what the child wrote to where this process writes, so that pytest shows it with the item."""
-        said, self._said = deaths.said(self.setup.folder, self.setup.shard, self._said)
+        said, self._said = crash_reports.said(self.setup.folder, self.setup.shard, self._said)
         print(said, end="", flush=True)
 
     def _given_up(self, task: Task, doing: Doing) -> Ended:
         """How an item ends of which no more is run."""
-        failure: Failure = deaths.of(self.setup.folder, doing)
-        planned = deaths.planned(self.setup.folder, task.name)
-        deaths.record(self._main.writer, planned, doing, failure)
+        failure: Failure = crash_reports.of(self.setup.folder, doing)
+        planned = crash_reports.planned(self.setup.folder, task.name)
+        crash_reports.record(self._main.writer, planned, doing, failure)
         words = f"{failure}\nIt was {doing}; the rest of the item is not run."
         families = tuple(family for part in planned for family in part.families)
         return Ended(str(failure.verdict), families, str(failure).partition("\n")[0], words)

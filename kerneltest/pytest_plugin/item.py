@@ -15,8 +15,8 @@ from kerneltest.pytest_plugin.run import RUN
 
 if TYPE_CHECKING:
     from kerneltest.declare.pairing import Pairing
-    from kerneltest.pytest_plugin.process import Ended
-    from kerneltest.run.item import Item
+    from kerneltest.execute.item import Item
+    from kerneltest.pytest_plugin.worker import Ended
 
 
 class FindingsError(Exception):

@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerneltest.backends.registry import ALL, backend_ids
-from kerneltest.backends.sanitizer.tools import parsed as tools_in
+from kerneltest.extensions.sanitizer.tools import parsed as tools_in
 from kerneltest.plan.lengths import DEPTHS
-from kerneltest.pytest_plugin.engine import Arguments
+from kerneltest.pytest_plugin.executor import Arguments
 from kerneltest.pytest_plugin.folder import FolderError, RunFolder
 from kerneltest.pytest_plugin.shards import Shard, parsed, seconds_of
 
 if TYPE_CHECKING:
     from kerneltest.core.failures import Failure
     from kerneltest.declare.pairing import Pairing
+    from kerneltest.execute.item import Item
     from kerneltest.pytest_plugin.collect import Holder
-    from kerneltest.pytest_plugin.engine import Cluster, Engine
+    from kerneltest.pytest_plugin.executor import Cluster, Engine
     from kerneltest.pytest_plugin.isolation import Child
-    from kerneltest.pytest_plugin.process import Ended, Process, Setup, Task
     from kerneltest.pytest_plugin.session import Summary
+    from kerneltest.pytest_plugin.worker import Ended, Process, Setup, Task
     from kerneltest.records.journal import Doing
-    from kerneltest.records.kept import Store
+    from kerneltest.records.result_cache import Store
     from kerneltest.records.schema import Plan
-    from kerneltest.run.item import Item
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
 
@@ -215,7 +215,7 @@ class Run:
         if not self.resume or self.worker is not None or self.config.option.collectonly:
             return None
         from kerneltest.records.io import RecordError
-        from kerneltest.records.resumed import planned_before
+        from kerneltest.records.resume import planned_before
 
         try:
             return planned_before(self.folder)
@@ -234,7 +234,7 @@ class Run:
             self.home.clear()
             return
         from kerneltest.records.io import RecordError, read_plan, write_plan
-        from kerneltest.records.resumed import differences, make_ready
+        from kerneltest.records.resume import differences, make_ready
 
         try:
             unlike = "; ".join(differences(self._earlier, plan or read_plan(self.folder)))
@@ -305,7 +305,7 @@ class Run:
     def process(self) -> Process:
         """What runs items in this process."""
         if self._process is None:
-            from kerneltest.pytest_plugin.process import Process
+            from kerneltest.pytest_plugin.worker import Process
 
             console = None if self.worker is not None else self._standard_error
             self._process = Process(self.setup(self.shard), self._give_up, console)
@@ -313,7 +313,7 @@ class Run:
 
     def setup(self, shard: str) -> Setup:
         """What a process of that name is told."""
-        from kerneltest.pytest_plugin.process import Setup
+        from kerneltest.pytest_plugin.worker import Setup
 
         return Setup(
             folder=self.folder,
@@ -342,7 +342,7 @@ class Run:
     @property
     def store(self) -> Store | None:
         """What was green in earlier runs; None without pytest's cache."""
-        from kerneltest.records.kept import Store
+        from kerneltest.records.result_cache import Store
 
         return None if (folder := self.kept()) is None else Store(folder / "green")
 
@@ -358,7 +358,7 @@ class Run:
         """
         from kerneltest.core.targets import Tier
         from kerneltest.core.verdicts import Verdict
-        from kerneltest.pytest_plugin.process import Ended
+        from kerneltest.pytest_plugin.worker import Ended
 
         made, store = self.followed.get(node_id), self.store
         if not made or store is None or not self.keeps_records or part.backend.tier is Tier.DEVICE:
@@ -370,7 +370,7 @@ class Run:
 
     def task(self, part: Item, node_id: str, *, again: bool) -> Task:
         """How an item is run of which this is a part; `again` where it was begun before."""
-        from kerneltest.pytest_plugin.process import Task
+        from kerneltest.pytest_plugin.worker import Task
         from kerneltest.report.commands import pytest_command
 
         file, _, name = node_id.partition("::")
@@ -431,10 +431,10 @@ class Run:
         """Keeps what there is, when this process is about to be ended. A worker's controller does that for it."""
         if self.worker is not None:
             return
-        from kerneltest.pytest_plugin import deaths, session
+        from kerneltest.pytest_plugin import crash_reports, session
 
-        if items := deaths.planned(self.folder, doing.item):
-            deaths.record(self.process.writer, items, doing, failure)
+        if items := crash_reports.planned(self.folder, doing.item):
+            crash_reports.record(self.process.writer, items, doing, failure)
         summary = session.finish(self.folder, report=self.report)
         lines = [f"kerneltest ended this process: {failure}", f"It was {doing}.", *(line for line, _ in summary.lines)]
         os.write(self._standard_error, ("\n" + "\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
-from kerneltest.records.held import held
+from kerneltest.records.interning import held
 from kerneltest.records.io import RecordError, read_end, read_plan, read_records, read_smallest, write_end
 from kerneltest.records.journal import left_running
 from kerneltest.records.schema import CellKey, End, Plan, PlannedItem, Record, Smallest, digest
-from kerneltest.records.suspects import Suspect, suspects
+from kerneltest.triage.suspects import Suspect, suspects
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from kerneltest.core.places import shown
+from kerneltest.core.source_location import shown
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import Domain, Interval

@@ -7,9 +7,9 @@ import keyword
 import shlex
 from typing import Protocol
 
-from kerneltest.backends.sanitizer.tools import GROUP as SANITIZED
-from kerneltest.plan.drawn import FUZZ
-from kerneltest.proofs import GROUP
+from kerneltest.extensions.proofs import GROUP
+from kerneltest.extensions.sanitizer.tools import GROUP as SANITIZED
+from kerneltest.plan.explicit import FUZZ
 from kerneltest.records.schema import Record
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.attribution import lowering_bugs
-from kerneltest.records.merge import superseded
+from kerneltest.records.overlay import superseded
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import LEFT_OUT, Plan, Record
+from kerneltest.triage.attribution import lowering_bugs
 
 _SLOW = 300.0  # seconds
 _MOST_SLOW = 3  # pairings that are told

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from kerneltest.backends.registry import in_order
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, worst
-from kerneltest.records.merge import Merged, merge, superseded
+from kerneltest.records.overlay import Merged, merge, superseded
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import ANY
 

@@ -11,8 +11,8 @@ from kerneltest.core.dtypes import is_float, is_integer
 from kerneltest.declare.dims import Dim
 from kerneltest.plan.lengths import boundary_lengths
 from kerneltest.start.calls import Example, Kernel
+from kerneltest.start.literals import Speller
 from kerneltest.start.probe import Slot
-from kerneltest.start.spelled import Speller
 
 WIDTH = 120
 

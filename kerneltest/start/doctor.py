@@ -105,7 +105,7 @@ def _install(name: str) -> str:
 def jax_problem() -> str:
     """Why JAX cannot be imported here, or ""."""
     try:
-        import_module("kerneltest.jaxprs")
+        import_module("kerneltest.trace")
         import_module("jax")
     except KeyboardInterrupt:
         raise
@@ -136,7 +136,7 @@ def settings() -> list[Fact]:
 
 def _settings() -> Iterator[Fact]:
     jax = import_module("jax")
-    trace = import_module("kerneltest.jaxprs.trace")
+    trace = import_module("kerneltest.trace.tracing")
     if newer := trace.version_problem():
         yield Fact("JAX", newer)
     yield Fact("devices", trace.environment()["devices"])

@@ -14,7 +14,6 @@ from kerneltest.core.failures import Failure
 from kerneltest.declare.arrays import DEFAULT_FLOATS
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import MADE, Pairing
-from kerneltest.jaxprs.trace import trace, without_debugging
 from kerneltest.plan.signatures import signatures
 from kerneltest.start.axes import axes_of
 from kerneltest.start.calls import Example, Kernel, StartError
@@ -22,6 +21,7 @@ from kerneltest.start.declaration import Declaration
 from kerneltest.start.lengths import Taken, lengths_of, to_blame
 from kerneltest.start.naming import names_of
 from kerneltest.start.probe import Lengths, Probe, Slot
+from kerneltest.trace.tracing import trace, without_debugging
 
 
 def written(kernel: Kernel, examples: Sequence[Example], folder: Path) -> tuple[Path, Declaration]:

@@ -11,10 +11,10 @@ import numpy as np
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
-from kerneltest.jaxprs.certain import certain
-from kerneltest.jaxprs.trace import Call, Traced, trace_function, without_debugging
-from kerneltest.jaxprs.walk import ENTRIES, equations, name_of, nested
 from kerneltest.start.calls import Example, Kernel, StartError
+from kerneltest.trace.tracing import Call, Traced, trace_function, without_debugging
+from kerneltest.trace.unconditional import certain
+from kerneltest.trace.walk import ENTRIES, equations, name_of, nested
 
 
 @dataclass(frozen=True, order=True, slots=True)

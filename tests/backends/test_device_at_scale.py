@@ -11,8 +11,8 @@ import kerneltest as kt
 from kerneltest.backends.device_at_scale import DeviceAtScale, _made, _samples
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import NVIDIA
-from kerneltest.jaxprs.trace import trace
 from kerneltest.plan.production import arguments_of, contents, part_of, production_signatures
+from kerneltest.trace.tracing import trace
 
 
 def everything() -> kt.Pairing:

@@ -6,8 +6,8 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.api import Result, pairing_id
-from kerneltest.jaxprs.compat.mosaic_interpreters import DETECTS_ALL_RACES
 from kerneltest.plan.cases import value_cases
+from kerneltest.trace.jax_compat.mosaic_interpreters import DETECTS_ALL_RACES
 from tests.pipeline_bugs import BLOCK, SHAPE, STEPS, TWINS, Kernel
 
 BACKEND = "interpret-mosaic-gpu"

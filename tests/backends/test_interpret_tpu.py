@@ -17,11 +17,11 @@ from kernels.tpu_vector_add import tpu_vector_add
 from kerneltest.api import Result, pairing_id
 from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import judged
+from kerneltest.localize.grid_order import unordered
 from kerneltest.plan.cases import value_cases
-from kerneltest.run.cache import Cache
-from kerneltest.run.orders import unordered
-from kerneltest.run.planning import plan_pairing
-from kerneltest.run.runner import judged
 from tests.tpu_bugs import COLUMNS, TWINS
 
 BACKEND = "interpret-tpu"

@@ -13,8 +13,8 @@ from kerneltest.backends.base import Artifact, Backend, Executable
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
-from kerneltest.jaxprs.trace import trace
 from kerneltest.plan.cases import value_cases
+from kerneltest.trace.tracing import trace
 from suites import test_pipeline_specialized, test_tpu_softmax
 from tests import pipeline_bugs, tpu_bugs
 

@@ -14,8 +14,8 @@ from kerneltest.backends import registry as registry_module
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import Entry, backend_ids, in_order, resolve
 from kerneltest.core.precision import Precision
-from kerneltest.jaxprs.trace import Traced
 from kerneltest.records.io import read_plan, read_records
+from kerneltest.trace.tracing import Traced
 from tests.plugins import PLUGINS
 from tests.sample import double
 

@@ -16,11 +16,11 @@ import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import TF32, cast, dtype_named, float_format
 from kerneltest.declare.domains import EVERYTHING
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run
 from kerneltest.plan.families import FAMILIES, Slot
 from kerneltest.records.schema import Record
-from kerneltest.run.cache import Cache
-from kerneltest.run.planning import plan_pairing
-from kerneltest.run.runner import run
 from tests.sample import double, elementwise
 
 ROOT = Path(__file__).parents[2]

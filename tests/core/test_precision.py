@@ -25,7 +25,7 @@ from kerneltest.core.precision import (
     Ulps,
 )
 from kerneltest.declare.bounds import Bound
-from kerneltest.jaxprs.trace import trace_function
+from kerneltest.trace.tracing import trace_function
 from tests.sample import double
 from tests.simulated import TARGETS, elementwise_block, simulated
 

@@ -10,7 +10,7 @@ from kerneltest.core.dtypes import TF32, Array, float_format
 from kerneltest.core.precision import Precision
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.bounds import Measured
-from kerneltest.rounding.creating import watching
+from kerneltest.numerics.numpy_patch import watching
 
 PLAIN, FLUSHING = Precision("plain", {}), Precision("flushing", {}, flushes=True)
 ON_TENSOR_CORES = Precision("tensor cores", {}, dot_input={"float32": TF32})

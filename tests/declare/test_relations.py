@@ -7,8 +7,8 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.declare.relations import relation
-from kerneltest.plan.drawn import pool
-from kerneltest.plan.long import long_signatures
+from kerneltest.plan.explicit import pool
+from kerneltest.plan.format_limits import long_signatures
 from kerneltest.plan.production import production_signatures
 from kerneltest.plan.signatures import signatures
 from tests.sample import double

@@ -14,7 +14,7 @@ from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
 from kerneltest.declare.bounds import Measured
 from kerneltest.declare.rounding import FACTOR, Rounded, Rounding, bound, follow_together
 from kerneltest.declare.sampled import Conditioned
-from kerneltest.rounding.spread import Spread
+from kerneltest.numerics.spread import Spread
 from tests.declare.measured import measured, vector
 from tests.sample import elementwise
 
@@ -185,7 +185,7 @@ def test_what_an_oracle_is_written_like_is_tried_once() -> None:
 
 
 def test_no_more_than_numpy_is_needed() -> None:
-    code = "import sys; sys.modules['scipy'] = None; import kerneltest.rounding.budget"
+    code = "import sys; sys.modules['scipy'] = None; import kerneltest.numerics.error_budget"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

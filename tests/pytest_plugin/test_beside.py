@@ -225,7 +225,7 @@ SETTINGS = {
 }
 KEPT = """
 import jax
-from kerneltest.jaxprs.trace import device
+from kerneltest.trace.tracing import device
 from conftest import BEFORE
 
 def test_settings_are_as_they_were():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.records.io import read_plan, read_records
-from kerneltest.report.reproduce.again import again
+from kerneltest.reproduce.rerun import again
 from tests.pytest_plugin.test_plugin import _pytest
 
 KERNEL = """

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.pytest_plugin import deaths
+from kerneltest.pytest_plugin import crash_reports
 from kerneltest.pytest_plugin.memory import free
 from kerneltest.records.io import read_plan, read_records
 from kerneltest.records.journal import Doing
@@ -126,7 +126,9 @@ def test_no_more_is_run_of_an_item_that_ends_process_after_process(tmp_path: Pat
     read = read_running(tmp_path / "out")
     crashes = [record for record in read.records if record.verdict is Verdict.CRASH]
     assert len(crashes) == len(read.records)
-    assert deaths.MOST - 1 <= len(crashes) <= deaths.MOST  # the first death may have had compilations beside it
+    assert (
+        crash_reports.MOST - 1 <= len(crashes) <= crash_reports.MOST
+    )  # the first death may have had compilations beside it
     assert "INCOMPLETE" in said
     assert "the rest of the item is not run" in said
 
@@ -234,16 +236,16 @@ def test_a_run_that_is_ended_leaves_what_it_had_done_and_no_process(
     [
         ("", "killed by SIGKILL", "the process died while starting: killed by SIGKILL"),
         ("Fatal Python error: Aborted\n", "it exited with status 1", "the process died while starting: Aborted"),
-        ("", f"{deaths.TOO_MUCH}: it took 9 GiB", "the process died while starting: it took 9 GiB"),
-        ("Fatal Python error: Aborted\n", f"{deaths.GAVE_UP}: no answer", "no answer"),
+        ("", f"{crash_reports.TOO_MUCH}: it took 9 GiB", "the process died while starting: it took 9 GiB"),
+        ("Fatal Python error: Aborted\n", f"{crash_reports.GAVE_UP}: no answer", "no answer"),
     ],
 )
 def test_what_a_process_said_itself_goes_before_how_it_ended(
     tmp_path: Path, said: str, word: str, message: str
 ) -> None:
-    deaths.last_words(tmp_path, "main.1").write_text(said, encoding="utf-8")
-    deaths.leave_word(tmp_path, "main.1", word)
-    assert str(deaths.of(tmp_path, Doing("i", shard="main.1"))) == message
+    crash_reports.last_words(tmp_path, "main.1").write_text(said, encoding="utf-8")
+    crash_reports.leave_word(tmp_path, "main.1", word)
+    assert str(crash_reports.of(tmp_path, Doing("i", shard="main.1"))) == message
 
 
 def test_a_container_may_have_less_memory_free_than_its_machine(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from shutil import copytree
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.resumed import make_ready
+from kerneltest.records.resume import make_ready
 from kerneltest.records.runs import read_running, read_runs
 from tests import forked
 from tests.plugins import PLUGINS

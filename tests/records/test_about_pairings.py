@@ -13,9 +13,9 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.api import Result
-from kerneltest.records.attribution import attribution, attributions
 from kerneltest.records.schema import Evidence
 from kerneltest.records.sources import describe, source
+from kerneltest.triage.attribution import attribution, attributions
 from tests.pages import Page
 from tests.sample import double, elementwise
 from tests.written import PASS, case

@@ -23,7 +23,7 @@ import kerneltest as kt
 from kerneltest.cli import main
 from kerneltest.records.io import Writer, save_arguments
 from kerneltest.records.schema import Birth, NotApplicable, Smallest
-from kerneltest.report.reproduce import again
+from kerneltest.reproduce import rerun
 from tests.made_runs import WRONG
 from tests.written import HOSTILE, PASS, absent, case, write_run
 
@@ -156,7 +156,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Files]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "path", [*sys.path])
-        pairing = again.pairing_of(replace(PASS, pairing=PAIRING), tmp_path_factory.mktemp("elsewhere"))
+        pairing = rerun.pairing_of(replace(PASS, pairing=PAIRING), tmp_path_factory.mktemp("elsewhere"))
         (finding, *_) = kt.check(pairing, backends=["interpret"], depth="quick").findings
         assert finding.arguments is not None
         record = replace(finding.record, pairing=PAIRING, item=f"{PAIRING}[i]")

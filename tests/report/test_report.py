@@ -13,7 +13,7 @@ from kerneltest.cli import main
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.io import Writer
-from kerneltest.records.merge import merge
+from kerneltest.records.overlay import merge
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Birth, Evidence, Record, Smallest
 from kerneltest.report.html.build import render, write_html

@@ -13,7 +13,7 @@ import pytest
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer
-from kerneltest.records.merge import merge, suspects_shown
+from kerneltest.records.overlay import merge, suspects_shown
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import ANY, Birth, BudgetPart, Record, Smallest
 from kerneltest.report.html.build import write_html

@@ -9,10 +9,10 @@ from benchmarks.init import OF_JAX, OF_THE_SUITES, Pairable, filled
 from kerneltest.cli import main
 from kerneltest.declare.arguments import ArrayArgument, Static, Tree
 from kerneltest.declare.pairing import Pairing
+from kerneltest.start.call_recorder import watched
 from kerneltest.start.calls import StartError, example_of_shapes, example_of_text, kernel_named
 from kerneltest.start.declaration import Declaration
 from kerneltest.start.init import declared, pairing_of
-from kerneltest.start.watching import watched
 
 SAMPLE = "tests.start.sample"
 

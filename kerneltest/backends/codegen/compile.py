@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from kerneltest.backends.answers import answered
 from kerneltest.backends.codegen.lower import Kernel
+from kerneltest.backends.compile_cache import answered
 from kerneltest.backends.workers import Workers
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target

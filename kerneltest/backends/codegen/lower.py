@@ -11,12 +11,12 @@ import jax
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.backends.codegen.sizes import check_counts, check_launch, mosaic_launch, too_many_programs
-from kerneltest.backends.explained import Rule, explained
+from kerneltest.backends.lowering_errors import Rule, explained
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.compat.mlir import CustomCall, custom_calls, module_text
-from kerneltest.jaxprs.runnable import callable_of, runnable
-from kerneltest.jaxprs.trace import Call, Traced
+from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text
+from kerneltest.trace.runnable import callable_of, runnable
+from kerneltest.trace.tracing import Call, Traced
 
 _TRITON, _MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
 _ANY_ROCM = next(target for target in TARGETS.values() if target.platform == "rocm")

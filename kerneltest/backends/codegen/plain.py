@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.backends.codegen.spelling import NotPlainError, Spelling, constant, literal
+from kerneltest.backends.codegen.repro_source import NotPlainError, Spelling, constant, literal
 from kerneltest.core.targets import Target
-from kerneltest.jaxprs.steps import Body, Step, everything, is_literal
-from kerneltest.jaxprs.walk import scan_counts
+from kerneltest.trace.equation_steps import Body, Step, everything, is_literal
+from kerneltest.trace.walk import scan_counts
 
 _WRITES = frozenset({"swap", "masked_swap", "addupdate", "atomic_rmw", "atomic_cas"})
 _PROGRAMS = frozenset({"program_id", "num_programs"})

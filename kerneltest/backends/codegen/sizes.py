@@ -5,13 +5,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from kerneltest.backends.explained import Rule
+from kerneltest.backends.lowering_errors import Rule
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import X_BY_JAX, Target
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.compat.names import line_of
-from kerneltest.jaxprs.trace import Call
-from kerneltest.jaxprs.walk import equations, name_of, nested
+from kerneltest.trace.jax_compat.names import line_of
+from kerneltest.trace.tracing import Call
+from kerneltest.trace.walk import equations, name_of, nested
 
 _INT32 = 2**31 - 1
 

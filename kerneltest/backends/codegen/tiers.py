@@ -7,9 +7,9 @@ from typing import Any
 from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.compile import compile_kernel, triton_version
 from kerneltest.backends.codegen.lower import Kernel, lower
-from kerneltest.backends.named import each_compiled, named
+from kerneltest.backends.kernel_names import each_compiled, named
 from kerneltest.core.targets import Target, Tier
-from kerneltest.jaxprs.trace import Traced
+from kerneltest.trace.tracing import Traced
 
 
 def unsupported_on(traced: Traced, target: Target) -> str:

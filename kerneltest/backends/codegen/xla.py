@@ -13,9 +13,9 @@ from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.tiers import unsupported_on
 from kerneltest.backends.jitted import failure
 from kerneltest.core.targets import Target, Tier
-from kerneltest.jaxprs.compat.names import without_disk_cache
-from kerneltest.jaxprs.runnable import runnable
-from kerneltest.jaxprs.trace import Traced
+from kerneltest.trace.jax_compat.names import without_disk_cache
+from kerneltest.trace.runnable import runnable
+from kerneltest.trace.tracing import Traced
 
 # XLA's GpuTargetConfigProto for an H200: NVIDIA's figures for the chip (SXM, 141 GB).
 _H200 = """

@@ -10,9 +10,9 @@ import numpy as np
 
 from kerneltest.backends.base import Content, Samples
 from kerneltest.backends.codegen.lower import Kernel, lower_call
-from kerneltest.backends.simulate.exact import ExactInterpreter
 from kerneltest.backends.simulate.launch import Launch
 from kerneltest.backends.simulate.memory import Fault, Watch, signless
+from kerneltest.backends.simulate.overflow_shadow import ExactInterpreter
 from kerneltest.backends.simulate.paging import PagedBuffer
 from kerneltest.backends.simulate.parse import parse
 from kerneltest.backends.simulate.tape import Pointer
@@ -21,13 +21,13 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.evaluate import evaluate
-from kerneltest.jaxprs.runnable import Reference, references
-from kerneltest.jaxprs.trace import Call, Traced, device
-from kerneltest.jaxprs.undefined import PartialArray
-from kerneltest.jaxprs.virtual import Virtual, unflat
-from kerneltest.jaxprs.work import work_of
 from kerneltest.plan.sample import sample
+from kerneltest.trace.cost_model import work_of
+from kerneltest.trace.evaluator import evaluate
+from kerneltest.trace.runnable import Reference, references
+from kerneltest.trace.tracing import Call, Traced, device
+from kerneltest.trace.undefined import PartialArray
+from kerneltest.trace.virtual import Virtual, unflat
 
 _MOST_PROGRAMS, _LEAST_PROGRAMS = 96, 4
 _COMPUTED = 2**26  # elements, in all programs that are run

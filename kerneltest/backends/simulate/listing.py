@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from kerneltest.backends.simulate.ir import Operation, Region, Rule, Semantics, Type, any_operand
-from kerneltest.core.places import is_ours, shown
+from kerneltest.core.source_location import is_ours, shown
 
 # Operations, by their numbers, to those that take their place.
 Edits = Mapping[int, Sequence[Operation]]

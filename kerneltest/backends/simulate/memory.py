@@ -8,7 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.undefined import element
+from kerneltest.trace.undefined import element
 
 _NOBODY = np.iinfo(np.int64).max
 

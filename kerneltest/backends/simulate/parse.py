@@ -11,9 +11,9 @@ import numpy as np
 from kerneltest.backends.simulate.ir import Operation, Region, Semantics, Type
 from kerneltest.backends.simulate.operations.table import OPERATIONS
 from kerneltest.core.failures import Failure
-from kerneltest.core.places import shown
+from kerneltest.core.source_location import shown
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.compat.mlir import attributes_of, triton_body
+from kerneltest.trace.jax_compat.mlir import attributes_of, triton_body
 
 ELEMENTS: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(scalar)

@@ -17,7 +17,7 @@ from kerneltest.backends.simulate.memory import Buffer, Fault, Watch, garbage
 from kerneltest.backends.simulate.recorder import Recorder
 from kerneltest.backends.simulate.tape import Pointer, Tape
 from kerneltest.core.dtypes import Array
-from kerneltest.jaxprs.undefined import UNINITIALISED, UNWRITTEN
+from kerneltest.trace.undefined import UNINITIALISED, UNWRITTEN
 
 
 class Simulation:

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from jax.experimental import pallas as pl
 
-from kerneltest.backends.answers import answered
-from kerneltest.backends.explained import meant
+from kerneltest.backends.compile_cache import answered
+from kerneltest.backends.lowering_errors import meant
 from kerneltest.backends.tpu.lower import Module, lower
 from kerneltest.backends.tpu.memory import advice, limit, sized, windows
 from kerneltest.backends.tpu.rules import COMPILING, place_of
@@ -23,8 +23,8 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tpu
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.compat.names import line_of
-from kerneltest.jaxprs.trace import trace_function
+from kerneltest.trace.jax_compat.names import line_of
+from kerneltest.trace.tracing import trace_function
 
 # A window that is too large takes most of a minute to be refused.
 SECONDS = 120.0

@@ -38,7 +38,7 @@ def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]
       Bytes of VMEM and SMEM that kernels have, scheduled bundles of instructions, and bytes that cross from and to main
       memory.
     """
-    from kerneltest.jaxprs.compat.tpu import compiled
+    from kerneltest.trace.jax_compat.tpu import compiled
 
     try:
         costs = compiled(module, topology).cost_analysis() or {}

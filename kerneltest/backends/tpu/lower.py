@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import jax
 
-from kerneltest.backends.explained import explained
+from kerneltest.backends.lowering_errors import explained
 from kerneltest.backends.tpu.rules import LOWERING
 from kerneltest.core.targets import Tpu
-from kerneltest.jaxprs.compat.mlir import custom_calls
-from kerneltest.jaxprs.compat.names import line_of
-from kerneltest.jaxprs.compat.tpu import CALL, module_bytes, mosaic_module, mosaic_text
-from kerneltest.jaxprs.runnable import callable_of
-from kerneltest.jaxprs.trace import Call, Traced, on_a
+from kerneltest.trace.jax_compat.mlir import custom_calls
+from kerneltest.trace.jax_compat.names import line_of
+from kerneltest.trace.jax_compat.tpu import CALL, module_bytes, mosaic_module, mosaic_text
+from kerneltest.trace.runnable import callable_of
+from kerneltest.trace.tracing import Call, Traced, on_a
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -9,8 +9,8 @@ import numpy as np
 from jax.extend.core import Literal
 
 from kerneltest.core.targets import KIB, MIB, Tpu
-from kerneltest.jaxprs.runnable import references
-from kerneltest.jaxprs.trace import Call
+from kerneltest.trace.runnable import references
+from kerneltest.trace.tracing import Call
 
 LANES, SUBLANES = 128, 8
 

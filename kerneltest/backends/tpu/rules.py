@@ -5,9 +5,9 @@ from pathlib import Path
 
 import jax
 
-from kerneltest.backends.explained import Rule
+from kerneltest.backends.lowering_errors import Rule
 from kerneltest.backends.tpu.memory import LANES, SUBLANES
-from kerneltest.core.places import shown
+from kerneltest.core.source_location import shown
 from kerneltest.core.verdicts import Verdict
 
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.named import each_compiled, named
+from kerneltest.backends.kernel_names import each_compiled, named
 from kerneltest.backends.tpu.compile import compile_module, problem, version
 from kerneltest.backends.tpu.lower import Module, lower
 from kerneltest.core.targets import Tier, Tpu
-from kerneltest.jaxprs.trace import Traced
+from kerneltest.trace.tracing import Traced
 
 
 def unsupported_on(traced: Traced, tpu: Tpu) -> str:

@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.failures import printable
-from kerneltest.lowering_map.compare import successive_changes
-from kerneltest.lowering_map.map import LoweringMap, LoweringOutcome
-from kerneltest.lowering_map.table import change_line, count_line, tabulate_maps
-from kerneltest.records.changes import MEANING, REGRESSIONS
-from kerneltest.records.diff import Comparison
+from kerneltest.extensions.lowering_map.compare import successive_changes
+from kerneltest.extensions.lowering_map.map import LoweringMap, LoweringOutcome
+from kerneltest.extensions.lowering_map.table import change_line, count_line, tabulate_maps
 from kerneltest.records.files import opened
-from kerneltest.records.merge import Merged, merge
+from kerneltest.records.overlay import Merged, merge
 from kerneltest.records.runs import Run
 from kerneltest.report import templating
 from kerneltest.report.html.data import compressed, data
 from kerneltest.report.html.page import Page
 from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, suspect_rows, title
 from kerneltest.report.text.tables import MOST
+from kerneltest.triage.changes import MEANING, REGRESSIONS
+from kerneltest.triage.diff import Comparison
 
 # In this order: each uses what is above it.
 _SCRIPTS = ("data", "filters", "results", "picture", "pairing", "finding", "suspects", "main")

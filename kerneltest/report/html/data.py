@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.records.merge import Merged, Row
+from kerneltest.records.overlay import Merged, Row
 from kerneltest.records.schema import ANY, Record
 from kerneltest.report.html import code
 from kerneltest.report.html.findings import MOST_TEXT, budget, details

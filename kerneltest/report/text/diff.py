@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kerneltest.records.changes import MEANING, REGRESSIONS, Change
-from kerneltest.records.diff import Comparison
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import ANY, CellKey
-from kerneltest.records.suspect_changes import Fate, SuspectChange
 from kerneltest.report.text.markdown import points
 from kerneltest.report.text.suspects import counts, kernel_of, told
 from kerneltest.report.text.tables import for_markdown, for_terminal, markdown_table
+from kerneltest.triage.changes import MEANING, REGRESSIONS, Change
+from kerneltest.triage.diff import Comparison
+from kerneltest.triage.suspect_changes import Fate, SuspectChange
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
 MOST_ROWS = 200

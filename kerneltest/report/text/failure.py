@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.failures import printable
+from kerneltest.execute.item import Item
 from kerneltest.records.schema import Record
-from kerneltest.records.suspects import Suspect
 from kerneltest.report.text.suspects import told
-from kerneltest.run.item import Item
+from kerneltest.triage.suspects import Suspect
 
 _MOST = 5  # suspects of an item
 _MARK = "E   "  # pytest's, and what editors and CI look for

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kerneltest.records.files import write_text
-from kerneltest.records.merge import merge
+from kerneltest.records.overlay import merge
 from kerneltest.records.runs import Run
-from kerneltest.records.suspects import Suspect
 from kerneltest.report.commands import pytest_command
 from kerneltest.report.counts import Counts
 from kerneltest.report.matrix import by_tier
@@ -17,6 +16,7 @@ from kerneltest.report.text.suspects import counts as in_counts
 from kerneltest.report.text.suspects import kernel_of, told
 from kerneltest.report.text.tables import for_markdown, for_terminal, in_words, markdown_table
 from kerneltest.report.text.terminal import remarks
+from kerneltest.triage.suspects import Suspect
 
 _MOST_SUSPECTS = 50
 _MOST_NOTES = 100

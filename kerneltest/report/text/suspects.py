@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kerneltest.records.budget import in_words, unstable
 from kerneltest.records.schema import Birth, Declared, Record
-from kerneltest.records.suspects import Suspect
-from kerneltest.records.symptoms import Level
 from kerneltest.report.commands import repro_command
+from kerneltest.report.error_budget_text import in_words, unstable
+from kerneltest.triage.suspects import Suspect
+from kerneltest.triage.symptoms import Level
 
 _MOST = 20  # suspects in a terminal; the page shows more
 _WIDTH = 110  # of a line of a terminal that an argument may take

@@ -15,7 +15,7 @@ import kerneltest as kt
 from kernels.matmul import matmul_2x2
 from kernels.softmax import softmax_fused
 from kernels.vector_add import vector_add
-from kerneltest.backends import answers
+from kerneltest.backends import compile_cache
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.codegen import compile as compiler
 from kerneltest.backends.codegen.lower import lower
@@ -24,8 +24,8 @@ from kerneltest.backends.registry import resolve
 from kerneltest.backends.workers import Workers
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
-from kerneltest.jaxprs.trace import Traced, trace
 from kerneltest.plan.signatures import signatures
+from kerneltest.trace.tracing import Traced, trace
 from tests.sample import elementwise
 
 pytest.importorskip("triton")
@@ -33,7 +33,7 @@ pytest.importorskip("triton")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(answers, "_folder", tmp_path)
+    monkeypatch.setattr(compile_cache, "_folder", tmp_path)
     return tmp_path
 
 
@@ -134,7 +134,7 @@ def test_answers_are_kept_and_recalled(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Workers, "ask", lambda *_: pytest.fail("compiled again"))
     assert compiler.compile_kernel(kernel, TARGETS["sm_90"]) == first
     monkeypatch.undo()
-    monkeypatch.setattr(answers, "_folder", folder)
+    monkeypatch.setattr(compile_cache, "_folder", folder)
     compiler.compile_kernel(replace(kernel, warps=8), TARGETS["sm_90"])
     compiler.compile_kernel(kernel, TARGETS["gfx942"])
     assert len(list(folder.iterdir())) == 3

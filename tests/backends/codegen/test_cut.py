@@ -17,15 +17,15 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import Primitive
 
-from kerneltest.backends.codegen.cut import Cut, cut
 from kerneltest.backends.codegen.lower import lower
 from kerneltest.backends.codegen.plain import script
+from kerneltest.backends.codegen.program_reduction import Cut, cut
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.steps import body_of
-from kerneltest.jaxprs.trace import Traced, trace_function
+from kerneltest.trace.equation_steps import body_of
+from kerneltest.trace.tracing import Traced, trace_function
 from tests.sample import elementwise
 
 HERE = Path(__file__)

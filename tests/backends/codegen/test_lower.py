@@ -23,9 +23,9 @@ from kerneltest.backends.codegen.lower import lower
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
-from kerneltest.jaxprs.trace import Traced, trace
+from kerneltest.execute.values import affordable_long
 from kerneltest.plan.signatures import signatures
-from kerneltest.run.values import affordable_long
+from kerneltest.trace.tracing import Traced, trace
 from tests import elsewhere
 from tests.sample import elementwise
 

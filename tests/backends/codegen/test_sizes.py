@@ -18,7 +18,7 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
-from kerneltest.jaxprs.trace import Traced, trace_function
+from kerneltest.trace.tracing import Traced, trace_function
 
 B = 16
 MANY = 2**31

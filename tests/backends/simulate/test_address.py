@@ -2,12 +2,12 @@
 
 import pytest
 
-from kerneltest.backends.simulate.address import address
-from kerneltest.backends.simulate.experiment import Experiment
 from kerneltest.backends.simulate.listing import Listing
 from kerneltest.core.targets import TARGETS
-from kerneltest.jaxprs.trace import trace
+from kerneltest.localize.address import address
+from kerneltest.localize.mutation_test import Experiment
 from kerneltest.plan.signatures import Signature
+from kerneltest.trace.tracing import trace
 from suites import test_matmul, test_vector_add
 
 

@@ -39,8 +39,8 @@ from kerneltest.api import Result
 from kerneltest.backends.base import Artifact, Executable
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import float_format
-from kerneltest.jaxprs.trace import trace
 from kerneltest.plan.signatures import Signature
+from kerneltest.trace.tracing import trace
 from tests.memory_bugs import BUGS, Bug, N
 
 FACTS, TAKEN = read(FIXTURE)

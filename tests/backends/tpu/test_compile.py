@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.backends import answers
+from kerneltest.backends import compile_cache
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.tpu import compile as compiler
@@ -23,7 +23,7 @@ needs_libtpu = pytest.mark.skipif(not INSTALLED, reason="libtpu is not installed
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(answers, "_folder", tmp_path)
+    monkeypatch.setattr(compile_cache, "_folder", tmp_path)
     return tmp_path
 
 

@@ -15,7 +15,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TPUS
-from kerneltest.jaxprs.trace import Traced, trace_function
+from kerneltest.trace.tracing import Traced, trace_function
 
 
 def blocked(

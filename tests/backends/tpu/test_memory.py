@@ -12,7 +12,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kerneltest.backends.tpu.memory import Window, advice, limit, windows
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.targets import MIB, TPUS
-from kerneltest.jaxprs.trace import Call, trace_function
+from kerneltest.trace.tracing import Call, trace_function
 
 GRID = pltpu.PrefetchScalarGridSpec(
     num_scalar_prefetch=1,

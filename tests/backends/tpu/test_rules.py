@@ -7,12 +7,12 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kerneltest.backends.explained import meant
+from kerneltest.backends.lowering_errors import meant
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.tpu.rules import COMPILING, LOWERING, place_of
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
-from kerneltest.jaxprs.trace import trace_function
+from kerneltest.trace.tracing import trace_function
 
 MOSAIC = "INTERNAL: Mosaic failed to compile TPU kernel with MLIR module name `k` HLO name `f.1`: "
 

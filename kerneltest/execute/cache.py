@@ -1,0 +1,275 @@
+"""What the cases of a pairing share: traces, the oracle's answers, prepared executables."""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kerneltest.backends.base import Artifact, Backend, Evaluation, Executable
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure, raised_by
+from kerneltest.core.targets import TPUS
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.cached_expectation import Expected
+from kerneltest.execute.pool import Pool
+from kerneltest.execute.time_budget import Budget
+from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
+from kerneltest.oracle.noise import oracle_noise
+from kerneltest.plan.explicit import DRAWN, AnyCase
+from kerneltest.plan.signatures import Signature
+from kerneltest.records.journal import Journal, Phase
+from kerneltest.records.schema import Record
+from kerneltest.trace.tracing import Traced, trace, without_debugging
+
+# Families whose cases are evaluated and run twice: in each group the one that shows best what an order of operations
+# changes. The choice follows from the case alone, so it is the same in every process.
+REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN.name})
+
+_ANY = "any"  # platform: a kernel that has one form
+
+_MORE = 1.5  # a budget costs as much as several bounds
+
+_MOST_BYTES = 2**28  # of what is expected
+
+_INTERRUPTIBLE = 0.5  # seconds: Python raises nothing into a thread that waits for a lock
+
+_Answer = TypeVar("_Answer", Traced, Expectation)
+
+
+@dataclass(slots=True)
+class Cache:
+    """What cases share: traces and expectations of one pairing and dtype, what backends prepared.
+
+    Compilation and the oracle are the cost, so nothing here is done twice while the same pairing and dtype are in
+    hand; the next ones clear it.
+
+    Attributes:
+      held: about how many bytes the expectations are.
+      evaluations: what runs a kernel without compiling it; None where nothing does.
+      faithful: whether that gives what the backend does.
+      alike: whether it gives what compiled code does, by backend.
+      evaluated: outputs of cases that ran so, ahead of their turn.
+      filled: inputs of cases that are to run so.
+      coming: the cases of the group in hand, by signature.
+      passed: what ran a case that passed, and its record, by that executable's identity and the case.
+      used: the largest error / bound of a case so far, by backend and family.
+      journal: where this process notes what it does.
+      planned: pairing, backend and dtype of all that the run does, so that one failure is told once.
+      ahead: whether to compile ahead of the cases; else one after another, so that a death has one cause.
+      budget: of the item in hand; None for no limit.
+      end: ends this process with a word, since another takes its place and goes on; None where none does.
+      lost: since when, or of what, the device answers no more; "" while it does.
+    """
+
+    owner: tuple[int, int, str] | None = None
+    traces: dict[tuple[Signature, str], Traced | Failure] = field(default_factory=dict)
+    prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
+    expectations: dict[str, Expected] = field(default_factory=dict)
+    held: int = 0
+    varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
+    evaluations: dict[tuple[str, Traced], Evaluation | None] = field(default_factory=dict)
+    evaluated: dict[tuple[str, str], tuple[Array, ...]] = field(default_factory=dict)
+    coming: dict[Signature, list[AnyCase]] = field(default_factory=dict)
+    filled: dict[str, Mapping[str, Array]] = field(default_factory=dict)
+    faithful: dict[tuple[str, Traced], bool] = field(default_factory=dict)
+    alike: dict[str, bool] = field(default_factory=dict)
+    passed: dict[tuple[int, str], tuple[Executable, Record]] = field(default_factory=dict)
+    used: dict[tuple[str, str], float] = field(default_factory=dict)
+    pool: Pool = field(default_factory=lambda: Pool(_compilers()))
+    journal: Journal = field(default_factory=Journal)
+    planned: Collection[tuple[str, str, str]] = ()
+    ahead: bool = True
+    budget: Budget | None = None
+    end: Callable[[str], None] | None = None
+    lost: str = ""
+
+    def turn_to(self, pairing: Pairing, dtype: str) -> None:
+        """Clears what belongs to another pairing or dtype."""
+        owner = id(pairing.kernel), id(pairing.oracle), dtype  # the same for all backends that it is declared for
+        if self.owner != owner:
+            self.owner = owner
+            for store in (self.traces, self.prepared, self.expectations, self.varied, self.used):
+                store.clear()
+            self.held = 0
+            for other in (self.evaluations, self.evaluated, self.filled, self.faithful, self.alike, self.passed):
+                other.clear()
+
+    def traced(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:
+        """The kernel traced for a signature, in the form that it has on a backend's platform.
+
+        Raises:
+          Failure: as `trace` does.
+        """
+        # What is traced for a TPU knows its generation.
+        shared = None if backend.platform in TPUS else self.traces.get((signature, _ANY))
+        known = shared or self.traces.get((signature, backend.platform))
+        if known is None:
+            self.turn_to_phase(Phase.TRACING)
+            self.journal.counts["traces"] += 1
+            try:
+                known = trace(pairing, signature, backend.platform)
+            except Failure as failure:
+                known = failure
+            own = isinstance(known, Failure) or known.by_platform or backend.platform in TPUS
+            self.traces[signature, backend.platform if own else _ANY] = known
+        return _or_raise(known)
+
+    def prepare(self, backend: Backend, traced: Traced) -> "Future[Executable | Artifact]":
+        """What a backend makes, or is making, of a traced kernel."""
+        key = (backend.id, traced)
+        if key not in self.prepared:
+            self.journal.counts[f"prepared for {backend.id}"] += 1
+            self.prepared[key] = self.pool.submit(_prepare, backend, traced)
+        return self.prepared[key]
+
+    def drop_waiting(self) -> None:
+        """Takes back what no thread has begun to prepare."""
+        self.prepared = {key: future for key, future in self.prepared.items() if not future.cancel()}
+
+    def executable(self, backend: Backend, traced: Traced) -> Executable:
+        """The kernel, ready to run on a backend that gives values.
+
+        Raises:
+          Failure: as `Backend.prepare` does, or `unavailable` where the backend is not for this signature.
+        """
+        executable = self.ready(backend, traced)
+        assert not isinstance(executable, Artifact)
+        self.turn_to_phase(Phase.RUNNING)
+        return executable
+
+    def ready(self, backend: Backend, traced: Traced) -> Executable | Artifact:
+        """What a backend makes of a traced kernel, once it has.
+
+        Raises:
+          Failure: as `executable` does.
+        """
+        if (backend.id, traced) not in self.prepared:
+            self.turn_to_phase(Phase.COMPILING)  # before it begins, since it may end the process at once
+        future = self.prepare(backend, traced)
+        self.turn_to_phase(Phase.COMPILING, mine=not future.done())
+        try:
+            while not future.done():
+                wait([future], timeout=_INTERRUPTIBLE)
+        except Failure as hang:  # raised into this thread
+            given_up: Future[Executable | Artifact] = Future()
+            given_up.set_exception(hang)
+            self.prepared[backend.id, traced] = given_up
+            self.pool.give_up()
+            raise
+        return future.result()
+
+    def expected(self, pairing: Pairing, case: AnyCase, traced: Traced) -> tuple[Expectation, bool]:
+        """What is expected of a case, and whether that holds bit for bit.
+
+        Raises:
+          Failure: the oracle failed.
+        """
+        bitwise = case.family.structural and traced.exact
+        known = self.expectations.get(case.id)
+        if known is None or known.bitwise != bitwise:  # the form for one platform may be exact, and another not
+            arguments = self.arguments(pairing, case)
+            self.filled.pop(case.id, None)
+            self.turn_to_phase(Phase.EXPECTING)
+            self.journal.counts["oracle's answers"] += 1
+            expectation: Expectation | Failure
+            try:
+                expectation = expect(
+                    pairing,
+                    case.signature,
+                    arguments,
+                    traced.outputs,
+                    bitwise=bitwise,
+                    repeat=case.family.name in REPEATED,
+                )
+                if case.family.name == "all_masked_array":
+                    check_all_masked(pairing, case.target, expectation)
+            except Failure as failure:
+                expectation = failure
+            self._keep(case.id, Expected(arguments, expectation, bitwise))
+        expected = self.expectations[case.id]
+        return _or_raise(expected.expectation), expected.bitwise
+
+    def _keep(self, case: str, expected: Expected) -> None:
+        """Keeps what is expected of a case for other backends, in place of the oldest where there is too much."""
+        if (before := self.expectations.pop(case, None)) is not None:
+            self.held -= before.bytes
+        self.expectations[case] = expected
+        self.held += expected.bytes
+        while self.held > _MOST_BYTES and len(self.expectations) > 1:
+            self.held -= self.expectations.pop(next(iter(self.expectations))).bytes
+
+    def holds(self, case: AnyCase) -> tuple[str, ...]:
+        """The special values among a case's inputs; none where its family gave none."""
+        expected = self.expectations.get(case.id)
+        return expected.holds if expected is not None and not case.family.structural else ()
+
+    def noise(self, case: AnyCase, arguments: Mapping[str, Array]) -> float:
+        """What the oracle's own rounding may leave of a zero, for the arguments of a case."""
+        expected = self.expectations.get(case.id)
+        if expected is not None and expected.arguments is arguments:
+            return expected.noise
+        return oracle_noise(arguments)
+
+    def uses_more(self, backend: Backend, family: str, used: float) -> bool:
+        """Whether a case uses up half as much again of its bound as any of its family before it on the backend; notes
+        that."""
+        place = backend.id, family
+        more = used > _MORE * self.used.get(place, 0.0)
+        if more:
+            self.used[place] = used
+        return more
+
+    def after(self, case: AnyCase) -> Sequence[AnyCase]:
+        """The cases of a signature that come after one of them and may be done with it; () where none may."""
+        coming = self.coming.get(case.signature, [])
+        return coming[coming.index(case) + 1 :] if self.ahead and case in coming else ()
+
+    def turn_to_case(self, item: str, case: AnyCase) -> None:
+        """Notes the next case."""
+        self.journal.start(item, case.id, case.family.name, str(case.signature), self.pool.under_way)
+
+    def turn_to_phase(self, phase: Phase, *, mine: bool = False, others: int = 0) -> None:
+        """Notes the next step of a case.
+
+        Args:
+          phase: the step.
+          mine: whether it waits for a compilation itself.
+          others: how many cases take the same step with it.
+        """
+        self.journal.turn_to(phase, self.pool.under_way - mine + others)
+
+    def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
+        """A case's array arguments by path.
+
+        Raises:
+          Failure: what its family raises, which says nothing of the kernel.
+        """
+        if (expected := self.expectations.get(case.id)) is not None:
+            return expected.arguments
+        if (filled := self.filled.get(case.id)) is not None:
+            return filled
+        self.turn_to_phase(Phase.FILLING)
+        with raised_by(f"family {case.family.name}", Verdict.ORACLE_ERROR, located=True):
+            return case.fill(pairing)
+
+
+@without_debugging()  # in each thread of the pool
+def _prepare(backend: Backend, traced: Traced) -> Executable | Artifact:
+    reason = backend.unsupported_reason(traced)
+    if reason:
+        raise Failure(Verdict.UNAVAILABLE, reason)
+    return backend.prepare(traced)
+
+
+def _or_raise(answer: _Answer | Failure) -> _Answer:
+    if isinstance(answer, Failure):
+        raise answer.with_traceback(None)
+    return answer
+
+
+def _compilers() -> int:
+    """How many compilations to run side by side: the processors, shared among xdist's workers."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return max(1, (os.cpu_count() or 1) // workers)

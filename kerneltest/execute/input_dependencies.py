@@ -1,0 +1,61 @@
+"""Whether what a pairing says its output elements need is all that its oracle needs."""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
+from kerneltest.judge.evidence import output_dims
+from kerneltest.oracle.expectation import expect
+from kerneltest.plan.production import arguments_of, contents, output_of, part_of, place_of
+from kerneltest.plan.signatures import signatures
+from kerneltest.trace.tracing import trace
+from kerneltest.trace.undefined import element
+from kerneltest.trace.virtual import unflat
+
+_LOOKED_AT = 5
+_ROUNDED = 1e-9  # relative: an oracle sums the parts of an array in another order
+
+
+def derived_output(pairing: Pairing, dtype: str, depth: str, outputs: Sequence[ShapeDtype]) -> str:
+    """An axis of an output whose length is no dim and still not always the same, in words; "" where there is none."""
+    short = trace(pairing, next(each for each in signatures(pairing, depth) if each.dtype == dtype)).outputs
+    for number, (one, other) in enumerate(zip(short, outputs, strict=True)):
+        for axis, name in enumerate(output_dims(pairing, number, depth)):
+            if not name and one.shape[axis] != other.shape[axis]:
+                return f"axis {axis} of output {number}"
+    return ""
+
+
+@functools.lru_cache(maxsize=256)
+def check_needs(pairing: Pairing, dtype: str, depth: str) -> None:
+    """Holds the oracle's answers for parts against its answer for the whole, for a signature that is planned.
+
+    Raises:
+      Failure: `oracle_error`; names the element and both answers.
+    """
+    planned = [each for each in signatures(pairing, depth) if each.dtype == dtype]
+    signature = max(planned, key=lambda each: min((n for _, n in each.dims), default=0))
+    outputs, held = trace(pairing, signature).outputs, contents(pairing, signature)
+    whole_of = part_of(pairing, signature, {})
+    whole = expect(pairing, signature, arguments_of(pairing, whole_of, held), outputs, bitwise=True).values
+    for number, values in enumerate(whole):
+        names = output_dims(pairing, number, depth)
+        for offset in np.unique(np.linspace(0, values.size - 1, _LOOKED_AT).astype(np.int64)) if values.size else ():
+            index = [int(i) for i in unflat(offset, values.shape)]
+            part = part_of(pairing, signature, place_of(names, index))
+            shapes = tuple(output_of(part, each, output_dims(pairing, i, depth)) for i, each in enumerate(outputs))
+            answers = expect(pairing, part.signature, arguments_of(pairing, part, held), shapes, bitwise=True).values
+            answer = answers[number][tuple(i - part.start.get(name, 0) for i, name in zip(index, names, strict=True))]
+            if not np.isclose(values[tuple(index)], answer, rtol=_ROUNDED, atol=0, equal_nan=True):
+                dims = ", ".join(pairing.needs)
+                raise Failure(
+                    Verdict.ORACLE_ERROR,
+                    f"output {number}{element(values.shape, int(offset))} needs more than batch_dims= and needs= say "
+                    f"of {dims}: the oracle gives {values[tuple(index)]} for the whole input, and {answer} for the "
+                    f"part ({signature})",
+                )

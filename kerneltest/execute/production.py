@@ -1,0 +1,199 @@
+"""Production sizes: some elements of a call that is too large to hold, judged by the oracle part by part."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kerneltest.backends.base import Backend, Samples
+from kerneltest.core.dtypes import Array, ShapeDtype
+from kerneltest.core.failures import Failure
+from kerneltest.core.precision import Precision
+from kerneltest.core.targets import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.claims import BIT_FOR_BIT
+from kerneltest.execute.input_dependencies import check_needs, derived_output
+from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.judge.compare import compare
+from kerneltest.judge.evidence import output_dims
+from kerneltest.oracle.expectation import expect
+from kerneltest.oracle.noise import oracle_noise
+from kerneltest.plan.cases import Case
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.families import without_values
+from kerneltest.plan.production import (
+    MOST_BOUNDED,
+    MOST_EXACT,
+    Content,
+    Part,
+    arguments_of,
+    contents,
+    output_of,
+    part_of,
+    place_of,
+    production_signatures,
+)
+from kerneltest.records.schema import Record
+from kerneltest.trace.undefined import element
+from kerneltest.trace.virtual import unflat
+
+_EVALUATED = {True: 2**27, False: 2**24}  # elements of all parts, where nothing is rounded and where something is
+_LEAST_PARTS = 4
+
+
+class Production(Group):
+    """The lengths that `kt.dim(production=)` declares."""
+
+    name = "production"
+    _family = without_values("production", name)
+
+    def is_asked_of(self, backend: Backend) -> bool:
+        return backend.scales or backend.tier is Tier.LOWER
+
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        for signature in production_signatures(item.pairing):
+            if signature.dtype == item.dtype:
+                yield Case(item.pairing_id, item.pairing.name, signature, self._family, "", item.seed)
+
+    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
+        return None
+
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        pairing, traced = item.pairing, cache.traced(item.pairing, case.signature, item.backend)
+        record = item.record(Verdict.PASS, case=case)
+        if not item.backend.scales:
+            cache.ready(item.backend, traced)
+            return Outcome(replace(record, compared=len(traced.calls)))
+        reason = item.backend.unsupported_reason(traced)
+        if reason:
+            raise Failure(Verdict.UNAVAILABLE, reason)
+        prepared = item.backend.at_scale(traced)
+        derived = derived_output(pairing, item.dtype, item.depth, traced.outputs)
+        if not derived:
+            check_needs(pairing, item.dtype, item.depth)
+        held = contents(pairing, case.signature)
+        outputs = prepared.run([held[path] for path, _ in case.signature.dtypes])
+        record = replace(record, tolerance=BIT_FOR_BIT if traced.exact else str(pairing.tolerance))
+        for number, samples in enumerate(outputs):
+            _check_defined(number, samples)
+            if derived:
+                note = f"values are not judged: the length of {derived} is no dim, so no part of it is known"
+                record = replace(record, compared=record.compared + max(samples.offsets.size, 1), message=note)
+                continue
+            judged = Judged(item, case, held, number, traced.outputs, traced.exact)
+            record = judged.judge(samples, record, prepared.precision)
+        return Outcome(record)
+
+
+def _check_defined(number: int, samples: Samples) -> None:
+    """Raises Failure if a sampled element depends on memory that nobody wrote, or was itself not written."""
+    if samples.unwritten.size:
+        first = element(samples.shape, int(samples.unwritten[0]))
+        raise Failure(
+            Verdict.UNWRITTEN,
+            f"output {number}{first} is never written: programs write further on the higher their number, and none "
+            "gets there",
+        )
+    if samples.undefined.any():
+        first = element(samples.shape, int(samples.offsets[samples.undefined][0]))
+        count = f"{int(samples.undefined.sum())} of {samples.offsets.size} sampled elements of output {number}"
+        raise Failure(Verdict.UNINITIALISED, f"{count} depend on memory never written, the first {first}")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One output of a call at production sizes.
+
+    Attributes:
+      item, case: whose it is.
+      held: what the arguments hold, by path.
+      number: of the output.
+      outputs: shape and dtype of all outputs.
+      exact: its arithmetic rounds nothing, so not a bit may be off.
+    """
+
+    item: Item
+    case: AnyCase
+    held: Mapping[str, Content]
+    number: int
+    outputs: Sequence[ShapeDtype]
+    exact: bool
+
+    def judge(self, samples: Samples, record: Record, precision: Precision) -> Record:
+        """The record with what this output adds to it.
+
+        Raises:
+          Failure: sampled elements are off.
+        """
+        most = MOST_EXACT if self.exact else MOST_BOUNDED
+        parts = [self._part(samples.shape, offset) for offset in samples.offsets.tolist()]
+        largest = max((part.elements for part in parts), default=0)
+        if not parts or largest > most:
+            why = (
+                f"for one of them the oracle handles {largest:,} elements, and {most:,} are the most: say what it "
+                "needs, by batch_dims= or needs="
+                if parts
+                else "no element is known before all programs have run"
+            )
+            note = f"values of output {self.number} are not judged: {why}"
+            told = "; ".join(filter(None, (record.message, note)))
+            return replace(record, compared=record.compared + max(samples.offsets.size, 1), message=told)
+        chosen = self._chosen(parts, largest)
+        rows = [self._expected(parts[i], samples.shape, int(samples.offsets[i]), precision) for i in chosen]
+        values, bounds = (np.concatenate([row[i] for row in rows]) for i in (0, 1))
+        others = [
+            np.concatenate([row[2][i] if i < len(row[2]) else row[0] for row in rows])
+            for i in range(max(len(row[2]) for row in rows))
+        ]
+        compared = compare(
+            samples.values[chosen],
+            values,
+            bounds,
+            signed_zeros=self.item.pairing.signed_zeros,
+            noise=max(row[3] for row in rows),
+            others=others,
+        )
+        if compared.verdict.is_finding:
+            off = np.flatnonzero(compared.wrong)
+            first = chosen[int(off[0])]
+            where = element(samples.shape, int(samples.offsets[first]))
+            bound = "" if self.exact else f", by more than {bounds[off[0]]:.3g}"
+            raise Failure(
+                compared.verdict,
+                f"output {self.number}{where} is {samples.values[first]} where the oracle has {values[off[0]]}{bound}; "
+                f"{off.size} of {len(chosen)} sampled elements are off",
+            )
+        used = [each for each in (record.used, compared.used) if each is not None]
+        record = replace(record, compared=record.compared + compared.compared, used=max(used, default=None))
+        if compared.compared:
+            return record
+        note = f"of output {self.number} nothing is compared: the bound of each sampled element is too wide"
+        return replace(record, message="; ".join(filter(None, (record.message, note))))
+
+    def _part(self, shape: tuple[int, ...], offset: int) -> Part:
+        pairing, signature = self.item.pairing, self.case.signature
+        index = [int(i) for i in unflat(np.asarray(offset), shape)]
+        names = output_dims(pairing, self.number, self.item.depth)
+        return part_of(pairing, signature, place_of(names, index))
+
+    def _chosen(self, parts: Sequence[Part], largest: int) -> list[int]:
+        """As many as the oracle is evaluated on, spread evenly, the last among them."""
+        count = max(_EVALUATED[self.exact] // max(largest, 1), _LEAST_PARTS)
+        return sorted({int(i) for i in np.linspace(len(parts) - 1, 0, min(count, len(parts)))})
+
+    def _expected(
+        self, part: Part, shape: tuple[int, ...], offset: int, precision: Precision
+    ) -> tuple[Array, Array, list[Array], float]:
+        """What an element should be, how far it may be off and what else it may be, each (1,); the oracle's noise."""
+        pairing = self.item.pairing
+        named = [output_dims(pairing, number, self.item.depth) for number in range(len(self.outputs))]
+        outputs = tuple(output_of(part, each, names) for each, names in zip(self.outputs, named, strict=True))
+        arguments = arguments_of(pairing, part, self.held)
+        expectation = expect(pairing, part.signature, arguments, outputs, bitwise=self.exact, repeat=False)
+        index = unflat(np.asarray(offset), shape)
+        at = tuple(int(i) - part.start.get(name, 0) for i, name in zip(index, named[self.number], strict=True))
+        bound = expectation.bound(self.number, outputs[self.number].dtype, precision)
+        others = [np.reshape(other[at], 1) for other in expectation.others(self.number, precision)]
+        value = np.reshape(expectation.values[self.number][at], 1)
+        return value, np.reshape(bound[at], 1), others, oracle_noise(arguments)

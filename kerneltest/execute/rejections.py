@@ -1,0 +1,84 @@
+"""Declared rejections, planned and judged: a call that must raise is traced and prepared, and never run."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kerneltest.backends.base import Backend
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.arguments import Argument, ArrayArgument, Optional, Static
+from kerneltest.declare.pairing import Pairing
+from kerneltest.declare.rejects import Rejection
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.plan.cases import Case
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.families import without_values
+from kerneltest.plan.signatures import Signature, dtypes_of, signatures
+from kerneltest.trace.tracing import trace
+
+
+class Rejections(Group):
+    """Calls that a kernel must refuse."""
+
+    name = "rejects"
+
+    def is_asked_of(self, backend: Backend) -> bool:
+        return True
+
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        """In the first dtype of the pairing."""
+        pairing = item.pairing
+        if pairing.rejects and item.dtype == dtypes_of(pairing, item.depth)[0]:
+            base = next(each for each in signatures(pairing, item.depth) if each.dtype == item.dtype)
+            for rejection in pairing.rejects:
+                family = without_values(f"rejects_{rejection.name}", self.name)
+                signature = _signature(pairing, base, rejection)
+                yield Case(item.pairing_id, pairing.name, signature, family, "", item.seed)
+
+    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
+        return None
+
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        """Whether what must be raised is, when the call is traced or else prepared."""
+        pairing = item.pairing
+        (rejection,) = (each for each in pairing.rejects if f"rejects_{each.name}" == case.family.name)
+        try:
+            item.backend.prepare(trace(_altered(pairing, rejection), case.signature, item.backend.platform))
+        except Failure as raised:
+            if rejection.met_by(raised):
+                return Outcome(item.record(Verdict.PASS, case=case, compared=1))
+            cause = raised.__cause__ or raised
+            raise Failure(
+                Verdict.RUNTIME_ERROR, f"expected {rejection.expected}, got {type(cause).__name__}: {cause}"
+            ) from raised
+        raise Failure(Verdict.XPASS, f"expected {rejection.expected}, and nothing was raised")
+
+
+def _altered(pairing: Pairing, rejection: Rejection) -> Pairing:
+    """The pairing with the rejection's arguments for its own."""
+    changed: dict[str, Argument] = {}
+    for name, value in rejection.arguments.items():
+        if not isinstance(value, ArrayArgument):
+            changed[name] = Static(((str(value), value),), named=False)
+        else:
+            changed[name] = Optional(value) if name in pairing.optionals else value
+    return replace(pairing, arguments={**pairing.arguments, **changed}, rejects=())
+
+
+def _signature(pairing: Pairing, base: Signature, rejection: Rejection) -> Signature:
+    leaves = _altered(pairing, rejection).leaves
+    names = dict(base.dtypes)
+    return replace(
+        base,
+        dims=tuple((name, rejection.dims.get(name, length)) for name, length in base.dims),
+        dtypes=tuple(
+            (path, leaf.dtypes[0] if path in rejection.arguments else names[path])
+            for path, leaf in leaves.items()
+            if path in rejection.arguments or path in names
+        ),
+        statics=tuple(
+            (name, option if name in pairing.optionals else str(rejection.arguments.get(name, option)))
+            for name, option in base.statics
+        ),
+    )

@@ -1,0 +1,208 @@
+"""The groups that fill signatures with values, and the one that takes signatures as far as they go."""
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kerneltest.backends.base import Artifact, Backend
+from kerneltest.backends.jitted import Jitted
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
+from kerneltest.core.precision import Precision
+from kerneltest.core.targets import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.batching import expect_together, is_queued, leaves_of, run_together
+from kerneltest.execute.cache import REPEATED, Cache
+from kerneltest.execute.claims import BIT_FOR_BIT, Claim, judge_claims, noted
+from kerneltest.execute.fast_path import candidate, evaluation, outputs_of, passed
+from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.time_budget import brings
+from kerneltest.execute.xfails import quarantined
+from kerneltest.plan.cases import Case, value_cases
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.families import without_values
+from kerneltest.plan.format_limits import long_signatures, too_much
+from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.records.journal import Phase
+from kerneltest.records.schema import Record
+from kerneltest.trace.cost_model import work
+from kerneltest.trace.tracing import trace
+
+_SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # that a run of a long signature may take
+
+
+def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
+    """Starts the compilation of every signature that needs a compiler, and of the first, side by side."""
+    cache.coming.clear()
+    for case in planned:
+        cache.coming.setdefault(case.signature, []).append(case)
+    begun: set[Signature] = set()
+    for case in planned if cache.ahead else ():
+        place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
+        if case.signature in begun or quarantined(item.pairing.xfail, *place):
+            continue
+        begun.add(case.signature)
+        cache.turn_to_case(item.name, case)
+        try:
+            traced = cache.traced(item.pairing, case.signature, item.backend)
+            cache.turn_to_phase(Phase.COMPILING)
+            first = case.signature == planned[0].signature
+            if first or item.depth == "deep" or candidate(item.backend, cache, traced) is None:
+                cache.prepare(item.backend, traced)
+        except Failure:
+            continue  # judged in its turn
+
+
+def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
+    """Runs a case and holds its outputs against the oracle; some families are run twice.
+
+    Raises:
+      Failure: what kept it from being compared, or `nondeterministic`.
+    """
+    pairing = item.pairing
+    if case.signature in affordable_long(pairing, item.depth):
+        cache.turn_to_phase(Phase.EXPECTING)
+        if reason := too_much(pairing, case.signature):
+            raise Failure(Verdict.UNAVAILABLE, reason)
+    traced = cache.traced(pairing, case.signature, item.backend)
+    expect_together(item, case, cache, traced)
+    expectation, bitwise = cache.expected(pairing, case, traced)
+    arguments = cache.arguments(pairing, case)
+
+    def judged(outputs: Sequence[Array], precision: Precision, *, explained: bool = True) -> Outcome:
+        cache.turn_to_phase(Phase.EXPECTING)
+        claim = Claim(
+            outputs,
+            expectation.values,
+            expectation.all_bounds(outputs, precision),
+            pairing.signed_zeros,
+            BIT_FOR_BIT if bitwise else noted(pairing.tolerance, expectation.note(precision)),
+            asked=expectation.asked,
+            others=expectation.all_others(precision),
+            shares=lambda output: expectation.shares(output, precision),
+        )
+        return judge_claims(item, case, arguments, [claim], cache, explained=explained)
+
+    def uncompiled() -> Outcome:
+        found = evaluation(item, case, cache, traced, expectation)
+        return judged(outputs_of(item, case, cache, found), found.precision, explained=False)
+
+    if outcome := passed(uncompiled):
+        return outcome
+    executable = cache.executable(item.backend, traced)
+    shared = id(executable), case.id  # with another target, whose code is the same
+    _, there = cache.passed.get(shared, (None, None))
+    if there is not None and there.backend != item.backend.id:
+        return _passed_there(item, case, cache, there)
+    leaves = leaves_of(item, case, cache)
+    if isinstance(executable, Jitted) and is_queued(item, cache):
+        outputs = run_together(item, case, cache, executable)
+    else:
+        outputs = executable.run(leaves)
+    if case.family.name in REPEATED:
+        _check_repeated(outputs, executable.run(leaves), expectation.asked)
+    outcome = judged(outputs, executable.precision)
+    if outcome.record.verdict is Verdict.PASS:
+        cache.passed[shared] = executable, outcome.record
+    return outcome
+
+
+def _passed_there(item: Item, case: AnyCase, cache: Cache, record: Record) -> Outcome:
+    """The outcome of a case that the same executable has passed for another backend."""
+    cache.journal.counts[f"taken over for {item.backend.id}"] += 1
+    told = cache.uses_more(item.backend, case.family.name, record.used or 0.0) or not record.compared
+    return Outcome(replace(record, item=item.name, backend=item.backend.id, budget=record.budget if told else ()))
+
+
+@functools.lru_cache(maxsize=256)
+def affordable_long(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
+    """The long signatures of a pairing that take no longer to run than others."""
+
+    def affordable(signature: Signature) -> bool:
+        try:
+            return work(trace(pairing, signature)).seconds <= _SECONDS[depth]
+        except Failure:
+            return True  # judged in its turn
+
+    return long_signatures(pairing, depth, affordable)
+
+
+class Values(Group):
+    """Values against the oracle: one of the groups of the family registry."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        costly = item.backend.costly
+        long = () if costly or self.name != "structural" else affordable_long(item.pairing, item.depth)
+        planned = _planned(item.pairing, item.pairing_id, item.dtype, self.name, item.seed, item.depth, long)
+        return _each_once(planned) if costly else iter(planned)
+
+    def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
+        prepare_ahead(item, planned, cache)
+
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        return judge_values(item, case, cache)
+
+
+class Signatures(Group):
+    """Signatures taken as far as a tier goes that runs nothing: they lower and compile, or they do not."""
+
+    name = "signatures"
+    _family = without_values("signature", name)
+
+    def is_asked_of(self, backend: Backend) -> bool:
+        return not backend.tier.gives_values
+
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        long = affordable_long(item.pairing, item.depth) if item.backend.tier is Tier.LOWER else ()
+        for signature in (*signatures(item.pairing, item.depth), *long):
+            if signature.dtype == item.dtype:
+                yield Case(item.pairing_id, item.pairing.name, signature, self._family, "", item.seed)
+
+    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
+        return None
+
+    def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
+        prepare_ahead(item, planned, cache)
+
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        artifact = cache.ready(item.backend, cache.traced(item.pairing, case.signature, item.backend))
+        assert isinstance(artifact, Artifact)
+        record = item.record(
+            Verdict.PASS, case=case, compared=artifact.kernels, facts=artifact.facts, advice=artifact.advice
+        )
+        return Outcome(record, files=artifact.files)
+
+
+@functools.lru_cache(maxsize=32)  # the groups and dtypes of a pairing, which all backends are asked about in turn
+def _planned(
+    pairing: Pairing, pairing_id: str, dtype: str, group: str, seed: int, depth: str, long: tuple[Signature, ...]
+) -> tuple[Case, ...]:
+    return tuple(value_cases(pairing, pairing_id, dtype, group, seed, depth, long=long))
+
+
+def _each_once(planned: Iterable[Case]) -> Iterator[Case]:
+    """Cases that bring a family with its target, or among structural ones a signature, that none before has brought."""
+    seen: set[object] = set()
+    for case in planned:
+        if not (brought := brings(case)) <= seen:
+            seen |= brought
+            yield case
+
+
+def _check_repeated(outputs: Sequence[Array], again: Sequence[Array], asked: Sequence[Array]) -> None:
+    """Raises Failure if the same inputs gave other bits the second time, where something is asked."""
+    for number, (one, other, where) in enumerate(zip(outputs, again, asked, strict=True)):
+        differs = np.argwhere((one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}")) & where)
+        if len(differs):
+            at = tuple(differs[0])
+            raise Failure(
+                Verdict.NONDETERMINISTIC,
+                f"output {number}: the same inputs gave {one[at]} and then {other[at]} at "
+                f"[{', '.join(map(str, at))}]; {len(differs)} of {one.size} elements differ",
+            )

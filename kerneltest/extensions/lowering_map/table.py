@@ -1,0 +1,224 @@
+"""Maps as tables, on a terminal and as Markdown, and the words in them."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress, groupby
+
+from tabulate import tabulate
+
+from kerneltest.core.targets import TPUS
+from kerneltest.extensions.lowering_map.compare import Change, successive_changes
+from kerneltest.extensions.lowering_map.map import LoweringMap, LoweringOutcome, Result
+
+PARTLY, NOT_ASKED = "partly", "not asked"
+
+_LETTERS = {"lowers": "✓", "compiles": "✓", "absent": "–", PARTLY: "±", NOT_ASKED: ""}
+_SHORT_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A primitive in one column.
+
+    Attributes:
+      state: the outcome of its cells, or `PARTLY` where some of them lower, or `NOT_ASKED`.
+      text: dtypes by outcome, and by target where these differ.
+      reasons: the messages of what does not lower.
+    """
+
+    state: str
+    text: str
+    reasons: tuple[str, ...]
+
+    @property
+    def letter(self) -> str:
+        """Shows the state without colour."""
+        return _LETTERS.get(self.state, "✗")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Primitives against versions of JAX, GPUs and TPUs apart, or against targets if there is only one version.
+
+    Attributes:
+      columns: their headings.
+      rows: group, primitive, and an entry for each column; each group's stand together.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, str, tuple[Entry, ...]], ...]
+
+
+def tabulate_maps(maps: Sequence[LoweringMap]) -> Table:
+    """The table of one or more maps."""
+    if len(maps) == 1:
+        columns = [(" ".join(agreeing), maps[0], agreeing[:1]) for agreeing in maps[0].agreeing_targets]
+    else:
+        apart = any(len(each.kinds) > 1 for each in maps)
+        columns = [
+            (f"{each.title}, {kind}" if apart else each.title, each, each.kinds[kind])
+            for kind in dict.fromkeys(kind for each in maps for kind in each.kinds)
+            for each in maps
+            if kind in each.kinds
+        ]
+    groups = {primitive: group for each in maps for primitive, group in each.groups.items()}
+    rows = [
+        (group, primitive, tuple(_entry(primitive, each, targets) for _, each, targets in columns))
+        for primitive, group in groups.items()
+    ]
+    order = list(dict.fromkeys(groups.values()))
+    return Table(tuple(heading for heading, _, _ in columns), tuple(sorted(rows, key=lambda row: order.index(row[0]))))
+
+
+def short_dtypes(dtypes: Sequence[str]) -> str:
+    """Dtypes as `f32 bf16 u8`."""
+    return " ".join(_SHORT_DTYPES.get(dtype) or re.sub(r"^([fiu])[a-z]+", r"\1", dtype) for dtype in dtypes)
+
+
+def count_line(lowering_map: LoweringMap) -> str:
+    """How many cells have each outcome: `6 cells = 4 lowers + 2 error`."""
+    counts = " + ".join(f"{count} {outcome}" for outcome, count in lowering_map.counts.items())
+    return f"{len(lowering_map.cells)} cells = {counts}"
+
+
+def change_line(change: Change, targets: Sequence[str]) -> str:
+    """A change on one line; its targets are named unless they are all of `targets`."""
+    places = "" if set(change.targets) == set(targets) else f" on {_places(change.targets, targets)}"
+    line = f"{change.primitive} ({short_dtypes(change.dtypes)}){places}: {change.before} -> {change.after}"
+    return f"{line}: {change.message}" if change.stopped and change.message else line
+
+
+def _places(some: Sequence[str], targets: Sequence[str]) -> str:
+    """Some of the targets by name; `all`, `GPUs` or `TPUs` if they are that."""
+    tpus = {target for target in targets if target in TPUS}
+    names = {"all": set(targets), "TPUs": tpus, "GPUs": set(targets) - tpus}
+    return next((name for name, members in names.items() if members == set(some)), " ".join(some))
+
+
+def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) -> Entry:
+    by_dtype = {target: lowering_map.by_dtype.get((primitive, target), {}) for target in targets}
+    results = [result for of_target in by_dtype.values() for result in of_target.values()]
+    if not results:
+        return Entry(NOT_ASKED, "", ())
+    outcomes = {result.outcome for result in results}
+    if len(outcomes) == 1:
+        state = str(outcomes.pop())
+    else:
+        state = PARTLY if any(outcome.is_lowered for outcome in outcomes) else str(LoweringOutcome.ERROR)
+    targets_by_text: dict[str, list[str]] = {}
+    for target, of_target in by_dtype.items():
+        targets_by_text.setdefault(_dtypes_by_outcome(of_target), []).append(target)
+    apart = len(targets_by_text) > 1
+    text = "; ".join(f"{' '.join(alike)}: {text}" if apart else text for text, alike in targets_by_text.items())
+    reasons = dict.fromkeys(f"{short_dtypes(result.dtypes)}: {result.message}" for result in results if result.message)
+    return Entry(state, text, tuple(reasons))
+
+
+def _dtypes_by_outcome(results: Mapping[str, Result]) -> str:
+    by_outcome = {o: [dtype for dtype, result in results.items() if result.outcome == o] for o in LoweringOutcome}
+    present = {outcome: dtypes for outcome, dtypes in by_outcome.items() if dtypes}
+    if len(present) == 1:
+        return str(next(iter(present)))
+    return ", ".join(f"{outcome} {short_dtypes(dtypes)}" for outcome, dtypes in present.items())
+
+
+def print_table(maps: Sequence[LoweringMap]) -> None:
+    """Prints the table of one or more maps, primitives by group."""
+    shown = tabulate_maps(maps)
+    rows: list[list[str]] = []
+    for group, members in groupby(shown.rows, key=lambda row: row[0]):
+        rows += [[], [group]] if rows else [[group]]
+        rows += [[f"  {name}", *(f"{e.letter} {e.text}".strip() for e in entries)] for _, name, entries in members]
+    print(tabulate(rows, ("primitive", *shown.columns), tablefmt="simple", disable_numparse=True))
+
+
+def markdown(maps: Sequence[LoweringMap]) -> str:
+    """A page for one or more maps."""
+    parts = (_introduction(maps), _changes(maps), _table(maps), _errors(maps[-1]))
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _introduction(maps: Sequence[LoweringMap]) -> Iterator[str]:
+    yield from ("# What Pallas lowers", "")
+    yield "Made by `kerneltest lowering`. A cell is a primitive with a dtype on a target; what lax itself refuses,"
+    yield "outside of Pallas, is no cell. Nothing here ran on a GPU or TPU; a mark says nothing of values. The marks:"
+    yield ""
+    outcomes = [outcome for outcome in LoweringOutcome if any(outcome in each.counts for each in maps)]
+    yield from (f"- `{outcome}`: {outcome.meaning}" for outcome in outcomes)
+    yield ""
+    yield from _lines(
+        ["JAX", "jaxlib", "Python", "compiled by", *outcomes, "targets that agree"],
+        [
+            [
+                each.jax,
+                each.jaxlib,
+                each.python,
+                ", ".join(each.compilers) or "nothing",
+                *(str(each.counts_on(targets).get(outcome, 0)) for outcome in outcomes),
+                "; ".join(" ".join(agreeing) for agreeing in each.agreeing_targets if agreeing[0] in targets),
+            ]
+            for each in maps
+            for targets in each.kinds.values()
+        ],
+    )
+
+
+def _changes(maps: Sequence[LoweringMap]) -> Iterator[str]:
+    for old, new, changes in successive_changes(maps):
+        for stopped, verb in ((False, "started"), (True, "stopped")):
+            yield from ("", f"## What {verb} lowering from {_escaped(old.title)} to {_escaped(new.title)}", "")
+            rows = [_change(change, new) for change in changes if change.stopped == stopped]
+            if rows:
+                yield from _lines(["primitive", "dtypes", "targets", "before", "after", "message"], rows)
+            else:
+                yield "Nothing."
+
+
+def _change(change: Change, new: LoweringMap) -> list[str]:
+    dtypes, targets = short_dtypes(change.dtypes), _places(change.targets, new.targets)
+    return [f"`{change.primitive}`", dtypes, targets, change.before, change.after, change.message]
+
+
+def _table(maps: Sequence[LoweringMap]) -> Iterator[str]:
+    table = tabulate_maps(maps)
+    for group, members in groupby(table.rows, key=lambda row: row[0]):
+        rows = [(primitive, entries) for _, primitive, entries in members]
+        asked = [any(entries[column].state != NOT_ASKED for _, entries in rows) for column in range(len(table.columns))]
+        yield from ("", f"## {_escaped(group.capitalize())}", "")
+        yield from _lines(
+            ["primitive", *compress(table.columns, asked)],
+            [
+                [f"`{primitive}`", *(f"{entry.letter} {entry.text}".strip() for entry in compress(entries, asked))]
+                for primitive, entries in rows
+            ],
+        )
+
+
+def _errors(lowering_map: LoweringMap) -> Iterator[str]:
+    yield from ("", f"## Errors of {_escaped(lowering_map.title)}", "")
+    yield from _lines(
+        ["primitive", "dtypes", "targets", "message"],
+        [
+            [
+                f"`{each.primitive}`",
+                short_dtypes(each.dtypes),
+                _places(each.targets, lowering_map.targets),
+                each.message,
+            ]
+            for each in lowering_map.results
+            if each.outcome == LoweringOutcome.ERROR
+        ],
+    )
+
+
+def _lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table. Its columns are not padded: one long message would widen all rows."""
+    for row in (heading, ["---"] * len(heading), *rows):
+        yield f"| {' | '.join(map(_escaped, row))} |"
+
+
+def _escaped(text: str) -> str:
+    """Text that stays one cell, whatever a message holds."""
+    plain = text if re.fullmatch(r"`[^`|<]*`", text) else re.sub(r"([\\`*<\[\]])", r"\\\1", text)
+    return " ".join(plain.replace("|", "\\|").split())

@@ -1,0 +1,221 @@
+"""Formulas of sizes: which polynomial of lengths, blocks and rounded lengths a number of the lowered code is."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kerneltest.extensions.proofs.polynomial import (
+    Condition,
+    Poly,
+    at_most,
+    between,
+    either,
+    equal,
+    less,
+    negated,
+    poly,
+    product,
+    symbol,
+)
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Atom:
+    """What a kernel makes of the length of a dim.
+
+    Attributes:
+      dim: its name.
+      kind: `length`, `blocks` (how many blocks cover it), `whole` (how many fit in), `rest` (what is left), `power`
+        (the least power of two that is no less than it, and no less than the block), or `tiles` (the least power of two
+        that is no less than the number of blocks that cover it).
+      block: in elements; 1 for `length`.
+    """
+
+    dim: str
+    kind: str
+    block: int = 1
+
+    @property
+    def name(self) -> str:
+        """In formulas."""
+        return {
+            "length": self.dim,
+            "blocks": f"cdiv({self.dim}, {self.block})",
+            "whole": f"({self.dim} // {self.block})",
+            "rest": f"({self.dim} % {self.block})",
+            "power": f"next_power_of_2({self.dim if self.block == 1 else f'max({self.dim}, {self.block})'})",
+            "tiles": f"next_power_of_2(cdiv({self.dim}, {self.block}))",
+        }[self.kind]
+
+    @property
+    def symbol(self) -> Poly:
+        return symbol(self.name)
+
+    def value(self, length: int) -> int:
+        """Where the dim has a length."""
+        match self.kind:
+            case "length":
+                return length
+            case "blocks":
+                return -(-length // self.block)
+            case "whole":
+                return length // self.block
+            case "rest":
+                return length % self.block
+            case "tiles":
+                return 1 << max(-(-length // self.block) - 1, 0).bit_length()
+            case _:
+                return 1 << max(length - 1, self.block - 1, 0).bit_length()
+
+    def facts(self) -> Iterator[Condition]:
+        """What holds of it at every length from 0."""
+        d, b, x = symbol(self.dim), self.block, self.symbol
+        match self.kind:
+            case "blocks":
+                yield between(d, x * b - (b - 1), x * b + 1)
+            case "whole":
+                yield between(d, x * b, x * b + b)
+            case "rest":
+                whole = Atom(self.dim, "whole", b)
+                yield from whole.facts()
+                yield equal(x, d - whole.symbol * b)
+            case "tiles":
+                blocks = Atom(self.dim, "blocks", b)
+                yield from blocks.facts()
+                yield at_most(blocks.symbol, x)
+                yield at_most(1, x)
+                yield either(equal(x, 1), less(x, blocks.symbol * 2))
+            case "power":
+                yield at_most(d, x)
+                yield at_most(max(b, 1), x)
+                yield either(equal(x, 1 << (b - 1).bit_length()), less(x, d * 2))
+
+
+@dataclass(frozen=True)
+class Test:
+    """A condition on sizes that may tell forms apart.
+
+    Attributes:
+      atoms: of dims, multiplied.
+      bound: the greatest value of the product with which it holds.
+      exact: it holds with that value alone.
+    """
+
+    atoms: tuple[Atom, ...]
+    bound: int
+    exact: bool = False
+
+    def __call__(self, sizes: Sizes) -> bool:
+        value = _multiplied(self.atoms, sizes)
+        return value == self.bound if self.exact else value <= self.bound
+
+    def condition(self, holds: bool) -> Condition:
+        """That it holds, or does not."""
+        made = (equal if self.exact else at_most)(product(atom.symbol for atom in self.atoms), self.bound)
+        return made if holds else negated(made)
+
+    def said(self, holds: bool) -> str:
+        name = " * ".join(atom.name for atom in self.atoms)
+        if self.exact:
+            return f"{name.strip('()')} {'==' if holds else '!='} {self.bound}"
+        return f"{name} {'<=' if holds else '>'} {self.bound}"
+
+
+class Language:
+    """The atoms and tests that formulas of a kernel are made of.
+
+    Args:
+      dims: names.
+      blocks: lengths that the kernel may cut them into.
+      most: elements of an array, past which it may be addressed in another way; 0 where none has more.
+    """
+
+    def __init__(self, dims: Sequence[str], blocks: Sequence[int], most: int = 0) -> None:
+        self.most = most
+        self.dims = tuple(dims)
+        self.blocks = tuple(b for b in dict.fromkeys(blocks) if b > 1)
+
+    @cached_property
+    def atoms(self) -> dict[str, Atom]:
+        """By name."""
+        kinds = [
+            ("power", 1),
+            *((kind, b) for b in self.blocks for kind in ("blocks", "whole", "power", "tiles", "rest")),
+        ]
+        made = [Atom(dim, "length") for dim in self.dims] + [Atom(dim, k, b) for k, b in kinds for dim in self.dims]
+        return {atom.name: atom for atom in made}
+
+    @cached_property
+    def monomials(self) -> list[tuple[Atom, ...]]:
+        """Products to try, the simplest first."""
+        plain = [self.atoms[dim] for dim in self.dims]
+        other = [atom for atom in self.atoms.values() if atom.kind != "length"]
+        products = [p for n in range(2, 6) for p in itertools.combinations(plain, n)]
+        squares = [(atom, atom) for atom in plain]
+        mixed = [(atom, *p) for atom in other for n in (1, 2, 3) for p in itertools.combinations(plain, n)]
+        rounded = [(a, b) for a, b in itertools.combinations(other, 2) if a.dim != b.dim]
+        return [*((atom,) for atom in self.atoms.values()), *products, *squares, *mixed, *rounded]
+
+    def tests(self, constants: Sequence[int]) -> list[Test]:
+        """Conditions to try, the simplest first."""
+        bounds = sorted({0, 1, *self.blocks, *constants})
+        plain = [self.atoms[dim] for dim in self.dims]
+        lengths = [((atom,), bound) for bound in bounds for atom in plain]
+        rests = [Test((Atom(dim, "rest", b),), 0, exact=True) for b in self.blocks for dim in self.dims]
+        products = [p for n in range(1, len(plain) + 1) for p in itertools.combinations(plain, n)] if self.most else []
+        return [
+            *(Test(p, self.most) for p in products),
+            *(Test(*each) for each in lengths),
+            *rests,
+            *(Test(*each, exact=True) for each in lengths),
+        ]
+
+
+def fitter(language: Language, sizes: Sequence[Sizes]) -> Callable[[tuple[int, ...]], Poly | None]:
+    """A function from the values that a number has at these sizes to its formula, None where it has none."""
+    columns: dict[tuple[Atom, ...], tuple[int, ...]] = {}
+
+    def fit(values: tuple[int, ...]) -> Poly | None:
+        if len(set(values)) == 1:
+            return poly(values[0])
+        for atoms in language.monomials:
+            if atoms not in columns:
+                columns[atoms] = tuple(_multiplied(atoms, each) for each in sizes)
+            found = _line(columns[atoms], values)
+            if found is not None:
+                slope, start = found
+                return product(atom.symbol for atom in atoms) * slope + start
+        return None
+
+    return fit
+
+
+def _multiplied(atoms: Sequence[Atom], sizes: Sizes) -> int:
+    """The product of some atoms at some sizes."""
+    total = 1
+    for atom in atoms:
+        total *= atom.value(sizes[atom.dim])
+    return total
+
+
+def _line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
+    """Slope and start of the line with integers that points lie on."""
+    first = next((i for i in range(1, len(xs)) if xs[i] != xs[0]), None)
+    if first is None:
+        return None
+    slope, rest = divmod(ys[first] - ys[0], xs[first] - xs[0])
+    start = ys[0] - slope * xs[0]
+    if rest or not slope or any(y != slope * x + start for x, y in zip(xs, ys, strict=True)):
+        return None
+    return slope, start
+
+
+def evaluate(formula: Poly, language: Language, sizes: Sizes) -> int:
+    """What a formula of sizes is at some sizes."""
+    known = {name: language.atoms[name].value(sizes[language.atoms[name].dim]) for name in formula.names}
+    value = formula.substitute(known).constant
+    assert value is not None
+    return value

@@ -1,0 +1,244 @@
+"""What matters of the lowered code: the operations that addresses, masks and control flow depend on."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from kerneltest.backends.simulate.ir import Operation, Region
+from kerneltest.backends.simulate.operations.table import OPERATIONS
+from kerneltest.extensions.proofs.undecided import Undecided
+
+N = TypeVar("N")
+M = TypeVar("M")
+
+ACCESSES = {"tt.load": "load", "tt.store": "store", "tt.atomic_rmw": "atomic", "tt.atomic_cas": "atomic"}
+CONTROL = frozenset({"scf.for", "scf.if", "scf.while"})
+# Attributes that say what an operation does, whatever the sizes.
+_FIXED = ("predicate", "axis", "order", "operandSegmentSizes")
+FOLLOWED = frozenset(
+    """arith.addi arith.subi arith.muli arith.divsi arith.divui arith.remsi arith.remui arith.maxsi arith.minsi
+    arith.maxui arith.minui arith.andi arith.ori arith.xori arith.shli arith.shrsi arith.shrui arith.cmpi arith.select
+    arith.extsi arith.extui arith.trunci arith.index_cast arith.bitcast tt.bitcast tt.splat tt.broadcast tt.expand_dims
+    tt.reshape tt.trans tt.addptr""".split()
+)
+
+
+@dataclass(frozen=True)
+class Value(Generic[N]):
+    """The type of a value.
+
+    Attributes:
+      dtype: by name.
+      pointer: whether it holds pointers to that.
+      shape: () for a scalar.
+    """
+
+    dtype: str
+    pointer: bool
+    shape: tuple[N, ...]
+
+    @property
+    def matters(self) -> bool:
+        """Whether it is followed: integers, booleans and pointers."""
+        return self.pointer or np.dtype(self.dtype if self.dtype[:2] != "bf" else "float32").kind in "ib"
+
+
+@dataclass(frozen=True)
+class Step(Generic[N]):
+    """One operation.
+
+    Attributes:
+      name, operands, results: as in the IR.
+      types: of the results.
+      numbers: a constant's value, or where a range starts and ends.
+      fixed: attributes that depend on no size.
+      blocks: nested code.
+      place: the kernel's source line behind it.
+    """
+
+    name: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    types: tuple[Value[N], ...]
+    numbers: tuple[N, ...]
+    fixed: tuple[tuple[str, Any], ...]
+    blocks: "tuple[Block[N], ...]"
+    place: str = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Block(Generic[N]):
+    """A sequence of operations with the values it is entered with and those it ends with.
+
+    Attributes:
+      arguments, yields: numbers of values.
+      types: of the arguments.
+      steps: in order.
+    """
+
+    arguments: tuple[int, ...]
+    types: tuple[Value[N], ...]
+    steps: tuple[Step[N], ...]
+    yields: tuple[int, ...]
+
+
+def mapped(block: Block[N], change: Callable[[N], M]) -> Block[M]:
+    """The same code with every number changed, in the order in which they stand."""
+
+    def values(types: tuple[Value[N], ...]) -> tuple[Value[M], ...]:
+        return tuple(Value(t.dtype, t.pointer, tuple(map(change, t.shape))) for t in types)
+
+    return Block(
+        block.arguments,
+        values(block.types),
+        tuple(
+            Step(
+                s.name,
+                s.operands,
+                s.results,
+                values(s.types),
+                tuple(map(change, s.numbers)),
+                s.fixed,
+                tuple(mapped(b, change) for b in s.blocks),
+                s.place,
+            )
+            for s in block.steps
+        ),
+        block.yields,
+    )
+
+
+def lengths(block: Block[N]) -> Iterator[N]:
+    """Those of every tensor's axes."""
+    for kind in (*block.types, *(kind for step in block.steps for kind in step.types)):
+        yield from kind.shape
+    for step in block.steps:
+        for inner in step.blocks:
+            yield from lengths(inner)
+
+
+def sliced(body: Region) -> Block[int]:
+    """What matters of a function's body; its values are numbered anew, and those that do not matter are -1.
+
+    Raises:
+      Undecided: an operation that may do anything to memory.
+    """
+    return _Slicer(body).block(body)
+
+
+class _Slicer:
+    """Goes backwards from accesses and control flow."""
+
+    def __init__(self, body: Region) -> None:
+        self.producers: dict[int, tuple[Operation, int]] = {}
+        self.sources: dict[int, tuple[int, ...]] = {}  # of what a block is entered with: where it comes from
+        self.types: dict[int, Value[int]] = {}
+        self.wanted: set[int] = set()
+        roots: list[int] = []
+        self.types.update((n, Value("int8", True, ())) for n in body.arguments)
+        self.wanted.update(body.arguments)
+        self._read(body, roots)
+        self._follow(roots)
+        self.numbers = {number: i for i, number in enumerate(sorted(self.wanted))}
+
+    def _read(self, region: Region, roots: list[int]) -> None:
+        for op in region.operations:
+            if op.name not in OPERATIONS:
+                raise Undecided(
+                    f"{op.name}{f' at {op.place}' if op.place else ''} is not an operation that is followed"
+                )
+            for i, (number, kind) in enumerate(zip(op.results, op.types, strict=True)):
+                self.producers[number] = (op, i)
+                self.types[number] = Value(kind.dtype.name, kind.pointer, kind.shape)
+            if op.name in ACCESSES:
+                roots += addressing(op.name, op.operands, op.attributes.get("operandSegmentSizes"))
+            if op.name not in CONTROL:
+                continue
+            if op.name == "scf.for":
+                (inner,) = op.regions
+                roots += op.operands[:3]
+                self._enter(op, inner.arguments[:1], op.operands[:1])
+                self._enter(op, inner.arguments[1:], op.operands[3:])
+                carried = zip(inner.arguments[1:], op.operands[3:], inner.yields, strict=True)
+                self.sources.update((argument, tuple(ends)) for argument, *ends in carried)
+            elif op.name == "scf.if":
+                roots += op.operands
+            else:
+                before, after = op.regions
+                roots += before.yields[:1]
+                self._enter(op, before.arguments, op.operands)
+                ends = zip(before.arguments, op.operands, after.yields, strict=True)
+                self.sources.update((argument, tuple(each)) for argument, *each in ends)
+                for argument, number, kind in zip(after.arguments, before.yields[1:], op.types, strict=True):
+                    self.types[argument] = Value(kind.dtype.name, kind.pointer, kind.shape)
+                    self.sources[argument] = (number,)
+            for inner in op.regions:
+                self._read(inner, roots)
+
+    def _enter(self, op: Operation, arguments: tuple[int, ...], initial: tuple[int, ...]) -> None:
+        self.types.update((a, self.types[n]) for a, n in zip(arguments, initial, strict=True))
+
+    def _follow(self, roots: list[int]) -> None:
+        while roots:
+            number = roots.pop()
+            if number in self.wanted or not self.types[number].matters:
+                continue
+            self.wanted.add(number)
+            roots += self.sources.get(number, ())
+            op, i = self.producers.get(number, (None, 0))
+            if op is None:
+                continue
+            if op.name == "scf.for":
+                roots += (op.regions[0].arguments[i + 1], op.regions[0].yields[i], op.operands[i + 3])
+            elif op.name == "scf.if":
+                roots += (region.yields[i] for region in op.regions)
+            elif op.name == "scf.while":
+                roots.append(op.regions[0].yields[i + 1])
+            elif op.name in FOLLOWED or op.name == "tt.load":
+                roots += op.operands
+
+    def block(self, region: Region) -> Block[int]:
+        """A region with what is wanted of it."""
+        steps = [self._step(op) for op in region.operations if self._kept(op)]
+        arguments, yields = self._numbered(region.arguments), self._numbered(region.yields)
+        return Block(arguments, self._typed(region.arguments), tuple(steps), yields)
+
+    def _numbered(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(self.numbers.get(number, -1) for number in numbers)
+
+    def _kept(self, op: Operation) -> bool:
+        inner = (each for region in op.regions for each in region.operations) if op.name in CONTROL else ()
+        return op.name in ACCESSES or not self.wanted.isdisjoint(op.results) or any(map(self._kept, inner))
+
+    def _typed(self, numbers: tuple[int, ...]) -> tuple[Value[int], ...]:
+        return tuple(self.types[n] if n in self.wanted else Value("float32", False, ()) for n in numbers)
+
+    def _step(self, op: Operation) -> Step[int]:
+        fixed = [(key, op.attributes[key]) for key in _FIXED if key in op.attributes]
+        numbers: tuple[int, ...] = ()
+        value = op.attributes.get("value")
+        if op.name == "tt.make_range":
+            numbers = (op.attributes["start"], op.attributes["end"])
+        elif op.name == "arith.constant" and not isinstance(value, np.ndarray):
+            numbers = (int(value or 0),) if self.types[op.results[0]].matters else ()
+        return Step(
+            op.name,
+            self._numbered(op.operands),
+            self._numbered(op.results),
+            self._typed(op.results),
+            numbers,
+            tuple(fixed),
+            tuple(map(self.block, op.regions)) if op.name in CONTROL else (),
+            op.place,
+        )
+
+
+def addressing(name: str, operands: tuple[int, ...], segments: Any) -> list[int]:
+    """The pointer of an access, and its mask where it has one."""
+    pointer, *rest = operands
+    if name == "tt.load":
+        has_mask = segments[1] if segments is not None else len(rest) > 0
+        return [pointer, *(rest[:1] if has_mask else ())]
+    return [pointer, *(rest[1:2] if name != "tt.atomic_cas" else ())]

@@ -1,0 +1,220 @@
+"""NumPy's functions that are made of others, as NumPy makes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kerneltest.numerics import products
+from kerneltest.numerics.samples import UnfollowedError, axes_of
+
+Rule = Callable[..., Any]
+RULES: dict[str, Rule] = {}
+"""What to do in place of NumPy, by the name of its function; those of `np.linalg` have `linalg.` in front."""
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def given(option: Any) -> bool:
+    """Whether an option is more than NumPy's way to say that there is none."""
+    return option is not None and option is not np._NoValue
+
+
+@rule("clip")
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
+    low, high = kwargs.get("min", a_min), kwargs.get("max", a_max)
+    a = np.maximum(a, low) if given(low) else a
+    return np.minimum(a, high) if given(high) else a
+
+
+@rule("ptp")
+def _ptp(a: Any, axis: Any = None, **kwargs: Any) -> Any:
+    return np.max(a, axis, **kwargs) - np.min(a, axis, **kwargs)
+
+
+@rule("cumsum")
+def _cumsum(a: Any, axis: Any = None, **kwargs: Any) -> Any:
+    return np.add.accumulate(np.reshape(a, -1) if axis is None else a, axis=axis or 0)
+
+
+@rule("cumprod")
+def _cumprod(a: Any, axis: Any = None, **kwargs: Any) -> Any:
+    return np.multiply.accumulate(np.reshape(a, -1) if axis is None else a, axis=axis or 0)
+
+
+def _count(a: Any, axis: Any, keepdims: Any, where: Any) -> Any:
+    """How many elements a mean is of."""
+    if where is True:
+        return np.prod([np.shape(a)[i - 1] for i in axes_of(axis, np.ndim(a))])
+    return np.sum(np.broadcast_to(where, np.shape(a)), axis=axis, keepdims=keepdims)
+
+
+@rule("mean")
+def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False,
+          where: Any = True) -> Any:  # fmt: skip
+    keepdims = keepdims is True
+    return np.sum(a, axis=axis, keepdims=keepdims, where=where) / _count(a, axis, keepdims, where)
+
+
+@rule("average")
+def _average(a: Any, axis: Any = None, weights: Any = None, **kwargs: Any) -> Any:
+    if weights is None:
+        return np.mean(a, axis, **kwargs)
+    return np.sum(a * weights, axis, **kwargs) / np.sum(weights * np.ones(np.shape(a)), axis, **kwargs)
+
+
+@rule("var")
+def _var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: Any = False,
+         where: Any = True, mean: Any = None, **kwargs: Any) -> Any:  # fmt: skip
+    off = a - (mean if given(mean) else np.mean(a, axis, keepdims=True, where=where))
+    keepdims = keepdims is True
+    count = _count(a, axis, keepdims, where) - (ddof or kwargs.get("correction", 0))
+    return np.sum(off * off, axis, keepdims=keepdims, where=where) / count
+
+
+@rule("std")
+def _std(a: Any, *args: Any, **kwargs: Any) -> Any:
+    return np.sqrt(np.var(a, *args, **kwargs))
+
+
+def _without_nans(name: str) -> None:
+    def skipping(a: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(np, name)(a, *args, where=~np.isnan(a), **kwargs)
+
+    RULES[f"nan{name}"] = skipping
+
+
+for _name in ("sum", "prod", "mean", "var", "std"):
+    _without_nans(_name)
+
+
+@rule("median")
+def _median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+    ordered = np.sort(np.reshape(a, -1) if axis is None else np.moveaxis(a, axis, -1), axis=-1)
+    middle = ordered.shape[-1] // 2
+    found = np.mean(ordered[..., middle - 1 + ordered.shape[-1] % 2 : middle + 1], axis=-1)
+    if not keepdims:
+        return found
+    return np.reshape(found, (1,) * np.ndim(a)) if axis is None else np.expand_dims(found, axis)
+
+
+@rule("diff")
+def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    thin = tuple(1 if i == axis % np.ndim(a) else length for i, length in enumerate(np.shape(a)))
+    before, after = (
+        [each if np.ndim(each) else np.broadcast_to(each, thin)] if given(each) else [] for each in (prepend, append)
+    )
+    a = np.concatenate([*before, a, *after], axis)
+    for _ in range(n):
+        front = [slice(None)] * np.ndim(a)
+        back = list(front)
+        front[axis], back[axis] = slice(1, None), slice(None, -1)
+        a = a[tuple(front)] - a[tuple(back)]
+    return a
+
+
+@rule("convolve")
+def _convolve(a: Any, v: Any, mode: Any = "full") -> Any:
+    a, v = (v, a) if len(v) > len(a) else (a, v)
+    return np.correlate(a, v[::-1], mode)
+
+
+@rule("correlate")
+def _correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    n = len(v)
+    if len(a) < n:
+        raise UnfollowedError("np.correlate with a second argument that is longer than the first")
+    before, after = {"full": (n - 1, n - 1), "same": (n // 2, (n - 1) // 2), "valid": (0, 0)}[mode]
+    return np.lib.stride_tricks.sliding_window_view(np.pad(a, (before, after)), n) @ v
+
+
+@rule("polyval")
+def _polyval(p: Any, x: Any) -> Any:
+    total = np.zeros_like(x)
+    for factor in p:
+        total = total * x + factor
+    return total
+
+
+@rule("trace")
+def _trace(a: Any, *args: Any, **kwargs: Any) -> Any:
+    return np.sum(np.diagonal(a, *args, **kwargs), axis=-1)
+
+
+@rule("dot")
+def _dot(a: Any, b: Any) -> Any:
+    if not np.ndim(a) or not np.ndim(b):
+        return a * b
+    return np.tensordot(a, b, (np.ndim(a) - 1, max(np.ndim(b) - 2, 0)))
+
+
+@rule("inner")
+def _inner(a: Any, b: Any) -> Any:
+    return np.tensordot(a, b, (-1, -1)) if np.ndim(a) and np.ndim(b) else a * b
+
+
+@rule("vdot")
+def _vdot(a: Any, b: Any) -> Any:
+    return np.dot(np.reshape(a, -1), np.reshape(b, -1))
+
+
+@rule("outer", "linalg.outer")
+def _outer(a: Any, b: Any) -> Any:
+    return np.reshape(a, (-1, 1)) * np.reshape(b, (1, -1))
+
+
+@rule("linalg.matmul")
+def _matmul(x1: Any, x2: Any) -> Any:
+    return np.matmul(x1, x2)
+
+
+@rule("linalg.vecdot")
+def _vecdot(x1: Any, x2: Any) -> Any:
+    return np.vecdot(x1, x2)
+
+
+@rule("linalg.matrix_transpose")
+def _matrix_transpose(x: Any) -> Any:
+    return np.swapaxes(x, -1, -2)
+
+
+@rule("linalg.trace")
+def _trace_of_matrices(x: Any, *, offset: int = 0) -> Any:
+    return np.trace(x, offset, -2, -1)
+
+
+@rule("tensordot")
+def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    if isinstance(axes, int):
+        axes = (range(np.ndim(a) - axes, np.ndim(a)), range(axes))
+    left, right = (
+        [i % np.ndim(x) for i in np.atleast_1d(np.asarray(one))] for x, one in zip((a, b), axes, strict=True)
+    )
+    one = [f"a{i}" for i in range(np.ndim(a))]
+    two = [f"b{i}" for i in range(np.ndim(b))]
+    for i, j in zip(left, right, strict=True):
+        two[j] = one[i]
+    out = [x for x in one if x not in two] + [x for x in two if x not in one]
+    return products.product(a, one, b, two, out)
+
+
+@rule("einsum")
+def _einsum(subscripts: Any, *operands: Any, **kwargs: Any) -> Any:
+    if not isinstance(subscripts, str):
+        raise UnfollowedError("np.einsum without a string")
+    return products.einsum(subscripts, operands)
+
+
+@rule("linalg.norm")
+def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
+    if ord in (None, "fro") or (ord == 2 and (isinstance(axis, int) or np.ndim(x) == 1)):
+        return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
+    if ord in (1, np.inf) and (isinstance(axis, int) or np.ndim(x) == 1):
+        return (np.sum if ord == 1 else np.max)(np.abs(x), axis=axis, keepdims=keepdims)
+    raise UnfollowedError(f"np.linalg.norm(ord={ord})")

@@ -1,0 +1,81 @@
+"""What outputs as they are stored do to the sums of a backward pass.
+
+For `o = p @ v`, `sum_k p_k dp_k` is `sum_d o_d do_d`: a sum of values times their cotangents is the same on both sides
+of a product of matrices. Where the way back needs the first, as that of a softmax does, a kernel may compute the second
+from its output (Dao, "FlashAttention-2", 2023, section 3.1), and with it all that rounding has done to the output.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, FloatFormat
+from kerneltest.numerics.samples import Sampled, Step, aligned
+from kerneltest.numerics.ufuncs import finite
+
+_SAME = frozenset("exp exp2 cast where".split())  # the sum of values times cotangents passes on to their inputs
+
+
+def strays(output: Sampled, cotangent: Sampled, fmt: FloatFormat) -> Array:
+    """What an output's rounding to a format adds to its values times their cotangents, (rows, *shape)."""
+    stored = output.machine.stored(output.samples, fmt)
+    return finite(cotangent.samples * (stored - output.samples))
+
+
+def sum_strays(step: Step, operand: Sampled, stray: Array) -> Array:
+    """What it adds to the cotangent of an operand that was broadcast.
+
+    Args:
+      step: a sum, a difference, a product or a quotient, elementwise.
+      operand: of it.
+      stray: of its output's values times their cotangents, broadcastable to the output's shape; an axis of length 1
+        stands for the sum over the axis.
+    """
+    shape = (1,) * (step.output.ndim - operand.ndim) + operand.shape
+    axes = tuple(1 + i for i, length in enumerate(shape) if length == 1)
+    whole: Array = np.sum(stray, axis=axes, keepdims=True)
+    if step.name in ("multiply", "divide"):
+        (values,) = aligned([operand], len(shape))
+        whole = finite(whole / values)
+    sign = -1.0 if step.name in ("divide", "subtract") and operand is step.inputs[1] else 1.0
+    return sign * whole.reshape(len(whole), *operand.shape)
+
+
+def passed_on(step: Step, cotangent: Sampled, stray: Array) -> Iterator[tuple[Sampled, Array]]:
+    """The same of the inputs of a step, where a sum over them is a sum over the output."""
+    watched = [each for each in step.inputs if isinstance(each, Sampled)]
+    if step.name in _SAME or (step.name in ("multiply", "divide") and len(watched) == 1):
+        yield from ((each, stray) for each in watched if each.shape == step.output.shape)
+    elif step.name == "product":
+        one, two, result = (step.options[name] for name in ("one", "two", "result"))
+        (left, right), exact = step.inputs, _exact(step.inputs, one, two, result)
+        whole = stray + finite(cotangent.samples * (step.output.samples - exact))
+        for each, mine in ((left, one), (right, two)):
+            if isinstance(each, Sampled):
+                yield each, _of_operand(whole, result, each, mine, step.options["lengths"])
+
+
+def _exact(inputs: Sequence[Any], one: Sequence[str], two: Sequence[str], result: Sequence[str]) -> Array:
+    """The product of operands that were not rounded."""
+    numbers = {letter: i for i, letter in enumerate(dict.fromkeys([*one, *two]), 1)}
+    left, right = (each.samples if isinstance(each, Sampled) else np.asarray(each)[None] for each in inputs)
+    return np.asarray(
+        np.einsum(
+            left,
+            [0, *(numbers[letter] for letter in one)],
+            right,
+            [0, *(numbers[letter] for letter in two)],
+            [0, *(numbers[letter] for letter in result)],
+            optimize=True,
+        )
+    )
+
+
+def _of_operand(stray: Array, result: Sequence[str], own: Sampled, mine: Sequence[str], lengths: Any) -> Array:
+    whole = [letter for i, letter in enumerate(mine) if own.shape[i] == lengths[letter] and letter in result]
+    summed: Array = np.sum(stray, axis=tuple(i for i, letter in enumerate(result, 1) if letter not in whole))
+    order = [letter for letter in result if letter in whole]
+    summed = summed.transpose(0, *(1 + order.index(letter) for letter in mine if letter in whole))
+    kept = iter(summed.shape[1:])
+    return summed.reshape(len(summed), *(next(kept) if letter in whole else 1 for letter in mine))

@@ -1,0 +1,112 @@
+"""The shards of a run as one run: they must be all of it, of one plan."""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from kerneltest.records.files import opened
+from kerneltest.records.io import RecordError
+from kerneltest.records.runs import Run
+from kerneltest.records.schema import Plan, digest
+from kerneltest.records.strict_json import dumps
+from kerneltest.triage.diff import differences
+
+# What a run writes for others to read, beside its plan.
+_KEPT = ("records-*.jsonl*", "smallest-*.jsonl*", "cases/*", "artifacts/*/*")
+
+
+class JoinError(ValueError):
+    """Runs that are not the shards of one run; says which, why, and what to do."""
+
+
+def part_of_plan(plan: Plan, items: Iterable[str], shard: str) -> Plan:
+    """The plan of a shard, which knows by which digits it belongs to the others.
+
+    Args:
+      plan: of all shards.
+      items: node ids of those of the shard.
+      shard: its name, as `2/3`.
+    """
+    mine = frozenset(items)
+    whole = digest([*map(dumps, plan.items), *map(dumps, plan.pairings.values())])
+    kept = tuple(item for item in plan.items if item.item in mine)
+    return replace(plan, items=kept, shard=shard, whole=whole)
+
+
+def joined(runs: Sequence[Run]) -> Plan:
+    """The plan of the run whose shards are given.
+
+    Raises:
+      JoinError: one is missing, given twice or no shard, or two are of unlike runs.
+    """
+    if not runs:
+        raise JoinError("there is no run to merge")
+    names = [run.name or run.folder.name for run in runs]
+    if whole := [name for run, name in zip(runs, names, strict=True) if not run.plan.shard]:
+        raise JoinError(f"{whole[0]} is a whole run and no shard: kerneltest report and summary take it as it is")
+    first = runs[0]
+    for run, name in zip(runs[1:], names[1:], strict=True):
+        if told := "; ".join(_differences(first.plan, run.plan)):
+            raise JoinError(f"{names[0]} and {name} are not of one run: {told}")
+    count = int(first.plan.shard.partition("/")[2])
+    by_shard: dict[str, str] = {}
+    for run, name in zip(runs, names, strict=True):
+        if run.plan.shard in by_shard:
+            raise JoinError(f"{by_shard[run.plan.shard]} and {name} are both shard {run.plan.shard}")
+        by_shard[run.plan.shard] = name
+    if missing := [f"{i}/{count}" for i in range(1, count + 1) if f"{i}/{count}" not in by_shard]:
+        raise JoinError(f"shard{'s' * (len(missing) > 1)} {', '.join(missing)} missing: run it, or name its folder")
+    places = {name: place for place, name in enumerate(first.plan.pairings)}
+    items = sorted((item for run in runs for item in run.plan.items), key=lambda item: places[item.pairing])
+    problems = dict.fromkeys(problem for run in runs for problem in run.plan.problems)
+    started = min(run.plan.started for run in runs)
+    environment = {key: value for run in runs for key, value in run.plan.environment.items()}
+    return replace(
+        first.plan, items=tuple(items), shard="", whole="", problems=tuple(problems), started=started,
+        environment=environment,
+    )  # fmt: skip
+
+
+def _differences(one: Plan, other: Plan) -> list[str]:
+    """In what two plans differ, so that their shards do not belong together."""
+    counts = [plan.shard.partition("/")[2] for plan in (one, other)]
+    if len(set(counts)) > 1:
+        return [f"they are of {' and '.join(counts)} shards"]
+    if told := [f"{name} is {a} and {b}" for name, a, b in differences(one, other)]:
+        return told
+    if one.whole == other.whole:
+        return []
+    names = dict.fromkeys([*one.pairings, *other.pairings])
+    unlike = [name for name in names if one.pairings.get(name) != other.pairings.get(name)]
+    return [f"{name} is declared or written otherwise" for name in unlike] or ["they planned other cases"]
+
+
+def copy_files(run: Run, folder: Path) -> None:
+    """Copies the records, smallest cases, inputs and code of a shard into another folder.
+
+    Raises:
+      OSError: a file cannot be read or written.
+      RecordError: two shards hold a file of one name and other bytes.
+    """
+    number = run.plan.shard.partition("/")[0]
+    for path in sorted(path for pattern in _KEPT for path in run.folder.glob(pattern)):
+        name = path.relative_to(run.folder).as_posix()
+        kind, dash, rest = name.partition("-")
+        target = f"{kind}{dash}{number}.{rest}" if kind in ("records", "smallest") else name
+        with opened(run.folder, name) as file:
+            if not (folder / target).exists():
+                with opened(folder, target, "xb") as copy:
+                    shutil.copyfileobj(file, copy)
+            elif not _alike(file, folder, target):
+                raise RecordError(f"{path}: another shard holds another file of this name")
+
+
+def _alike(file: BinaryIO, folder: Path, name: str) -> bool:
+    """Whether a file holds what another one of a run's folder does."""
+    with opened(folder, name) as other:
+        while (part := file.read(2**20)) == other.read(2**20):
+            if not part:
+                return True
+    return False

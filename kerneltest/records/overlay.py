@@ -1,0 +1,201 @@
+"""Runs read from their folders and laid over each other: each cell from the run in which it ended worst.
+
+No clock and no order decides what is shown: a run could be dated such that it hides the findings of others.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kerneltest.core.verdicts import Ending, Gap, Verdict
+from kerneltest.records.runs import Run, Status
+from kerneltest.records.schema import ANY, CellKey, Declared, PlannedItem, Record
+from kerneltest.triage.suspects import Suspect, suspects
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record as a report shows it.
+
+    Attributes:
+      run: number of the run it was taken from.
+      record: as written; made up for a planned cell that has cases without one.
+      ending: the record's verdict, `missing`, or how its cell ended where that passed and compared nothing.
+    """
+
+    run: int
+    record: Record
+    ending: Ending
+
+    @property
+    def is_finding(self) -> bool:
+        return self.ending.is_finding
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A pairing on a backend in one run: how many cases there were, and how many of them are findings."""
+
+    run: str
+    cases: int
+    findings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Cells of a pairing on a backend that ended otherwise in one run than in another.
+
+    Attributes:
+      pairing, backend: theirs.
+      endings: by run, the one that is shown first.
+      cells: how many.
+    """
+
+    pairing: str
+    backend: str
+    endings: tuple[tuple[str, Ending], ...]
+    cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a report shows.
+
+    Attributes:
+      runs: in the order in which they were given.
+      cells: the status of each planned cell, in the order of the last plan.
+      rows: the records behind them.
+      splits: where runs disagree.
+      history: by pairing and backend, over the runs that served them.
+      contributing: numbers of the runs that served at least one cell, or alone planned it.
+    """
+
+    runs: tuple[Run, ...]
+    cells: Mapping[CellKey, Status]
+    rows: tuple[Row, ...]
+    splits: tuple[Split, ...]
+    history: Mapping[tuple[str, str], tuple[Past, ...]]
+    contributing: frozenset[int]
+
+    @property
+    def pairings(self) -> Mapping[str, Declared]:
+        """As the last run declares them."""
+        return {name: declared for run in self.runs for name, declared in run.plan.pairings.items()}
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned cell shown has a verdict and no run behind them has gaps or stray records."""
+        return all(self.runs[number].reconciled.complete for number in self.contributing)
+
+    @property
+    def green(self) -> bool:
+        return self.complete and bool(self.cells) and all(status.green for status in self.cells.values())
+
+
+def merge(given: Sequence[Run]) -> Merged:
+    """Lays runs over each other. A cell that several served is shown as the one in which it ended worst has it.
+
+    A run without a name goes by its folder's.
+    """
+    runs = tuple(replace(run, name=run.name or run.folder.resolve().name) for run in given)
+    serving = _serving(runs)
+    cells: dict[CellKey, Status] = {}
+    rows: list[Row] = []
+    for number, run in reversed(list(enumerate(runs))):
+        own: dict[CellKey, Status] = {}
+        for item in run.plan.items:
+            for cell in item.cells:
+                if serving.get(cell, [None])[0] == number:
+                    own[cell] = run.reconciled.cells[cell]
+                    if own[cell].verdict is Gap.MISSING:
+                        rows.append(Row(number, _stand_in(item, cell, own[cell]), Gap.MISSING))
+        rows += [Row(number, record, _ending(record, own[record.cell])) for record in run.records if record.cell in own]
+        cells |= own
+    contributing = frozenset(number for numbers in serving.values() for number in numbers)
+    return Merged(runs, cells, tuple(rows), _splits(runs, serving), _history(runs), contributing)
+
+
+def suspects_shown(merged: Merged) -> tuple[Suspect, ...]:
+    """What is thought to be wrong, kernel by kernel: a bug that several runs show is one suspect."""
+    blocks = {name: declared.blocks for name, declared in merged.pairings.items()}
+    smallest = [each for run in merged.runs for each in run.smallest]
+    in_order = sorted(merged.rows, key=lambda row: row.run)
+    return suspects((row.record for row in in_order), blocks, smallest)
+
+
+def superseded(runs: Sequence[Run]) -> frozenset[tuple[int, str, str]]:
+    """The number of a run, a pairing and a backend that this run's machine lacked and another's had."""
+    served: set[tuple[str, str]] = set()
+    lacked: set[tuple[int, str, str]] = set()
+    for number, run in enumerate(runs):
+        for item in run.plan.items:
+            if item.backend in run.plan.unavailable:
+                lacked.add((number, item.pairing, item.backend))
+            else:
+                served.add((item.pairing, item.backend))
+    return frozenset(each for each in lacked if each[1:] in served)
+
+
+def _serving(runs: Sequence[Run]) -> dict[CellKey, list[int]]:
+    """The runs that served each cell, the one in which it ended worst first, and of several the last given.
+
+    One that could not be served counts only where none served it.
+    """
+    dropped = superseded(runs)
+    serving: dict[CellKey, list[int]] = {}
+    for number, run in enumerate(runs):
+        for cell in run.reconciled.cells:
+            if (number, cell.pairing, cell.backend) not in dropped:
+                serving.setdefault(cell, []).append(number)
+    for cell, numbers in serving.items():
+        ended = {number: runs[number].reconciled.cells[cell].verdict for number in numbers}
+        there = [number for number in numbers if ended[number] is not Verdict.UNAVAILABLE] or numbers
+        serving[cell] = sorted(there, key=lambda number: (ended[number].severity, number), reverse=True)
+    return serving
+
+
+def _splits(runs: Sequence[Run], serving: Mapping[CellKey, Sequence[int]]) -> tuple[Split, ...]:
+    counts: Counter[tuple[str, str, tuple[tuple[str, Ending], ...]]] = Counter()
+    for cell, numbers in serving.items():
+        endings = tuple((runs[number].name, runs[number].reconciled.cells[cell].verdict) for number in numbers)
+        counts[cell.pairing, cell.backend, endings] += len({ending for _, ending in endings}) > 1
+    return tuple(Split(*where, cells) for where, cells in counts.items() if cells)
+
+
+def _ending(record: Record, status: Status) -> Ending:
+    compared_nothing = status.verdict in (Gap.NOTHING_COMPARED, Gap.NOTHING_ASKED)
+    return status.verdict if compared_nothing and record.verdict is Verdict.PASS else record.verdict
+
+
+def _stand_in(item: PlannedItem, cell: CellKey, status: Status) -> Record:
+    """Stands for a planned cell that has cases without a record; its row says so in place of its verdict."""
+    pairing, backend, dtype, family = cell
+    return Record(
+        item=status.item,
+        pairing=pairing,
+        backend=backend,
+        tier=item.tier,
+        dtype=dtype,
+        group=item.group,
+        family=family,
+        signature=ANY,
+        target="",
+        case="",
+        verdict=Verdict.UNAVAILABLE,
+        message=f"{sum(status.verdicts.values())} of {status.planned} planned cases have a record",
+    )
+
+
+def _history(runs: Sequence[Run]) -> dict[tuple[str, str], tuple[Past, ...]]:
+    history: dict[tuple[str, str], list[Past]] = {}
+    for run in runs:
+        cases: Counter[tuple[str, str]] = Counter()
+        findings: Counter[tuple[str, str]] = Counter()
+        for record in run.records:
+            cases[record.pairing, record.backend] += bool(record.case)
+            findings[record.pairing, record.backend] += record.verdict.is_finding
+        for pairing, backend in dict.fromkeys((item.pairing, item.backend) for item in run.plan.items):
+            if backend not in run.plan.unavailable:
+                past = Past(run.name, cases[pairing, backend], findings[pairing, backend])
+                history.setdefault((pairing, backend), []).append(past)
+    return {place: tuple(past) for place, past in history.items() if len(past) > 1}

@@ -1,0 +1,257 @@
+"""Writes a finding as a script that shows it again, without kerneltest where that is possible.
+
+A script is the text of `standalone.py` or of `rejudge.py`, with the constants between its two comments filled in by
+literals: what a record or a suite calls things is only ever data there.
+"""
+
+import inspect
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from kerneltest.core.dtypes import Array
+from kerneltest.core.targets import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
+from kerneltest.declare.pairing import Pairing
+from kerneltest.execute.item import Item
+from kerneltest.execute.variations import Varied
+from kerneltest.plan.signatures import Signature
+from kerneltest.records.files import opened
+from kerneltest.records.io import save_arguments
+from kerneltest.records.schema import Record
+from kerneltest.reproduce.rerun import signature_of
+from kerneltest.trace.cpu_options import PORTABLE
+
+_SHOWN_BY_VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH, Verdict.RUNTIME_ERROR)
+_BEFORE = "# What was found; the names in it are imported, and nothing in it is code.\n"
+_AFTER = "# What shows it again.\n"
+
+Description = tuple[Any, ...]  # of a value, as `standalone.value` takes it
+
+
+def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Array], kept: Path | None = None) -> Record:
+    """Saves the inputs of a finding, and beside them a script that shows it again; the record names both files.
+
+    The script finds the kernel from where it is read: in `folder`, or else in `kept`.
+    """
+    assert record.evidence is not None
+    backend = "".join(c if c.isalnum() else "_" for c in record.backend)
+    file = save_arguments(folder, f"{record.case}-{backend}", arguments)
+    record = replace(record, evidence=replace(record.evidence, file=file))
+    assert record.evidence is not None
+    path = Path(file).with_name(f"reproduce_{Path(file).stem}.py")
+    with opened(folder, path.as_posix(), "wb") as script:
+        script.write(_text((kept or folder) / path, record, item).encode())
+    return replace(record, evidence=replace(record.evidence, script=path.as_posix()))
+
+
+def _text(path: Path, record: Record, item: Item) -> str:
+    signature = signature_of(item.pairing, record)
+    # An invariant calls the kernel in ways of its own.
+    shown_by_values = not isinstance(item.group, Varied) and record.verdict in _SHOWN_BY_VALUES
+    if shown_by_values and item.backend.runs_jaxpr and signature is not None:
+        try:
+            return filled("standalone.py", _constants(path, record, item, signature))
+        except _NotImportableError:
+            pass
+    return filled("rejudge.py", {"CASE": record.case, "BACKEND": record.backend})
+
+
+class _NotImportableError(Exception):
+    """Neither the kernel nor its pairing has a name under which a script could import it."""
+
+
+def filled(script: str, constants: Mapping[str, Any]) -> str:
+    """The text of a script of this folder, with its constants.
+
+    Raises:
+      TypeError: a constant is no literal.
+    """
+    text = files("kerneltest.reproduce").joinpath(script).read_text(encoding="utf-8")
+    before, _, rest = text.partition(_BEFORE)
+    _, _, after = rest.partition(_AFTER)
+    lines = [f"{name} = {literal(value)}\n" for name, value in constants.items()]
+    return "".join([before, _BEFORE, *lines, _AFTER, after])
+
+
+def _constants(path: Path, record: Record, item: Item, signature: Signature) -> dict[str, Any]:
+    pairing, evidence, imports = item.pairing, record.evidence, _Imports(path.parent)
+    assert evidence is not None
+    interpreted = item.backend.tier is Tier.INTERPRET
+    kernel = imports.of_object(pairing.kernel) or imports.of_pairing(pairing, "kernel")
+    positional, keywords = _call(pairing, signature, imports)
+    needs = "NumPy, JAX (with its ml_dtypes) and the kernel's module"
+    if imports.uses_pairing:
+        needs += ". Also kerneltest: its pairing is imported, since the kernel or an option has no name of its own"
+    return {
+        "FOUND": f"{record.verdict}: {record.message}",
+        "NEEDS": needs,
+        "KERNEL": kernel,
+        "POSITIONAL": positional,
+        "KEYWORDS": keywords,
+        "INPUTS": Path(evidence.file).name,
+        "FOLDERS": imports.folders,
+        "PLATFORM": "cpu" if interpreted else item.backend.id,
+        "INTERPRET": interpreted,
+        "COMPILER_OPTIONS": dict(PORTABLE) if interpreted else {},
+        "X64": bool(jax.config.read("jax_enable_x64")),
+        "OUTPUT": evidence.output,
+        "INDEX": evidence.index if evidence.actual is not None else None,
+        "EXPECTED": evidence.expected,
+        "BOUND": evidence.bound,
+        "SIGNED_ZEROS": pairing.signed_zeros,
+    }
+
+
+class _Imports:
+    """What a script imports.
+
+    Attributes:
+      folders: in which that lies, relative to the script's own.
+      uses_pairing: whether a pairing is among it.
+    """
+
+    def __init__(self, here: Path) -> None:
+        self._here = here.resolve()
+        self.folders: list[str] = []
+        self.uses_pairing = False
+
+    def of_object(self, wanted: Any) -> Description | None:
+        """A function or a class, or None where it has no importable name."""
+        module, name = getattr(wanted, "__module__", None), getattr(wanted, "__qualname__", None)
+        if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
+            return None
+        reached: Any = sys.modules.get(module)
+        for part in name.split("."):
+            reached = getattr(reached, part, None)
+        return self._named(module, name) if reached is wanted else None
+
+    def of_pairing(self, pairing: Pairing, attribute: str) -> Description:
+        """An attribute of a pairing in its suite.
+
+        Raises:
+          _NotImportableError: the suite has no name for the pairing.
+        """
+        module, name = self._suite(pairing)
+        return self._named(module, f"{name}.{attribute}")
+
+    def of_option(self, pairing: Pairing, argument: str, option: str) -> Description:
+        """An option of a static argument of a pairing in its suite.
+
+        Raises:
+          _NotImportableError: the suite has no name for the pairing.
+        """
+        return ("option", *self.of_argument(pairing, argument), option)
+
+    def of_argument(self, pairing: Pairing, argument: str) -> tuple[str, ...]:
+        """The module, the name of a pairing in its suite and the name of its argument.
+
+        Raises:
+          _NotImportableError: the suite has no name for the pairing.
+        """
+        module, name = self._suite(pairing)
+        _, *named = self._named(module, name)
+        return (*named, argument)
+
+    def _suite(self, pairing: Pairing) -> tuple[str, str]:
+        self.uses_pairing = True
+        for name, value in vars(sys.modules.get(pairing.module, object)).items():
+            if value is pairing:
+                return pairing.module, name
+        raise _NotImportableError
+
+    def _named(self, module: str, name: str) -> Description:
+        file = Path(getattr(sys.modules[module], "__file__", None) or ".").resolve()
+        if not file.is_relative_to(sys.prefix) and file.is_file():
+            root = file.parents[module.count(".") + (file.name == "__init__.py")]
+            folder = Path(os.path.relpath(root, self._here)).as_posix()
+            if folder not in self.folders:
+                self.folders.append(folder)
+        return "import", module, name
+
+
+def _call(
+    pairing: Pairing, signature: Signature, imports: _Imports
+) -> tuple[list[Description], dict[str, Description]]:
+    """The kernel's arguments: by position as far as its signature goes, as `Pairing.call_kernel` passes them."""
+    parameters, present = inspect.signature(pairing.kernel).parameters, {path for path, _ in signature.dtypes}
+    left: dict[str, Description] = {}
+    for name, each in pairing.arguments.items():
+        absent = isinstance(each, Optional) and not present & {*pairing.optionals[name]}
+        if not absent or parameters[name].default is inspect.Parameter.empty:
+            left[name] = ("literal", None) if absent else _argument(name, each, pairing, signature, imports)
+    positional = []
+    for name, parameter in parameters.items():
+        if name not in left or parameter.kind is parameter.KEYWORD_ONLY:
+            break
+        positional.append(left.pop(name))
+    return positional, left
+
+
+def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signature, imports: _Imports) -> Description:
+    match argument:
+        case ArrayArgument(role="key"):
+            return "key", name
+        case ArrayArgument():
+            return "array", name
+        case Optional():
+            return _argument(name, argument.argument, pairing, signature, imports)
+        case DimSize():
+            return "literal", dict(signature.dims)[argument.dim]
+        case Tree():
+            if _is_plain(argument.branches):
+                return _tree(name, argument.branches)
+            return ("tree", *imports.of_argument(pairing, name))
+        case Static():
+            option = dict(signature.statics)[name]
+            value = argument.value(option)
+            if described := imports.of_object(value):
+                return described
+            try:
+                literal(value)
+            except TypeError:
+                return imports.of_option(pairing, name, option)
+            return "literal", value
+
+
+def _is_plain(branches: Any) -> bool:
+    """Whether a pytree is of nothing but dicts, lists and tuples."""
+    if type(branches) in (dict, list, tuple):
+        return all(map(_is_plain, branches.values() if type(branches) is dict else branches))
+    return isinstance(branches, ArrayArgument) and branches.role != "key"
+
+
+def _tree(path: str, branches: Any) -> Description:
+    if isinstance(branches, dict):
+        return "dict", {key: _tree(f"{path}.{key}", branch) for key, branch in branches.items()}
+    if isinstance(branches, (list, tuple)):
+        inner = [_tree(f"{path}.{i}", branch) for i, branch in enumerate(branches)]
+        return ("list" if isinstance(branches, list) else "tuple"), inner
+    return "array", path
+
+
+def literal(value: Any) -> str:
+    """Python source of a plain value, ASCII alone, so that nothing in a record or a suite can become code.
+
+    Raises:
+      TypeError: it is not one.
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(key)}: {literal(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
+    if type(value) is float:
+        return repr(value) if math.isfinite(value) else f'float("{value}")'
+    if value is None or type(value) in (bool, int, str):
+        return ascii(value)
+    raise TypeError(f"{type(value).__name__} is no literal")

@@ -1,0 +1,292 @@
+"""The smallest case: what is left of a finding's case when all that it can do without is taken away."""
+
+import itertools
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Kind, Verdict
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.runner import judged
+from kerneltest.execute.values import Signatures
+from kerneltest.execute.variations import INVARIANTS
+from kerneltest.plan.explicit import AnyCase, DrawnCase
+from kerneltest.plan.signatures import Signature
+from kerneltest.records.schema import Element, Evidence, Record
+from kerneltest.shrink import elements, shapes
+from kerneltest.shrink.elements import Arguments, Make
+
+_SHARE = 0.6  # of the time, that signatures may take before values have had their turn
+_IN_VAIN = 100  # tries one after another that ended nowhere, after which single elements are left as they are
+_ENDS_PROCESSES = (Verdict.HANG, Verdict.CRASH)
+
+_NUMBER = re.compile(r"[-+]?\b(?:nan|inf)\b|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_SEVERAL = re.compile(r"#(?:, ?#|x#)+,?")  # of an index or a shape, which may have more axes under an invariant
+_PLACE = re.compile(r"[^\s()]+\.py:\d+")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Smallest:
+    """The smallest case found that fails as another one does.
+
+    Attributes:
+      case: it, with the family and the target of the other.
+      outcome: of the last time that it was judged.
+      unusual: how many elements of its array arguments are neither 0 nor 1.
+      tries: how many cases were judged.
+      seconds: how long that took.
+      complete: nothing was left to try; else the time was up.
+    """
+
+    case: DrawnCase
+    outcome: Outcome
+    unusual: int
+    tries: int
+    seconds: float
+    complete: bool
+
+
+class _TimeIsUp(Exception):  # noqa: N818 - no error
+    """Nothing more is to be tried."""
+
+
+def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> Smallest | None:
+    """The smallest case found that fails as `record` does: its signature and its values.
+
+    Everything is tried in the same order each time. What is prepared on the way is not left in the cache. A case that
+    hangs is ended as in a run, by who watches the cache's journal.
+
+    Args:
+      item, case: that were judged.
+      record: what came of it.
+      cache: of the run.
+      seconds: how long to go on, looked at before each try.
+
+    Returns:
+      None where the case does not fail again, is not to be (it hung, or took the process along), or has neither
+      values nor a signature of the plan's own.
+    """
+    try:
+        arguments = item.group.arguments(item, case, cache)
+    except Failure:
+        return None
+    if arguments is None and isinstance(item.group, Signatures):
+        arguments = {}
+    if arguments is None or record.verdict in _ENDS_PROCESSES:
+        return None
+    search = _Search(item, case, record, cache, seconds)
+    complete = False
+    with suppress(_TimeIsUp):
+        if not search.fails(case.signature, arguments):
+            return None
+        search.go_on_until(_SHARE * seconds)
+        with suppress(_TimeIsUp):
+            search.shorten()
+        search.go_on_until(seconds)
+        search.simplify()
+        while search.shorten() or search.simplify():
+            continue
+        complete = True
+    return search.result(complete)
+
+
+def resembles(record: Record, other: Record) -> bool:
+    """Whether two cases fail alike: with the same verdict, and in the same kind of place.
+
+    For wrong values that is the call, the output, and what the worst element is in place of what; for anything else
+    what the message says first, and the line of source, but for numbers.
+    """
+    return record.verdict == other.verdict and _likeness(record) == _likeness(other)
+
+
+def _likeness(record: Record) -> tuple[object, ...]:
+    evidence = record.evidence or Evidence()
+    if evidence.actual is not None and evidence.expected is not None:
+        call, _, _ = re.split(r"\d+ of \d+ elements wrong", record.message, maxsplit=1)[0].rpartition(": ")
+        return _without_numbers(call), evidence.output, _class(evidence.actual, evidence.expected)
+    message = record.message.replace(record.signature, "")
+    first, whole = message.partition("\n")[0], message
+    if record.verdict.kind is Kind.MEMORY:
+        first = whole = first.partition(";")[0]  # then follow what is written and how often, and other accesses
+    return _without_numbers(_PLACE.sub("", first)), _PLACE.findall(whole)[-1:]
+
+
+def _without_numbers(text: str) -> str:
+    return _SEVERAL.sub("#", _NUMBER.sub("#", text))
+
+
+def _class(actual: Element, expected: Element) -> str:
+    """What an element is, as far as that differs in kind from what it should be."""
+    got, wanted = float(actual), float(expected)
+    if np.isfinite(got) and not np.isfinite(wanted):
+        return f"finite, not {wanted}"
+    if got == wanted == 0:
+        return "wrong sign of zero"
+    return "off" if np.isfinite(got) else str(got)
+
+
+class _Search:
+    """The smallest case so far.
+
+    Attributes:
+      case: it.
+      tries: cases judged.
+    """
+
+    def __init__(self, item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> None:
+        self._item, self._record = item, record
+        # The same pool and journal, and copies of what is there: nothing more is left behind in the run's own.
+        self._cache = replace(
+            cache,
+            traces=dict(cache.traces),
+            prepared=dict(cache.prepared),
+            varied=dict(cache.varied),
+            expectations={},
+        )
+        self._started = time.perf_counter()
+        self._seconds = seconds
+        self._seen: set[str] = set()
+        self._failing: list[tuple[DrawnCase, Outcome]] = []
+        self._make = DrawnCase(item.pairing_id, case.signature, {}, family=case.family, target=case.target)
+        self.tries = 0
+
+    @property
+    def case(self) -> DrawnCase:
+        return self._failing[-1][0]
+
+    def go_on_until(self, seconds: float) -> None:
+        """Lets the search go on until so many seconds after its start."""
+        self._seconds = seconds
+
+    def fails(self, signature: Signature, arguments: Arguments) -> bool:
+        """Whether a case that was not tried yet fails as it should; if so, it is the smallest from now on.
+
+        Raises:
+          _TimeIsUp: before it is tried.
+        """
+        case = replace(self._make, signature=signature, arguments=arguments)
+        if case.id in self._seen:
+            return False
+        if time.perf_counter() - self._started >= self._seconds:
+            raise _TimeIsUp
+        self._seen.add(case.id)
+        outcome = self._judged(case)
+        if resembles(self._record, outcome.record):
+            self._failing.append((case, outcome))
+            return True
+        return False
+
+    def _judged(self, case: DrawnCase) -> Outcome:
+        self.tries += 1
+        outcome = judged(replace(self._item, dtype=case.signature.dtype), case, self._cache)
+        self._cache.expectations.clear()
+        return outcome
+
+    def result(self, complete: bool) -> Smallest | None:
+        """The smallest case that fails when it is judged once more."""
+        while self._failing:
+            case, _ = self._failing.pop()
+            outcome = self._judged(case)
+            if resembles(self._record, outcome.record):
+                seconds = time.perf_counter() - self._started
+                return Smallest(case, outcome, elements.unusual(case.arguments), self.tries, seconds, complete)
+        return None
+
+    def shorten(self) -> bool:
+        """Makes the signature plainer and shorter; returns whether that did anything."""
+        before = self.case
+        pairing = self._item.pairing
+        names = shapes.not_plain(pairing, self.case.signature)
+        plain = shapes.plainer(pairing, self.case.signature, names)
+        telling = {
+            name: lengths
+            for name, length in self.case.signature.dims
+            if (lengths := shapes.telling_lengths(pairing.dims[name], length))
+        }
+        least = {name: lengths[0] for name, lengths in telling.items()}
+        if self._at(shapes.with_lengths(pairing, plain, least)):
+            return True
+        if not self._at(plain):
+            for name in names:
+                self._at(shapes.plainer(pairing, self.case.signature, [name]))
+        if self._at_lengths(least):
+            return True
+        if not sum(map(self._shorten_dim, telling)):
+            # Dims may have to keep step with each other.
+            steps = itertools.zip_longest(*telling.values())
+            together = ({name: n for name, n in zip(telling, step, strict=True) if n} for step in steps)
+            any(map(self._at_lengths, together))
+        return self.case is not before
+
+    def _shorten_dim(self, name: str) -> bool:
+        dim, low = self._item.pairing.dims[name], 0
+        before = self.case
+        for length in shapes.telling_lengths(dim, self._length(name)):
+            if self._at_lengths({name: length}):
+                break
+            low = length
+        while (middle := shapes.between(dim, low, self._length(name))) is not None:
+            if not self._at_lengths({name: middle}):
+                low = middle
+        return self.case is not before
+
+    def _length(self, name: str) -> int:
+        return dict(self.case.signature.dims)[name]
+
+    def _at_lengths(self, lengths: Mapping[str, int]) -> bool:
+        return self._at(shapes.with_lengths(self._item.pairing, self.case.signature, lengths))
+
+    def _at(self, signature: Signature) -> bool:
+        """Whether some arguments of a signature fail."""
+        invariant = INVARIANTS.get(self.case.family.name)
+        pairing = self._item.pairing
+        if signature == self.case.signature or (invariant and not invariant.applies(pairing, signature)):
+            return False
+        if not pairing.admits(dict(signature.dims), dict(signature.statics)):
+            return False
+        fillings = shapes.fillings(pairing, self.case, signature, self._worst(), self._item.seed)
+        return any(self.fails(signature, arguments) for arguments in fillings)
+
+    def _worst(self) -> dict[str, int]:
+        """Along each dim, the index of the worst element, where an axis of its output has that dim's length."""
+        _, outcome = self._failing[-1]
+        evidence = outcome.record.evidence or Evidence()
+        shape = evidence.window.shape if evidence.window else ()
+        places = list(zip(shape, evidence.index, strict=False))
+        lengths = self.case.signature.dims
+        return {name: index for name, length in lengths for other, index in reversed(places) if other == length}
+
+    def simplify(self) -> bool:
+        """Makes the values plainer; returns whether that did anything."""
+        before = self.case
+        self._reduce([elements.zero, elements.one])
+        self._reduce([elements.plain])
+        self._reduce([elements.two, elements.minus_one, elements.power_of_two, elements.one_digit, elements.rounded])
+        return self.case is not before
+
+    def _reduce(self, makes: Sequence[Make]) -> None:
+        """Makes other elements of as many as can be: of whole arguments, then of smaller and smaller chunks."""
+        for number in range(len(self.case.arguments)):
+            self._turned(makes, self._changed(makes)[number])
+        size, in_vain = sum(map(len, self._changed(makes))), 0
+        while size and in_vain < _IN_VAIN:
+            left = np.concatenate(self._changed(makes))
+            size = min(size, len(left))
+            for start in range(0, len(left), max(size, 1)):
+                in_vain = 0 if self._turned(makes, left[start : start + size]) else in_vain + 1
+            size //= 2
+
+    def _changed(self, makes: Sequence[Make]) -> list[Array]:
+        return elements.changed(self._item.pairing, self.case, makes)
+
+    def _turned(self, makes: Sequence[Make], chunk: Array) -> bool:
+        """Whether one of `makes` can be made of a chunk."""
+        case = self.case
+        return any(self.fails(case.signature, elements.made(self._item.pairing, case, make, chunk)) for make in makes)

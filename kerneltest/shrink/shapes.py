@@ -1,0 +1,152 @@
+"""Signatures that are shorter and plainer than a case's, and the arguments that the case leaves them."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, widen
+from kerneltest.declare.axes import along, names_in
+from kerneltest.declare.dims import Dim
+from kerneltest.declare.pairing import ABSENT, Pairing
+from kerneltest.plan.cases import Case, slots_of
+from kerneltest.plan.constrained import mended
+from kerneltest.plan.constrained import plain as plain_values
+from kerneltest.plan.derived import derived
+from kerneltest.plan.explicit import DrawnCase
+from kerneltest.plan.signatures import Signature, dtype_groups
+from kerneltest.plan.slots import Slot
+from kerneltest.shrink.elements import Arguments, unusual
+
+
+def not_plain(pairing: Pairing, signature: Signature) -> list[str]:
+    """What could be plainer: static arguments, by name, and dtypes, by the path of the first leaf that has them."""
+    chosen = dict(signature.dtypes)
+    first = {pairing.leaves[path].dtypes: path for path, _ in reversed(signature.dtypes)}
+    dtypes = [path for group, path in first.items() if chosen[path] != _plainest(group)]
+    return [name for name, option in signature.statics if option != _first(pairing, name)] + sorted(dtypes)
+
+
+def plainer(pairing: Pairing, signature: Signature, names: Collection[str]) -> Signature:
+    """The signature with the first option of some static arguments, and the plainest of some leaves' dtypes.
+
+    Args:
+      pairing, signature: what is to be plainer.
+      names: of static arguments and leaves, as `not_plain` gives them.
+    """
+    groups = {leaf.dtypes for path, leaf in pairing.leaves.items() if path in names}
+    chosen = dict.fromkeys(dtype_groups(pairing)[:1], signature.dtype)
+    chosen |= {pairing.leaves[path].dtypes: dtype for path, dtype in signature.dtypes}
+    chosen |= {group: _plainest(group) for group in groups}
+    statics = {name: _first(pairing, name) if name in names else option for name, option in signature.statics}
+    return Signature.of(pairing, dict(signature.dims), statics, chosen)
+
+
+def _plainest(dtypes: Sequence[str]) -> str:
+    return "float32" if "float32" in dtypes else dtypes[0]
+
+
+def _first(pairing: Pairing, static: str) -> str:
+    return ABSENT if static in pairing.optionals else pairing.options()[static][0]
+
+
+def with_lengths(pairing: Pairing, signature: Signature, lengths: Mapping[str, int]) -> Signature:
+    """The signature with other lengths of some dims, and of those that the pairing relates to them.
+
+    It is as it was where these would be longer, or none are admitted.
+    """
+    old = dict(signature.dims)
+    fitted = pairing.fitted({**old, **lengths}, dict(signature.statics), list(lengths))
+    if fitted is None or any(fitted[name] > length for name, length in old.items()):
+        return signature
+    return replace(signature, dims=tuple(fitted.items()))
+
+
+def telling_lengths(dim: Dim, length: int) -> list[int]:
+    """Admitted lengths below one, the shortest first: the least, past each power of two, and around the first blocks.
+
+    An empty axis says little, so that the least is not 0.
+    """
+    block = dim.block or 16
+    powers = [2**exponent + 1 for exponent in range(length.bit_length())]
+    wanted = dim.values or map(dim.fit, [1, *powers, block, block + 1, 2 * block, 2 * block + 1])
+    return sorted({each for each in wanted if dim.admits(each) and 0 < each < length})
+
+
+def between(dim: Dim, low: int, high: int) -> int | None:
+    """The admitted length in the middle of those between two others; None where there is none.
+
+    Where the only lengths are given one by one, all of them are telling.
+    """
+    step = dim.multiple_of
+    middle = -(-(low + high) // 2 // step) * step
+    return middle if low < middle < high and dim.admits(middle) and not dim.values else None
+
+
+def fillings(
+    pairing: Pairing, case: DrawnCase, signature: Signature, worst: Mapping[str, int], seed: int
+) -> Iterator[Arguments]:
+    """Arguments for another signature: parts of the case's own, and where its family can make some, these.
+
+    Args:
+      pairing, case: with the arguments.
+      signature: no dim of it is longer.
+      worst: along some dims, where the case is wrong.
+      seed: of the run.
+    """
+    old, new = dict(case.signature.dims), dict(signature.dims)
+    notable = _notable(pairing, case)
+    starts: list[Callable[[str], int]] = [
+        lambda name: 0,
+        lambda name: old[name] - new[name],
+        lambda name: min(worst.get(name, 0), old[name] - new[name]),
+        lambda name: min(notable.get(name, 0), old[name] - new[name]),
+    ]
+    for start in starts:
+        yield _part(pairing, case, signature, {name: start(name) + np.arange(new[name]) for name in new})
+    filled = Case(case.pairing_id, pairing.name, signature, case.family, case.target, seed)
+    slots = slots_of(pairing, signature)
+    if case.arguments and any(case.family.applies(slots[path]) for path in slots if case.target in ("", path)):
+        made = filled.fill(pairing)
+        if unusual(made) <= unusual(case.arguments):
+            yield made
+
+
+def _notable(pairing: Pairing, case: DrawnCase) -> dict[str, int]:
+    """Along each dim, the index of the element that stands out: the first NaN or infinity, or the largest number."""
+    found: dict[str, int] = {}
+    for path, values in sorted(case.arguments.items(), key=lambda each: each[0] != case.target):
+        if values.size:
+            size = np.abs(np.asarray(widen(values), np.float64))
+            at = np.unravel_index(int(np.argmax(np.where(np.isfinite(size), size, np.inf))), values.shape)
+            for axis, index in zip(pairing.leaves[path].shape, at, strict=True):
+                if isinstance(axis, str):
+                    found.setdefault(axis, int(index))
+    return found
+
+
+def _part(pairing: Pairing, case: DrawnCase, signature: Signature, kept: Mapping[str, Array]) -> Arguments:
+    """The case's arguments at some indices of each dim, in the signature's dtypes."""
+    parts: dict[str, Array] = {}
+    old = dict(case.signature.dims)
+    for path, slot in slots_of(pairing, signature).items() if case.arguments else ():
+        leaf, values = pairing.leaves[path], case.arguments[path]
+        for place, axis in enumerate(leaf.shape):
+            if any(len(kept[name]) != old[name] for name in names_in(axis)):
+                values = values.take(along(axis, old, kept), place)
+        if leaf.role in ("index", "length") and isinstance(leaf.bounded_by, str):
+            values = np.searchsorted(kept[leaf.bounded_by], values)  # it goes on pointing at the same element
+        elif leaf.role == "data":
+            values = _converted(values, slot, whole=case.family.structural)
+        parts[path] = mended(slot, values) if slot.shape == values.shape else plain_values(slot)
+    return derived(pairing, signature, parts) if parts else parts
+
+
+def _converted(values: Array, slot: Slot, *, whole: bool) -> Array:
+    if values.dtype == slot.dtype:
+        return values
+    wide = widen(values)
+    if whole:
+        wide = np.clip(wide, -slot.exact_limit, slot.exact_limit)
+    with np.errstate(all="ignore"):
+        return slot.cast(wide)

@@ -1,0 +1,264 @@
+"""The function around the Pallas calls, evaluated operation by operation, with what is undefined in its values."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.batched_interpreter.run import operation
+from kerneltest.trace.jax_compat.limits import fails_by_itself, limit
+from kerneltest.trace.jax_compat.names import ClosedJaxpr, line_of
+from kerneltest.trace.rewrite import EMPTY, Fill
+from kerneltest.trace.tracing import Traced
+from kerneltest.trace.undefined import UNINITIALISED, PartialArray
+from kerneltest.trace.virtual import Virtual
+from kerneltest.trace.walk import ENTRIES, equations, name_of, nested, scan_counts
+
+_MOVES = frozenset("squeeze expand_dims reshape transpose rev slice broadcast_in_dim copy copy_p".split())
+
+_MOST = 2**26  # elements of an array that is held
+
+RunCall = Callable[[Any, list[PartialArray]], list[PartialArray]]
+
+
+def evaluate(
+    traced: Traced, leaves: Sequence[Array | Virtual], run_call: RunCall, instead: Mapping[Any, Any] | None = None
+) -> list[PartialArray]:
+    """Evaluates a kernel, its Pallas calls by `run_call` (from the equation and its operands), the rest by JAX.
+
+    Args:
+      traced: the kernel.
+      leaves: its inputs.
+      run_call: runs one call.
+      instead: variables to which the value of another one, known before, is given.
+    """
+    consts = [PartialArray(const) for const in traced.jaxpr.consts]
+    return _evaluate(traced.jaxpr.jaxpr, consts, [PartialArray(leaf) for leaf in leaves], run_call, instead or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A value of the function around the Pallas calls.
+
+    Attributes:
+      variable: of its jaxpr.
+      equation: that gives it; None for an argument.
+      known: the numbers of values of the same shape and dtype that are known before.
+    """
+
+    variable: Any
+    equation: Any
+    known: tuple[int, ...]
+
+
+def variables(traced: Traced) -> list[Variable]:
+    """All that `evaluate` gives values to, in order."""
+    found: list[Variable] = []
+
+    def walk(jaxpr: Any) -> None:
+        start = len(found)
+        found.extend(Variable(v, None, ()) for v in (*jaxpr.constvars, *jaxpr.invars))
+        mine = list(range(start, len(found)))
+        for equation in jaxpr.eqns:
+            before = tuple(mine)
+            for variable in equation.outvars:
+                known = tuple(n for n in before if _alike(found[n].variable.aval, variable.aval))
+                mine.append(len(found))
+                found.append(Variable(variable, equation, known))
+            if name_of(equation) not in ENTRIES and _has_calls(equation):
+                for value in equation.params.values():
+                    for inner in nested(value):
+                        walk(inner)
+
+    walk(traced.jaxpr.jaxpr)
+    return found
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return bool(a.shape == b.shape and a.dtype == b.dtype) if hasattr(a, "dtype") and hasattr(b, "dtype") else False
+
+
+def _evaluate(
+    jaxpr: Any,
+    consts: list[PartialArray],
+    arguments: list[PartialArray],
+    run_call: RunCall,
+    instead: Mapping[Any, Any],
+) -> list[PartialArray]:
+    environment = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
+
+    def read(variable: Any) -> PartialArray:
+        return PartialArray(variable.val) if hasattr(variable, "val") else environment[variable]
+
+    for equation in jaxpr.eqns:
+        operands = [read(variable) for variable in equation.invars]
+        environment.update(zip(equation.outvars, _equation(equation, operands, run_call, instead), strict=True))
+        for variable in equation.outvars if instead else ():
+            if variable in instead:
+                environment[variable] = environment[instead[variable]]
+    return [read(variable) for variable in jaxpr.outvars]
+
+
+def _has_calls(equation: Any) -> bool:
+    """Whether what is nested in it is evaluated one by one: Pallas calls, and arrays that nobody fills."""
+    return any(
+        name_of(e) in ENTRIES or name_of(e) in EMPTY
+        for value in equation.params.values()
+        for jaxpr in nested(value)
+        for e, _ in equations(jaxpr)
+    )
+
+
+def _equation(
+    equation: Any, operands: list[PartialArray], run_call: RunCall, instead: Mapping[Any, Any]
+) -> list[PartialArray]:
+    params = equation.params
+    if name_of(equation) in ENTRIES:
+        return run_call(equation, operands)
+    if name_of(equation) in EMPTY:
+        (result,) = equation.outvars
+        _check_size(equation)
+        values = np.full(result.aval.shape, Fill(nan=True)(np.dtype(result.aval.dtype)))
+        source = f"nobody has filled all of jax.lax.empty at {line_of(equation.source_info)}"
+        return [PartialArray(values, np.full(values.shape, UNINITIALISED, np.uint8), (source,))]
+    inner = [value for value in params.values() if isinstance(value, ClosedJaxpr)]
+    large = any(isinstance(operand.values, Virtual) for operand in operands)
+    if not _has_calls(equation) and not (large and inner):
+        return _large(equation, operands) if large else _bound(equation, operands)
+
+    def call(closed: Any, arguments: list[PartialArray]) -> list[PartialArray]:
+        return _evaluate(closed.jaxpr, [PartialArray(const) for const in closed.consts], arguments, run_call, instead)
+
+    match name_of(equation):
+        case "cond":
+            index, *rest = operands
+            branches = params["branches"]
+            return call(branches[int(np.clip(int(index.values), 0, len(branches) - 1))], rest)
+        case "scan" | "while" if large:
+            return _large(equation, operands)
+        case "while":
+            tested, moved = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+            carried = operands[moved:]
+            while bool(call(params["cond_jaxpr"], operands[:tested] + carried)[0].values):
+                carried = call(params["body_jaxpr"], operands[tested:moved] + carried)
+            return carried
+        case "scan":
+            return _scanned(params, operands, call)
+    return call(inner[0], operands)
+
+
+def _check_size(equation: Any) -> None:
+    """Raises Failure, `unavailable`, where an operation of JAX's own makes what nobody can hold."""
+    if sum(math.prod(getattr(v.aval, "shape", ())) for v in equation.outvars) > _MOST:
+        told = f"{name_of(equation)}, outside of the Pallas calls, makes an array too large to hold"
+        raise Failure(Verdict.UNAVAILABLE, f"{told} ({line_of(equation.source_info)})")
+
+
+def _large(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
+    """An operation of JAX's own on an array that nobody can hold.
+
+    Raises:
+      Failure: `unavailable`, for one that computes.
+    """
+    result, name = equation.outvars[0], name_of(equation)
+    if name == "optimization_barrier":
+        return operands
+    first = operands[0].values
+    made: Virtual | None = None
+    if len(operands) == len(equation.outvars) == 1 and isinstance(first, Virtual):
+        shape, dtype = tuple(result.aval.shape), np.dtype(result.aval.dtype)
+        made = first.cast(dtype) if name == "convert_element_type" else first.moved(name, equation.params, shape)
+    if made is None:
+        line = line_of(equation.source_info)
+        where = f" ({line})" if line else ""
+        raise Failure(
+            Verdict.UNAVAILABLE,
+            f"{name}, outside of the Pallas calls, computes on arrays too large to hold: only moves and casts of "
+            f"them are followed{where}",
+        )
+    return [PartialArray(made)]
+
+
+def _scanned(
+    params: Any, operands: list[PartialArray], call: Callable[[Any, list[PartialArray]], list[PartialArray]]
+) -> list[PartialArray]:
+    fixed, carry = scan_counts(params)
+    consts, carried, xs = operands[:fixed], operands[fixed : fixed + carry], operands[fixed + carry :]
+    order = range(params["length"])
+    stacked: list[list[PartialArray]] = []
+    for i in reversed(order) if params["reverse"] else order:
+        row = [PartialArray(x.values[i], None if x.undefined is None else x.undefined[i], x.sources) for x in xs]
+        results = call(params["jaxpr"], [*consts, *carried, *row])
+        carried = results[:carry]
+        stacked.append(results[carry:])
+    if params["reverse"]:
+        stacked.reverse()
+    return [*carried, *(_stack(list(column)) for column in zip(*stacked, strict=True))]
+
+
+def _stack(rows: list[PartialArray]) -> PartialArray:
+    values = np.stack([np.asarray(row.values) for row in rows])
+    if all(row.undefined is None for row in rows):
+        return PartialArray(values)
+    masks = [np.zeros(values.shape[1:], np.uint8) if row.undefined is None else row.undefined for row in rows]
+    return PartialArray(values, np.stack(masks), tuple(dict.fromkeys(s for row in rows for s in row.sources)))
+
+
+def _bound(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
+    """An operation of JAX's own. Its results depend on undefined elements where filling these in otherwise changes
+    them."""
+
+    step = operation(equation)
+
+    def bind(values: list[Any]) -> list[Any]:
+        if step is not None:
+            with np.errstate(all="ignore"):
+                return [each[0] for each in step([np.asarray(value)[None] for value in values])]
+        try:
+            outputs = equation.primitive.bind(*values, **equation.params)
+        except jax.errors.JaxRuntimeError:
+            raise  # as a callback of the user's raises
+        except Exception as error:
+            if not fails_by_itself(error):
+                raise
+            told = limit(error, f"cannot evaluate {name_of(equation)}, outside of the Pallas calls, on this CPU")
+            line = line_of(equation.source_info)
+            raise Failure(Verdict.UNAVAILABLE, f"{told} ({line})" if line else told) from error
+        return list(outputs) if equation.primitive.multiple_results else [outputs]
+
+    _check_size(equation)
+    results = bind([operand.values for operand in operands])
+    tainted = [operand for operand in operands if operand.undefined is not None]
+    if not tainted:
+        return [PartialArray(result) for result in results]
+    if step is not None and name_of(equation) in _MOVES:
+        (operand,), (result,) = operands, results
+        moved = np.asarray(step([np.asarray(operand.undefined)[None]])[0][0], np.uint8)
+        return [PartialArray(result, moved, operand.sources)]
+    code = max(int(operand.undefined.max()) for operand in tainted if operand.undefined is not None)
+    sources = tuple(dict.fromkeys(source for operand in tainted for source in operand.sources))
+    filled = [
+        bind([operand.values if operand.undefined is None else _filled(operand, word) for operand in operands])
+        for word in (0x00, 0x4B)  # 0, and a number too large for a sum to lose
+    ]
+    partial = []
+    for result, *others in zip(results, *filled, strict=True):
+        a, b = (np.asarray(other) for other in others)
+        differs = (a != b) & ~((a != a) & (b != b))
+        mask = np.where(differs, np.uint8(code), np.uint8(0)) if differs.any() else None
+        partial.append(PartialArray(result, mask, sources if mask is not None else ()))
+    return partial
+
+
+def _filled(array: PartialArray, byte: int) -> Array:
+    """The value with every undefined element made of one byte."""
+    values = np.array(array.values)
+    word = np.frombuffer(bytes([byte & (1 if values.dtype == bool else 255)]) * values.dtype.itemsize, values.dtype)[0]
+    values[array.undefined != 0] = word
+    return values

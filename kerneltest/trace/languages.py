@@ -1,0 +1,39 @@
+"""Which of Pallas' languages a call is written in, and what of it tells."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from kerneltest.trace.jax_compat.names import dialect_of, dialect_of_operation, line_of
+from kerneltest.trace.walk import equations, name_of, nested
+
+_MODULES = {"triton": "pallas.triton", "mosaic_gpu": "pallas.mosaic_gpu", "mosaic_tpu": "pallas.tpu"}
+
+
+def language_of(equation: Any) -> tuple[str, str]:
+    """The language of a Pallas call and what tells, in words: `any` and "" where nothing in it belongs to one alone.
+
+    Parameters tell first, then prefetched scalars, the memory in which blocks and scratch lie, and operations.
+    """
+    return next(_told(equation), ("any", ""))
+
+
+def _told(equation: Any) -> Iterator[tuple[str, str]]:
+    for name, value in equation.params.items():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if dialect := dialect_of(item):
+                yield dialect, f"{name} is {_MODULES[dialect]}.{type(item).__name__}"
+    if count := getattr(equation.params.get("grid_mapping"), "num_index_operands", 0):
+        yield "mosaic_tpu", f"{count} scalar argument{'s are' if count > 1 else ' is'} prefetched"
+    bodies = [body for value in equation.params.values() for body in nested(value)]
+    for body in bodies:
+        names = list(getattr(body.debug_info, "arg_names", None) or ())
+        for number, variable in enumerate(body.invars):
+            space = getattr(variable.aval, "memory_space", None)
+            if dialect := dialect_of(space):
+                name = names[number] if len(names) == len(body.invars) else ""
+                yield dialect, f"{name or f'argument {number}'} lies in {_MODULES[dialect]}.{space!r}"
+    for body in bodies:
+        for inner, _ in equations(body):
+            if dialect := dialect_of_operation(inner):
+                line = line_of(inner.source_info)
+                yield dialect, f"{name_of(inner)} is of {_MODULES[dialect]}{f' ({line})' if line else ''}"

@@ -1,0 +1,120 @@
+"""Jaxprs of integers evaluated in NumPy, for many values at once: index maps over a whole grid."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from kerneltest.core.dtypes import Array
+from kerneltest.trace.walk import name_of, nested
+
+
+class UnknownError(Exception):
+    """What a jaxpr gives is not known: an operation that is not evaluated here, or a value that is not at hand."""
+
+
+def evaluate_scalars(jaxpr: Any, arguments: Sequence[Array | None]) -> list[Array]:
+    """The results of a jaxpr of scalars, each argument being an array of the values that it takes.
+
+    Arrays are broadcast against each other, and stay as small as they can.
+
+    Args:
+      jaxpr: an open one, whose references are only read.
+      arguments: the values of each parameter, or the content of the memory that it refers to; None where not known.
+
+    Raises:
+      UnknownError: it computes something else than integers from each other, or reads what is not there.
+    """
+    values = dict(zip(jaxpr.invars, arguments, strict=True))
+
+    def read(operand: Any) -> Array:
+        value = np.asarray(operand.val, operand.aval.dtype) if hasattr(operand, "val") else values.get(operand)
+        if value is None:
+            raise UnknownError
+        return value
+
+    with np.errstate(all="ignore"):
+        for equation in jaxpr.eqns:
+            results = _evaluated(equation, read)
+            for variable, result in zip(equation.outvars, results, strict=True):
+                values[variable] = result.astype(variable.aval.dtype, copy=False)
+    return [read(variable) for variable in jaxpr.outvars]
+
+
+def _evaluated(equation: Any, read: Callable[[Any], Array]) -> list[Array]:
+    name, params = name_of(equation), equation.params
+    if name in ("jit", "pjit", "closed_call"):
+        (inner,) = (each for value in params.values() for each in nested(value))
+        return evaluate_scalars(inner, [read(v) for v in equation.invars])
+    if any(v.aval.shape or v.aval.dtype.kind not in "biu" for v in equation.outvars):
+        raise UnknownError
+    if name == "get":
+        memory, *rest = equation.invars
+        return [_looked_up(read(memory), jax.tree.unflatten(params["tree"], rest), read)]
+    if name not in _OPERATIONS:
+        raise UnknownError
+    return [np.asarray(_OPERATIONS[name](*map(read, equation.invars)))]
+
+
+def _looked_up(memory: Array, transforms: Any, read: Callable[[Any], Array]) -> Array:
+    """One element of an array, for each of many indices."""
+    if len(transforms) != 1:
+        raise UnknownError
+    indices = [np.asarray(i) if isinstance(i, int) else read(i) for i in transforms[0].indices if not _is_slice(i)]
+    if len(indices) != memory.ndim or any(
+        ((i < 0) | (i >= length)).any() for i, length in zip(indices, memory.shape, strict=True)
+    ):
+        raise UnknownError
+    return np.asarray(memory[tuple(indices)])
+
+
+def _is_slice(index: Any) -> bool:
+    return hasattr(index, "size") and hasattr(index, "start")
+
+
+def _quotient(a: Array, b: Array) -> Array:
+    if not b.all():
+        raise UnknownError
+    down = a // b
+    return np.asarray(down + ((down * b != a) & ((a < 0) != (b < 0))))
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    if not b.all():
+        raise UnknownError
+    return np.asarray(np.fmod(a, b))
+
+
+_OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "max": np.maximum,
+    "min": np.minimum,
+    "div": _quotient,
+    "rem": _remainder,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "shift_left": np.left_shift,
+    "shift_right_arithmetic": np.right_shift,
+    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    "select_n": lambda which, *cases: np.choose(which.astype(np.intp), cases),
+    "convert_element_type": lambda x: x,
+    "multiple_of": lambda x: x,
+    "broadcast_in_dim": lambda x: x,  # of a scalar to a scalar
+    "squeeze": lambda x: x,
+    "stop_gradient": lambda x: x,
+    "copy": lambda x: x,
+}

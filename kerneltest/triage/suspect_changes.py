@@ -1,0 +1,92 @@
+"""What became of suspects from one set of runs to another: which are new, which are gone, which are still there."""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kerneltest.core.verdicts import Verdict
+from kerneltest.records.overlay import Merged, suspects_shown
+from kerneltest.triage.changes import question
+from kerneltest.triage.suspects import Suspect
+
+
+class Fate(StrEnum):
+    """What became of a suspect, in the order in which reports tell it."""
+
+    NEW = "new"
+    GONE = "gone"
+    NOT_RUN = "not run again"
+    STILL_THERE = "still there"
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectChange:
+    """A suspect of two sets of runs.
+
+    Attributes:
+      fate: what became of it.
+      suspect: as the newer runs show it; as the older ones do where these do not.
+      since: for one that is still there, when the older run began, as its plan says; else "".
+    """
+
+    fate: Fate
+    suspect: Suspect
+    since: str = ""
+
+    @property
+    def regression(self) -> bool:
+        return self.fate is Fate.NEW
+
+
+def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
+    """Compares suspects. One most of whose cases failed before was there before, whatever it is called.
+
+    Where no cases tell, the id does: it comes last since it counts suspects of the same words, and shifts with them.
+    """
+    before, after = suspects_shown(old), suspects_shown(new)
+    asked, asks = ([frozenset(map(question, each.findings)) for each in side] for side in (before, after))
+    common = _common(asked, asks)
+    earlier: dict[int, int] = {}
+    failed = frozenset().union(*asked)
+    for (i, j), _ in common.most_common():
+        if len(asks[j] & failed) > _SAME * len(asks[j]):
+            earlier.setdefault(j, i)
+    taken = set(earlier.values())
+    named = {(each.pairing, each.id): i for i, each in enumerate(before) if i not in taken}
+    for j, suspect in enumerate(after):
+        place = suspect.pairing, suspect.id
+        if j not in earlier and place in named:
+            earlier[j] = named[place]
+    known = {*earlier.values(), *(i for (i, _), count in common.items() if count > _SAME * len(asked[i]))}
+    changes = [
+        SuspectChange(Fate.STILL_THERE, suspect, _started(old, before[earlier[j]]))
+        if j in earlier
+        else SuspectChange(Fate.NEW, suspect)
+        for j, suspect in enumerate(after)
+    ]
+    gone = [i for i in range(len(before)) if i not in known]
+    ran = (row.record for row in new.rows if row.record.case and row.record.verdict is not Verdict.UNAVAILABLE)
+    tried = frozenset().union(*(asked[i] for i in gone)).intersection(map(question, ran))
+    for i in gone:
+        changes.append(SuspectChange(Fate.NOT_RUN if tried.isdisjoint(asked[i]) else Fate.GONE, before[i]))
+    return tuple(sorted(changes, key=lambda change: [*Fate].index(change.fate)))
+
+
+_SAME = 0.5  # of the cases of a suspect: where more of them fail in the other runs, it is there too
+
+
+def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hashable]]) -> Counter[tuple[int, int]]:
+    """How many cases an older and a newer suspect have in common, by their numbers."""
+    holders: dict[Hashable, list[int]] = {}
+    for i, questions in enumerate(asked):
+        for each in questions:
+            holders.setdefault(each, []).append(i)
+    return Counter((i, j) for j, questions in enumerate(asks) for each in questions for i in holders.get(each, ()))
+
+
+def _started(merged: Merged, suspect: Suspect) -> str:
+    """When the first of the runs that show a suspect began; "" if unknown."""
+    mine = set(map(id, suspect.findings))
+    starts = {merged.runs[row.run].plan.started for row in merged.rows if id(row.record) in mine}
+    return min(filter(None, starts), default="")

@@ -1,0 +1,82 @@
+"""An item that goes on in another process: what is not done again of a case that ended the one before."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from kerneltest.backends.registry import resolve
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import Before, run
+from kerneltest.plan.cases import Case
+from kerneltest.records.journal import Doing, Phase
+from tests.sample import double
+
+
+def _paired(oracle: Any, *lengths: int) -> kt.Pairing:
+    return kt.oracle_for(double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=lengths)))(oracle)
+
+
+@pytest.mark.parametrize(("phase", "filled"), [(Phase.RUNNING, True), (Phase.FILLING, False)])
+def test_a_case_that_ended_its_process_is_filled_again_unless_it_was_that(
+    phase: Phase, filled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = plan_pairing(_paired(lambda x: 2 * x, 3), "suite.py::doubled", resolve(["interpret"]), "quick", 0).items[0]
+    case = next(iter(item.cases()))
+    cache, seen = Cache(), []
+    fill = Case.fill
+
+    def filling(self: Case, pairing: Any) -> Any:
+        doing = cache.journal.doing
+        seen.append((doing.case, doing.phase) if doing else None)
+        return fill(self, pairing)
+
+    monkeypatch.setattr(Case, "fill", filling)
+    death = Doing(item.name, case.id, case.family.name, str(case.signature), phase)
+    before = Before(deaths=[(death, Failure(Verdict.CRASH, "the process died"))])
+    (outcome,) = run(item, cache, case.id, before)
+    assert outcome.record.verdict is Verdict.CRASH
+    assert seen == [(case.id, Phase.FILLING)] * filled
+    assert (outcome.arguments is not None) == filled
+
+
+def test_an_oracle_is_not_called_to_plan() -> None:
+    def oracle(x: np.ndarray) -> np.ndarray:
+        calls.append(x)
+        return 2 * x
+
+    calls: list[Any] = []
+    pairing = _paired(oracle, 3, 5)
+    items = plan_pairing(pairing, "suite.py::doubled", resolve(["interpret"]), "quick", 0).items
+    cases = [case for item in items for case in item.cases()]
+    assert len(cases) > 50
+    assert not calls
+    for case in cases:
+        if isinstance(case, Case) and case.family.name == "small_integers":
+            case.fill(pairing)
+    assert len(calls) == 2  # once a signature
+
+
+@pytest.mark.parametrize("factor", [2, 3], ids=["right", "wrong"])
+def test_an_oracle_is_evaluated_in_no_phase_but_its_own(factor: int) -> None:
+    def oracle(x: np.ndarray) -> np.ndarray:
+        if cache.journal.doing is not None:
+            phases.add(cache.journal.doing.phase)
+        return factor * x
+
+    doubled = jax.custom_vjp(double)
+    doubled.defvjp(lambda x: (double(x), None), lambda _, cotangent: (double(cotangent),))
+    cache, phases = Cache(), set()
+    declared = kt.oracle_for(
+        doubled, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(5, 7))), batch_dims=("n",), grad=True
+    )
+    items = plan_pairing(declared(oracle), "suite.py::doubled", resolve(["interpret"]), "quick", 0).items
+    records = [outcome.record for item in items for outcome in run(item, cache)]
+    assert {"alone", "gradient"} <= {record.family for record in records if record.compared}
+    assert any(record.budget for record in records) == (factor == 3)  # for which it is evaluated once more
+    assert phases == {Phase.FILLING, Phase.EXPECTING}

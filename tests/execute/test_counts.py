@@ -1,0 +1,60 @@
+"""What costs is counted: traces, compilations and oracle evaluations, so that none comes back unnoticed."""
+
+import pytest
+
+from kerneltest.api import pairing_id
+from kerneltest.backends.registry import resolve
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run
+from suites import (
+    test_attention,
+    test_layer_norm,
+    test_matmul,
+    test_pipeline_copy,
+    test_softmax,
+    test_tpu_softmax,
+    test_vector_add,
+)
+
+# By pairing, at `quick` on two backends: cases and signatures; then traces, answers of the oracle, compilations of
+# interpret mode (two a dtype, one of them for the call outside of `jit`), kernels in NumPy, lowerings, and cases whose
+# oracle is followed at once with others'.
+COUNTS = {
+    "vector add": (test_vector_add.blocked, (1460, 78), (48, 739, 12, 78, 48, 676)),
+    "softmax": (test_softmax.fused, (800, 30), (18, 406, 6, 36, 21, 375)),
+    "matmul": (test_matmul.tiled, (2655, 68), (34, 1332, 6, 49, 37, 1027)),
+    "layer norm": (test_layer_norm.normalised, (1358, 30), (18, 685, 6, 39, 24, 658)),
+    "attention": (test_attention.online, (1958, 44), (25, 985, 6, 43, 28, 441)),
+}
+COUNTED = ("traces", "oracle's answers", "prepared for interpret", "evaluated for interpret",
+           "prepared for simulate:sm_90", "cases followed at once")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_costs(name: str) -> None:
+    pairing, planned, costs = COUNTS[name]
+    cache = Cache()
+    items = plan_pairing(pairing, pairing_id(pairing), resolve(["interpret", "simulate:sm_90"]), "quick", 0).items
+    records = [outcome.record for item in items for outcome in run(item, cache)]
+    cache.pool.close()
+    assert not any(record.verdict.is_finding for record in records)
+    assert (len(records), len({(record.backend, record.signature) for record in records})) == planned
+    assert tuple(cache.journal.counts[each] for each in COUNTED) == costs
+
+
+# On an interpreter of Mosaic kernels: compilations, two a dtype at most, and kernels in NumPy.
+MOSAIC = {
+    "interpret-mosaic-gpu": (test_pipeline_copy.copy, (6, 132)),
+    "interpret-tpu": (test_tpu_softmax.softmax, (2, 10)),
+}
+
+
+@pytest.mark.parametrize("backend", MOSAIC)
+def test_costs_of_mosaic_kernels(backend: str) -> None:
+    pairing, costs = MOSAIC[backend]
+    cache = Cache()
+    items = plan_pairing(pairing, pairing_id(pairing), resolve([backend]), "quick", 0).items
+    assert not any(outcome.record.verdict.is_finding for item in items for outcome in run(item, cache))
+    cache.pool.close()
+    assert tuple(cache.journal.counts[f"{each} for {backend}"] for each in ("prepared", "evaluated")) == costs

@@ -1,0 +1,146 @@
+"""Oracles that ask nothing at some elements: nothing is held against a kernel there, and everything at the others."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kerneltest.api import Result
+from kerneltest.core.verdicts import Gap, Verdict
+from kerneltest.execute.values import _check_repeated
+from kerneltest.records.runs import read_runs
+from kerneltest.records.schema import Record
+from kerneltest.report.counts import count, hardly_asked
+from tests.made_runs import made_record, made_run
+from tests.sample import elementwise
+
+DIMS = dict(m=kt.dim(values=(3,)), n=kt.dim(block=4, values=(5, 1)))
+
+
+def attended(x: jax.Array, mask: jax.Array, wrong: float = 0.0) -> tuple[jax.Array, jax.Array]:
+    """A softmax over what a mask leaves, NaN in rows where it leaves nothing; and the place of each row's greatest."""
+
+    def body(x_ref: Any, mask_ref: Any, o_ref: Any, at_ref: Any) -> None:
+        scores = jnp.where(mask_ref[...], x_ref[...], -jnp.inf)
+        terms = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
+        o_ref[...] = terms / jnp.sum(terms, axis=-1, keepdims=True) + wrong * mask_ref[...]
+        seen = jnp.any(mask_ref[...], axis=-1)
+        at_ref[...] = jnp.where(seen, jnp.argmax(scores, axis=-1).astype(jnp.int32), -7)
+
+    shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype), jax.ShapeDtypeStruct(x.shape[:1], jnp.int32))
+    made: tuple[jax.Array, jax.Array] = pl.pallas_call(body, out_shape=shapes)(x, mask)
+    return made
+
+
+def oracle(x: np.ndarray, mask: np.ndarray) -> tuple[Any, Any]:
+    scores = np.where(mask, x, -np.inf)
+    terms = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    seen = mask.any(axis=-1)
+    at = kt.defined(np.argmax(scores, axis=-1), where=seen)
+    return kt.defined(terms / terms.sum(axis=-1, keepdims=True), where=seen[:, None]), at
+
+
+FINITE = dict(x=kt.array("m n", "float32", domain=(-10, 10)), mask=kt.mask("m n"), dims=DIMS)
+
+
+def _checked(wrong: float) -> Result:
+    made = kt.oracle_for(lambda x, mask: attended(x, mask, wrong), **FINITE)(oracle)
+    return kt.check(made, depth="quick")
+
+
+def _of(result: Result, family: str) -> list[Record]:
+    return [record for record in result.records if record.family == family]
+
+
+def test_what_a_kernel_gives_where_nothing_is_asked_is_right_and_does_not_count_as_compared() -> None:
+    result = _checked(0.0)
+    assert result.ok, result.findings[0].message
+    (masked, *_) = _of(result, "all_masked_row")
+    rows, n = masked.dims["m"], masked.dims["n"]
+    assert (masked.compared, masked.asked, masked.unasked) == ((rows - 1) * (n + 1), (rows - 1) * (n + 1), n + 1)
+    for record in _of(result, "all_masked_array"):
+        if record.target == "mask":
+            assert (record.verdict, record.compared, record.asked) == (Verdict.PASS, 0, 0)
+            assert record.message == "the oracle asks nothing: nothing was compared"
+
+
+def test_what_is_wrong_where_something_is_asked_is_found_beside_what_is_not_asked() -> None:
+    result = _checked(0.5)
+    families = {finding.family for finding in result.findings}
+    assert {"normal", "all_masked_row", "plain_call"} <= families
+    finding = next(each for each in result.findings if each.family == "all_masked_row")
+    assert not np.isnan(finding.record.evidence.expected)  # type: ignore[union-attr]
+    assert finding.record.wrong <= finding.record.asked
+
+
+def differentiable(x: jax.Array, mask: jax.Array, factor: float) -> jax.Array:
+    """Squares, and garbage where the mask hides them, with a gradient of its own."""
+
+    @jax.custom_vjp
+    def squared(x: jax.Array) -> jax.Array:
+        return elementwise(lambda v, seen: jnp.where(seen, v * v, 7 * v), x, mask)
+
+    squared.defvjp(lambda x: (squared(x), x), lambda x, g: (factor * g * x,))
+    return squared(x)
+
+
+@pytest.mark.parametrize(("factor", "found"), [(2.0, set()), (1.0, {"gradient"})])
+def test_a_gradient_is_that_of_the_elements_that_are_asked_for(factor: float, found: set[str]) -> None:
+    made = kt.oracle_for(lambda x, mask: differentiable(x, mask, factor), grad=True, **FINITE)(
+        lambda x, mask: kt.defined(x * x, where=mask)
+    )
+    result = kt.check(made, depth="quick")
+    assert any(record.family == "gradient" and record.compared for record in result.records)
+    assert {finding.family for finding in result.findings} == found
+
+
+def test_bits_may_differ_from_run_to_run_where_nothing_is_asked() -> None:
+    one, other = np.array([1.0, 2.0]), np.array([1.0, 3.0])
+    _check_repeated([one], [other], [np.array([True, False])])
+    with pytest.raises(kt.Failure, match="elements differ"):
+        _check_repeated([one], [other], [np.array([False, True])])
+
+
+def test_a_cell_in_which_nothing_is_asked_is_neither_green_nor_wrong(tmp_path: Path) -> None:
+    silent = made_record(compared=0, asked=0, unasked=4)
+    empty = replace(silent, backend="simulate:sm_90", asked=2)  # the bound says nothing of what is asked
+    good = replace(silent, backend="simulate:gfx942", compared=4, asked=4)
+    (run,) = read_runs(made_run(tmp_path / "run", silent, empty, good))
+    endings = {cell.backend: status.verdict for cell, status in run.reconciled.cells.items()}
+    assert endings[silent.backend] is Gap.NOTHING_ASKED
+    assert endings[empty.backend] is Gap.NOTHING_COMPARED
+    assert not Gap.NOTHING_ASKED.is_finding
+    counts = count([run])
+    assert (counts.passed, counts.unasked, counts.gaps, counts.planned) == (1, 1, 1, 3)
+    assert "1 asked nothing" in str(counts)
+
+
+def test_no_gap_that_is_harmless_is_worse_than_a_finding() -> None:
+    assert Verdict.UNAVAILABLE.severity < Gap.NOTHING_ASKED.severity < min(v.severity for v in Verdict if v.is_finding)
+
+
+def test_an_oracle_that_asks_nothing_of_most_ordinary_elements_is_told() -> None:
+    ordinary = made_record(group="numeric", asked=40, unasked=60)
+    (text,) = hardly_asked([ordinary, replace(ordinary, group="special", asked=1000)])
+    assert text.startswith(f"{ordinary.pairing}: the oracle asks nothing of 60% of all elements in ordinary cases")
+    assert hardly_asked([replace(ordinary, unasked=40)]) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "message"),
+    [
+        (np.ones((2, 3)), np.ones(2, bool), r"where= has shape \(2,\), which does not broadcast to \(2, 3\)"),
+        (np.ones(3), np.ones((1, 3), bool), r"does not broadcast to \(3,\), the output's"),
+        (np.ones(3), np.ones(3), "where= has dtype float64; it takes booleans"),
+        ((np.ones(3), np.ones(3)), np.ones(3, bool), "takes one output, not a tuple: wrap each output by itself"),
+    ],
+)
+def test_what_cannot_be_meant_is_an_error_that_says_so(values: Any, where: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        kt.defined(values, where=where)

@@ -1,0 +1,111 @@
+"""What a judgement says of its bound: which operations make it, in records, findings, messages and text."""
+
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
+from kerneltest.numerics.error_budget import shares
+from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.spread import sampled
+from kerneltest.report.error_budget_text import in_words
+from kerneltest.report.text.suspects import all_suspects
+from tests.sample import elementwise, exponential
+
+DIMS = dict(n=kt.dim(values=(3, 64)))
+
+
+def _shares(oracle: Any, precision: Any = XLA_CPU, **leaves: Any) -> dict[str, float]:
+    """Parts by words."""
+    given = {name: np.asarray(value, np.float64) for name, value in leaves.items()}
+    formats, machine = dict.fromkeys(given, FLOAT32), Machine(precision)
+
+    def evaluate(machine: Machine) -> Any:
+        return sampled(lambda arguments: (oracle(**arguments),), given, formats, machine)[0]
+
+    evaluate(machine)
+    found = shares(evaluate, precision, FLOAT32, machine.sources)
+    return {each.source.words: each.part for each in found}
+
+
+def test_the_operands_of_a_product_make_most_of_its_bound_where_they_are_rounded_to_tf32() -> None:
+    rng = np.random.default_rng(0)
+    q, k = rng.normal(size=(8, 32)), rng.normal(size=(8, 32))
+    parts = _shares(lambda q, k: q @ k.T, NVIDIA, q=q, k=k)
+    assert next(iter(parts)) == "TF32 rounding of the operands of `q @ k.T`"
+    assert parts["TF32 rounding of the operands of `q @ k.T`"] > 0.9
+    assert list(_shares(lambda q, k: q @ k.T, q=q, k=k)) == ["summing of `q @ k.T`"]
+
+
+def test_parts_add_up_to_the_whole_and_only_what_errs_has_one() -> None:
+    parts = _shares(lambda x: np.exp(x) / np.maximum(x, 3.0), x=np.linspace(0.1, 2, 50))
+    assert sum(parts.values()) == pytest.approx(1)
+    assert next(iter(parts)) == "rounding of `np.exp(x)`"  # six ulps, and a division of one and a half
+    assert not any("maximum(x, 3.0)`" in words and "exp" not in words for words in parts)
+
+
+def test_subnormal_inputs_that_a_backend_flushes_are_named() -> None:
+    assert _shares(lambda x: x + 0.0, x=np.full(4, 1e-40)).keys() >= {"flushed subnormal inputs"}
+
+
+def _off(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: jnp.exp(v) * 1.001, x)
+
+
+def _grown(x: np.ndarray) -> np.ndarray:
+    return np.exp(x)
+
+
+def _paired(kernel: Any, oracle: Any) -> kt.Pairing:
+    return kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=DIMS)(oracle)
+
+
+def test_a_finding_says_what_makes_its_bound() -> None:
+    result = kt.check(_paired(_off, _grown), depth="quick")
+    finding = next(f for f in result.findings if f.family == "normal")
+    assert finding.budget == finding.record.budget
+    first, line = finding.budget[0], _grown.__code__.co_firstlineno + 1
+    assert (first.words, first.file, first.line) == ("rounding of `np.exp(x)`", "tests/run/test_budget.py", line)
+    assert 0.9 < sum(part.part for part in finding.budget) <= 1.001
+    text = "\n".join(line for line, _ in all_suspects(result.suspects, {}))
+    assert f"the bound: {in_words(result.suspects[0].example.budget)}" in text
+    assert f"rounding of `np.exp(x)` (test_budget.py:{line})" in text
+
+
+def test_a_case_that_uses_half_as_much_again_of_its_bound_as_those_before_it_has_a_budget() -> None:
+    result = kt.check(_paired(exponential, _grown), depth="quick")
+    records = [r for r in result.records if r.group != "invariants"]
+    most: Counter[str] = Counter()
+    for record in records:
+        used = record.used or 0.0
+        assert bool(record.budget) == (used > 1.5 * most[record.family]), record
+        most[record.family] = used if record.budget else most[record.family]
+    assert 0 < sum(bool(r.budget) for r in records) < len(records)
+
+
+def _cancels(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: (v - v) + 1e-6, x)
+
+
+def _narrow(x: np.ndarray) -> np.ndarray:
+    y = x * 0 + 1
+    return (y * 3e7 + 1e-3) - y * 3e7
+
+
+def test_a_case_that_compares_nothing_says_which_operation_makes_the_bound_so_wide() -> None:
+    records = [r for r in kt.check(_paired(_cancels, _narrow), depth="quick").records if not r.compared and r.message]
+    first, advice = next(r.message.split("\n") for r in records if r.family == "normal")
+    assert first.startswith("zeros would pass, so wide is the bound by rounding(): ")
+    assert "rounding of `y * 3e7" in first
+    assert f"(test_budget.py:{_narrow.__code__.co_firstlineno + 2})" in first
+    assert "times as far as a rounding of the inputs does" in advice
+
+
+def test_a_stable_formula_is_not_called_unstable() -> None:
+    for record in kt.check(_paired(_off, _grown), depth="quick").records:
+        assert all(part.amplified < 16 for part in record.budget), record

@@ -1,0 +1,36 @@
+"""What is expected is kept for other backends, as long as there is room for it."""
+
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from kerneltest.backends.registry import resolve
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute import cache as kept
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run
+from tests.sample import double
+
+
+def doubled(x: np.ndarray) -> np.ndarray:
+    return 2 * x
+
+
+def _answers(monkeypatch: pytest.MonkeyPatch, most: int) -> tuple[Cache, list[Verdict]]:
+    monkeypatch.setattr(kept, "_MOST_BYTES", most)
+    pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(3, 64))})(doubled)
+    cache = Cache()
+    items = plan_pairing(pairing, "suite.py::doubled", resolve(["interpret", "simulate:sm_90"]), "quick", 0).items
+    verdicts = [outcome.record.verdict for item in items for outcome in run(item, cache)]
+    cache.pool.close()
+    return cache, verdicts
+
+
+def test_with_little_room_the_oracle_is_asked_again_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    roomy, verdicts = _answers(monkeypatch, 2**28)
+    assert roomy.held == sum(each.bytes for each in roomy.expectations.values())
+    tight, again = _answers(monkeypatch, 10_000)
+    assert tight.held == sum(each.bytes for each in tight.expectations.values()) <= 10_000
+    assert verdicts == again
+    assert tight.journal.counts["oracle's answers"] > roomy.journal.counts["oracle's answers"]

@@ -1,0 +1,234 @@
+"""Invariants: each finds the kernel that breaks it, and none accuses one that does not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.custom_batching import custom_vmap
+from tests.jaxprs.test_rewrite import TILE, accumulated, large_counted, last_wins
+
+import kerneltest as kt
+from kerneltest.api import Result
+from kerneltest.backends import registry
+from kerneltest.backends.interpret import Interpret
+from kerneltest.backends.registry import resolve
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.variations import INVARIANTS, Varied
+from tests.sample import double, elementwise
+
+DIMS = dict(n=kt.dim(block=TILE))
+WHOLE = dict(n=kt.dim(values=(3 * TILE,)))
+ROWS = dict(m=kt.dim(values=(3, 1)), **DIMS)
+
+
+def coarse_outside_of_jit(x: jax.Array) -> jax.Array:
+    return double(x if isinstance(x, jax.core.Tracer) else x.astype(jnp.bfloat16).astype(x.dtype))
+
+
+@custom_vmap
+def first_of_batch(x: jax.Array) -> jax.Array:
+    return double(x)
+
+
+@first_of_batch.def_vmap
+def _first(size: int, batched: Any, x: jax.Array) -> tuple[jax.Array, bool]:
+    return jnp.broadcast_to(double(x[0]), x.shape), True
+
+
+def coarse_block(x: jax.Array, block: int) -> jax.Array:
+    return double(x * (1 + 2.0**-9) if block == 16 else x)
+
+
+def by_batch(x: jax.Array) -> jax.Array:
+    return double(x * (1 + 2.0**-9) if x.shape[0] == 1 else x)
+
+
+@jax.custom_vjp
+def wrong_gradient(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: v * v, x)
+
+
+wrong_gradient.defvjp(lambda x: (wrong_gradient(x), x), lambda x, g: (g * x,))
+
+
+def above(x: np.ndarray) -> np.ndarray:
+    return np.sum(x > 100, keepdims=True).astype(float)
+
+
+def summed(x: np.ndarray) -> np.ndarray:
+    running = np.zeros(TILE)
+    for block in x.reshape(-1, TILE):
+        running = np.where(running > 0, running, 0) + block
+    return running
+
+
+def last(x: np.ndarray) -> np.ndarray:
+    return x[-TILE:]
+
+
+def twice(x: np.ndarray) -> np.ndarray:
+    return 2 * x
+
+
+def _paired(oracle: Callable[..., Any], kernel: Callable[..., Any], shape: str = "n", **more: Any) -> kt.Pairing:
+    made = kt.oracle_for(kernel, x=kt.array(shape, "float32"), **{"dims": DIMS, **more})(oracle)
+    assert isinstance(made, kt.Pairing)
+    return made
+
+
+# The wrong kernel of each invariant, and words that its finding must hold.
+WRONG: dict[str, tuple[kt.Pairing, str]] = {
+    "plain_call": (_paired(twice, coarse_outside_of_jit), "called outside of jax.jit: 9 of 9"),
+    "vmapped": (_paired(twice, first_of_batch), "second in a batch of two under jax.vmap"),
+    "poisoned_padding": (_paired(above, large_counted), "with the largest numbers as padding"),
+    "old_output": (_paired(summed, accumulated, dims=WHOLE), "with the largest numbers in the output before"),
+    "reversed_grid": (_paired(last, last_wins, dims=WHOLE, invariant_to="grid"), "in reverse order"),
+    "other_choices": (
+        _paired(twice, coarse_block, block=kt.static(8, 16), invariant_to=("block",)),
+        "with block=16",
+    ),
+    "alone": (_paired(twice, by_batch, "m n", dims=ROWS, batch_dims="m"), "m=0 alone, of 3"),
+    "gradient": (_paired(lambda x: x * x, wrong_gradient, grad=True), "the gradient: by x:"),
+}
+
+
+def _run(pairing: kt.Pairing) -> Result:
+    return kt.check(pairing, backends=["interpret"], depth="quick")
+
+
+def test_every_invariant_has_a_kernel_that_breaks_it() -> None:
+    assert WRONG.keys() == INVARIANTS.keys()
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_invariant_finds_what_breaks_it(name: str) -> None:
+    pairing, words = WRONG[name]
+    told = [f for f in _run(pairing).findings if f.family == name]
+    assert told
+    assert {f.verdict for f in told} <= {"mismatch", "special_mismatch"}
+    assert any(words in f.message for f in told), told[0].message
+    assert told[0].arguments.keys() == {"x"}
+
+
+@pytest.mark.parametrize(
+    "name", ["plain_call", "vmapped", "old_output", "reversed_grid", "gradient", "poisoned_padding"]
+)
+def test_nothing_else_would_have_found_it(name: str) -> None:
+    assert {f.family for f in _run(WRONG[name][0]).findings} == {name}
+
+
+def squares(x: jax.Array) -> jax.Array:
+    return wrong_gradient(x)
+
+
+right_gradient = jax.custom_vjp(squares)
+right_gradient.defvjp(lambda x: (squares(x), x), lambda x, g: (2 * g * x,))
+
+
+def test_a_right_kernel_passes_all_of_them() -> None:
+    pairing = _paired(
+        lambda x: x * x, lambda x, block: right_gradient(x), "m n", dims=ROWS, grad=True,
+        block=kt.static(8, 16), batch_dims="m", invariant_to=("block", "grid"),
+    )  # fmt: skip
+    result = kt.check(pairing, backends=["interpret"], depth="standard")
+    assert result.findings == ()
+    held = {r.family for r in result.records if r.group == Varied.name and r.verdict == "pass" and r.compared}
+    assert held == INVARIANTS.keys()
+
+
+def one_row_is_laid_out_otherwise(x: jax.Array) -> jax.Array:
+    """The last bit of exp(x) depends on the shape, as where a compiler sums in another order."""
+    return jnp.exp(double(x)) * (1 + 2.0**-23 if x.shape[0] == 1 else 1.0)
+
+
+def rounded_by_the_batch(x: jax.Array) -> jax.Array:
+    """The last bit of a row depends on what the other rows hold."""
+    return jnp.exp(double(x)) * jnp.where(jnp.any(x != x[:1]), 1 + 2.0**-23, 1.0).astype(x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [(one_row_is_laid_out_otherwise, None), (rounded_by_the_batch, "m=0 in each of 3 places")],
+)
+def test_bits_on_a_device_are_compared_with_those_of_a_batch_of_the_same_length(
+    kernel: Callable[..., Any], words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Device(Interpret):
+        tier = kt.Tier.DEVICE
+
+        def __init__(self) -> None: ...
+
+    monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
+    kt.backend("device")(Device)
+    pairing = _paired(lambda x: np.exp(2 * x), kernel, "m n", dims=ROWS, batch_dims="m")
+    found = kt.check(pairing, backends=["device"], depth="quick").findings
+    assert {f.family for f in found} == ({"alone"} if words else set())
+    assert all(words in f.message for f in found if words)
+
+
+def unbatched(x: jax.Array) -> jax.Array:
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return jax.pure_callback(lambda v: np.asarray(v), shape, double(x), vmap_method=None)
+
+
+def test_a_kernel_that_jax_cannot_vmap_is_listed_and_not_accused() -> None:
+    result = _run(_paired(twice, unbatched))
+    assert result.findings == ()
+    (told,) = [r for r in result.records if r.family == "vmapped"]
+    assert told.verdict == "unavailable"
+    assert "cannot batch this under jax.vmap, which is no fault of the kernel" in told.message
+
+
+def test_a_kernel_that_raises_by_itself_under_vmap_is_a_finding() -> None:
+    doubled = jax.custom_batching.custom_vmap(double)
+
+    @doubled.def_vmap
+    def _(size: int, batched: list[bool], x: jax.Array) -> Any:
+        raise ValueError(f"no batch of {size}")
+
+    (finding,) = _run(_paired(twice, doubled)).findings
+    assert (finding.verdict, finding.family) == ("runtime_error", "vmapped")
+    assert "no batch of 2" in finding.message
+
+
+def test_a_kernel_without_a_gradient_is_a_finding_where_one_was_declared() -> None:
+    (told,) = [f for f in _run(_paired(twice, double, grad=True)).findings if f.family == "gradient"]
+    assert told.verdict == "runtime_error"
+    assert "by jax.vjp" in told.message
+
+
+def test_the_groups_depth_decides_how_many_signatures_are_varied() -> None:
+    pairing, _ = WRONG["plain_call"]
+    for depth, count in (("quick", 1), ("standard", 2)):
+        items = plan_pairing(pairing, "p", resolve(["interpret"]), depth, 0).items
+        (item,) = [each for each in items if each.group.name == Varied.name]
+        assert item.families()["vmapped"] == count
+        assert item.families()["plain_call"] == 1  # that one has to compile
+
+
+@pytest.mark.parametrize("kept", ["float32", "bfloat16"])
+def test_a_mean_that_is_kept_in_few_digits_for_the_way_back_is_found(kept: str) -> None:
+    def forward(x: jax.Array) -> Any:
+        wide = x.astype(jnp.float32)
+        mean = wide.mean(axis=-1, keepdims=True)
+        return elementwise(lambda v: v * v, wide - mean).astype(x.dtype), (x, mean.astype(kept))
+
+    def backward(saved: Any, g: jax.Array) -> Any:
+        x, mean, g = (each.astype(jnp.float32) for each in (*saved, g))
+        slopes = 2 * (x - mean) * g
+        return ((slopes - slopes.mean(axis=-1, keepdims=True)).astype(jnp.bfloat16),)
+
+    kernel = jax.custom_vjp(lambda x: forward(x)[0])
+    kernel.defvjp(forward, backward)
+
+    def oracle(x: np.ndarray) -> np.ndarray:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        return centred * centred
+
+    x = kt.array("m n", "bfloat16")
+    result = kt.check(kt.oracle_for(kernel, x=x, dims=dict(n=kt.dim(values=(64,))), grad=True)(oracle), depth="quick")
+    assert result.ok == (kept == "float32")
+    assert {finding.family for finding in result.findings} <= {"gradient"}

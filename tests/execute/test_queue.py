@@ -1,0 +1,132 @@
+"""Cases that wait in a device's queue together, on a CPU that stands for the device."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from kerneltest.backends.base import Backend
+from kerneltest.backends.jitted import Jitted, compile_for
+from kerneltest.core.failures import Failure
+from kerneltest.core.precision import XLA_CPU
+from kerneltest.core.targets import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute import batching
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import Before, run
+from kerneltest.records.journal import Phase
+from kerneltest.records.schema import Record
+from kerneltest.trace.tracing import Traced, device
+from tests.sample import double
+
+LENGTHS = (3, 8)
+
+
+class Pretended(Backend):
+    """A device that is a CPU."""
+
+    id, tier, runs_jaxpr = "pretended", Tier.DEVICE, True
+
+    @property
+    def platform(self) -> str:
+        return "cpu"
+
+    def unavailable(self) -> str:
+        return ""
+
+    def prepare(self, traced: Traced) -> Jitted:
+        return compile_for(traced, device("cpu"), XLA_CPU, interpret=True)
+
+
+def doubled(x: np.ndarray) -> np.ndarray:
+    return 2 * x
+
+
+def _records(cache: Cache, before: Before | None = None) -> list[Record]:
+    pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=LENGTHS)})(doubled)
+    items = plan_pairing(pairing, "suite.py::doubled", [Pretended()], "quick", 0).items
+    records = [outcome.record for item in items for outcome in run(item, cache, before=before)]
+    cache.pool.close()
+    return records
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many cases each call of the device gets."""
+    sizes = []
+    plain = Jitted.run_all
+
+    def counted(self: Jitted, cases: Sequence[Any]) -> Any:
+        sizes.append(len(cases))
+        return plain(self, cases)
+
+    monkeypatch.setattr(Jitted, "run_all", counted)
+    return sizes
+
+
+def test_cases_of_a_signature_are_queued_and_end_as_each_does_alone(batches: list[int]) -> None:
+    alone = _records(Cache())
+    assert set(batches) == {1}
+    batches.clear()
+    queued = _records(Cache(end=lambda word: None))
+    assert max(batches) > 3
+    assert [(each.case, each.verdict, each.used) for each in queued] == [
+        (each.case, each.verdict, each.used) for each in alone
+    ]
+    assert {each.verdict for each in queued} == {Verdict.PASS}
+
+
+def test_after_a_death_each_case_runs_alone(batches: list[int]) -> None:
+    _records(Cache(end=lambda word: None), Before())
+    assert set(batches) == {1}
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_fault_is_told_by_each_case_alone_and_a_lost_device_ends_the_process(
+    answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended(KeyboardInterrupt):
+        pass
+
+    def end(word: str) -> None:
+        doing = cache.journal.doing
+        assert doing is not None
+        assert (doing.phase, doing.beside > 0) == (Phase.RUNNING, True)  # so that none is blamed
+        raise Ended(word)
+
+    plain = Jitted.run_all
+
+    def failing(self: Jitted, cases: Sequence[Sequence[np.ndarray]]) -> Any:
+        if any(np.isnan(leaf).any() for leaves in cases for leaf in leaves):
+            raise Failure(Verdict.RUNTIME_ERROR, "the kernel raised")
+        return plain(self, cases)
+
+    monkeypatch.setattr(Jitted, "run_all", failing)
+    monkeypatch.setattr(batching, "answers", lambda platform: answers)
+    cache = Cache(end=end)
+    if not answers:
+        with pytest.raises(Ended, match="answers no more since"):
+            _records(cache)
+        return
+    records = _records(cache)
+    failed = {each.family for each in records if each.verdict is Verdict.RUNTIME_ERROR}
+    assert failed
+    assert all("nan" in family for family in failed)
+    assert any(each.verdict is Verdict.PASS for each in records)
+
+
+def test_a_kernel_that_writes_to_its_input_is_told_of_whichever_case_did() -> None:
+    def writing(x: Any) -> tuple[Any, ...]:
+        if x[0] == 2:
+            ctypes.memset(x.unsafe_buffer_pointer(), 0, 4)
+        return (x + 1,)
+
+    fine, bad = np.ones(16, np.float32), np.full(16, 2, np.float32)
+    jitted = Jitted(writing, device("cpu"), XLA_CPU, eager=True)
+    assert [each[0][0] for each in jitted.run_all([[fine], [3 * fine]])] == [2, 4]
+    with pytest.raises(Failure, match="wrote to its array argument 0"):
+        jitted.run_all([[fine], [bad], [fine]])

@@ -1,0 +1,80 @@
+"""Targets whose code computes the same are simulated once."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import pallas as pl
+
+import kerneltest as kt
+from kerneltest.api import pairing_id
+from kerneltest.backends.registry import resolve
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run
+from kerneltest.records.schema import Record
+from suites import test_softmax
+from tests.broken import BROKEN
+
+ONE, OTHER = "simulate:sm_90", "simulate:gfx942"
+
+
+def _records(pairing: kt.Pairing) -> tuple[list[Record], list[Record], int]:
+    """The records of both targets, but for what must differ, and how many of the second's came from the first's."""
+    cache = Cache()
+    items = plan_pairing(pairing, pairing_id(pairing), resolve([ONE, OTHER]), "quick", 0).items
+    records = [outcome.record for item in items for outcome in run(item, cache)]
+    cache.pool.close()
+    one, other = (
+        [replace(r, item="", backend="", seconds=0.0) for r in records if r.backend == backend]
+        for backend in (ONE, OTHER)
+    )
+    return one, other, cache.journal.counts[f"taken over for {OTHER}"]
+
+
+def _times(factor: float) -> Any:
+    def body(x: Any, o: Any) -> None:
+        o[...] = x[...] * factor
+
+    return lambda x: pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+def test_what_one_target_passed_the_other_passes() -> None:
+    one, other, taken = _records(test_softmax.fused)  # its code differs in the name of `exp`
+    assert one == other
+    assert taken > 300
+    assert taken == sum(record.group != "invariants" for record in other)
+
+
+def test_what_a_target_passed_it_runs_when_it_is_asked_again() -> None:
+    cache = Cache()
+    items = plan_pairing(test_softmax.fused, pairing_id(test_softmax.fused), resolve([ONE]), "quick", 0).items
+    for item in (each for each in items for _ in range(2)):
+        assert all(outcome.record.verdict is Verdict.PASS for outcome in run(item, cache))
+    cache.pool.close()
+    assert not cache.journal.counts[f"taken over for {ONE}"]
+
+
+def test_what_one_target_does_not_pass_is_run_for_the_other() -> None:
+    broken = next(each for each in BROKEN if each.pairing == "softmax.tiled")
+    one, other, taken = _records(broken.broken())
+    found = [record.verdict.is_finding for record in other if record.group != "invariants"]
+    assert any(found)
+    assert taken == found.count(False)
+    assert [record.verdict for record in one] == [record.verdict for record in other]
+
+
+def test_code_that_differs_is_run_for_each_target() -> None:
+    def kernel(x: Any) -> Any:
+        return jax.lax.platform_dependent(x, cuda=_times(2.0), rocm=_times(3.0), default=_times(2.0))
+
+    @kt.oracle_for(kernel, x=kt.array("n", "float32"), dims={"n": kt.dim(maximum=64)})
+    def doubled(x: np.ndarray[Any, Any]) -> Any:
+        return 2 * x
+
+    one, other, taken = _records(doubled)
+    assert not any(record.verdict is Verdict.MISMATCH for record in one)
+    assert any(record.verdict is Verdict.MISMATCH for record in other)
+    assert not taken

@@ -1,0 +1,183 @@
+"""A budget of time: which cases fit, in which order, and how the rest is told."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kerneltest as kt
+from kerneltest.backends.registry import resolve
+from kerneltest.core.targets import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute import runner
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run
+from kerneltest.execute.time_budget import Budget, breadth_first, worth
+from kerneltest.records.runs import Run, reconcile
+from kerneltest.records.schema import Plan, PlannedItem, Record
+from kerneltest.report.counts import left_out, slow
+from tests.sample import double
+
+
+class Clock:
+    """Time that passes as it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _paired() -> kt.Pairing:
+    dims = dict(n=kt.dim(values=(3, 5, 8)))
+    return kt.oracle_for(double, x=kt.array("n", "float32"), dims=dims, tolerance=kt.tolerance.exact())(lambda x: 2 * x)
+
+
+def _items() -> list[Item]:
+    """All parts of one item on `interpret`."""
+    return list(plan_pairing(_paired(), "suite.py::doubled", resolve(["interpret"]), "quick", 0).items)
+
+
+def _budgeted(items: list[Item], seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> Cache:
+    """With a budget, where every case takes so many seconds."""
+    clock = Clock()
+    cache = Cache(budget=Budget(budget, {item.group.name: worth(item.cases()) for item in items}, clock))
+
+    def slowly(*given: Any) -> Any:
+        clock.now += seconds
+        return judged(*given)
+
+    judged = runner.judged
+    monkeypatch.setattr(runner, "judged", slowly)
+    return cache
+
+
+def _ran(seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Item], list[Record]]:
+    items = _items()
+    cache = _budgeted(items, seconds, budget, monkeypatch)
+    return items, [outcome.record for item in items for outcome in run(item, cache)]
+
+
+def _left(records: list[Record]) -> list[Record]:
+    return [record for record in records if record.verdict is Verdict.UNAVAILABLE]
+
+
+def test_each_case_has_a_record_and_what_fits_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    items, records = _ran(2.0, 60.0, monkeypatch)
+    planned = sorted(case.id for item in items for case in item.cases())
+    assert sorted(record.case for record in records) == planned
+    ran = [record for record in records if record.verdict is Verdict.PASS]
+    assert 25 <= len(ran) <= 30
+    assert len(ran) + len(_left(records)) == len(records)
+    assert {record.message for record in _left(records)} == {
+        "left out: a case takes 2 s here, and --kt-budget gives this item 60 s"
+    }
+
+
+def test_every_group_has_its_share_and_families_go_before_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    items, records = _ran(2.0, 60.0, monkeypatch)
+    ran = [record for record in records if record.verdict is Verdict.PASS]
+    for item in items:
+        mine = [record.family for record in ran if record.group == item.group.name]
+        assert len(mine) > len(item.families()) / 3, item.group.name
+        repeated = len(mine) > len(set(mine))
+        assert not repeated or set(mine) == set(item.families()), item.group.name
+
+
+@pytest.mark.parametrize(("budget", "signatures"), [(1.0, 1), (1e6, 3)])
+def test_nothing_is_compiled_that_is_left_out(budget: float, signatures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = list(plan_pairing(_paired(), "suite.py::doubled", resolve(["simulate:sm_90"]), "quick", 0).items)
+    cache = _budgeted(items[:1], 100.0, budget, monkeypatch)
+    list(run(items[0], cache))
+    assert len(cache.prepared) == signatures
+
+
+@pytest.mark.parametrize(("seconds", "budget"), [(0.0, 1.0), (0.01, 60.0)])
+def test_what_is_quick_is_run_whole(seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _left(_ran(seconds, budget, monkeypatch)[1]) == []
+
+
+def test_families_come_once_then_signatures_then_repeats() -> None:
+    for item in _items():
+        cases = list(item.cases())
+        order = breadth_first([case for case in cases for _ in range(2)])
+        once = len(item.families())
+        assert [case.family.name for case in order[:once]] == list(item.families())
+        if cases[0].family.structural:
+            signatures = {case.signature for case in cases}
+            assert {case.signature for case in order[: once + len(signatures) - 1]} == signatures
+        assert sorted(case.id for case in order) == sorted([case.id for case in cases] * 2)
+
+
+def test_the_first_case_of_a_group_is_run_at_any_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    items, records = _ran(100.0, 1.0, monkeypatch)
+    ran = [record.group for record in records if record.verdict is Verdict.PASS]
+    assert ran == [item.group.name for item in items]
+
+
+def test_the_same_costs_leave_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            runs.append([(record.case, record.verdict) for record in _ran(1.0, 40.0, patch)[1]])
+    assert runs[0] == runs[1]
+
+
+def test_a_compilation_is_expected_where_a_signature_is_new() -> None:
+    clock = Clock()
+    (item, *_) = plan_pairing(_paired(), "suite.py::doubled", resolve(["interpret"]), "quick", 0).items
+    cases = breadth_first(item.cases())
+    first = next(case for case in cases if case.signature == cases[0].signature)
+    repeat = next(case for case in cases[1:] if case.signature == first.signature)
+    other = next(case for case in cases if case.signature != first.signature)
+    budget = Budget(20.0, {item.group.name: 1}, clock)
+    budget.turn_to(item.group.name)
+    assert budget.why_not(first) == ""
+    budget.ran(first, 12.0, compared=True)
+    clock.now = 12.0
+    assert budget.why_not(repeat) == ""
+    budget.ran(repeat, 1.0, compared=True)
+    assert "a case takes 12 s here" in budget.why_not(other)
+    assert budget.why_not(repeat) == ""
+
+
+def _run_of(records: tuple[Record, ...], budget: int) -> Run:
+    families = {record.family: 0 for record in records}
+    for record in records:
+        families[record.family] += 1
+    planned = PlannedItem("i", "s.py::p", "interpret-tpu", Tier.INTERPRET, "float32", "numeric", families)
+    plan = Plan((planned,), 0, "standard", {}, {}, {}, budget=budget)
+    return Run("", Path(), plan, records, reconcile(plan, records))
+
+
+def _record(number: int, family: str, **more: Any) -> Record:
+    base = Record(
+        item="i", pairing="s.py::p", backend="interpret-tpu", tier=Tier.INTERPRET, dtype="float32", group="numeric",
+        family=family, signature="n=3", target="", case=f"{number:016x}", verdict=Verdict.PASS, compared=3,
+    )  # fmt: skip
+    return replace(base, **more)
+
+
+def test_what_was_left_out_is_told_by_family_and_does_not_fail() -> None:
+    out = dict(verdict=Verdict.UNAVAILABLE, compared=0, message="left out: a case takes 2 s here")
+    records = (_record(0, "normal"), _record(1, "normal", **out), _record(2, "ties", **out), _record(3, "ties", **out))
+    thinned = _run_of(records, 60)
+    assert left_out(thinned) == [
+        "s.py::p on interpret-tpu: 3 of 4 cases left out, to keep to --kt-budget 60: ties 2, normal 1"
+    ]
+    assert thinned.reconciled.complete
+    assert {status.verdict for status in thinned.reconciled.cells.values()} == {Verdict.UNAVAILABLE}
+    assert left_out(_run_of(records[:1], 0)) == []
+
+
+def test_a_run_that_took_minutes_is_told_of_the_option_once() -> None:
+    records = tuple(_record(number, "normal", seconds=7.25) for number in range(44))
+    assert slow(_run_of(records, 0)) == [
+        "s.py::p on interpret-tpu took 319 s (44 cases at 7.2 s); --kt-budget 60 thins it"
+    ]
+    assert slow(_run_of(records, 60)) == []
+    assert slow(_run_of(records[:4], 0)) == []

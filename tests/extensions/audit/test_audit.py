@@ -1,0 +1,130 @@
+"""`kerneltest audit` lists what reaches a Pallas call and has no pairing, without importing the kernels itself."""
+
+from pathlib import Path
+
+import pytest
+
+from kerneltest.cli import main
+from kerneltest.extensions.audit.sources import program
+
+CALL = "pl.pallas_call(body, out_shape=x)(x)"
+HEAD = """import functools
+import jax
+from jax.experimental import pallas as pl
+def body(x_ref, o_ref): o_ref[...] = x_ref[...]
+"""
+
+# The source of `ops.py`: the names in it that reach a Pallas call.
+REACHING = {
+    "directly": (f"def f(x): return {CALL}\ndef g(x): return x\n", {"f"}),
+    "through another": (f"def _f(x): return {CALL}\ndef g(x): return _f(x)\n", {"_f", "g"}),
+    "by reference": (f"def _f(x): return {CALL}\ndef g(x): return jax.vmap(_f)(x)\n", {"_f", "g"}),
+    "decorated": (f"@jax.jit\ndef f(x): return {CALL}\n", {"f"}),
+    "a partial": (f"def f(x, y=1): return {CALL}\ng = functools.partial(f, y=2)\n", {"f", "g"}),
+    "a method": (f"class Layer:\n    def _run(self, x): return {CALL}\n    def apply(self, x): return self._run(x)\n",
+                 {"Layer._run", "Layer.apply"}),
+    "a gradient": (
+        f"@jax.custom_vjp\ndef f(x): return x\ndef _forward(x): return {CALL}, x\ndef _backward(k, g): return g\n"
+        "f.defvjp(_forward, _backward)\n",
+        {"f", "_forward"},
+    ),
+    "another's kernel": ("def kernel(x): return x\ndef f(x): return kernel(x)\n", set()),
+    "Mosaic GPU's kernel": (
+        "from jax.experimental.pallas import mosaic_gpu as plgpu\ndef f(x): return plgpu.kernel(body)(x)\n", {"f"}
+    ),
+    "a parameter of that name": (f"def f(x): return {CALL}\ndef g(f): return f(1)\n", {"f"}),
+    "no Python": ("def f(:\n", set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REACHING)
+def test_what_reaches_a_pallas_call(case: str, tmp_path: Path) -> None:
+    source, names = REACHING[case]
+    (tmp_path / "ops.py").write_text(HEAD + source, encoding="utf-8")
+    assert {place.name for place in program([tmp_path]).kernels} == names
+
+
+def test_names_are_followed_through_packages(tmp_path: Path) -> None:
+    files = {
+        "src/lib/__init__.py": "from .api import *\n",
+        "src/lib/api.py": "from lib.kernels.deep import deep as _deep\ndef run(x): return _deep(x)\n",
+        "src/lib/kernels/__init__.py": "",
+        "src/lib/kernels/deep.py": f"{HEAD}def deep(x): return {CALL}\n",
+        "user.py": "import lib\ndef use(x): return lib.run(x)\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert {place.name for place in program([tmp_path]).kernels} == {"deep", "run", "use"}
+
+
+OPS = f"""{HEAD}
+def _copy(x):
+    return {CALL}
+
+def paired(x):
+    return _copy(x)
+
+def below(x):
+    return _copy(x)
+
+def above(x):
+    return below(x)
+
+def forgotten(x):
+    return _copy(x)
+
+def outermost(x):
+    return forgotten(x)
+"""
+PAIR = """import kerneltest as kt
+from ops import above, paired
+
+def pair(kernel):
+    return kt.oracle_for(kernel, x=kt.array("n", "float32"))(lambda_free)
+
+def lambda_free(x):
+    return x
+
+first = pair(paired)
+second = pair(lambda x: above(x))
+"""
+
+
+def _audited(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    code = main(["audit", "."])
+    return code, capsys.readouterr().out
+
+
+def test_each_function_is_paired_or_stood_for_or_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ops.py").write_text(OPS, encoding="utf-8")
+    (tmp_path / "test_ops.py").write_text(PAIR, encoding="utf-8")
+    code, told = _audited(tmp_path, capsys, monkeypatch)
+    assert code == 1
+    assert [line.split(maxsplit=1) for line in told.splitlines()] == [
+        ["ops.py:9", "paired     paired"],
+        ["ops.py:12", "below      reached through above, which is paired"],
+        ["ops.py:15", "above      paired"],
+        ["ops.py:18", "forgotten  reached through outermost, which is not paired"],
+        ["ops.py:21", "outermost  not paired"],
+        ["5", "functions reach a Pallas call; 1 is unpaired"],
+    ]
+
+
+def test_a_test_file_that_cannot_be_imported_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_broken.py").write_text("import nowhere_at_all\n", encoding="utf-8")
+    code, told = _audited(tmp_path, capsys, monkeypatch)
+    assert code == 1
+    assert "not collected: test_broken.py: " in told
+    assert "nowhere_at_all" in told
+
+
+def test_a_path_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "nowhere"]) == 2
+    assert "there is no nowhere" in capsys.readouterr().err

@@ -1,0 +1,137 @@
+"""Maps as people see them: tables, the terminal, Markdown, the HTML report, and the pages in the repository."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.lowering_map.sample_maps import EXP, MAP, with_exp, with_tpu
+
+from kerneltest.cli import main
+from kerneltest.extensions.lowering_map.map import LoweringMap, LoweringOutcome, Result, dumps
+from kerneltest.extensions.lowering_map.table import markdown, print_table, tabulate_maps
+from kerneltest.records.io import write_plan
+from kerneltest.records.overlay import merge
+from kerneltest.records.runs import read_all
+from kerneltest.records.schema import Plan
+from kerneltest.report.html.build import render
+from tests.pages import Page
+
+ROOT = Path(__file__).parents[3]
+PAGES = ROOT / "reports/lowering"
+HOSTILE = "</script><script>alert('x')</script><img src=x onerror=alert(1)>\"'&|`\\_[x](y)\n# z"
+HOSTILE_MAP = replace(
+    MAP,
+    jax=HOSTILE,
+    triton=HOSTILE,
+    targets=(HOSTILE,),
+    results=(Result(HOSTILE, HOSTILE, LoweringOutcome.ERROR, HOSTILE, (HOSTILE,), (HOSTILE,)),),
+)
+
+
+def _report(folder: Path, *maps: LoweringMap) -> Page:
+    folder.mkdir()
+    write_plan(folder, Plan((), 0, "quick", {}, {}, {}))
+    return Page(render(merge(read_all([folder])), maps))
+
+
+def test_in_the_report_messages_are_text(tmp_path: Path) -> None:
+    good = replace(HOSTILE_MAP, results=(replace(HOSTILE_MAP.results[0], outcome=LoweringOutcome.COMPILES),))
+    page = _report(tmp_path / "run", good, HOSTILE_MAP)
+    assert page.tags.count("script") == 2  # its data and its own
+    assert "img" not in page.tags
+    assert not any(name.startswith("on") or name in ("src", "style") for name, _ in page.attributes)
+    assert all((value or "").startswith("#") for name, value in page.attributes if name == "href")
+    assert page.text.count(HOSTILE) >= 6
+
+
+def test_the_report_shows_the_table_and_the_changes(tmp_path: Path) -> None:
+    page = _report(tmp_path / "run", with_exp("error"), replace(MAP, jax="1.2.2"))  # sorted by version, not as given
+    text = page.words
+    assert "JAX 1.2.3: 6 cells = 4 error + 2 unimplemented" in text
+    assert "✗ stopped: exp (f32 f16): lowers -> error: why" in text
+    assert "exp ✓ lowers ✗ error f32 f16: why" in text
+    assert "What Pallas lowers" not in _report(tmp_path / "none").words
+
+
+def test_the_report_command_reads_maps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, path, out = tmp_path / "run", tmp_path / "map.json", str(tmp_path / "page.html")
+    _report(run)
+    path.write_text(dumps(MAP))
+    main(["report", str(run), "--lowering", str(path), "-o", out])
+    assert "What Pallas lowers" in Path(out).read_text(encoding="utf-8")
+    assert main(["report", str(run), "--lowering", str(ROOT / "README.md"), "-o", out]) == 2
+    assert "README.md: no readable map" in capsys.readouterr().err
+
+
+def test_in_markdown_a_message_stays_in_its_cell() -> None:
+    page = markdown([HOSTILE_MAP])
+    assert not re.search(r"(?<!\\)<(script|img)", page)
+    (line,) = [line for line in page.split("## Errors")[1].splitlines() if line.startswith("| ") and "alert" in line]
+    assert len(re.findall(r"(?<!\\)\|", line)) == 5
+
+
+def test_the_markdown_page_has_the_changes_the_table_and_the_errors() -> None:
+    page = markdown([MAP, replace(with_exp("error"), jax="1.2.4")])
+    assert "| 1.2.4 | 1.2.3 | 3.12.1 | nothing | 0 | 4 | 2 | sm_90 gfx942 |" in page
+    assert "## What started lowering from JAX 1.2.3 to JAX 1.2.4\n\nNothing.\n" in page
+    assert "| `exp` | f32 f16 | all | lowers | error | why |" in page
+    table = page.split("## Elementwise\n\n")[1].splitlines()[:3]
+    assert table == ["| primitive | JAX 1.2.3 | JAX 1.2.4 |", "| --- | --- | --- |", "| `exp` | ✓ lowers | ✗ error |"]
+    assert page.endswith("| `exp` | f32 f16 | all | why |\n")
+
+
+def test_a_line_of_the_table_is_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    names = tuple(f"dtype_{number}" for number in range(40))
+    results = (replace(EXP, dtypes=names), with_exp("error", dtypes=("float32",)).results[0])
+    print_table([replace(MAP, results=results)])
+    assert f"± lowers {' '.join(names)}" in capsys.readouterr().out
+
+
+def test_targets_that_differ_are_told_apart() -> None:
+    error = replace(with_exp("error").results[0], dtypes=("float16",), targets=("gfx942",))
+    results = (replace(EXP, targets=("sm_90",)), replace(EXP, dtypes=("float32",), targets=("gfx942",)), error)
+    apart = replace(MAP, results=results)
+    assert MAP.agreeing_targets == (("sm_90", "gfx942"),)
+    assert apart.agreeing_targets == (("sm_90",), ("gfx942",))
+    ((_, _, entries),) = tabulate_maps([apart]).rows
+    assert [entry.text for entry in entries] == ["lowers", "lowers f32, error f16"]
+    ((_, _, (entry, _)),) = tabulate_maps([apart, apart]).rows
+    assert entry.text == "sm_90: lowers; gfx942: lowers f32, error f16"
+    assert (entry.state, entry.reasons) == ("partly", ("f16: why",))
+
+
+def test_gpus_and_tpus_have_columns_of_their_own() -> None:
+    maps = [with_tpu("error"), replace(with_tpu("lowers"), jax="1.2.4")]
+    assert tabulate_maps(maps[:1]).columns == ("sm_90 gfx942", "tpu-v5e")
+    table = tabulate_maps(maps)
+    assert table.columns == ("JAX 1.2.3, GPUs", "JAX 1.2.4, GPUs", "JAX 1.2.3, TPUs", "JAX 1.2.4, TPUs")
+    assert {name: [entry.text for entry in entries] for _, name, entries in table.rows} == {
+        "exp": ["lowers", "lowers", "error", "lowers"],
+        "sort": ["unimplemented", "unimplemented", "", ""],
+        "blocks": ["", "", "lowers", "lowers"],
+    }
+    page = markdown(maps)
+    assert "| `exp` | f32 f16 | TPUs | error | lowers | why |" in page
+    (blocks,) = [part for part in page.split("\n## ") if part.startswith("Blocks")]
+    assert "| primitive | JAX 1.2.3, TPUs | JAX 1.2.4, TPUs |" in blocks
+    assert "| 1.2.3 | 1.2.3 | 3.12.1 | nothing | 1 | 2 | 0 | tpu-v5e |" in page
+
+
+# --- The pages in the repository --------------------------------------------------------------------------------------
+
+
+def test_is_finite_was_unimplemented_and_lowers_since() -> None:
+    _, *sections = (PAGES / "README.md").read_text(encoding="utf-8").split("\n## ")
+    (began,) = [each for each in sections if "started" in each.splitlines()[0] and "| `is_finite` |" in each]
+    assert began.startswith("What started lowering from JAX 0.7.2 to JAX 0.10.2\n")
+    (row,) = [line for line in began.splitlines() if line.startswith("| `is_finite` |")]
+    assert "| all | unimplemented | lowers |" in row
+    assert "Unimplemented primitive in Pallas GPU lowering: is_finite" in row
+
+
+@pytest.mark.parametrize("name", ["README.md", "compiled.md", "tpu.md", "tpu-versions.md"])
+def test_a_committed_page_names_no_folder(name: str) -> None:
+    page = (PAGES / name).read_text(encoding="utf-8")
+    assert len(page) > 10_000
+    assert not re.search(r"(?<!:)//?(root|home|tmp|usr|work)/", page)

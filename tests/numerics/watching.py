@@ -1,0 +1,40 @@
+"""Watched arrays without a pairing: of random numbers, on machines that round or that do not."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, FloatFormat
+from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.numerics.numpy_patch import watching
+from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.samples import Sampled
+from kerneltest.numerics.spread import sampled
+from kerneltest.numerics.tracked import Watched
+
+PLAIN = Precision("plain", {})
+
+
+def silent(rows: int) -> Machine:
+    """A machine whose rows all stay exact."""
+    return Machine(PLAIN, FLOAT32, rows, parts={})
+
+
+def watched(samples: Array, machine: Machine, fmt: FloatFormat | None = FLOAT32) -> Watched:
+    """An array whose samples are given, (rows or 1, *shape)."""
+    return Watched(np.asarray(samples), machine, fmt)
+
+
+def rows_of(value: Any) -> Array:
+    """(rows or 1, *shape)."""
+    return value.samples if isinstance(value, Sampled) else np.asarray(value)[None]
+
+
+def samples_of(
+    oracle: Callable[..., Any], leaves: Mapping[str, Array], machine: Machine, fmt: FloatFormat = FLOAT32
+) -> Array:
+    """The samples of an oracle with one output, which may make arrays itself."""
+    copied = watching(oracle)
+    (found,) = sampled(lambda given: (copied(**given),), leaves, dict.fromkeys(leaves, fmt), machine)
+    return found

@@ -1,0 +1,298 @@
+"""Cases that end their process, or never end: each costs itself, and the item goes on."""
+
+import os
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kerneltest.core.failures import Failure
+from kerneltest.core.verdicts import Verdict
+from kerneltest.pytest_plugin import crash_reports, watchdog
+from kerneltest.pytest_plugin.hooks import pytest_handlecrashitem
+from kerneltest.pytest_plugin.run import RUN
+from kerneltest.pytest_plugin.watchdog import Watchdog
+from kerneltest.records.io import Writer, read_records
+from kerneltest.records.journal import Doing, Journal, Phase
+from kerneltest.records.runs import read_running, read_runs
+from tests import forked
+from tests.plugins import PLUGINS
+from tests.written import PASS, case, write_run
+
+ROOT = Path(__file__).parents[2]
+SUITE = """
+import ctypes, os, signal, threading, time
+import kerneltest as kt, numpy as np
+from kernels.vector_add import vector_add
+from kerneltest.backends.interpret import Interpret
+from kerneltest.pytest_plugin import watchdog
+
+watchdog.GRACE = 1.0
+
+def double(x):
+    return vector_add(x, x)
+
+def forever():
+    while True:
+        time.sleep(0.01)
+
+def paired(fault):
+    def oracle(x):
+        if type(x) is np.ndarray and x.size and (x == 1).all() and not os.environ.get("HUNG"):
+            fault()
+        return 2 * x
+    oracle.__name__ = oracle.__qualname__ = fault.__name__
+    return kt.oracle_for(double, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(3,))))(oracle)
+
+def segfault():
+    ctypes.string_at(0)
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def stuck():
+    ctypes.CDLL(None).sleep(600)
+
+def deaf():
+    ctypes.PyDLL(None).sleep(600)
+
+def quiet():
+    os._exit(0)
+
+faults = segfault, killed, stuck, deaf, forever, quiet
+segfault, killed, stuck, deaf, forever, quiet = map(paired, faults)
+
+if os.environ.get("HUNG"):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
+    Interpret.prepare = lambda self, traced: threading.Event().wait()
+"""
+
+
+def _start(folder: Path, *options: str, **environment: str) -> forked.Started:
+    (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    command = ["pytest", *PLUGINS, "-p", "no:cacheprovider", "--kt-report", "out"]
+    command += ["--kt-backends", "interpret", "--kt-depth", "quick", *options]
+    return forked.start(folder, *command, environment={**os.environ, "PYTHONPATH": str(ROOT), **environment})
+
+
+def _ended(run: forked.Started, seconds: float) -> str:
+    """What a run said, once it has ended by itself."""
+    try:
+        return run.said(seconds)
+    except TimeoutError:
+        run.send_signal(signal.SIGABRT)  # Python tells where it is
+        pytest.fail(f"the run did not end: {run.said(10)}")
+
+
+def _verdicts(folder: Path) -> dict[str, Counter[tuple[Verdict, str]]]:
+    """By pairing, its verdicts that are no pass, with their messages."""
+    verdicts: dict[str, Counter[tuple[Verdict, str]]] = {}
+    for record in read_records(folder):
+        bad = verdicts.setdefault(record.pairing.partition("::")[2], Counter())
+        if record.verdict is not Verdict.PASS:
+            assert (record.family, bool(record.case)) == ("ones", True)
+            bad[record.verdict, record.message] += 1
+    return verdicts
+
+
+def test_a_case_that_ends_its_process_costs_itself_alone(tmp_path: Path) -> None:
+    run = _start(tmp_path, "-n", "2", "--kt-timeout", "8", "-k", "not forever and not quiet")
+    said = _ended(run, 300)
+    assert run.returncode == 1, said
+    phase = "while evaluating the oracle"
+    assert _verdicts(tmp_path / "out") == {
+        "segfault": {(Verdict.CRASH, f"the process died {phase}: Segmentation fault"): 1},
+        "killed": {(Verdict.CRASH, f"the process died {phase}: it exited, or was killed, without a word"): 1},
+        "stuck": {(Verdict.HANG, f"no answer within 8 s {phase} (test_suite.py:32)"): 1},
+        "deaf": {(Verdict.HANG, f"no answer within 0:00:10 {phase}"): 1},
+    }
+    (read,) = read_runs(tmp_path / "out")
+    assert read.reconciled.complete  # what was left of the items went on elsewhere
+    (crash,) = (record for record in read.records if record.verdict is Verdict.CRASH and "fault" in record.message)
+    assert crash.evidence is not None
+    assert "test_suite.py" in crash.evidence.stderr
+    assert crash.evidence.file  # the inputs
+    assert "4 failed" in said
+
+
+def test_without_workers_a_loop_costs_its_case_and_an_exit_is_told(tmp_path: Path) -> None:
+    run = _start(tmp_path, "--kt-timeout", "8", "-k", "forever or quiet")
+    said = _ended(run, 120)
+    assert run.returncode == 1
+    assert "os._exit(0) ended the run: it was evaluating the oracle for case" in said
+    verdicts = _verdicts(tmp_path / "out")
+    ((verdict, words),) = verdicts["forever"]
+    assert verdict is Verdict.HANG
+    assert re.fullmatch(r"no answer within 8 s while evaluating the oracle \(test_suite\.py:1[56]\)", words)
+    (read,) = read_runs(tmp_path / "out")
+    assert read.reconciled.problems[0].startswith("the run did not end; main was evaluating the oracle for case")
+
+
+def test_one_interrupt_ends_a_run_whose_compilation_hangs(tmp_path: Path) -> None:
+    run = _start(tmp_path, "-k", "segfault", HUNG="1")
+    while not list(tmp_path.glob("out/running-*.txt")):
+        assert run.returncode is None
+        time.sleep(0.1)
+    time.sleep(1)
+    run.send_signal(signal.SIGINT)
+    said = _ended(run, 30)
+    assert run.returncode == pytest.ExitCode.INTERRUPTED
+    assert "INCOMPLETE" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "words"),
+    [
+        ("Fatal Python error: Aborted\n\nThread", Verdict.CRASH, "the process died while tracing the kernel: Aborted"),
+        ("", Verdict.CRASH, "the process died while tracing the kernel: it exited, or was killed, without a word"),
+        ("kerneltest: gave up: no answer\n", Verdict.HANG, "no answer"),
+        ("Timeout (0:10:20)!\nThread", Verdict.HANG, "no answer within 0:10:20 while tracing the kernel"),
+    ],
+)
+def test_last_words_tell_a_crash_from_a_hang(tmp_path: Path, text: str, verdict: Verdict, words: str) -> None:
+    crash_reports.last_words(tmp_path, "gw0").write_text(text, encoding="utf-8")
+    failure = crash_reports.of(tmp_path, Doing("i", "c", phase=Phase.TRACING, shard="gw0"))
+    assert (failure.verdict, str(failure)) == (verdict, words)
+
+
+def _watched(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> tuple[Watchdog, list[Failure], threading.Event]:
+    """A watchdog of 0.2 s in a process that cannot be ended."""
+    given_up: list[Failure] = []
+    ended = threading.Event()
+
+    def end(status: int) -> None:
+        ended.set()
+
+    monkeypatch.setattr(watchdog, "_EVERY", 0.05)
+    monkeypatch.setattr(watchdog, "GRACE", 0.3)
+    monkeypatch.setattr(watchdog, "_exit", end)
+    monkeypatch.setattr(watchdog.faulthandler, "dump_traceback", lambda file: None)
+    monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda *args, **more: None)
+    dog = Watchdog(journal, 0.2, StringIO(), lambda doing, failure: given_up.append(failure))
+    return dog, given_up, ended
+
+
+def _spin() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+def test_a_hang_is_raised_into_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal()
+    journal.start("i", "c", "f", "s")
+    journal.turn_to(Phase.RUNNING)
+    dog, given_up, _ = _watched(journal, monkeypatch)
+    dog.start()
+    with pytest.raises(Failure, match=r"no answer within 0\.2 s while running the kernel \(.*test_deaths\.py:\d+\)"):
+        _spin()
+    journal.stop()
+    dog.stop()
+    assert given_up == []
+
+
+def test_where_python_raises_nothing_the_process_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal()
+    journal.start("i", "c", "f", "s")  # before the first step, where nothing would catch it
+    dog, given_up, ended = _watched(journal, monkeypatch)
+    dog.start()
+    assert ended.wait(5)
+    dog.stop()
+    assert given_up[0].verdict is Verdict.HANG
+
+
+def test_a_debugger_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal()
+    journal.start("i", "c", "f", "s")
+    journal.turn_to(Phase.RUNNING)
+    dog, given_up, ended = _watched(journal, monkeypatch)
+    scope: dict[str, Any] = {"__name__": "pdb", "time": time, "ended": ended}
+    exec("def prompt():\n    return ended.wait(1)", scope)
+    dog.start()
+    assert not scope["prompt"]()
+    journal.stop()
+    dog.stop()
+    assert given_up == []
+
+
+@pytest.mark.parametrize("way", ["of which no more is run", "that xdist cannot run again"])
+def test_an_item_that_is_given_up_keeps_its_crash_and_is_incomplete(tmp_path: Path, way: str) -> None:
+    folder = write_run(tmp_path / "out", case(case="c1"), planned=3)
+    Journal(folder, "gw0").start(PASS.item, "c2", "normal", "n=1")
+    process = SimpleNamespace(writer=Writer(folder, "controller"))
+    run = SimpleNamespace(folder=folder, process=process, deaths=Counter(), crashed={})
+    again: list[str] = []
+
+    def mark_test_pending(item: str) -> None:
+        if way == "that xdist cannot run again":
+            raise NotImplementedError
+        again.append(item)
+
+    sched = SimpleNamespace(config=SimpleNamespace(stash={RUN: run}), mark_test_pending=mark_test_pending)
+    for number in range(1, 10):
+        report = SimpleNamespace(node=SimpleNamespace(gateway=SimpleNamespace(id="gw0")), outcome="failed", longrepr="")
+        pytest_handlecrashitem(PASS.item, report, sched)
+        if report.outcome == "failed":
+            break
+        assert len(again) == number
+    assert len(again) == (8 if way == "of which no more is run" else 0)
+    assert report.longrepr.endswith(f"for case c2 (normal, n=1) of {PASS.item}; the rest of the item is not run")
+    assert ("verdict", "crash") in run.crashed[PASS.item]
+    ended = read_running(folder)
+    assert [record.verdict for record in ended.records if record.case == "c2"] == [Verdict.CRASH]
+    assert len(ended.reconciled.missing) == 1
+
+
+@pytest.mark.parametrize("pairings", [True, False])
+def test_a_plain_test_that_dies_is_left_to_xdist(tmp_path: Path, pairings: bool) -> None:
+    folder = write_run(tmp_path / "out", PASS) if pairings else tmp_path
+    sched = SimpleNamespace(config=SimpleNamespace(stash={RUN: SimpleNamespace(folder=folder)}))
+    report = SimpleNamespace(longrepr="as it was")
+    pytest_handlecrashitem("test_plain.py::test_it", report, sched)
+    assert report.longrepr == "as it was"
+
+
+@pytest.mark.parametrize(
+    ("backend", "message", "lost"),
+    [
+        ("cuda", "INTERNAL: CUDA error: Failed: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access", True),
+        ("cuda", "RESOURCE_EXHAUSTED: CUDA_ERROR_OUT_OF_MEMORY: out of memory", False),
+        ("rocm", "hipErrorIllegalAddress", True),
+        ("cuda", "3 of 4 elements wrong", False),
+        ("interpret", "the kernel raised ValueError: CUDA_ERROR_ILLEGAL_ADDRESS", False),
+    ],
+)
+def test_only_some_errors_lose_the_device(backend: str, message: str, lost: bool) -> None:
+    record = case(backend=backend, verdict="runtime_error", message=message)
+    assert crash_reports.device_is_lost(record) is lost
+
+
+def test_what_a_sanitizer_s_own_process_died_of_ends_no_other() -> None:
+    lost = case(backend="cuda", verdict="crash", message="CUDA_ERROR_ILLEGAL_ADDRESS")
+    assert crash_reports.ends_its_process(lost)
+    assert not crash_reports.ends_its_process(replace(lost, group="sanitized"))
+
+
+def test_between_items_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: list[str] = []
+    dog, _, ended = _watched(journal := Journal(), monkeypatch)
+    monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda *args, **more: timers.append("set"))
+    monkeypatch.setattr(watchdog.faulthandler, "cancel_dump_traceback_later", lambda: timers.append("ended"))
+    dog.start()
+    assert not ended.wait(0.5)
+    assert timers == []
+    journal.start("i")
+    dog.arm()
+    journal.stop()
+    dog.disarm()
+    assert timers[0] == "set"
+    assert not ended.wait(0.2)
+    assert timers[-1] == "ended"
+    dog.stop()

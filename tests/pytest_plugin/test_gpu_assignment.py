@@ -1,0 +1,101 @@
+"""Workers and GPUs: each has one of its own or a share of one, whoever dies."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kerneltest.pytest_plugin import gpu_assignment as module
+from kerneltest.pytest_plugin.gpu_assignment import leases
+from tests.plugins import PLUGINS
+
+ROOT = Path(__file__).parents[2]
+FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+
+
+@pytest.mark.parametrize(
+    ("nvidia", "amd", "given", "devices"),
+    [
+        (2, 0, {}, ["0", "1", "0"]),
+        (4, 0, {"CUDA_VISIBLE_DEVICES": "2,3"}, ["2", "3", "2"]),
+        (4, 0, {"CUDA_VISIBLE_DEVICES": "3, 1, 0"}, ["3", "1", "0"]),
+        (4, 0, {"CUDA_VISIBLE_DEVICES": "GPU-8932f937,1"}, ["GPU-8932f937", "1", "GPU-8932f937"]),
+        (4, 0, {"CUDA_VISIBLE_DEVICES": "1,-1,2"}, ["1", "1", "1"]),  # the driver stops at what is not there
+        (2, 0, {"CUDA_VISIBLE_DEVICES": "0,5,1"}, ["0", "0", "0"]),
+        (2, 0, {"CUDA_VISIBLE_DEVICES": ""}, ["", "", ""]),
+        (0, 0, {"CUDA_VISIBLE_DEVICES": "0"}, ["", "", ""]),
+        (0, 2, {}, ["0", "1", "0"]),
+        (0, 4, {"ROCR_VISIBLE_DEVICES": "1,3"}, ["1", "3", "1"]),
+        (0, 4, {"ROCR_VISIBLE_DEVICES": "1,3", "HIP_VISIBLE_DEVICES": "1"}, ["3", "3", "3"]),
+        (0, 4, {"HIP_VISIBLE_DEVICES": "2,0"}, ["2", "0", "2"]),
+        (0, 4, {"CUDA_VISIBLE_DEVICES": "2,0"}, ["2", "0", "2"]),
+        (0, 0, {}, ["", "", ""]),
+    ],
+)
+def test_three_workers_share_the_gpus_that_their_caller_may_use(
+    nvidia: int, amd: int, given: dict[str, str], devices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_nvidia", lambda: [str(number) for number in range(nvidia)])
+    monkeypatch.setattr(module, "_amd", lambda: [str(number) for number in range(amd)])
+    made = leases(3, given)
+    assert [lease.device for lease in made] == devices
+    for lease in made:
+        if not lease.device:
+            assert not lease.environment
+            continue
+        sharing = sum(other.device == lease.device for other in made)
+        assert float(lease.environment[FRACTION]) == pytest.approx(0.9 / sharing, abs=0.001)
+        names = {"CUDA_VISIBLE_DEVICES"} if nvidia else {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
+        assert lease.environment.keys() == {*names, FRACTION}
+        assert lease.environment.get("HIP_VISIBLE_DEVICES", "0") == "0"
+
+
+def test_a_fraction_that_the_caller_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_nvidia", lambda: ["0"])
+    assert leases(1, {FRACTION: "0.2"})[0].environment == {"CUDA_VISIBLE_DEVICES": "0"}
+
+
+def test_amd_gpus_are_nodes_with_vector_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, units in enumerate([0, 128, 0, 304]):
+        node = tmp_path / str(number)
+        node.mkdir()
+        (node / "properties").write_text(f"cpu_cores_count 8\nsimd_count {units}\n", encoding="ascii")
+    monkeypatch.setattr(module, "_KFD", tmp_path)
+    assert module._amd() == ["0", "1"]
+
+
+SUITE = """
+import os
+import time
+import pytest
+
+@pytest.mark.parametrize("number", range(40))
+def test_it(number):
+    names = "PYTEST_XDIST_WORKER", "CUDA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    with open("seen.txt", "a") as file:
+        print(*(os.environ.get(name, "") for name in names), file=file)
+    time.sleep(0.1)
+    if number == 3:
+        os._exit(1)
+"""
+
+
+def test_a_worker_that_takes_the_place_of_a_dead_one_has_its_gpu(tmp_path: Path) -> None:
+    (tmp_path / "test_suite.py").write_text(SUITE, encoding="utf-8")
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 0\necho 1\n", encoding="utf-8")
+    tool.chmod(0o755)
+    known = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for name in ("PYTEST_XDIST_WORKER", "CUDA_VISIBLE_DEVICES", FRACTION):
+        known.pop(name, None)
+    command = [sys.executable, "-m", "pytest", *PLUGINS, "-p", "no:cacheprovider", "-n", "3", "-q"]
+    ended = subprocess.run(command, cwd=tmp_path, env=known, capture_output=True, text=True, timeout=120, check=False)
+    assert "1 failed, 39 passed" in ended.stdout, ended.stdout
+    seen = {tuple(line.split()) for line in (tmp_path / "seen.txt").read_text(encoding="utf-8").splitlines()}
+    workers = {worker: (device, fraction) for worker, device, fraction in seen}
+    assert len(workers) == 4  # three, and one in the place of another
+    devices = sorted(device for device, _ in workers.values())
+    assert devices in (["0", "0", "0", "1"], ["0", "0", "1", "1"])
+    assert set(workers.values()) == {("0", "0.450"), ("1", "0.900")}

@@ -1,0 +1,434 @@
+"""The smallest case: a finding's signature and values, cut down to what it cannot do without."""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from tests.run.test_invariants import WRONG
+
+import kerneltest as kt
+from kerneltest.backends.registry import resolve
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import judged, run
+from kerneltest.execute.variations import INVARIANTS
+from kerneltest.plan.explicit import DRAWN, AnyCase, DrawnCase
+from kerneltest.plan.families import FAMILIES
+from kerneltest.plan.signatures import signatures
+from kerneltest.records.schema import Evidence, Record
+from kerneltest.shrink import engine as module
+from kerneltest.shrink.engine import Smallest, minimize, resembles
+from kerneltest.shrink.shapes import fillings
+from tests.sample import double, elementwise
+from tests.written import case as recorded
+
+BLOCK = 8
+LONG = 300.0  # seconds: no test waits for them
+
+
+def softmax_unguarded(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: jax.nn.softmax(v, axis=-1), x)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    highest = x.max(-1, keepdims=True)
+    e = np.exp(x - np.where(highest == -np.inf, 0, highest))
+    total = e.sum(-1, keepdims=True)
+    return np.asarray(e / np.where(total == 0, 1, total))
+
+
+def first_block(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: jnp.where(jnp.arange(len(v)) < BLOCK, v, 0), x)
+
+
+def first_of_batch(x: jax.Array, y: jax.Array) -> jax.Array:
+    return elementwise(lambda u, v: u + v[:1], x, y)
+
+
+def swapped(x: jax.Array, y: jax.Array) -> jax.Array:
+    return elementwise(lambda u, v: v - u, x, y)
+
+
+def two_bugs(x: jax.Array) -> jax.Array:
+    """NaN becomes 0, and past four elements the last one is a zero."""
+    kept = max(4, len(x) - 1)
+    return elementwise(lambda v: jnp.where(jnp.isnan(v) | (jnp.arange(len(v)) >= kept), 0, v), x)
+
+
+def none_above_three(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: jnp.where(v > 3, 1, v), x)
+
+
+def scaled(x: jax.Array, mode: str, factor: int) -> jax.Array:
+    wrong = x.dtype == jnp.bfloat16 and mode == "late"
+    return elementwise(lambda v: v * factor + (1 if wrong else 0), x)
+
+
+def doubled_wrong(x: jax.Array, mode: str, factor: int) -> jax.Array:
+    return elementwise(lambda v: v * factor + 1, x)
+
+
+def wrong_between(x: jax.Array) -> jax.Array:
+    """Wrong where the length is no power of two."""
+    n = len(x)
+    return elementwise(lambda v: v + (n & (n - 1) != 0), x)
+
+
+def wrong_past_ten(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: v + (len(v) > 10), x)
+
+
+def wrong_at_one_number(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: jnp.where(v == -121, 0, v), x)
+
+
+def sums_without_large_ones(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        v = x_ref[...]
+        o_ref[...] = jnp.where(v > 80, 0, v).sum(keepdims=True)
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((1,), x.dtype))(x)
+
+
+def conjunction(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: v & False, x)
+
+
+def together(x: jax.Array) -> jax.Array:
+    """Wrong where both lengths are the same, and past four."""
+    return elementwise(lambda v: v + (4 < v.shape[0] == v.shape[1]), x)
+
+
+def taken(x: jax.Array, i: jax.Array) -> jax.Array:
+    def body(x_ref: Any, i_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...][jnp.minimum(i_ref[...], 2)]
+
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(i.shape, x.dtype))(x, i)
+
+
+def all_masked_is_one(x: jax.Array, keep: jax.Array) -> jax.Array:
+    return elementwise(lambda v, k: jnp.where(k, v, 0) + jnp.all(~k, axis=-1, keepdims=True), x, keep)
+
+
+def sums_below_a_row(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: jnp.where(v > 50, 0, v), x)
+
+
+def beside(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Reads one element past the end of y."""
+
+    def body(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        i = pl.program_id(0)
+        o_ref[i] = x_ref[i] + 0 * y_ref[i + 1] + y_ref[i]
+
+    return pl.pallas_call(body, grid=x.shape, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, y)
+
+
+def paired(kernel: Callable[..., Any], oracle: Callable[..., Any], **more: Any) -> kt.Pairing:
+    given = dict(x=kt.array("n", "float32"), dims=dict(n=kt.dim(block=BLOCK)), tolerance=kt.tolerance.exact())
+    made = kt.oracle_for(kernel, **{**given, **more})(oracle)
+    assert isinstance(made, kt.Pairing)
+    return made
+
+
+def same(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def found(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> tuple[Item, AnyCase, Record, Cache]:
+    """The first finding of a run with these fields in its record."""
+    cache = Cache()
+    for item in plan_pairing(pairing, "p", resolve([backend]), "quick", 0, 20).items:
+        cases = {case.id: case for case in item.cases()}
+        for outcome in run(item, cache):
+            record = outcome.record
+            if record.verdict.is_finding and all(getattr(record, name) == value for name, value in wanted.items()):
+                return item, cases[record.case], record, cache
+    raise AssertionError(f"no finding with {wanted}")
+
+
+def smallest(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> Smallest:
+    item, case, record, cache = found(pairing, backend, **wanted)
+    made = minimize(item, case, record, cache, LONG)
+    assert made is not None
+    assert made.complete
+    assert resembles(record, made.outcome.record)
+    assert (made.case.family, made.case.target) == (case.family, case.target)
+    assert made.outcome.record.dtype == made.case.signature.dtype
+    assert resembles(record, judged(replace(item, dtype=made.case.signature.dtype), made.case, Cache()).record)
+    return made
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A broken kernel, and the smallest case of its first finding that has `fields`."""
+
+    pairing: kt.Pairing
+    signature: str
+    unusual: int
+    arguments: dict[str, list[Any]] = field(default_factory=dict)
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+ROWS = dict(m=kt.dim(values=(3, 1, 5)), n=kt.dim(block=BLOCK))
+CASES = {
+    "a masked row": Wanted(
+        paired(softmax_unguarded, softmax, x=kt.array("m n", "float32"), dims=ROWS, tolerance=None),
+        "m=1,n=1,float32",
+        1,
+        {"x": [[-math.inf]]},
+        {"family": "all_masked_row"},
+    ),
+    "a tail": Wanted(paired(first_block, same), "n=9,float32", 0, {"x": [0] * 8 + [1]}),
+    "more than one in the batch": Wanted(
+        paired(first_of_batch, np.add, x=kt.array("b n", "float32"), y=kt.array("b n", "float32"),
+               dims=dict(b=kt.dim(values=(1, 2, 5)), n=kt.dim(block=BLOCK))),
+        "b=2,n=1,float32", 0, {"x": [[0], [0]], "y": [[0], [1]]},
+    ),
+    "operands swapped": Wanted(
+        paired(swapped, np.subtract, y=kt.array("n", "float32")), "n=1,float32", 0, {"x": [0], "y": [1]}
+    ),
+    "the first bug of two": Wanted(
+        paired(two_bugs, same), "n=1,float32", 1, {"x": [math.nan]}, {"family": "nan_first"}
+    ),
+    "the second bug of two": Wanted(
+        paired(two_bugs, same), "n=5,float32", 0, {"x": [0] * 4 + [1]}, {"verdict": "mismatch"}
+    ),
+    "a domain without 0 and 1": Wanted(
+        paired(none_above_three, same, x=kt.array("n", "float32", domain=(2, 5))), "n=1,float32", 1, {"x": [5]}
+    ),
+    "one dtype and one option": Wanted(
+        paired(scaled, lambda x, mode, factor: x * factor, x=kt.array("n"), mode=kt.static("early", "late"),
+               factor=kt.static(1, 2)),
+        "n=1,bfloat16,mode=late,factor=1", 0, {"x": [0]},
+    ),
+    "any dtype and option": Wanted(
+        paired(doubled_wrong, lambda x, mode, factor: x * factor, x=kt.array("n", ("bfloat16", "float32")),
+               mode=kt.static("early", "late"), factor=kt.static(1, 2)),
+        "n=1,float32,mode=early,factor=1", 0, {"x": [0]}, {"dtype": "bfloat16"},
+    ),
+    "lengths that are not planned": Wanted(paired(wrong_between, same), "n=3,float32", 0, {"x": [0, 0, 0]}),
+    "lengths of a multiple": Wanted(
+        paired(wrong_past_ten, same, dims=dict(n=kt.dim(block=BLOCK, multiple_of=4))), "n=12,float32", 0
+    ),
+    "dims in step": Wanted(
+        paired(together, same, x=kt.array("m n", "float32"), dims=dict(m=kt.dim(block=8), n=kt.dim(block=8))),
+        "m=5,n=5,float32", 0, {"x": np.zeros((5, 5)).tolist()},
+    ),
+    "one element in the middle": Wanted(
+        paired(wrong_at_one_number, same), "n=1,float32", 1, {"x": [-121]}, {"family": "position_coded"}
+    ),
+    "one element of a sum": Wanted(
+        paired(sums_without_large_ones, lambda x: x.sum(keepdims=True)), "n=1,float32", 1, {},
+        {"family": "small_integers"},
+    ),
+    "booleans": Wanted(paired(conjunction, same, x=kt.array("n", "bool")), "n=1,bool", 0, {"x": [True]}),
+    "negative": Wanted(
+        paired(lambda x: elementwise(lambda v: jnp.where(v < 0, 0, v), x), same), "n=1,float32", 1, {"x": [-1]}
+    ),
+    "an index": Wanted(
+        paired(taken, lambda x, i: x[i], i=kt.indices("q", into="n")), "n=4,q=1,float32", 1, {"i": [3]}
+    ),
+    "a mask": Wanted(
+        paired(all_masked_is_one, lambda x, keep: np.where(keep, x, 0), x=kt.array("m n", "float32"),
+               keep=kt.mask("m n"), dims=ROWS),
+        "m=1,n=1,float32", 0, {"x": [[0]], "keep": [[False]]}, {"group": "masks"},
+    ),
+    "a number": Wanted(paired(sums_below_a_row, same), "n=1,float32", 1, {"x": [64]}, {"family": "small_integers"}),
+    "drawn": Wanted(
+        paired(two_bugs, same), "n=1,float32", 1, {"x": [math.nan]},
+        {"group": "fuzz", "verdict": "special_mismatch"},
+    ),
+    "an invariant": Wanted(WRONG["alone"][0], "m=3,n=1,float32", 0, {}, {"family": "alone"}),
+    "a gradient": Wanted(WRONG["gradient"][0], "n=1,float32", 0, {"x": [1]}, {"family": "gradient"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_is_left_that_a_finding_can_do_without(name: str) -> None:
+    wanted = CASES[name]
+    made = smallest(wanted.pairing, **wanted.fields)
+    assert (str(made.case.signature), made.unusual) == (wanted.signature, wanted.unusual)
+    for path, values in wanted.arguments.items():
+        np.testing.assert_array_equal(made.case.arguments[path].astype(np.float64), values)
+    assert made.outcome.arguments is not None
+
+
+def test_an_access_outside_keeps_its_line_and_a_kernel_that_does_not_lower_has_no_values() -> None:
+    pairing = paired(beside, np.add, y=kt.array("n", "float32"))
+    made = smallest(pairing, "simulate:sm_90", verdict="out_of_bounds")
+    assert (str(made.case.signature), made.unusual) == ("n=1,float32", 0)
+    assert "load at y_ref" in made.outcome.record.message.splitlines()[0]
+    made = smallest(paired(double, lambda x: 2 * x), "lower:sm_90")
+    assert (str(made.case.signature), made.case.arguments, made.unusual) == ("n=3,float32", {}, 0)
+    assert made.outcome.record.verdict == "compile_error"
+
+
+def test_the_time_is_looked_at_before_each_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
+    assert minimize(item, case, record, cache, 0.0) is None
+    clock = itertools.count()
+    monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(clock)))
+    whole = sum(n for _, n in case.signature.dims)
+    for budget in range(2, 40, 3):
+        made = minimize(item, case, record, cache, budget)
+        assert made is not None
+        assert not made.complete
+        assert made.tries <= budget + 1
+        assert resembles(record, made.outcome.record)
+        assert sum(n for _, n in made.case.signature.dims) <= whole
+
+
+def test_what_does_not_fail_again_has_no_smallest_case() -> None:
+    item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
+    mended = replace(item, pairing=paired(lambda x: elementwise(lambda v: v, x), same))
+    assert minimize(mended, case, record, Cache(), LONG) is None
+    assert minimize(item, case, replace(record, verdict=Verdict.SPECIAL_MISMATCH), cache, LONG) is None
+
+
+def test_a_case_that_passes_when_it_is_judged_once_more_gives_way_to_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    item, case, record, cache = found(paired(double, same))
+    steady = minimize(item, case, record, cache, LONG)
+    assert steady is not None
+    assert steady.case.signature.dims == (("n", 1),)
+    seen: set[str] = set()
+
+    def flaky(item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        outcome = judged(item, case, cache)
+        again = case.id in seen and case.signature.dims == (("n", 1),)
+        seen.add(case.id)
+        return replace(outcome, record=replace(outcome.record, verdict=Verdict.PASS)) if again else outcome
+
+    monkeypatch.setattr(module, "judged", flaky)
+    made = minimize(item, case, record, cache, LONG)
+    assert made is not None
+    assert made.case.signature == case.signature
+    assert resembles(record, made.outcome.record)
+
+
+def test_what_ended_the_process_or_took_no_values_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: Any) -> Outcome:
+        raise AssertionError("it was tried")
+
+    monkeypatch.setattr(module, "judged", never)
+    item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
+    for verdict in (Verdict.HANG, Verdict.CRASH):
+        assert minimize(item, case, replace(record, verdict=verdict), cache, LONG) is None
+    refusal = kt.rejects("short", dims=dict(n=1), raises=ValueError, match="short")
+    item, case, record, cache = found(paired(lambda x: elementwise(lambda v: v, x), same, rejects=[refusal]))
+    assert record.group == "rejects"
+    assert minimize(item, case, record, cache, LONG) is None
+
+
+def test_nothing_is_left_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
+    stores = ("traces", "prepared", "expectations", "varied")
+    before = {name: set(getattr(cache, name)) for name in stores}
+
+    def watched(item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        assert not cache.expectations
+        return judged(item, case, cache)
+
+    monkeypatch.setattr(module, "judged", watched)
+    made = minimize(item, case, record, cache, LONG)
+    assert made is not None
+    assert made.case.signature not in cache.traces
+    assert {name: set(getattr(cache, name)) for name in stores} == before
+
+
+def test_an_invariant_is_asked_only_of_what_it_applies_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairing = WRONG["plain_call"][0]
+    assert smallest(pairing, family="plain_call").case.signature.dims == (("n", 1),)
+    whole = INVARIANTS["plain_call"]
+    monkeypatch.setitem(
+        INVARIANTS, "plain_call", replace(whole, applies=lambda pairing, signature: dict(signature.dims)["n"] > 4)
+    )
+    assert smallest(pairing, family="plain_call").case.signature.dims == (("n", 5),)
+
+
+def test_the_arguments_that_a_shorter_signature_gets() -> None:
+    more = dict(i=kt.indices("q", into="n"), k=kt.lengths("q", up_to="n"))
+    pairing = paired(lambda x, i, k: taken(x, i), lambda x, i, k: x[i], **more)
+    signature = signatures(pairing, "quick")[0]
+    long, short = (replace(signature, dims=(("n", n), ("q", 3))) for n in (9, 3))
+    arguments = {
+        "x": np.array([0, 1, 2, 3, 4, 5, 6, np.inf, 8], np.float32),
+        "i": np.array([0, 4, 8], np.int32),
+        "k": np.array([0, 5, 9], np.int32),
+    }
+    family = FAMILIES["nan_first"]
+    case = DrawnCase("p", long, arguments, family=family, target="x")
+    parts = list(fillings(pairing, case, short, {"n": 4}, 0))
+    assert [part["x"].tolist() for part in parts[:-1]] == [[0, 1, 2], [6, math.inf, 8], [4, 5, 6], [6, math.inf, 8]]
+    assert [part["i"].tolist() for part in parts[:-1]] == [[0, 2, 2], [0, 0, 2], [0, 0, 2], [0, 0, 2]]
+    assert [part["k"].tolist() for part in parts[:-1]] == [[0, 3, 3], [0, 0, 3], [0, 1, 3], [0, 0, 3]]
+    assert np.isnan(parts[-1]["x"]).tolist() == [True, False, False]  # as the family fills the signature
+    plain = replace(case, arguments={path: np.zeros_like(value) for path, value in arguments.items()})
+    assert len(list(fillings(pairing, plain, short, {}, 0))) == 4  # it would make more of them unusual
+    assert len(list(fillings(pairing, replace(case, family=DRAWN), short, {}, 0))) == 4  # it is about no argument
+
+
+def _wrong(message: str, actual: float, expected: float, output: int = 0) -> Record:
+    return recorded(
+        verdict="mismatch", message=message, evidence=Evidence(actual=actual, expected=expected, output=output)
+    )
+
+
+PLAIN = "3 of 9 elements wrong; worst at [1]: got 2, expected 3"
+OUTSIDE = "kernel f: store at o_ref offset 24 of 24 elements by program (0), at k.py:5; 1 in all"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        (_wrong(PLAIN, 2, 3), _wrong("1 of 1 elements wrong", -7, 0.5), True),
+        (_wrong(PLAIN, 2, 3), _wrong(PLAIN, math.nan, 3), False),
+        (_wrong(PLAIN, 2, 3), _wrong(PLAIN, 2, math.nan), False),
+        (_wrong(PLAIN, math.inf, 3), _wrong(PLAIN, -math.inf, 3), False),
+        (_wrong(PLAIN, math.nan, 3), _wrong(PLAIN, math.nan, math.inf), True),
+        (_wrong(PLAIN, -0.0, 0.0), _wrong(PLAIN, 1.0, 0.0), False),
+        (_wrong(PLAIN, 2, 3), _wrong(PLAIN, 2, 3, output=1), False),
+        (_wrong(f"m=0 alone, of 3: {PLAIN}", 2, 3), _wrong(f"m=1 alone, of 2: {PLAIN}", 2, 3), True),
+        (_wrong(f"the gradient: by x: {PLAIN}", 2, 3), _wrong(f"the gradient: by y: {PLAIN}", 2, 3), False),
+        (_wrong(PLAIN, 2, 3), _wrong(f"called outside of jax.jit: {PLAIN}", 2, 3), False),
+        (
+            recorded(verdict="out_of_bounds", message=OUTSIDE),
+            recorded(verdict="out_of_bounds", message=f"{OUTSIDE.replace('24', '7')}\nkernel f: race, at k.py:9"),
+            True,
+        ),
+        (
+            recorded(verdict="out_of_bounds", message=OUTSIDE),
+            recorded(verdict="out_of_bounds", message=OUTSIDE.replace(":5", ":6")),
+            False,
+        ),
+        (
+            recorded(verdict="out_of_bounds", message=OUTSIDE),
+            recorded(verdict="out_of_bounds", message=OUTSIDE.replace("(0)", "(-1, 12)")),
+            True,
+        ),
+        (
+            recorded(verdict="race", message="o_ref[0] is written at k.py:5, in no order; 1 in all; all write 0.0"),
+            recorded(verdict="race", message="o_ref[7] is written at k.py:5, in no order; 9 in all; they write 0, 1"),
+            True,
+        ),
+        (
+            recorded(verdict="runtime_error", message="raised while traced for n=1: shape (1, 2)\nsee (k.py:3)"),
+            recorded(verdict="runtime_error", message="raised while traced for n=1: shape (7, 9)\nsee (k.py:4)"),
+            False,
+        ),
+        (recorded(verdict="unwritten"), recorded(verdict="uninitialised"), False),
+    ],
+)
+def test_what_fails_alike(one: Record, other: Record, alike: bool) -> None:
+    assert resembles(one, other) == resembles(other, one) == alike

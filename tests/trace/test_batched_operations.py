@@ -1,0 +1,209 @@
+"""Operations in NumPy give what XLA gives on a CPU, row by row."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+
+from kerneltest.core.dtypes import Array, ShapeDtype, is_float
+from kerneltest.trace.batched_interpreter.run import Rows
+from kerneltest.trace.batched_interpreter.values import UnknownError
+from kerneltest.trace.tracing import trace_function
+
+FLOATS = ("float32", "bfloat16", "float16")
+INTEGERS = ("int32", "int8", "uint8")
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 0.5, 1.5, np.inf, -np.inf, np.nan, 3.0, 100.0, -7.0, 0.25, 1e-3)
+
+
+def _values(dtype: str, shape: tuple[int, ...], rows: int, seed: int) -> Array:
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.integers(0, 2, (rows, *shape)).astype(bool)
+    if not is_float(np.dtype(getattr(ml_dtypes, dtype, dtype))):
+        return rng.integers(-128 if dtype[0] == "i" else 0, 127, (rows, *shape)).astype(dtype)
+    values = rng.standard_normal((rows, *shape))
+    flat = values.reshape(-1)
+    flat[: len(SPECIAL)] = SPECIAL[: flat.size]
+    return values.astype(getattr(ml_dtypes, dtype, dtype))
+
+
+def _check(function: Callable[..., Any], *arguments: Array, ulps: float = 0.0) -> None:
+    """Compares rows with calls of JAX for each of them."""
+    inputs = tuple(ShapeDtype(x.shape[1:], x.dtype) for x in arguments)
+    traced = trace_function(lambda *leaves: jax.tree.leaves(function(*leaves)), inputs, "for a test")
+    results = Rows(traced)(arguments)
+    for row in range(len(arguments[0])):
+        wanted = jax.tree.leaves(jax.jit(function)(*(x[row] for x in arguments)))
+        for got, want in zip(results, map(np.asarray, wanted), strict=True):
+            assert (got.dtype, got.shape[1:]) == (want.dtype, want.shape)
+            a, b = np.asarray(got[row], np.float64), np.asarray(want, np.float64)
+            eps = float(ml_dtypes.finfo(want.dtype).eps) if is_float(want.dtype) else 0.0
+            largest = np.max(np.abs(b), initial=0.0, where=np.isfinite(b))
+            np.testing.assert_allclose(a, b, rtol=ulps * eps, atol=ulps * eps * largest / 8, equal_nan=True)
+
+
+X = ((4, 8),)
+XY = ((4, 8), (4, 8))
+FLOAT_CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], float]] = {
+    "add": (lax.add, XY, 0),
+    "sub": (lax.sub, XY, 0),
+    "mul": (lax.mul, XY, 0),
+    "div": (lax.div, XY, 1),
+    "rem": (lax.rem, XY, 0),
+    "max": (lax.max, XY, 0),
+    "min": (lax.min, XY, 0),
+    "pow": (lambda x, y: lax.pow(lax.abs(x), y), XY, 12),
+    "square": (lax.square, X, 0),
+    "cubed": (lambda x: lax.integer_pow(x, 3), X, 2),
+    "inverse square": (lambda x: lax.integer_pow(x, -2), X, 2),
+    "neg": (lax.neg, X, 0),
+    "abs": (lax.abs, X, 0),
+    "sign": (lax.sign, X, 0),
+    "floor": (lax.floor, X, 0),
+    "ceil": (lax.ceil, X, 0),
+    "round to even": (lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN), X, 0),
+    "round away": (lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), X, 0),
+    "is_finite": (lax.is_finite, X, 0),
+    "exp": (lax.exp, X, 8),
+    "exp2": (lax.exp2, X, 80),
+    "expm1": (lax.expm1, X, 12),
+    "log": (lax.log, X, 4),
+    "log1p": (lax.log1p, X, 4),
+    "sqrt": (lax.sqrt, X, 1),
+    "rsqrt": (lax.rsqrt, X, 4),
+    "tanh": (lax.tanh, X, 8),
+    "logistic": (lax.logistic, X, 8),
+    "sin": (lax.sin, X, 8),
+    "cos": (lax.cos, X, 8),
+    "clamp": (lambda x, y: lax.clamp(-y * 0 - 1, x, y * 0 + 1), ((4, 8), (4, 8)), 0),
+    "compare": (lambda x, y: [x == y, x != y, x < y, x <= y, x > y, x >= y], XY, 0),
+    "select": (lambda x, y: jnp.where(x < y, x, y), XY, 0),
+    "literal": (lambda x: x * 2 + 1, X, 1),
+    "to int32": (lambda x: x.astype(jnp.int32), X, 0),
+    "to int8": (lambda x: x.astype(jnp.int8), X, 0),
+    "to uint8": (lambda x: x.astype(jnp.uint8), X, 0),
+    "to bool": (lambda x: x.astype(bool), X, 0),
+    "to bfloat16": (lambda x: x.astype(jnp.bfloat16), X, 0),
+    "reduce_sum": (lambda x: [x.sum(), x.sum(0), x.sum(1)], X, 8),
+    "reduce_max": (lambda x: [x.max(), x.max(0), x.max(1)], X, 0),
+    "reduce_min": (lambda x: [x.min(), x.min(0), x.min(1)], X, 0),
+    "reduce_prod": (lambda x: x.prod(1), X, 16),
+    "argmax": (lambda x: [jnp.argmax(x, 0), jnp.argmin(x, 1)], X, 0),
+    "cumsum": (lambda x: [jnp.cumsum(x, 1), lax.cumsum(x, 0, reverse=True)], X, 8),
+    "cummax": (lambda x: lax.cummax(x, 1), X, 0),
+    "dot": (lambda x, y: x @ y, ((4, 8), (8, 3)), 8),
+    "batched dot": (lambda x, y: jnp.einsum("bij,kbj->bik", x, y), ((2, 3, 4), (5, 2, 4)), 8),
+    "wide dot": (lambda x, y: lax.dot(x, y, preferred_element_type=jnp.float32), ((4, 8), (8, 3)), 8),
+    "sort": (lambda x: lax.sort(x, dimension=1), X, 0),
+    "top": (lambda x: jnp.take(x, jnp.array([0, 2]), axis=0), X, 0),
+}
+SHAPE_CASES: dict[str, Callable[..., Any]] = {
+    "reshape": lambda x: x.reshape(2, 16),
+    "squeeze": lambda x: x.reshape(4, 1, 8).squeeze(1),
+    "expand_dims": lambda x: jnp.expand_dims(x, 1),
+    "transpose": lambda x: x.T,
+    "slice": lambda x: x[1:3, ::2],
+    "rev": lambda x: x[::-1],
+    "concatenate": lambda x: jnp.concatenate([x, x + x], 1),
+    "pad": lambda x: jnp.pad(x, ((1, 2), (0, 3))),
+    "pad by less than nothing": lambda x: lax.pad(x, x.dtype.type(3), ((-1, 2, 0), (1, -3, 0))),
+    "broadcast": lambda x: jnp.broadcast_to(x[:, None], (4, 3, 8)),
+    "tile": lambda x: jnp.tile(x, (2, 1)),
+    "repeat": lambda x: jnp.repeat(x, 2, 1),
+    "iota": lambda x: x + lax.broadcasted_iota(x.dtype, x.shape, 1),
+    "dynamic_slice": lambda x: lax.dynamic_slice(x, (2, 7), (3, 2)),
+    "dynamic_slice by values": lambda x: lax.dynamic_slice(x, (x[0, 0].astype(jnp.int32), 1), (2, 3)),
+    "dynamic_update_slice": lambda x: lax.dynamic_update_slice(x, x[:2, :2], (3, -1)),
+    "scatter": lambda x: x.at[jnp.array([1, 3, 9])].set(x[:3]),
+    "scatter-add": lambda x: x.at[jnp.array([1, 3, 1])].add(1),
+    "scatter-max": lambda x: x.at[:, jnp.array([1, 3, 1])].max(1),
+    "scatter by values": lambda x: x.at[x[0, :2].astype(jnp.int32), 1].add(2),
+    "gather": lambda x: x[jnp.array([[1, 3], [-1, 9]])],
+    "gather of columns": lambda x: x[:, jnp.array([1, 7, 8])],
+    "gather of elements": lambda x: x[jnp.array([1, 3]), jnp.array([0, 8])],
+    "gather by values": lambda x: x[x[0].astype(jnp.int32)],
+    "take_along_axis": lambda x: jnp.take_along_axis(x, jnp.argsort(x, 1), 1),
+    "clipped": lambda x: jnp.take(x, jnp.array([1, 5]), axis=0, mode="clip"),
+    "slices by a gather": lambda x: jax.vmap(lambda i: lax.dynamic_slice(x, (i, 0), (2, 3)))(jnp.arange(4)),
+}
+INTEGER_CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "add": (lax.add, XY),
+    "mul": (lax.mul, XY),
+    "div": (lambda x, y: lax.div(x, jnp.where(y == 0, jnp.ones_like(y), y)), XY),
+    "rem": (lambda x, y: lax.rem(x, jnp.where(y == 0, jnp.ones_like(y), y)), XY),
+    "floor division": (lambda x, y: x // jnp.where(y == 0, jnp.ones_like(y), y), XY),
+    "and": (lambda x, y: [x & y, x | y, x ^ y, ~x], XY),
+    "shifts": (lambda x, y: [x << (y & 3), x >> (y & 3), lax.shift_right_logical(x, y & 3)], XY),
+    "shifts too far": (lambda x, y: [lax.shift_left(x, y), lax.shift_right_arithmetic(x, y)], XY),
+    "to float32": (lambda x: x.astype(jnp.float32), X),
+    "to bfloat16": (lambda x: x.astype(jnp.bfloat16), X),
+    "sum": (lambda x: [x.sum(dtype=x.dtype), jnp.cumsum(x, 0, dtype=x.dtype)], X),
+    "dot": (lambda x, y: lax.dot(x, y, preferred_element_type=jnp.int32), ((4, 8), (8, 3))),
+    "power": (lambda x: lax.integer_pow(x, 3), X),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", FLOAT_CASES)
+def test_floats(name: str, dtype: str) -> None:
+    function, shapes, ulps = FLOAT_CASES[name]
+    _check(function, *(_values(dtype, shape, 3, i) for i, shape in enumerate(shapes)), ulps=ulps)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("name", SHAPE_CASES)
+def test_shapes(name: str, dtype: str) -> None:
+    _check(SHAPE_CASES[name], _values(dtype, (4, 8), 3, 0))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("name", INTEGER_CASES)
+def test_integers(name: str, dtype: str) -> None:
+    function, shapes = INTEGER_CASES[name]
+    _check(function, *(_values(dtype, shape, 3, i) for i, shape in enumerate(shapes)))
+
+
+def _powers(x: Any) -> Any:
+    return lax.while_loop(lambda c: c[0].sum() < 20, lambda c: (c[0] * 2, c[1] + 1), (jnp.abs(x) + 1, jnp.int32(0)))
+
+
+CONTROL = {
+    "cond": lambda x: lax.cond(x[0] > 0, lambda y: y + 1, lambda y: y * 2, x),
+    "switch": lambda x: lax.switch(x[0].astype(jnp.int32), [lambda y: y, lambda y: -y, lambda y: 3 * y], x),
+    "while": _powers,
+    "counted": lambda x: lax.fori_loop(0, x[0].astype(jnp.int32), lambda i, c: c + i, x),
+    "scan": lambda x: lax.scan(lambda c, y: (c + y, c * y), jnp.float32(0), x),
+    "scan from the end": lambda x: lax.scan(lambda c, y: (c + y, c), jnp.float32(0), x, reverse=True),
+    "scan of nothing": lambda x: lax.scan(lambda c, y: (c, c), jnp.float32(0), x[:0]),
+    "jit": lambda x: jax.jit(lambda y: y + 1)(x),
+    "softplus": jax.nn.softplus,
+    "relu": jax.nn.relu,
+}
+
+
+@pytest.mark.parametrize("name", CONTROL)
+def test_rows_may_go_different_ways(name: str) -> None:
+    given = np.array([[3, 1, 2], [-1, 0, 5], [1, 1, 1], [0, 9, 0], [2, -4, 7]], np.float32)
+    _check(CONTROL[name], given, ulps=8)
+
+
+def test_what_is_alike_in_all_rows_is_computed_once() -> None:
+    traced = trace_function(lambda x, y: [x + y], (ShapeDtype((2,), np.dtype("f4")),) * 2, "for a test")
+    (out,) = Rows(traced)([np.ones((1, 2), np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)])
+    np.testing.assert_array_equal(out, [[1, 2], [3, 4], [5, 6]])
+
+
+def _talks(x: Any) -> Any:
+    jax.debug.print("{}", x)
+    return [x]
+
+
+def test_what_is_not_known_is_said() -> None:
+    inputs = (ShapeDtype((2,), np.dtype("f4")),)
+    with pytest.raises(UnknownError):
+        Rows(trace_function(_talks, inputs, "for a test"))

@@ -1,0 +1,98 @@
+"""Kernels that pick their form by platform."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas import triton as plgpu
+
+import kerneltest as kt
+from kerneltest.core.failures import Failure
+from kerneltest.plan.signatures import signatures
+from kerneltest.trace.tracing import trace
+
+
+def _doubled(parameters: Any) -> Callable[[jax.Array], jax.Array]:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * 2
+
+    return lambda x: pl.pallas_call(body, out_shape=x, compiler_params=parameters)(x)
+
+
+GPU, TPU = _doubled(plgpu.CompilerParams()), _doubled(pltpu.CompilerParams())
+
+
+def dependent(x: jax.Array) -> jax.Array:
+    return jax.lax.platform_dependent(x, cuda=GPU, rocm=GPU, tpu=TPU, default=lambda x: x * 2)
+
+
+def without_default(x: jax.Array) -> jax.Array:
+    return jax.lax.platform_dependent(x, cuda=GPU, tpu=TPU)
+
+
+@jax.jit
+def asking(x: jax.Array) -> jax.Array:
+    return {"gpu": GPU, "tpu": TPU}.get(jax.default_backend(), lambda x: x * 2)(x)
+
+
+@jax.jit
+def only_on_tpus(x: jax.Array) -> jax.Array:
+    return TPU(x) if jax.default_backend() == "tpu" else x * 2
+
+
+PLATFORMS = (("tpu-v4", "mosaic_tpu"), ("cuda", "triton"), ("", "triton"), ("tpu-v6e", "mosaic_tpu"))
+
+
+def _pairing(kernel: Callable[..., Any]) -> kt.Pairing:
+    return kt.oracle_for(kernel, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(256,))))(lambda x: 2 * x)
+
+
+@pytest.mark.parametrize("kernel", [dependent, without_default, asking])
+def test_a_kernel_is_traced_for_the_platform_that_is_asked(kernel: Callable[..., Any]) -> None:
+    pairing = _pairing(kernel)
+    (signature,) = signatures(pairing, "quick")
+    for platform, language in PLATFORMS:
+        traced = trace(pairing, signature, platform)
+        assert traced.by_platform
+        assert traced.dialects == {language}
+
+
+def test_a_platform_without_a_form_is_said() -> None:
+    pairing = _pairing(without_default)
+    with pytest.raises(Failure, match="platform_dependent has a form for cuda, tpu, not rocm") as caught:
+        trace(pairing, signatures(pairing, "quick")[0], "rocm")
+    assert caught.value.verdict == "unimplemented"
+
+
+def test_what_asks_for_no_platform_has_one_form() -> None:
+    pairing = _pairing(GPU)
+    assert not trace(pairing, signatures(pairing, "quick")[0], "tpu-v5e").by_platform
+
+
+def test_jax_says_the_truth_again_afterwards() -> None:
+    real = jax.default_backend
+    trace(_pairing(asking), signatures(_pairing(asking), "quick")[0], "tpu-7x")
+    assert jax.default_backend is real
+    assert jax.default_backend() == "cpu"
+
+
+@pytest.mark.parametrize("kernel", [dependent, asking, only_on_tpus])
+def test_each_backend_judges_the_form_of_its_own(kernel: Callable[..., Any]) -> None:
+    chosen = ["interpret", "interpret-tpu", "lower:tpu-v5e", "simulate:sm_90"]
+    result = kt.check(_pairing(kernel), backends=chosen, depth="quick")
+    assert result.findings == ()
+    judged = {record.backend for record in result.records if record.verdict == "pass"}
+    assert judged == set(chosen) - ({"simulate:sm_90"} if kernel is only_on_tpus else set())
+
+
+def test_a_wrong_form_is_found_where_it_is_used() -> None:
+    def wrong(x: jax.Array) -> jax.Array:
+        return jax.lax.platform_dependent(x, tpu=lambda x: TPU(x + 1), default=GPU)
+
+    result = kt.check(_pairing(wrong), backends=["interpret", "interpret-tpu"], depth="quick")
+    assert {finding.backend for finding in result.findings} == {"interpret-tpu"}
+    assert np.all([f.verdict in ("mismatch", "special_mismatch") for f in result.findings])

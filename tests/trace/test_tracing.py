@@ -1,0 +1,289 @@
+"""Tracing, and that JAX's insides are touched in one place alone."""
+
+import functools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.extend import backend
+
+import kerneltest
+import kerneltest as kt
+from kernels.iota import iota_scalar_memory
+from kernels.matmul import matmul
+from kernels.pipeline_copy import pipeline_copy
+from kernels.softmax import softmax_tiled
+from kernels.vector_add import vector_add
+from kerneltest.backends.registry import resolve
+from kerneltest.core.dtypes import TF32, FloatFormat, dtype_named, float_format
+from kerneltest.core.failures import Failure
+from kerneltest.core.precision import NVIDIA
+from kerneltest.plan.signatures import signatures
+from kerneltest.trace.tracing import Traced, trace, version_problem
+from kerneltest.trace.walk import computes_around, lowered_otherwise
+from tests.sample import double, elementwise, exponential
+
+ROOT = Path(__file__).parents[2]
+
+
+def _traced(kernel: Callable[..., Any], platform: str = "", **arguments: Any) -> Traced:
+    pairing = kt.oracle_for(kernel, **arguments)(lambda **_: None)
+    return trace(pairing, signatures(pairing, "quick")[0], platform)
+
+
+def _vector(kernel: Callable[..., Any], dtype: str = "float32") -> Traced:
+    return _traced(kernel, x=kt.array("n", dtype))
+
+
+@jax.custom_vjp
+def _custom(x: jax.Array) -> jax.Array:
+    return double(x)
+
+
+_custom.defvjp(lambda x: (double(x), None), lambda _, g: (2 * g,))
+
+
+def _scanned(x: jax.Array) -> jax.Array:
+    return jax.lax.scan(lambda carry, _: (double(carry), None), x, None, length=3)[0]
+
+
+def _conditional(x: jax.Array) -> jax.Array:
+    return jax.lax.cond(x[0] > 1e30, double, lambda v: double(double(v)), x)
+
+
+NESTED: dict[str, tuple[Callable[..., Any], int]] = {
+    "plain": (double, 2),
+    "jit": (jax.jit(double), 2),
+    "vmap": (lambda x: jax.vmap(double)(x[None])[0], 2),
+    "custom_vjp": (_custom, 2),
+    "scan": (_scanned, 8),
+    "cond": (_conditional, 4),
+}
+
+
+@pytest.mark.parametrize("how", NESTED)
+def test_a_nested_call_is_interpreted(how: str) -> None:
+    kernel, factor = NESTED[how]
+    traced = _vector(kernel)
+    assert traced.calls
+    (interpret,) = resolve(["interpret"])
+    values = np.arange(traced.inputs[0].shape[0], dtype=np.float32)
+    (output,) = interpret.prepare(traced).run([values])
+    assert np.array_equal(output, factor * values)
+
+
+def _cubes(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: v * v * v, x)
+
+
+def _powers(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: jax.lax.fori_loop(0, 3, lambda _, a: a * v, v), x)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "exact"),
+    [
+        (double, "float32", True),
+        (lambda x: elementwise(lambda v: v * v, x), "float32", True),
+        (lambda x: elementwise(lambda v: jnp.maximum(v, 0) - v, x), "bfloat16", True),
+        (_cubes, "float32", False),
+        (_cubes, "int32", True),
+        (_powers, "float32", False),
+        (exponential, "float32", False),
+        (lambda x: elementwise(lambda v: v / 3, x), "float32", False),
+        (lambda x: elementwise(lambda v: 1000.0 * v + 0.375, x), "float32", True),
+        (lambda x: elementwise(lambda v: v * 1.1, x), "float32", False),  # the oracle's 1.1 is another number
+        (lambda x: elementwise(lambda v: v - 0.1, x), "bfloat16", False),
+    ],
+)
+def test_exact_arithmetic_is_recognised(kernel: Callable[..., Any], dtype: str, exact: bool) -> None:
+    assert _vector(kernel, dtype).exact is exact
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "reduced"),
+    [("float32", None, True), ("float32", "high", True), ("float32", "highest", False), ("bfloat16", None, False)],
+)
+def test_a_product_left_to_the_backend_is_recognised(dtype: str, precision: str | None, reduced: bool) -> None:
+    kernel = functools.partial(matmul, precision=precision)
+    traced = _traced(kernel, x=kt.array("m k", dtype), y=kt.array("k n", dtype))
+    assert traced.reduced_dots is reduced
+
+
+BFLOAT16 = float_format(dtype_named("bfloat16"))
+
+
+@pytest.mark.parametrize(
+    ("default", "operands"),
+    [(None, TF32), ("high", TF32), ("highest", None), ("float32", None), ("BF16_BF16_F32", BFLOAT16)],
+)
+def test_the_default_precision_of_products_is_that_of_the_error_model(
+    default: str | None, operands: FloatFormat | None
+) -> None:
+    with jax.default_matmul_precision(default):
+        traced = _traced(matmul, x=kt.array("m k", "float32"), y=kt.array("k n", "float32"))
+    assert traced.products_on(NVIDIA).dot_input.get("float32") == operands
+
+
+AROUND: dict[str, tuple[Callable[..., Any], bool]] = {
+    "nothing": (lambda x: vector_add(x, x), False),
+    "moves": (lambda x: vector_add(x[::-1], jnp.roll(jnp.pad(x, 3)[3:-3], 1)).reshape(-1, 1), False),
+    "indices": (lambda x: vector_add(x, x)[jnp.arange(x.shape[0]) // 2], False),
+    "a product": (lambda x: vector_add(x, 2 * x), True),
+    "a function in jit": (lambda x: vector_add(x, jax.jit(jnp.exp)(x)), True),
+    "a comparison": (lambda x: vector_add(x, x) > 0, True),
+    "in a loop": (lambda x: jax.lax.fori_loop(0, 3, lambda _, v: vector_add(v, v) / 2, x), True),
+    "a loop of calls": (_scanned, False),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_what_is_computed_around_the_calls_is_recognised(name: str) -> None:
+    kernel, computed = AROUND[name]
+    assert computes_around(_vector(kernel).jaxpr.jaxpr) is computed
+
+
+def test_calls_are_listed_with_grid_and_dialect() -> None:
+    assert [call.dialect for call in _traced(vector_add, x=kt.array("n"), y=kt.array("n")).calls] == ["triton"]
+    assert [call.dialect for call in _vector(double).calls] == ["any"]
+    tiled = _traced(softmax_tiled, x=kt.array("m n"), dims=dict(m=kt.dim(values=(3,)), n=kt.dim(values=(130,))))
+    assert [call.grid for call in tiled.calls] == [(3, 4), (3, 3)]
+
+
+def one_for_each_multiprocessor(x: jax.Array) -> jax.Array:
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    cores = device.num_cores if device else backend.get_default_device().core_count
+    return pl.pallas_call(lambda x_ref, o_ref: None, out_shape=x, grid=(cores,))(x)
+
+
+@pytest.mark.parametrize(("platform", "programs"), [("", 2), ("cuda", 132), ("rocm", 304)])
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU has multiprocessors of its own")
+def test_a_kernel_may_ask_for_the_number_of_multiprocessors(platform: str, programs: int) -> None:
+    (call,) = _traced(one_for_each_multiprocessor, platform, x=kt.array("n")).calls
+    assert call.grid == (programs,)
+
+
+def test_a_backend_refuses_what_is_written_for_another() -> None:
+    whole = kt.dim(values=(64,))
+    pipeline = _traced(pipeline_copy, x=kt.array("m n"), dims=dict(m=whole, n=whole))
+    tpu = _traced(iota_scalar_memory, n=kt.dim_size("n"))
+    interpret, cuda, rocm = resolve(["interpret", "cuda", "rocm"])
+    assert "interpret-mosaic-gpu" in interpret.unsupported_reason(pipeline)
+    assert not cuda.unsupported_reason(pipeline)
+    assert "mosaic_gpu (" in rocm.unsupported_reason(pipeline)
+    assert "mosaic_tpu (" in cuda.unsupported_reason(tpu)
+    assert not interpret.unsupported_reason(tpu)
+
+
+def test_a_kernel_that_raises_names_signature_and_line() -> None:
+    def raises(x: jax.Array) -> jax.Array:
+        raise RuntimeError("out of patience")
+
+    with pytest.raises(Failure) as caught:
+        _vector(raises)
+    message = str(caught.value)
+    assert "RuntimeError while traced for n=" in message
+    assert "out of patience" in message
+    assert f"(tests/jaxprs/{Path(__file__).name}:" in message
+
+
+def test_the_installed_jax_is_one_that_was_tested() -> None:
+    assert version_problem() == ""
+
+
+def test_an_older_jax_is_named_before_anything_is_missed_in_it(tmp_path: Path) -> None:
+    (tmp_path / "jax.py").write_text('__version__, __version_info__ = "0.6.0", (0, 6, 0)', encoding="utf-8")
+    told = _in_a_process("import kerneltest as kt; kt.check", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert "ImportError: JAX 0.6.0 is older than 0.10.2, the oldest that kerneltest knows: pip" in told.splitlines()[-1]
+
+
+UNAVAILABLE = """
+import kerneltest as kt
+from kernels.vector_add import vector_add
+from kerneltest.trace.tracing import environment
+
+pairing = kt.oracle_for(vector_add, x=kt.array("n"), y=kt.array("n"))(lambda x, y: x + y)
+result = kt.check(pairing, backends=["interpret", "interpret-tpu", "lower:sm_90", "simulate:gfx942"], depth="quick")
+assert not result.ok and not result.findings, result.findings
+assert result.unavailable.keys() == {"interpret", "lower:sm_90", "simulate:gfx942"}, result
+print(environment()["devices"], *result.unavailable.values(), sep=chr(10))
+"""
+
+
+@pytest.mark.parametrize(
+    ("platform", "why"),
+    [("cuda", "JAX_PLATFORMS is 'cuda'"), ("tpu", "initialize backend 'tpu'"), ("bogus", "initialize backend 'bogus'")],
+)
+def test_without_the_platform_that_was_asked_for_all_is_unavailable(platform: str, why: str) -> None:
+    lines = _in_a_process(UNAVAILABLE, JAX_PLATFORMS=platform).splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("JAX finds no ") and why in line for line in lines), lines
+
+
+def _in_a_process(code: str, **environment: str) -> str:
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return run.stdout or run.stderr
+
+
+def test_a_newer_jax_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "__version_info__", (0, 13, 0))
+    assert "newer than 0.12" in version_problem()
+
+
+def test_out_of_bounds_reads_are_interpreted_as_nan_not_as_a_neighbour() -> None:
+    def past_the_end(x: jax.Array) -> jax.Array:
+        def body(x_ref: Any, o_ref: Any) -> None:
+            o_ref[...] = x_ref[...]
+
+        block = pl.BlockSpec((16,), lambda i: (i + 1,))
+        return pl.pallas_call(body, grid=(1,), in_specs=[block], out_specs=pl.BlockSpec((16,), lambda i: (i,)),
+                              out_shape=jax.ShapeDtypeStruct((16,), x.dtype))(x)  # fmt: skip
+
+    traced = _traced(past_the_end, x=kt.array("n"), dims=dict(n=kt.dim(values=(17,))))
+    (interpret,) = resolve(["interpret"])
+    (output,) = interpret.prepare(traced).run([np.arange(17, dtype=np.float32)])
+    assert output[0] == 16
+    assert np.isnan(output[1:]).all()
+
+
+PACKAGE = Path(kerneltest.__file__).parent
+COMPAT = PACKAGE / "jaxprs" / "compat"
+# Runs on its own, beside any version of JAX and without kerneltest.
+PROBE = "lowering_map/probe"
+# Also in names of modules and of loggers, where ruff's ban of imports does not look.
+INSIDES = re.compile(r"jax\._src|jaxlib\.(?:mlir|triton)")
+
+
+def test_the_insides_of_jax_are_mentioned_in_compat_alone() -> None:
+    mentioning = {path for path in PACKAGE.rglob("*.py") if INSIDES.search(path.read_text(encoding="utf-8"))}
+    outside = [str(path.relative_to(PACKAGE)) for path in mentioning if COMPAT not in path.parents]
+    assert [path for path in outside if not path.startswith(PROBE)] == []
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "expected"),
+    [
+        (lambda v: v * 2, "float32", ()),
+        (lambda v: v.astype(jnp.bfloat16) * 2, "float32", ("bfloat16",)),
+        (lambda v: v, "float16", ()),
+        (lambda v: v * 2, "float16", ("float16",)),
+        (lambda v: jnp.maximum(v, 0), "float32", ("maximum",)),
+        (lambda v: v @ v, "float32", ("TF32",)),
+        (lambda v: jnp.dot(v, v, precision="highest"), "float32", ()),
+    ],
+)
+def test_what_may_come_out_otherwise_where_it_is_lowered(function: Any, dtype: str, expected: tuple[str, ...]) -> None:
+    kernel = jax.make_jaxpr(lambda x: elementwise(function, x))(jnp.ones((16, 16), dtype))
+    assert lowered_otherwise(kernel.jaxpr) == expected
