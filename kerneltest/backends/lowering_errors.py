@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from kerneltest.backends.hints import lowering_hint
+from kerneltest.core.details import NotBuilt, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.names import equations_being_lowered, line_of_nested
@@ -27,19 +28,23 @@ def explained(error: Exception, name: str, rules: Sequence[Rule], line: str = ""
     """What JAX said while it lowered a kernel, with the primitive, the user's line (`line` where none is nearer) and a
     mend."""
     text = str(error) or type(error).__name__
+    first = text.splitlines()[0]
     equations = equations_being_lowered(error)
-    line = line_of_nested(equations) or line
-    where = f" ({line})" if line else ""
-    within = f"kernel {name}: " if name else ""
+    source = line_of_nested(equations) or line
+    stopped_at = equations[-1].primitive.name if equations else ""
+
+    def not_built(said: str, primitive: str, meaning: str = "", hint: str = "") -> NotBuilt:
+        return NotBuilt(Stage.LOWER, name, type(error).__name__, said, primitive, meaning, hint, source)
+
     if missing := _MISSING.search(text):
         primitive = missing.group(1)
         instead = lowering_hint(primitive)
-        hint = f"; write instead: {instead}" if instead else ""
-        said = f"{within}primitive {primitive} has no lowering{where}{hint}"
-        return Failure(Verdict.UNIMPLEMENTED, f"{said}\n{text.splitlines()[0]}", lowering=True)
+        hint = f"write instead: {instead}" if instead else ""
+        return Failure(
+            Verdict.UNIMPLEMENTED, not_built(first, primitive, f"primitive {primitive} has no lowering", hint)
+        )
     if found := meant(text, rules):
         verdict, meaning = found
-        return Failure(verdict, f"{within}{meaning}{where}\n{text.splitlines()[0]}", lowering=True)
+        return Failure(verdict, not_built(first, stopped_at, meaning))
     verdict = Verdict.UNIMPLEMENTED if isinstance(error, NotImplementedError) else Verdict.COMPILE_ERROR
-    what = f"primitive {equations[-1].primitive.name}: " if equations else ""
-    return Failure(verdict, f"{within}{what}{type(error).__name__}: {text}{where}", lowering=True)
+    return Failure(verdict, not_built(text, stopped_at))

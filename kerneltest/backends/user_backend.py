@@ -8,7 +8,7 @@ import numpy as np
 
 from kerneltest.backends.base import Artifact, Backend, Executable
 from kerneltest.core.dtypes import Array, ShapeDtype
-from kerneltest.core.failures import Failure, described, raised_by
+from kerneltest.core.failures import Failure, convert_exceptions, format_exception
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.tracing import Traced
@@ -33,7 +33,7 @@ class Guarded(Backend):
         try:
             return self.made.unavailable()
         except Exception as error:
-            return f"backend {self.id} raised {described(error)} when it was asked"
+            return f"backend {self.id} raised {format_exception(error)} when it was asked"
 
     def unsupported_reason(self, traced: Traced) -> str:
         try:
@@ -42,7 +42,7 @@ class Guarded(Backend):
             return ""  # each case will tell
 
     def prepare(self, traced: Traced) -> Executable | Artifact:
-        with raised_by(f"backend {self.id}", Verdict.RUNTIME_ERROR, located=True):
+        with convert_exceptions(f"backend {self.id}", Verdict.RUNTIME_ERROR, located=True):
             self.made.unsupported_reason(traced)
             prepared = self.made.prepare(traced)
         if self.tier.gives_values:
@@ -58,7 +58,7 @@ class Guarded(Backend):
         try:
             return self.made.environment()
         except Exception as error:
-            return {"environment": f"unknown ({described(error)})"}
+            return {"environment": f"unknown ({format_exception(error)})"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class _Checked:
 
     @property
     def precision(self) -> Precision:
-        with raised_by(f"backend {self.backend}", Verdict.RUNTIME_ERROR, located=True):
+        with convert_exceptions(f"backend {self.backend}", Verdict.RUNTIME_ERROR, located=True):
             return self.made.precision
 
     def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        with raised_by(f"backend {self.backend}", Verdict.RUNTIME_ERROR, located=True):
+        with convert_exceptions(f"backend {self.backend}", Verdict.RUNTIME_ERROR, located=True):
             outputs = tuple(np.asarray(output) for output in self.made.run(leaves))
         given, wanted = ([f"{each.dtype}{list(each.shape)}" for each in arrays] for arrays in (outputs, self.outputs))
         if given != wanted:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import dtype_named, is_float
-from kerneltest.core.failures import described
+from kerneltest.core.failures import format_exception
 from kerneltest.declare.arguments import (
     ALONG_AN_AXIS,
     ArrayArgument,
@@ -156,7 +156,9 @@ def _check_part(path: str, part: Any, wrong: Wrong) -> None:
             try:
                 found = list(part.parts(path))
             except Exception as error:  # of JAX, or of a class of the user's
-                raise wrong(f"argument {path!r}", f"JAX does not take this for a pytree: {described(error)}") from error
+                raise wrong(
+                    f"argument {path!r}", f"JAX does not take this for a pytree: {format_exception(error)}"
+                ) from error
             for inner, each in found:
                 _check_part(inner, each, wrong)
         case _:
@@ -208,7 +210,7 @@ def _check_where(pairing: Pairing, wrong: Wrong) -> None:
     try:
         admitted = [row for row in rows if pairing.fitted(lengths, row)]
     except Exception as error:
-        raise wrong("where", f"it raised {described(error)}") from error
+        raise wrong("where", f"it raised {format_exception(error)}") from error
     meets = "give the dims lengths that meet it, as in kt.dim(values=...)"
     if not admitted:
         raise wrong("where", f"it admits none of the lengths that were tried, from the shortest on; {meets}")

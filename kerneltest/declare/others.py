@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kerneltest.core.failures import described
+from kerneltest.core.failures import format_exception
 from kerneltest.declare.arguments import ArrayArgument, Derivation, DimSize, Optional, SameAs, Static, Tree
 from kerneltest.declare.arrays import DEFAULT_FLOATS, array
 from kerneltest.declare.relations import required
@@ -132,7 +132,9 @@ def derived(shape: str, function: Callable[..., Any], *, dtypes: str | Sequence[
     try:
         of = required(function)
     except (TypeError, ValueError) as error:
-        return ArrayArgument((), (), "derived", problem=f"it follows from no function of its own: {described(error)}")
+        return ArrayArgument(
+            (), (), "derived", problem=f"it follows from no function of its own: {format_exception(error)}"
+        )
     return ArrayArgument(made.shape, made.dtypes, "derived", derivation=Derivation(function, of), problem=made.problem)
 
 

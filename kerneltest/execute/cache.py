@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kerneltest.backends.base import Artifact, Backend, Evaluation, Executable
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure, raised_by
+from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -251,7 +251,7 @@ class Cache:
         if (filled := self.filled.get(case.id)) is not None:
             return filled
         self.turn_to_phase(Phase.FILLING)
-        with raised_by(f"family {case.family.name}", Verdict.ORACLE_ERROR, located=True):
+        with convert_exceptions(f"family {case.family.name}", Verdict.ORACLE_ERROR, located=True):
             return case.fill(pairing)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from threadpoolctl import ThreadpoolController
 
-from kerneltest.core.failures import Failure, described
+from kerneltest.core.failures import Failure, format_exception
 from kerneltest.core.freed import keep_freed
 from kerneltest.core.garbage import seldom_collected
 from kerneltest.core.source_location import where_raised
@@ -185,7 +185,7 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit and pytest's own included
-            raised = f"{case.family.name} raised {described(error)}{where_raised(error)}"
+            raised = f"{case.family.name} raised {format_exception(error)}{where_raised(error)}"
             outcome = _failed(item, case, cache, Failure(Verdict.RUNTIME_ERROR, raised))
     record = outcome.record
     verdict, remark = settle(item.pairing.xfail, record.verdict, *place)
@@ -214,7 +214,7 @@ def _hung(failure: Failure) -> Failure:
 def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
     """The backend that tells of a failure in this run, where this one only follows from it; else ""."""
     lowering = item.backend.lowered_by()
-    if not failure.lowering or (item.pairing_id, lowering, item.dtype) not in cache.planned:
+    if not failure.does_not_lower or (item.pairing_id, lowering, item.dtype) not in cache.planned:
         return ""
     planned = (*signatures(item.pairing, item.depth), *affordable_long(item.pairing, item.depth))
     if case.signature not in planned:
@@ -222,7 +222,7 @@ def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
     try:  # an invariant has a kernel of its own, of which nobody else tells
         cache.ready(item.backend, cache.traced(item.pairing, case.signature, item.backend))
     except Failure as plain:
-        return lowering if plain.lowering else ""
+        return lowering if plain.does_not_lower else ""
     return ""
 
 

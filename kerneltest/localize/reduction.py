@@ -117,7 +117,7 @@ def _cut(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
         traced = cache.traced(item.pairing, case.signature, item.backend)
         lower(traced, target)
     except Failure as failure:
-        found = cut(traced, target, failure, seconds) if failure.lowering else None
+        found = cut(traced, target, failure, seconds) if failure.does_not_lower else None
         return found.script if found is not None else ""
     return ""
 

@@ -9,7 +9,7 @@ import numpy as np
 from kerneltest.backends.registry import resolve
 from kerneltest.backends.simulate.simulate import precision_of
 from kerneltest.core.dtypes import Array, is_float
-from kerneltest.core.failures import Failure, raised_by
+from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
@@ -140,7 +140,7 @@ def _trials(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: str
                     if key not in experiments:
                         lengths = dict(case.signature.dims)
                         experiments[key] = Experiment(variation.traced, TARGETS[target], lengths)
-                    with raised_by("the simulation", Verdict.RUNTIME_ERROR):
+                    with convert_exceptions("the simulation", Verdict.RUNTIME_ERROR):
                         yield Trial(case, variation, experiments[key], pairing.signed_zeros)
             except Failure:
                 yield None

@@ -10,7 +10,7 @@ import numpy as np
 from jax.tree_util import tree_leaves
 
 from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
-from kerneltest.core.failures import Failure, described, raised_by
+from kerneltest.core.failures import Failure, convert_exceptions, format_exception
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.bounds import Bound, Evaluate, Limit, Measured
@@ -174,7 +174,7 @@ def expect(
 
     evaluate = evaluator(pairing, signature, outputs)
     wide = {path: widen(value) for path, value in leaves.items()}
-    with raised_by(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
+    with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
         values, asked = _answer(pairing, signature, wide, outputs)
         again = evaluate(wide) if repeat else values
         sampled = isinstance(pairing.tolerance, Rounding) and not bitwise  # it flushes by itself
@@ -214,7 +214,7 @@ def expect(
     except BaseException as error:
         raise Failure(
             Verdict.ORACLE_ERROR,
-            f"error model {pairing.tolerance} of oracle {pairing.name} raised {described(error)}",
+            f"error model {pairing.tolerance} of oracle {pairing.name} raised {format_exception(error)}",
         ) from error
 
 

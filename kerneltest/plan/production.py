@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, ShapeDtype, dtype_named
-from kerneltest.core.failures import Failure, raised_by
+from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.axes import along
 from kerneltest.declare.pairing import Pairing
@@ -173,7 +173,7 @@ def part_of(pairing: Pairing, signature: Signature, place: Mapping[str, int]) ->
     for name, position in place.items():
         if name in pairing.needs:
             length = spans[name].stop
-            with raised_by(f"needs of {name!r}", Verdict.ORACLE_ERROR, located=True):
+            with convert_exceptions(f"needs of {name!r}", Verdict.ORACLE_ERROR, located=True):
                 span = pairing.needs[name](position)
                 first, last = span.start or 0, length if span.stop is None else span.stop
             if not (0 <= first <= position < last <= length and span.step in (None, 1)):

@@ -12,7 +12,7 @@ from types import ModuleType
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, dtype_named
-from kerneltest.core.failures import described
+from kerneltest.core.failures import format_exception
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.discovery import held
 from kerneltest.declare.pairing import Pairing
@@ -137,7 +137,7 @@ def pairing_of(record: Record, report: Path) -> Pairing:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module that skips itself or exits raises no Exception
-        raise ReproductionError(f"cannot import {record.pairing}: {described(error)}") from error
+        raise ReproductionError(f"cannot import {record.pairing}: {format_exception(error)}") from error
     if pairing is None:
         raise ReproductionError(f"{record.pairing} is no pairing")
     return pairing

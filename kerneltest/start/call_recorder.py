@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from kerneltest.core.failures import described
+from kerneltest.core.failures import format_exception
 from kerneltest.start.calls import Example, Kernel, StartError, example_of
 
 _MOST = 8  # calls that are kept
@@ -56,7 +56,7 @@ def _as_script(path: Path) -> str:
     except SystemExit:
         return ""
     except Exception as error:  # what was called before is known all the same
-        return described(error)
+        return format_exception(error)
     finally:
         sys.argv = arguments
         sys.path.pop(0)

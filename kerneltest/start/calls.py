@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import DtypeError, ShapeDtype, dtype_named, is_integer
-from kerneltest.core.failures import described
+from kerneltest.core.failures import format_exception
 
 
 class StartError(Exception):
@@ -76,7 +76,7 @@ def kernel_named(words: str) -> Kernel:
             f"{module_name} cannot be imported: {error}; start kerneltest where Python finds it, or install its package"
         ) from error
     except Exception as error:
-        raise StartError(f"{module_name} raises as it is imported: {described(error)}") from error
+        raise StartError(f"{module_name} raises as it is imported: {format_exception(error)}") from error
     for part in path.split("."):
         if not hasattr(found, part):
             known = [name for name, each in vars(found).items() if callable(each) and not name.startswith("_")]
@@ -148,7 +148,7 @@ def example_of_text(kernel: Kernel, text: str) -> Example:
     except StartError:
         raise
     except Exception as error:
-        raise StartError(f"--call: {text!r} raises {described(error)}") from error
+        raise StartError(f"--call: {text!r} raises {format_exception(error)}") from error
     if not seen:
         raise StartError(f"--call: {text!r} does not call {kernel.name}; write it as {kernel.name}(jnp.ones((8, 128)))")
     return seen[0]

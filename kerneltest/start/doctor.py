@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 
 from kerneltest.backends.registry import REGISTRY, without_target
-from kerneltest.core.failures import described
+from kerneltest.core.failures import format_exception
 from kerneltest.core.tpus import expect_no_tpu
 from kerneltest.report.text.tables import terminal_table
 
@@ -91,7 +91,7 @@ def _reason(name: str) -> str:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return described(error).splitlines()[0]
+        return format_exception(error).splitlines()[0]
 
 
 def _install(name: str) -> str:
@@ -110,7 +110,7 @@ def jax_problem() -> str:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return described(error).splitlines()[0]
+        return format_exception(error).splitlines()[0]
     return ""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kerneltest.backends.lowering_errors import Rule
+from kerneltest.core.details import NotBuilt, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import X_BY_JAX, Target
 from kerneltest.core.verdicts import Verdict
@@ -105,4 +106,4 @@ def _last_three(grid: Sequence[int]) -> list[int]:
 
 
 def _failure(verdict: Verdict, name: str, words: str) -> Failure:
-    return Failure(verdict, f"kernel {name}: {words}" if name else words, lowering=True)
+    return Failure(verdict, NotBuilt(Stage.LOWER, name, "", words))

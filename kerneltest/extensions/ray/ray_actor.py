@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
-from kerneltest.core.failures import described
+from kerneltest.core.failures import format_exception
 from kerneltest.extensions.ray.code import in_words, unlike
 from kerneltest.extensions.ray.events import Began, Done, Event, News, Orders, Work
 from kerneltest.extensions.ray.source_archive import unpacked
@@ -136,7 +136,7 @@ def _done(name: str, future: Future[Ended], said: str, seconds: float) -> Done:
     words = (
         str(error)
         if isinstance(error, crash_reports.UncollectedError)
-        else f"on {socket.gethostname()}: {described(error)}"
+        else f"on {socket.gethostname()}: {format_exception(error)}"
     )
     return Done(name, None, said, seconds, words)
 

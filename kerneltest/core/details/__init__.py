@@ -1,0 +1,50 @@
+"""What a failure is, as data: one frozen dataclass a kind. Text is rendered from it here, and never parsed."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from kerneltest.core.details.build import NotBuilt, ResourceExceeded, Stage
+from kerneltest.core.details.memory import Access, MemoryFault, Race, Undefined, Visit
+from kerneltest.core.details.process import Crashed, DeviceLost, Hung
+from kerneltest.core.details.raised import Raised, Stated, Unavailable
+from kerneltest.core.details.values import InputModified, Mismatch, Nondeterministic
+
+Detail = Annotated[
+    Mismatch
+    | Nondeterministic
+    | InputModified
+    | MemoryFault
+    | Race
+    | Undefined
+    | NotBuilt
+    | ResourceExceeded
+    | Raised
+    | Stated
+    | Unavailable
+    | Crashed
+    | Hung
+    | DeviceLost,
+    Field(discriminator="kind"),
+]
+
+__all__ = [
+    "Access",
+    "Crashed",
+    "Detail",
+    "DeviceLost",
+    "Hung",
+    "InputModified",
+    "MemoryFault",
+    "Mismatch",
+    "Nondeterministic",
+    "NotBuilt",
+    "Race",
+    "Raised",
+    "ResourceExceeded",
+    "Stage",
+    "Stated",
+    "Unavailable",
+    "Undefined",
+    "Visit",
+]
