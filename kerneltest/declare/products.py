@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,6 +49,7 @@ class Dot:
     slope: float = 1.0
     output: str = ""
     precision: str = ""
+    models_operands: ClassVar[bool] = True  # whether bounds account for how a backend rounds operands of products
 
     def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
         for dim in self.over:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -45,6 +45,7 @@ class Rounding:
 
     compute: str = "float32"
     precision: str = ""
+    models_operands: ClassVar[bool] = True  # whether bounds account for how a backend rounds operands of products
 
     def misfit(self, leaves: Mapping[str, ArrayArgument], dims: Mapping[str, Dim]) -> str:
         return ""

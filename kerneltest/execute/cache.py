@@ -20,7 +20,7 @@ from kerneltest.oracle.noise import oracle_noise
 from kerneltest.plan.explicit import DRAWN, AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Journal, Phase
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import Record, SpecialInput
 from kerneltest.trace.tracing import Traced, trace, without_debugging
 
 # Families whose cases are evaluated and run twice: in each group the one that shows best what an order of operations
@@ -200,10 +200,10 @@ class Cache:
         while self.held > _MOST_BYTES and len(self.expectations) > 1:
             self.held -= self.expectations.pop(next(iter(self.expectations))).bytes
 
-    def holds(self, case: AnyCase) -> tuple[str, ...]:
+    def special_inputs(self, case: AnyCase) -> tuple[SpecialInput, ...]:
         """The special values among a case's inputs; none where its family gave none."""
         expected = self.expectations.get(case.id)
-        return expected.holds if expected is not None and not case.family.structural else ()
+        return expected.special_inputs if expected is not None and not case.family.structural else ()
 
     def noise(self, case: AnyCase, arguments: Mapping[str, Array]) -> float:
         """What the oracle's own rounding may leave of a zero, for the arguments of a case."""

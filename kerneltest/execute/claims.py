@@ -122,10 +122,12 @@ def judge_claims(
                     comparison,
                     depth=item.depth,
                     structural=case.family.structural,
+                    models_operands=claim.tolerance == BIT_FOR_BIT
+                    or getattr(item.pairing.tolerance, "models_operands", False),
+                    call=claim.label,
                     gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
                 )
-                message = f"{claim.label}: {finding.message}" if claim.label else finding.message
-                return Outcome(replace(finding, message=message, budget=budget(shares(claim, number))), arguments)
+                return Outcome(replace(finding, budget=budget(shares(claim, number))), arguments)
         used, number = max(((c.used, i) for i, c in enumerate(comparisons) if c.used is not None), default=(0.0, 0))
         if cache.uses_more(item.backend, case.family.name, used):
             record = replace(record, budget=budget(shares(claim, number)))

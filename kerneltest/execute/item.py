@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.backends.base import Backend
+from kerneltest.core.details import Detail, Unavailable
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import printable
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.records.schema import Evidence, Record
+from kerneltest.records.schema import Evidence, Record, StaticValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,25 @@ class Item:
         return self.group.families(self)
 
     def record(
-        self, verdict: Verdict, message: str = "", *, case: AnyCase | None = None, family: str = "", **more: Any
+        self,
+        verdict: Verdict,
+        detail: Detail | str = "",
+        *,
+        case: AnyCase | None = None,
+        family: str = "",
+        **fields: Any,
     ) -> Record:
-        """A record of a case, or of a family as a whole; `more` are further fields of it."""
+        """Returns a record of a case, or of a family as a whole.
+
+        Args:
+          verdict: the outcome.
+          detail: the failure, or a remark in words; of `unavailable`, the reason.
+          case: the case; None for the family as a whole.
+          family: the family's name.
+          **fields: further fields of the record.
+        """
+        if isinstance(detail, str) and verdict is Verdict.UNAVAILABLE:
+            detail = Unavailable(detail)
         return Record(
             item=self.name,
             pairing=self.pairing_id,
@@ -72,14 +90,28 @@ class Item:
             signature=str(case.signature) if case else "*",
             dims=dict(case.signature.dims) if case else {},
             dtypes=dict(case.signature.dtypes) if case else {},
-            statics=dict(case.signature.statics) if case else {},
+            statics={name: static_value(self.pairing, name, option) for name, option in case.signature.statics}
+            if case
+            else {},
             target=case.target if case else "",
             case=case.id if case else "",
             verdict=verdict,
-            message=message,
+            message=detail if isinstance(detail, str) else printable(detail.text()),
+            detail=None if isinstance(detail, str) else detail,
             evidence=Evidence() if case and verdict.is_finding else None,
-            **more,
+            **fields,
         )
+
+
+def static_value(pairing: Pairing, name: str, option: str) -> StaticValue:
+    """Returns the value that the kernel gets for an option of a static argument.
+
+    Where records cannot hold it, or the argument may be absent, the option's name stands for it.
+    """
+    if name in pairing.optionals:
+        return option
+    value: Any = pairing.chosen({name: option})[name]
+    return value if type(value) in (bool, int, float, str) else option
 
 
 class Group(ABC):

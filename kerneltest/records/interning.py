@@ -9,7 +9,7 @@ from kerneltest.records.schema import Evidence, Record
 _MOST = 2**16  # values that are remembered: where all differ, remembering them would take more than it saves
 
 _Value = TypeVar("_Value", bound=Hashable)
-_Item = TypeVar("_Item", int, str)
+_Item = TypeVar("_Item")
 _Kept = TypeVar("_Kept")
 
 
@@ -28,7 +28,7 @@ class _Shared:
     def __init__(self) -> None:
         self._values: dict[Hashable, Hashable] = {}
         self._floats: dict[float, float] = {}  # apart from integers, which equal some
-        self._mappings: dict[Hashable, Mapping[str, int | str]] = {}
+        self._mappings: dict[Hashable, Mapping[str, Any]] = {}
 
     def record(self, record: Record) -> Record:
         same, mapping = self._same, self._mapping
@@ -53,7 +53,8 @@ class _Shared:
             dims=mapping(record.dims),
             dtypes=mapping(record.dtypes),
             statics=mapping(record.statics),
-            holds=same(record.holds),
+            special_inputs=same(record.special_inputs),
+            detail=record.detail and self._same(record.detail),
             asked=same(record.asked),
             unasked=same(record.unasked),
             kept=same(record.kept),
@@ -66,7 +67,7 @@ class _Shared:
         return _once(self._floats, value, value)
 
     def _mapping(self, value: Mapping[str, _Item]) -> Mapping[str, _Item]:
-        return _once(self._mappings, tuple(value.items()), value)
+        return _once(self._mappings, tuple((name, type(each), each) for name, each in value.items()), value)
 
 
 def _once(known: dict[Any, Any], key: Hashable, value: _Kept) -> _Kept:

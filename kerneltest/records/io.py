@@ -18,9 +18,10 @@ from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.core.failures import printable
 from kerneltest.records.files import opened
 from kerneltest.records.schema import End, Plan, Record, Smallest
+from kerneltest.records.schema_10 import OLDER_SCHEMA, upgrade_line
 from kerneltest.records.strict_json import dumps
 
-SCHEMA: Final = 10
+SCHEMA: Final = 11
 # Readers refuse what is larger; no run writes as much.
 _MOST_PLAN = 2**24  # bytes
 _MOST_COMMAS = 2**20  # of a plan: a value takes two bytes there, and 400 in an error
@@ -103,7 +104,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_bui
 
 @dataclass(frozen=True, slots=True)
 class _RecordLine:
-    schema: Literal[10]
+    schema: Literal[11]
     record: Record
 
     __pydantic_config__ = _STRICT
@@ -111,7 +112,7 @@ class _RecordLine:
 
 @dataclass(frozen=True, slots=True)
 class _PlanLine:
-    schema: Literal[10]
+    schema: Literal[11]
     plan: Plan
 
     __pydantic_config__ = _STRICT
@@ -119,7 +120,7 @@ class _PlanLine:
 
 @dataclass(frozen=True, slots=True)
 class _EndLine:
-    schema: Literal[10]
+    schema: Literal[11]
     end: End
 
     __pydantic_config__ = _STRICT
@@ -127,7 +128,7 @@ class _EndLine:
 
 @dataclass(frozen=True, slots=True)
 class _SmallestLine:
-    schema: Literal[10]
+    schema: Literal[11]
     smallest: Smallest
 
     __pydantic_config__ = _STRICT
@@ -198,7 +199,7 @@ def read_plan(folder: Path) -> Plan:
         if len(text) > _MOST_PLAN or text.count(b",") > _MOST_COMMAS:
             most = f"{_MOST_PLAN >> 20} MiB, or than {_MOST_COMMAS:,} values"
             raise RecordError(f"{path}: holds more than {most}, which no plan of kerneltest does")
-        return _PLAN_LINE.validate_json(text).plan
+        return validate_line(_PLAN_LINE, text).plan
     except OSError as error:
         raise RecordError(f"{path}: no readable plan: {error}") from error
     except ValidationError as error:
@@ -219,7 +220,7 @@ def read_end(folder: Path) -> End | None:
     path = folder / "end.json"
     try:
         with opened(folder, path.name) as file:
-            return _END_LINE.validate_json(file.read(_MOST_LINE)).end
+            return validate_line(_END_LINE, file.read(_MOST_LINE)).end
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -295,11 +296,28 @@ def _read(shard: Path, adapter: TypeAdapter[_Line]) -> Iterator[_Line]:
 def _parsed(shard: Path, number: int, line: bytes, adapter: TypeAdapter[_Line]) -> _Line | None:
     """A line of a shard; None for a last one that was cut off."""
     try:
-        return adapter.validate_json(line.removesuffix(b"\n"))
+        return validate_line(adapter, line.removesuffix(b"\n"))
     except ValidationError as error:
         if not line.endswith(b"\n") and _is_no_json(error):
             return None
         raise RecordError(f"{shard}, line {number}: {_first_problem(error)}") from error
+
+
+def validate_line(adapter: TypeAdapter[_Line], line: bytes) -> _Line:
+    """Validates a line of this schema, or of the one before it.
+
+    Raises:
+      ValidationError: it is neither.
+    """
+    try:
+        return adapter.validate_json(line)
+    except ValidationError as error:
+        if (upgraded := upgrade_line(line)) is None:
+            raise
+        try:
+            return adapter.validate_json(upgraded)
+        except ValidationError:
+            raise error from None
 
 
 def _lines(shard: Path) -> Iterator[bytes]:
@@ -336,7 +354,7 @@ def _first_problem(error: ValidationError) -> str:
     for problem in problems:
         if problem["loc"] == ("schema",):
             found = "none" if problem["type"] == "missing" else ascii(problem["input"])[:40]
-            return f"schema {found}, and this version reads schema {SCHEMA}"
+            return f"schema {found}, and this version reads schemas {OLDER_SCHEMA} and {SCHEMA}"
     return _field(problems[0]) + problems[0]["msg"].removeprefix("Value error, ")
 
 

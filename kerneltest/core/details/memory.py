@@ -92,7 +92,7 @@ class Race(BaseDetail):
 
     @property
     def essence(self) -> str:
-        return f"race for {self.buffer}"
+        return self.buffer
 
     def text(self) -> str:
         return "\n".join(f"{within(self.kernel)}{line}" for line in (self.words, *self.others))

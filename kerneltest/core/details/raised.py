@@ -1,7 +1,6 @@
 """Exceptions, what kerneltest states itself, and what cannot be run here."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from kerneltest.core.details.base import BaseDetail, at, without_numbers
@@ -32,7 +31,7 @@ class Raised(BaseDetail):
 
     @property
     def essence(self) -> str:
-        return f"{self.who} raised {self.error}: {without_numbers(self.said.partition(chr(10))[0])}"
+        return f"{self.error}: {without_numbers(self.said.partition(chr(10))[0])}"
 
     def text(self) -> str:
         phase = f" {self.phase}" if self.phase else ""
@@ -45,14 +44,19 @@ class Stated(BaseDetail):
 
     Attributes:
       sentence: with a place for each value, as `str.format` has it.
-      values: by name; they change from case to case.
+      values: pairs of a name and a value, which change from case to case.
       source: FILE:LINE of the user's source, or "".
     """
 
     sentence: str
-    values: Mapping[str, int | str] = field(default_factory=dict)
+    values: tuple[tuple[str, int | str], ...] = ()
     source: str = ""
     kind: Literal["stated"] = "stated"
+
+    @classmethod
+    def of(cls, sentence: str, source: str = "", **values: int | str) -> "Stated":
+        """The sentence with these values."""
+        return cls(sentence, tuple(values.items()), source)
 
     @property
     def place(self) -> str:
@@ -63,7 +67,7 @@ class Stated(BaseDetail):
         return self.sentence
 
     def text(self) -> str:
-        return (self.sentence.format(**self.values) if self.values else self.sentence) + at(self.source)
+        return (self.sentence.format(**dict(self.values)) if self.values else self.sentence) + at(self.source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,12 +91,13 @@ def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
         row = rows[number]
         record, run = row.record, merged.runs[row.run]
         evidence = record.evidence or Evidence()
+        blamed = attributed.get((record.pairing, record.case, record.backend))
         detail: dict[str, Any] = {
             "row": number,
             "run": row.run,
             "case": record.case,
             "tolerance": record.tolerance,
-            "suspect": attributed.get((record.pairing, record.case, record.backend), ""),
+            "suspect": blamed.text() if blamed is not None else "",
             "commands": _commands(record, run),
             "python": python_lines(run.plan, record) or "",
         } | _evidence(record, evidence)
