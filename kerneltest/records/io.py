@@ -7,13 +7,14 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import IO, Any, Final, Literal, TypeVar
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from kerneltest.core.details import Detail
 from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.core.failures import printable
 from kerneltest.records.files import opened
@@ -28,6 +29,7 @@ _MOST_COMMAS = 2**20  # of a plan: a value takes two bytes there, and 400 in an 
 _MOST_LINE = 2**21  # bytes of one record
 _MOST_RECORDS = 2**31  # bytes of a shard, once unpacked: more than a million cases
 _MOST_TEXT = 20_000  # characters of a message
+_MOST_DETAIL = 4_000  # characters of a text in a detail, most of which the message has as well
 _MOST_PROBLEMS = 1000  # of one line or plan: a description of each takes a kilobyte
 
 
@@ -170,14 +172,22 @@ def line_of(record: Record) -> bytes:
         record = replace(record, evidence=replace(record.evidence, stderr=shortened(record.evidence.stderr)))
     if len(record.message) > _MOST_TEXT:
         record = replace(record, message=shortened(record.message))
+    if record.detail is not None:
+        record = replace(record, detail=_shorten_detail(record.detail))
     return dumps(_RecordLine(SCHEMA, record)).encode()
 
 
-def shortened(text: str) -> str:
+def _shorten_detail(detail: Detail) -> Detail:
+    """A detail whose overlong texts are shortened."""
+    texts = {field.name: getattr(detail, field.name) for field in fields(detail)}
+    return replace(detail, **{n: shortened(t, _MOST_DETAIL) for n, t in texts.items() if isinstance(t, str)})
+
+
+def shortened(text: str, most: int = _MOST_TEXT) -> str:
     """A text for a person; of one that is too long, the beginning and the end."""
-    if len(text) <= _MOST_TEXT:
+    if len(text) <= most:
         return text
-    half = _MOST_TEXT // 2
+    half = most // 2
     return f"{text[:half]}\n... {len(text) - 2 * half:,} characters left out ...\n{text[-half:]}"
 
 

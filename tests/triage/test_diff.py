@@ -188,7 +188,7 @@ def test_what_becomes_of_suspects(
     older = read_runs(write_run(tmp_path / "a", OTHER, *old, started="2026-01-05T00:00:00+00:00"))
     newer = read_runs(write_run(tmp_path / "b", OTHER, *new, started="2026-01-06T00:00:00+00:00"))
     comparison = compare(older, newer)
-    assert [f"{each.fate}: {each.suspect.what}" for each in comparison.suspects] == fates
+    assert [f"{each.fate}: {each.suspect.headline}" for each in comparison.suspects] == fates
     assert all(each.regression is (each.fate == "new") for each in comparison.suspects)
     assert {each.since for each in comparison.suspects if each.fate == "still there"} <= {"2026-01-05T00:00:00+00:00"}
     assert comparison.regressed is regressed
