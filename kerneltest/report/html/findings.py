@@ -146,9 +146,8 @@ def _commands(record: Record, run: Run) -> list[str]:
 
 
 def _evidence(record: Record, evidence: Evidence) -> dict[str, Any]:
-    detail: dict[str, Any] = {
-        name: getattr(evidence, name) for name in ("pattern", "diagnosis", "block", "file", "script")
-    }
+    detail: dict[str, Any] = {name: getattr(evidence, name) for name in ("diagnosis", "block", "file", "script")}
+    detail["pattern"] = evidence.pattern.text() if evidence.pattern is not None else ""
     detail["stderr"] = evidence.stderr[-MOST_TEXT:]
     detail["arguments"] = dict(evidence.arguments or {})
     if evidence.index or evidence.actual is not None:
