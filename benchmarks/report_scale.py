@@ -86,7 +86,8 @@ def _finding(base: Record, rng: random.Random, *, window: bool) -> Record:
         wrong="".join("1" if rng.random() < 0.3 else "0" for _ in values),
     )  # fmt: skip
     evidence = Evidence(
-        index=(20, 40), block="m=1 n=2", wrong_blocks=(1, 16), pattern=Pattern(PatternKind.ONE_BLOCK, "m", 1, 4), actual=1.0,
+        index=(20, 40), block="m=1 n=2", wrong_blocks=(1, 16), actual=1.0,
+        pattern=Pattern(PatternKind.ONE_BLOCK, "m", 1, 4),
         expected=2.0, bound=1e-6, arguments={"x": "float32[64, 64] [[1 2 3 ...]]"}, file=f"cases/{base.case}.npz",
         window=shown if window else None,
     )  # fmt: skip

@@ -180,7 +180,12 @@ def line_of(record: Record) -> bytes:
 def _shorten_detail(detail: Detail) -> Detail:
     """A detail whose overlong texts are shortened."""
     texts = {field.name: getattr(detail, field.name) for field in fields(detail)}
-    return replace(detail, **{n: shortened(t, _MOST_DETAIL) for n, t in texts.items() if isinstance(t, str)})
+    changes: dict[str, Any] = {
+        name: shortened(text, _MOST_DETAIL)
+        for name, text in texts.items()
+        if isinstance(text, str) and len(text) > _MOST_DETAIL
+    }
+    return replace(detail, **changes) if changes else detail
 
 
 def shortened(text: str, most: int = _MOST_TEXT) -> str:

@@ -108,7 +108,8 @@ class Undefined(BaseDetail):
       count, total: elements.
       first: indices of the first, as text.
       sources: where the memory they depend on was read, in words.
-      remark: what else is known of it; "" for nothing.
+      sampled: whether only a sample of the elements was looked at.
+      remark: a further clause; "" for none.
     """
 
     array: str
@@ -117,6 +118,7 @@ class Undefined(BaseDetail):
     total: int
     first: str
     sources: tuple[str, ...] = ()
+    sampled: bool = False
     remark: str = ""
     kind: Literal["undefined"] = "undefined"
 
@@ -125,7 +127,8 @@ class Undefined(BaseDetail):
         return f"{self.array} {'unwritten' if self.unwritten else 'uninitialised'}"
 
     def text(self) -> str:
-        count = f"{self.count} of {self.total} elements of {self.array}"
+        sampled = "sampled " if self.sampled else ""
+        count = f"{self.count} of {self.total} {sampled}elements of {self.array}"
         what = "were never written" if self.unwritten else "depend on memory never written"
         more = "; ".join(filter(None, (*self.sources, self.remark)))
         return f"{count} {what}, the first {self.first}{'; ' if more else ''}{more}"
