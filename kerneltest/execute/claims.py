@@ -16,9 +16,9 @@ from kerneltest.judge.compare import Comparison, compare
 from kerneltest.judge.evidence import mismatch
 from kerneltest.numerics.error_budget import Share
 from kerneltest.plan.explicit import AnyCase
+from kerneltest.records.error_budget_text import budget, too_wide
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
-from kerneltest.report.error_budget_text import budget, too_wide
 
 BIT_FOR_BIT = "bit for bit"
 

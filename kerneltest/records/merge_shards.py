@@ -8,10 +8,10 @@ from typing import BinaryIO
 
 from kerneltest.records.files import opened
 from kerneltest.records.io import RecordError
+from kerneltest.records.plan_differences import plan_differences
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Plan, digest
 from kerneltest.records.strict_json import dumps
-from kerneltest.triage.diff import differences
 
 # What a run writes for others to read, beside its plan.
 _KEPT = ("records-*.jsonl*", "smallest-*.jsonl*", "cases/*", "artifacts/*/*")
@@ -74,7 +74,7 @@ def _differences(one: Plan, other: Plan) -> list[str]:
     counts = [plan.shard.partition("/")[2] for plan in (one, other)]
     if len(set(counts)) > 1:
         return [f"they are of {' and '.join(counts)} shards"]
-    if told := [f"{name} is {a} and {b}" for name, a, b in differences(one, other)]:
+    if told := [f"{name} is {a} and {b}" for name, a, b in plan_differences(one, other)]:
         return told
     if one.whole == other.whole:
         return []

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.runs import Run, Status
 from kerneltest.records.schema import ANY, CellKey, Declared, PlannedItem, Record
-from kerneltest.triage.suspects import Suspect, suspects
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +112,6 @@ def merge(given: Sequence[Run]) -> Merged:
         cells |= own
     contributing = frozenset(number for numbers in serving.values() for number in numbers)
     return Merged(runs, cells, tuple(rows), _splits(runs, serving), _history(runs), contributing)
-
-
-def suspects_shown(merged: Merged) -> tuple[Suspect, ...]:
-    """What is thought to be wrong, kernel by kernel: a bug that several runs show is one suspect."""
-    blocks = {name: declared.blocks for name, declared in merged.pairings.items()}
-    smallest = [each for run in merged.runs for each in run.smallest]
-    in_order = sorted(merged.rows, key=lambda row: row.run)
-    return suspects((row.record for row in in_order), blocks, smallest)
 
 
 def superseded(runs: Sequence[Run]) -> frozenset[tuple[int, str, str]]:

@@ -10,7 +10,6 @@ from kerneltest.records.interning import held
 from kerneltest.records.io import RecordError, read_end, read_plan, read_records, read_smallest, write_end
 from kerneltest.records.journal import left_running
 from kerneltest.records.schema import CellKey, End, Plan, PlannedItem, Record, Smallest, digest
-from kerneltest.triage.suspects import Suspect, suspects
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +124,6 @@ class Run:
     records: tuple[Record, ...]
     reconciled: Reconciled
     smallest: tuple[Smallest, ...] = ()
-
-
-def suspects_of(run: Run) -> tuple[Suspect, ...]:
-    """What is thought to be wrong, kernel by kernel."""
-    blocks = {name: declared.blocks for name, declared in run.plan.pairings.items()}
-    return suspects(run.records, blocks, run.smallest)
 
 
 def read_runs(folder: Path) -> tuple[Run, ...]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.verdicts import Kind as VerdictKind
+from kerneltest.records.overlay import Merged
+from kerneltest.records.runs import Run
 from kerneltest.records.schema import Record, Smallest
 from kerneltest.triage.clustering import (
     Cluster,
@@ -119,6 +121,20 @@ def suspects(
         for name, each in by_pairing.items()
         for suspect in _of_pairing(name, each, blocks.get(name, {}), known)
     )
+
+
+def suspects_of(run: Run) -> tuple[Suspect, ...]:
+    """Gathers the findings of one run into suspects."""
+    blocks = {name: declared.blocks for name, declared in run.plan.pairings.items()}
+    return suspects(run.records, blocks, run.smallest)
+
+
+def suspects_shown(merged: Merged) -> tuple[Suspect, ...]:
+    """Gathers the findings of several runs into suspects: a bug that several runs show is one suspect."""
+    blocks = {name: declared.blocks for name, declared in merged.pairings.items()}
+    smallest = [each for run in merged.runs for each in run.smallest]
+    in_order = sorted(merged.rows, key=lambda row: row.run)
+    return suspects((row.record for row in in_order), blocks, smallest)
 
 
 def _with_smallest(suspect: Suspect, known: Mapping[tuple[str, str, str], Smallest]) -> Suspect:

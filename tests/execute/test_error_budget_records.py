@@ -13,7 +13,7 @@ from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
 from kerneltest.numerics.error_budget import shares
 from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.spread import sampled
-from kerneltest.report.error_budget_text import in_words
+from kerneltest.records.error_budget_text import in_words
 from kerneltest.report.text.suspects import all_suspects
 from tests.sample import elementwise, exponential
 

@@ -7,7 +7,8 @@ import pytest
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import read_records, read_smallest
-from kerneltest.records.runs import read_runs, suspects_of
+from kerneltest.records.runs import read_runs
+from kerneltest.triage.suspects import suspects_of
 from tests.pytest_plugin.test_plugin import _pytest
 
 SUITE = """

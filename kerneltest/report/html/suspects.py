@@ -9,12 +9,12 @@ from itertools import islice
 from typing import Any
 
 from kerneltest.core.verdicts import Kind
+from kerneltest.records.error_budget_text import unstable
 from kerneltest.records.evidence_windows import pictures
 from kerneltest.records.overlay import Merged
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Evidence, Record, StaticValue
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
-from kerneltest.report.error_budget_text import unstable
 from kerneltest.report.html.findings import MOST_SCRIPTS, budget, inputs, number, picture, script
 from kerneltest.report.text.suspects import counts, kernel_of, told
 from kerneltest.triage.predicates import Condition
