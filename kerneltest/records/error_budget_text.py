@@ -1,4 +1,4 @@
-"""What makes a bound, as records keep it and as people read it."""
+"""Error budgets: the parts of a bound as records keep them, and in words."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
@@ -7,13 +7,13 @@ from kerneltest.core.source_location import shown
 from kerneltest.numerics.error_budget import Share
 from kerneltest.records.schema import BudgetPart
 
-_MOST, _LEAST = 5, 0.01  # parts of a record, and how large each is
-_MOST_TOLD, _LEAST_TOLD = 3, 0.05  # the same of a line
-_UNSTABLE = 32.0  # a function of 16 ulps is below it
+_MOST, _LEAST = 5, 0.01  # parts that a record keeps, and the smallest part
+_MOST_SHOWN, _LEAST_SHOWN = 3, 0.05  # parts that a line shows, and the smallest part
+_UNSTABLE = 32.0  # amplification of a rounding; a function with an error of 16 ulps stays below it
 
 
 def budget(shares: Iterable[Share]) -> tuple[BudgetPart, ...]:
-    """The largest parts of a bound, largest first; what they lack of 1 is made by many small ones."""
+    """Returns the largest parts of a bound, largest first; many small ones make up the rest."""
     return tuple(
         BudgetPart(
             each.source.words,
@@ -28,28 +28,28 @@ def budget(shares: Iterable[Share]) -> tuple[BudgetPart, ...]:
 
 
 def in_words(parts: Sequence[BudgetPart]) -> str:
-    """`72% TF32 rounding of the operands of `q @ k.T` (test_attention.py:12), 20% ...`; "" where nothing is known."""
-    told = [part for part in parts[:_MOST_TOLD] if part.part >= _LEAST_TOLD]
-    return ", ".join(f"{part.part:.0%} {_placed(part)}" for part in told)
+    """Formats parts: `72% TF32 rounding of the operands of `q @ k.T` (test_attention.py:12), 20% ...`."""
+    shown_parts = [part for part in parts[:_MOST_SHOWN] if part.part >= _LEAST_SHOWN]
+    return ", ".join(f"{part.part:.0%} {_placed(part)}" for part in shown_parts)
 
 
 def unstable(parts: Sequence[BudgetPart]) -> str:
-    """Which operation of the oracle moves the result much farther than its inputs do, and what to do; "" for none."""
+    """Returns a note on the oracle's operation that amplifies rounding most, and what to do; "" if none does."""
     worst = max(parts, key=lambda part: part.amplified, default=None)
     if worst is None or worst.amplified < _UNSTABLE:
         return ""
     return (
-        f"{_placed(worst)} moves the result {worst.amplified:,.0f} times as far as a rounding of the inputs does: a "
+        f"{_placed(worst)} moves the result {worst.amplified:.3g} times as far as a rounding of the inputs does: a "
         "formula that cancels less there, if there is one, makes the bound tighter"
     )
 
 
 def too_wide(shares: Sequence[Share], tolerance: str) -> str:
-    """Why a bound says nothing, and what to do about it."""
-    said, parts = f"zeros would pass, so wide is the bound by {tolerance}", budget(shares)
+    """Returns a note on why a bound is vacuous, and what to do about it."""
+    problem, parts = f"the bound by {tolerance} is so wide that zeros would pass", budget(shares)
     if not parts:
-        return f"{said}: choose a tighter error model"
-    return f"{said}: {in_words(parts)}\n{unstable(parts) or _advice(shares[0])}"
+        return f"{problem}: choose a tighter error model"
+    return f"{problem}: {in_words(parts)}\n{unstable(parts) or _advice(shares[0])}"
 
 
 def _advice(largest: Share) -> str:

@@ -177,7 +177,7 @@ def test_a_plan_that_is_not_as_the_schema_says(tmp_path: Path, path: str, value:
     (tmp_path / "plan.json").write_text(_with(good, path, value))
     with pytest.raises(RecordError) as caught:
         read_plan(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path}/plan.json: no readable plan: {words}")
+    assert str(caught.value).startswith(f"{tmp_path}/plan.json: the plan cannot be read: {words}")
     assert "\n" not in str(caught.value)
 
 
@@ -188,7 +188,7 @@ COMMANDS = ["summary RUN", "report RUN -o PAGE", "diff RUN RUN", "diff GOOD RUN"
 @pytest.mark.parametrize(
     ("name", "path", "words"),
     [
-        ("plan.json", "plan.seed", "no readable plan: plan.seed: Input should be a valid integer"),
+        ("plan.json", "plan.seed", "the plan cannot be read: plan.seed: Input should be a valid integer"),
         ("records-main.jsonl", "record.evidence.index", "line 1: record.evidence.index: Input should be a valid array"),
     ],
 )
@@ -294,7 +294,12 @@ def _link(path: Path) -> None:
 
 NO_FILES = pytest.mark.parametrize(
     ("make", "words"),
-    [(_pipe, "no regular file"), (_socket, "no regular file"), (_device, "is a link"), (_link, "is a link")],
+    [
+        (_pipe, "not a regular file"),
+        (_socket, "not a regular file"),
+        (_device, "is a symlink"),
+        (_link, "is a symlink"),
+    ],
 )
 
 
@@ -368,7 +373,7 @@ def test_nothing_is_written_through_a_link(
         (folder / place).rename(tmp_path / "set aside")
         elsewhere.mkdir()
     (folder / place).symlink_to(tmp_path / "nowhere" if dangling else elsewhere)
-    with pytest.raises(OSError, match="is a link"):
+    with pytest.raises(OSError, match="is a symlink"):
         write(folder)
     assert not (tmp_path / "nowhere").exists()
     assert (list(elsewhere.iterdir()) == []) if elsewhere.is_dir() else (elsewhere.read_text() == "mine")

@@ -314,7 +314,7 @@ def test_a_leg_without_its_plan_is_not_left_out(tmp_path: Path, capsys: pytest.C
             write_run(tmp_path / side / leg, PASS)
     (tmp_path / "b" / "two" / "plan.json").unlink()
     assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
-    assert "two/plan.json: no readable plan" in capsys.readouterr().err
+    assert "two/plan.json: the plan cannot be read" in capsys.readouterr().err
 
 
 def test_what_comes_from_outside_is_text_in_every_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
