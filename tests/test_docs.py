@@ -179,7 +179,7 @@ def test_the_worked_tolerance_is_what_comes_out() -> None:
 
 def test_every_page_with_python_is_run() -> None:
     # Those of docs/tpu.md are run by tests/backends/tpu/test_page.py, those of docs/production-sizes.md by
-    # tests/run/test_production.py, those of docs/declarations.md by tests/test_declarations.py, and those of
+    # tests/execute/test_production.py, those of docs/declarations.md by tests/test_declarations.py, and those of
     # docs/getting-started.md by tests/start/test_getting_started.py.
     executed = {
         "README.md",

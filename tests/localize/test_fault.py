@@ -171,7 +171,7 @@ def test_a_nan_lost_in_a_maximum_is_traced_to_it() -> None:
     )
     found = _born(pairing, _case(pairing, dict(n=1), x=np.nan))
     assert found == Birth(
-        f"tests/run/test_birth.py:{_clamped.__code__.co_firstlineno + 2}",
+        f"tests/localize/test_fault.py:{_clamped.__code__.co_firstlineno + 2}",
         "jnp.maximum(x_ref[...], 0.0)",
         "max(nan, 0) is 0: NaN is lost, in program (0)",
         certain=True,

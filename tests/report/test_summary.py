@@ -183,7 +183,7 @@ def test_a_bug_that_two_runs_show_is_one_suspect(tmp_path: Path, capsys: pytest.
     ("arguments", "words"),
     [
         (["none"], "none: no such folder"),
-        (["run", "run"], "a second run by the name of run"),
+        (["run", "run"], "are both named run"),
         (["run", "--badge", "badge.png"], "badge.png: a badge is an .svg or a .json file"),
         (["."], ""),
         (["run", "--markdown", "none/x.md"], "none/x.md"),

@@ -84,10 +84,10 @@ TELLING: dict[str, tuple[Callable[[jax.Array], jax.Array], str]] = {
         _call(_by_semaphore, in_specs=[WHOLE], out_specs=WHOLE, scratch_shapes=[pltpu.SemaphoreType.DMA]),
         "semaphore lies in pallas.tpu.SEMAPHORE",
     ),
-    "memory within": (_call(_within), "is of pallas.tpu (tests/jaxprs/test_languages.py:"),
+    "memory within": (_call(_within), "is of pallas.tpu (tests/trace/test_languages.py:"),
     "copies within": (_call(_pipeline, in_specs=[WHOLE], out_specs=WHOLE), "is of pallas.tpu"),
-    "roll": (_call(_rolled), "roll is of pallas.tpu (tests/jaxprs/test_languages.py:"),
-    "random bits": (_call(_random), "prng_seed is of pallas.tpu (tests/jaxprs/test_languages.py:"),
+    "roll": (_call(_rolled), "roll is of pallas.tpu (tests/trace/test_languages.py:"),
+    "random bits": (_call(_random), "prng_seed is of pallas.tpu (tests/trace/test_languages.py:"),
 }
 
 

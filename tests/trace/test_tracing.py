@@ -193,7 +193,7 @@ def test_a_kernel_that_raises_names_signature_and_line() -> None:
     message = str(caught.value)
     assert "RuntimeError while traced for n=" in message
     assert "out of patience" in message
-    assert f"(tests/jaxprs/{Path(__file__).name}:" in message
+    assert f"(tests/trace/{Path(__file__).name}:" in message
 
 
 def test_the_installed_jax_is_one_that_was_tested() -> None:

@@ -114,7 +114,7 @@ def test_an_error_is_a_finding_on_its_case(fake: Fake, body: Any, tool: str, ver
     fake.tell(**{body.__name__: {"finds": f"{tool}.xml", "of": 64}})
     records = _records(_pairing(body), tool)
     assert _verdicts(records) == ["pass", verdict, "pass"]
-    assert re.sub(r"tests/run/test_sanitized.py:\d+", "FILE:LINE", records[1].message) == message
+    assert re.sub(r"tests/extensions/sanitizer/test_group.py:\d+", "FILE:LINE", records[1].message) == message
     assert records[1].evidence is not None
     assert records[1].evidence.stderr.startswith("<record>")
 
