@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from threadpoolctl import ThreadpoolController
 
 from kerneltest.core.failures import Failure, format_exception
-from kerneltest.core.freed import keep_freed
-from kerneltest.core.garbage import seldom_collected
+from kerneltest.core.runtime import keep_freed, seldom_collected
 from kerneltest.core.source_location import where_raised
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
