@@ -1,4 +1,4 @@
-"""Facts and small frozen values that every room uses: dtypes, precisions, targets, verdicts, failures, source locations.
+"""Facts and small frozen values: dtypes, precisions, targets, verdicts, failures, source locations.
 
-It imports no other room, and neither JAX nor pytest.
+Every room may import it. It imports no other room, and neither JAX nor pytest.
 """

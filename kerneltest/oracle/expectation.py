@@ -13,13 +13,14 @@ from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnor
 from kerneltest.core.failures import Failure, convert_exceptions, format_exception
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.bounds import Bound, Evaluate, Limit, Measured
-from kerneltest.declare.closed_forms import Exact
+from kerneltest.declare.built_in_models import Exact, Rounding
 from kerneltest.declare.defined import Defined, Ignored, parted, unasked
+from kerneltest.declare.error_model import Measured
 from kerneltest.declare.pairing import Pairing
-from kerneltest.declare.rounding import Explained, Rounded, Rounding
+from kerneltest.numerics.bounds import Bound, Evaluate, Limit
 from kerneltest.numerics.error_budget import Share
 from kerneltest.numerics.numpy_patch import watching
+from kerneltest.numerics.rounding_bounds import Explained, Rounded
 from kerneltest.plan.signatures import Signature
 
 

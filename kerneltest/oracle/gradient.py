@@ -9,11 +9,11 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float, widen
 from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
-from kerneltest.declare.bounds import Bound, Evaluate, gamma
-from kerneltest.declare.rounding import bound, of_bound
+from kerneltest.numerics.bounds import Bound, Evaluate, gamma
 from kerneltest.numerics.error_budget import Share, shares
 from kerneltest.numerics.numpy_patch import made_on
 from kerneltest.numerics.pullback import pulled_back
+from kerneltest.numerics.rounding_bounds import bound, of_bound
 from kerneltest.numerics.rounding_model import Machine, Source
 from kerneltest.numerics.samples import UnfollowedError
 from kerneltest.numerics.spread import Spread, spread

@@ -24,7 +24,7 @@ from kerneltest.core.precision import (
     Precision,
     Ulps,
 )
-from kerneltest.declare.bounds import Bound
+from kerneltest.numerics.bounds import Bound
 from kerneltest.trace.tracing import trace_function
 from tests.sample import double
 from tests.simulated import TARGETS, elementwise_block, simulated

@@ -9,7 +9,7 @@ import kerneltest as kt
 from kerneltest.core.dtypes import TF32, Array, float_format
 from kerneltest.core.precision import Precision
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import Measured
+from kerneltest.declare.error_model import Measured
 from kerneltest.numerics.numpy_patch import watching
 
 PLAIN, FLUSHING = Precision("plain", {}), Precision("flushing", {}, flushes=True)

@@ -9,7 +9,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.dtypes import ShapeDtype
-from kerneltest.declare.bounds import Bound
+from kerneltest.numerics.bounds import Bound
 from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
 from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.signatures import signatures
