@@ -84,7 +84,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
     if not (is_float(dtype) or is_integer(dtype) or dtype == np.bool_):
         raise DtypeError(f"an oracle takes real numbers and booleans, not {name}")
     if dtype == np.uint64:
-        raise DtypeError("uint64 is not supported: oracles compute integers in int64, which cannot hold all of it")
+        raise DtypeError("an oracle computes integers in int64, which cannot hold every uint64")
     if name.startswith("float6_"):
         raise DtypeError(f"{name} is not supported: XLA aborts the process when it compiles it")
     return dtype

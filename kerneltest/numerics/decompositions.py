@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.numerics import products
-from kerneltest.numerics.samples import UnfollowedError, axes_of
+from kerneltest.numerics.samples import UntrackedError, axes_of
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
@@ -21,7 +21,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def given(option: Any) -> bool:
+def is_given(option: Any) -> bool:
     """Whether an option is more than NumPy's way to say that there is none."""
     return option is not None and option is not np._NoValue
 
@@ -29,8 +29,8 @@ def given(option: Any) -> bool:
 @rule("clip")
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
     low, high = kwargs.get("min", a_min), kwargs.get("max", a_max)
-    a = np.maximum(a, low) if given(low) else a
-    return np.minimum(a, high) if given(high) else a
+    a = np.maximum(a, low) if is_given(low) else a
+    return np.minimum(a, high) if is_given(high) else a
 
 
 @rule("ptp")
@@ -72,7 +72,7 @@ def _average(a: Any, axis: Any = None, weights: Any = None, **kwargs: Any) -> An
 @rule("var")
 def _var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: Any = False,
          where: Any = True, mean: Any = None, **kwargs: Any) -> Any:  # fmt: skip
-    off = a - (mean if given(mean) else np.mean(a, axis, keepdims=True, where=where))
+    off = a - (mean if is_given(mean) else np.mean(a, axis, keepdims=True, where=where))
     keepdims = keepdims is True
     count = _count(a, axis, keepdims, where) - (ddof or kwargs.get("correction", 0))
     return np.sum(off * off, axis, keepdims=keepdims, where=where) / count
@@ -108,7 +108,7 @@ def _median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = F
 def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     thin = tuple(1 if i == axis % np.ndim(a) else length for i, length in enumerate(np.shape(a)))
     before, after = (
-        [each if np.ndim(each) else np.broadcast_to(each, thin)] if given(each) else [] for each in (prepend, append)
+        [each if np.ndim(each) else np.broadcast_to(each, thin)] if is_given(each) else [] for each in (prepend, append)
     )
     a = np.concatenate([*before, a, *after], axis)
     for _ in range(n):
@@ -129,7 +129,7 @@ def _convolve(a: Any, v: Any, mode: Any = "full") -> Any:
 def _correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     n = len(v)
     if len(a) < n:
-        raise UnfollowedError("np.correlate with a second argument that is longer than the first")
+        raise UntrackedError("np.correlate with a second argument that is longer than the first")
     before, after = {"full": (n - 1, n - 1), "same": (n // 2, (n - 1) // 2), "valid": (0, 0)}[mode]
     return np.lib.stride_tricks.sliding_window_view(np.pad(a, (before, after)), n) @ v
 
@@ -207,7 +207,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 @rule("einsum")
 def _einsum(subscripts: Any, *operands: Any, **kwargs: Any) -> Any:
     if not isinstance(subscripts, str):
-        raise UnfollowedError("np.einsum without a string")
+        raise UntrackedError("np.einsum without a string")
     return products.einsum(subscripts, operands)
 
 
@@ -217,4 +217,4 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
         return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
     if ord in (1, np.inf) and (isinstance(axis, int) or np.ndim(x) == 1):
         return (np.sum if ord == 1 else np.max)(np.abs(x), axis=axis, keepdims=keepdims)
-    raise UnfollowedError(f"np.linalg.norm(ord={ord})")
+    raise UntrackedError(f"np.linalg.norm(ord={ord})")

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float
-from kerneltest.numerics.decompositions import RULES, given, rule
-from kerneltest.numerics.samples import Sampled, UnfollowedError, aligned, axes_of, promoted
+from kerneltest.numerics.decompositions import RULES, is_given, rule
+from kerneltest.numerics.samples import SampledArray, UntrackedError, align_samples, axes_of, promote
 
 # These move or choose values, or count, find and compare; no number in their results is computed.
 _MOVING = frozenset(
@@ -25,7 +25,7 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A NumPy function of watched arrays.
 
     Raises:
-      UnfollowedError: how it rounds is not known.
+      UntrackedError: how it rounds is not known.
     """
     name = func.__name__
     if found := RULES.get(f"linalg.{name}" if func.__module__ == "numpy.linalg" else name):
@@ -34,7 +34,7 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return func(*_row((args, kwargs), 0)[0], **kwargs)
     if name in _MOVING and func.__module__ == "numpy":
         return each(func, args, kwargs)
-    raise UnfollowedError(f"np.{name}" if func.__module__ == "numpy" else f"{func.__module__}.{name}")
+    raise UntrackedError(f"np.{name}" if func.__module__ == "numpy" else f"{func.__module__}.{name}")
 
 
 def each(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -44,23 +44,23 @@ def each(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     rows = max(len(w.samples) for w in watched)
     given = [_row((args, kwargs), row) for row in range(rows)]
     results = [func(*a, **k) for a, k in given]
-    fmt = promoted(watched)
+    fmt = promote(watched)
 
     def stacked(parts: Sequence[Any]) -> Any:
         if isinstance(parts[0], (list, tuple)):
             return type(parts[0])(stacked(several) for several in zip(*parts, strict=True))
-        return first.made(np.stack([np.asarray(part) for part in parts]), fmt)
+        return first.with_samples(np.stack([np.asarray(part) for part in parts]), fmt)
 
     made = stacked(results)
-    if isinstance(made, Sampled):
-        made.noted("moved", (), func=func, args=args, kwargs=kwargs, watched=watched)
+    if isinstance(made, SampledArray):
+        made.record("moved", (), func=func, args=args, kwargs=kwargs, watched=watched)
     elif first.machine.tape is not None:
-        raise UnfollowedError(f"the gradient of np.{func.__name__}")
+        raise UntrackedError(f"the gradient of np.{func.__name__}")
     return made
 
 
 def _watched(tree: Any) -> Any:
-    if isinstance(tree, Sampled):
+    if isinstance(tree, SampledArray):
         yield tree
     elif isinstance(tree, (list, tuple)):
         for one in tree:
@@ -69,9 +69,9 @@ def _watched(tree: Any) -> Any:
         yield from _watched(list(tree.values()))
 
 
-def replaced(tree: Any, change: Callable[[Sampled], Any]) -> Any:
+def replaced(tree: Any, change: Callable[[SampledArray], Any]) -> Any:
     """Arguments with each watched array replaced."""
-    if isinstance(tree, Sampled):
+    if isinstance(tree, SampledArray):
         return change(tree)
     if isinstance(tree, (list, tuple)):
         return type(tree)(replaced(one, change) for one in tree)
@@ -84,23 +84,23 @@ def _row(tree: Any, row: int) -> Any:
     return replaced(tree, lambda w: w.samples[row if len(w.samples) > 1 else 0])
 
 
-def item(array: Sampled, index: Any) -> Any:
+def item(array: SampledArray, index: Any) -> Any:
     """`array[index]`."""
     parts = tuple(map(_settled, index if isinstance(index, tuple) else (index,)))
     index = parts
-    if any(isinstance(part, Sampled) for part in parts):
+    if any(isinstance(part, SampledArray) for part in parts):
         return each(_item, (array, index), {})
     basic = all(isinstance(part, (int, np.integer, slice, type(None), type(...))) for part in parts)
-    # An index that is one array stays where it is behind the samples' axis; several may move to the front.
+    # An index that is one array stays where it is differentiating_at the samples' axis; several may move to the front.
     if not basic and not (len(parts) == 1 and isinstance(parts[0], (list, np.ndarray))):
         return each(_item, (array, index), {})
-    made = array.made(array.samples[(slice(None), *parts)])
-    return made.noted("moved", (), func=_item, args=(array, index), kwargs={}, watched=[array])
+    made = array.with_samples(array.samples[(slice(None), *parts)])
+    return made.record("moved", (), func=_item, args=(array, index), kwargs={}, watched=[array])
 
 
 def _settled(part: Any) -> Any:
     """An index or a mask as an ordinary array, where it is the same in all samples."""
-    alike = isinstance(part, Sampled) and part.samples.dtype.kind in "iub" and len(part.samples) == 1
+    alike = isinstance(part, SampledArray) and part.samples.dtype.kind in "iub" and len(part.samples) == 1
     return part.samples[0] if alike else part
 
 
@@ -108,10 +108,10 @@ def _item(array: Any, index: Any) -> Any:
     return array[index]
 
 
-def put(array: Sampled, index: Any, value: Any) -> None:
+def put(array: SampledArray, index: Any, value: Any) -> None:
     """`array[index] = value`."""
     if array.machine.tape is not None:
-        raise UnfollowedError("the gradient of an assignment to a part of an array")
+        raise UntrackedError("the gradient of an assignment to a part of an array")
     parts = tuple(map(_settled, index if isinstance(index, tuple) else (index,)))
     rows = max(len(w.samples) for w in (array, *_watched((index, value))))
     samples = np.array(np.broadcast_to(array.samples, (rows, *array.shape)))
@@ -120,27 +120,27 @@ def put(array: Sampled, index: Any, value: Any) -> None:
     array.samples = samples
 
 
-def cast(array: Sampled, dtype: np.dtype[Any]) -> Any:
+def cast(array: SampledArray, dtype: np.dtype[Any]) -> Any:
     """`array.astype(dtype)`: in an oracle, a narrower float is a rounding that the kernel is to make too."""
     if not is_float(dtype):
-        return array.made(array.samples.astype(dtype))
+        return array.with_samples(array.samples.astype(dtype))
     if not is_float(array.samples.dtype):
-        return array.made(array.samples.astype(np.float64))
+        return array.with_samples(array.samples.astype(np.float64))
     fmt = float_format(dtype)
     if fmt.precision >= 24:
-        return array.made(array.samples).noted("cast", (array,))
-    samples = array.machine.operand(array.samples, fmt, False, f"cast to {dtype.name}")
-    return array.made(samples).noted("cast", (array,))
+        return array.with_samples(array.samples).record("cast", (array,))
+    samples = array.machine.round_operand(array.samples, fmt, False, f"cast to {dtype.name}")
+    return array.with_samples(samples).record("cast", (array,))
 
 
 def _axis_rule(name: str, apply: Callable[..., Array]) -> None:
     """A function of one array that rearranges its axes: applied to all samples at once."""
 
     def moved(array: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(array, Sampled):
-            raise UnfollowedError(f"np.{name} of this")
-        made = array.made(apply(array.samples, array.shape, *args, **kwargs))
-        return made.noted("moved", (), func=getattr(np, name), args=(array, *args), kwargs=kwargs, watched=[array])
+        if not isinstance(array, SampledArray):
+            raise UntrackedError(f"np.{name} of this")
+        made = array.with_samples(apply(array.samples, array.shape, *args, **kwargs))
+        return made.record("moved", (), func=getattr(np, name), args=(array, *args), kwargs=kwargs, watched=[array])
 
     RULES[name] = moved
 
@@ -195,10 +195,10 @@ def _windows(x: Any, *args: Any, **kwargs: Any) -> Any:
 @rule("where")
 def _where(condition: Any, *choices: Any) -> Any:
     if not choices:
-        raise UnfollowedError("np.where(condition) alone")
+        raise UntrackedError("np.where(condition) alone")
     first = next(_watched((condition, *choices)))
-    made = first.made(np.where(*aligned((condition, *choices))), promoted(choices))
-    return made.noted("where", (condition, *choices))
+    made = first.with_samples(np.where(*align_samples((condition, *choices))), promote(choices))
+    return made.record("where", (condition, *choices))
 
 
 @rule("concatenate", "concat")
@@ -208,11 +208,11 @@ def _concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Any:
         arrays, axis = [np.reshape(a, -1) for a in arrays], 0
     rows = max(len(w.samples) for w in watched)
     ndim = np.ndim(arrays[0])
-    parts = [a.samples if isinstance(a, Sampled) else np.asarray(a)[None] for a in arrays]
+    parts = [a.samples if isinstance(a, SampledArray) else np.asarray(a)[None] for a in arrays]
     whole = [np.broadcast_to(p, (rows, *p.shape[1:])) for p in parts]
     (at,) = axes_of(axis, ndim)
-    made = watched[0].made(np.concatenate(whole, at), promoted(watched))
-    return made.noted("moved", (), func=np.concatenate, args=(arrays, axis), kwargs={}, watched=watched)
+    made = watched[0].with_samples(np.concatenate(whole, at), promote(watched))
+    return made.record("moved", (), func=np.concatenate, args=(arrays, axis), kwargs={}, watched=watched)
 
 
 @rule("stack")
@@ -223,7 +223,7 @@ def _stack(arrays: Sequence[Any], axis: int = 0) -> Any:
 def _reducing(name: str, ufunc: np.ufunc) -> None:
     def reduced(array: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False,
                 initial: Any = None, where: Any = True) -> Any:  # fmt: skip
-        more = {"initial": initial} if given(initial) else {}
+        more = {"initial": initial} if is_given(initial) else {}
         return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
 
     RULES[name] = reduced
@@ -236,7 +236,7 @@ for _name, _ufunc in (("sum", np.add), ("prod", np.multiply), ("any", np.logical
 def _extreme(name: str, ufunc: np.ufunc) -> None:
     def reduced(array: Any, axis: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None,
                 where: Any = True) -> Any:  # fmt: skip
-        more = {"initial": initial} if given(initial) else {}
+        more = {"initial": initial} if is_given(initial) else {}
         return ufunc.reduce(array, axis=axis, keepdims=keepdims is True, where=where, **more)
 
     for each_name in (name, f"a{name}"):
@@ -249,9 +249,9 @@ _extreme("min", np.minimum)
 
 def _made_like(name: str) -> None:
     def like(array: Any, *args: Any, **kwargs: Any) -> Any:
-        # Watched, since an oracle may write into it.
+        # TrackedArray, since an oracle may write into it.
         values = getattr(np, name)(np.empty(np.shape(array), array.dtype), *args, **kwargs)
-        return array.made(values[None])
+        return array.with_samples(values[None])
 
     RULES[name] = like
 
@@ -291,5 +291,5 @@ def _array_equal(a: Any, b: Any, **kwargs: Any) -> bool:
     cases = next(_watched((a, b))).machine.cases
     equal = {bool(np.array_equal(_row(a, case), _row(b, case), **kwargs)) for case in range(cases)}
     if len(equal) > 1:
-        raise UnfollowedError("np.array_equal of several cases")
+        raise UntrackedError("np.array_equal of several cases")
     return equal.pop()

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
-from kerneltest.numerics.samples import Sampled, Step, aligned
+from kerneltest.numerics.samples import SampledArray, TapeEntry, align_samples
 from kerneltest.numerics.ufuncs import finite
 
 _SAME = frozenset("exp exp2 cast where".split())  # the sum of values times cotangents passes on to their inputs
 
 
-def strays(output: Sampled, cotangent: Sampled, fmt: FloatFormat) -> Array:
+def strays(output: SampledArray, cotangent: SampledArray, fmt: FloatFormat) -> Array:
     """What an output's rounding to a format adds to its values times their cotangents, (rows, *shape)."""
-    stored = output.machine.stored(output.samples, fmt)
+    stored = output.machine.round_stored(output.samples, fmt)
     return finite(cotangent.samples * (stored - output.samples))
 
 
-def sum_strays(step: Step, operand: Sampled, stray: Array) -> Array:
+def sum_strays(step: TapeEntry, operand: SampledArray, stray: Array) -> Array:
     """What it adds to the cotangent of an operand that was broadcast.
 
     Args:
@@ -36,15 +36,15 @@ def sum_strays(step: Step, operand: Sampled, stray: Array) -> Array:
     axes = tuple(1 + i for i, length in enumerate(shape) if length == 1)
     whole: Array = np.sum(stray, axis=axes, keepdims=True)
     if step.name in ("multiply", "divide"):
-        (values,) = aligned([operand], len(shape))
+        (values,) = align_samples([operand], len(shape))
         whole = finite(whole / values)
     sign = -1.0 if step.name in ("divide", "subtract") and operand is step.inputs[1] else 1.0
     return sign * whole.reshape(len(whole), *operand.shape)
 
 
-def passed_on(step: Step, cotangent: Sampled, stray: Array) -> Iterator[tuple[Sampled, Array]]:
+def propagate_strays(step: TapeEntry, cotangent: SampledArray, stray: Array) -> Iterator[tuple[SampledArray, Array]]:
     """The same of the inputs of a step, where a sum over them is a sum over the output."""
-    watched = [each for each in step.inputs if isinstance(each, Sampled)]
+    watched = [each for each in step.inputs if isinstance(each, SampledArray)]
     if step.name in _SAME or (step.name in ("multiply", "divide") and len(watched) == 1):
         yield from ((each, stray) for each in watched if each.shape == step.output.shape)
     elif step.name == "product":
@@ -52,14 +52,14 @@ def passed_on(step: Step, cotangent: Sampled, stray: Array) -> Iterator[tuple[Sa
         (left, right), exact = step.inputs, _exact(step.inputs, one, two, result)
         whole = stray + finite(cotangent.samples * (step.output.samples - exact))
         for each, mine in ((left, one), (right, two)):
-            if isinstance(each, Sampled):
+            if isinstance(each, SampledArray):
                 yield each, _of_operand(whole, result, each, mine, step.options["lengths"])
 
 
 def _exact(inputs: Sequence[Any], one: Sequence[str], two: Sequence[str], result: Sequence[str]) -> Array:
     """The product of operands that were not rounded."""
     numbers = {letter: i for i, letter in enumerate(dict.fromkeys([*one, *two]), 1)}
-    left, right = (each.samples if isinstance(each, Sampled) else np.asarray(each)[None] for each in inputs)
+    left, right = (each.samples if isinstance(each, SampledArray) else np.asarray(each)[None] for each in inputs)
     return np.asarray(
         np.einsum(
             left,
@@ -72,7 +72,7 @@ def _exact(inputs: Sequence[Any], one: Sequence[str], two: Sequence[str], result
     )
 
 
-def _of_operand(stray: Array, result: Sequence[str], own: Sampled, mine: Sequence[str], lengths: Any) -> Array:
+def _of_operand(stray: Array, result: Sequence[str], own: SampledArray, mine: Sequence[str], lengths: Any) -> Array:
     whole = [letter for i, letter in enumerate(mine) if own.shape[i] == lengths[letter] and letter in result]
     summed: Array = np.sum(stray, axis=tuple(i for i, letter in enumerate(result, 1) if letter not in whole))
     order = [letter for letter in result if letter in whole]

@@ -9,7 +9,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format
 from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.samples import Sampled, promoted
+from kerneltest.numerics.samples import SampledArray, promote
 
 _ONE_SIGN, _ONE_SIZE = 0.9, 1.1  # of terms that are about the same: their sum, and the mean of their squares
 _LETTERS = string.ascii_letters
@@ -20,7 +20,7 @@ _NAMES = {
 }
 
 
-def matmul(left: Any, right: Any) -> Sampled:
+def matmul(left: Any, right: Any) -> SampledArray:
     """`left @ right`, of any number of axes; one of the two may be an ordinary array."""
     a, b = np.ndim(left), np.ndim(right)
     if not a or not b:
@@ -65,7 +65,7 @@ def _diagonals(operand: Any, letters: list[str]) -> tuple[Any, list[str]]:
 
 
 def _letters(subscripts: str, operands: Sequence[Any]) -> tuple[list[list[str]], list[str]]:
-    """A name for each axis of each operand and of the result; those behind an ellipsis are numbered from the last."""
+    """A name for each axis of each operand and of the result; those differentiating_at an ellipsis are numbered from the last."""
     given, arrow, wanted = subscripts.partition("->")
     most = 0
     parts = []
@@ -85,18 +85,18 @@ def _spelled(part: str, hidden: int) -> list[str]:
     return [*before, *(f".{i}" for i in range(hidden, 0, -1) if dots), *after]
 
 
-def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str], *, scaled: bool = False) -> Sampled:
+def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str], *, scaled: bool = False) -> SampledArray:
     """The sum over all letters that `out` lacks of the products of two arrays, whose axes are named by letters; with
     `scaled`, a factor of the result goes into an operand before that is rounded."""
     left, one = _without_lone(left, one, two, out)
     right, two = _without_lone(right, two, one, out)
-    first = left if isinstance(left, Sampled) else right
+    first = left if isinstance(left, SampledArray) else right
     letters = one, two
     lengths = _lengths(left, one, right, two)
     # An axis of length 1 that broadcasts is an axis that the operand lacks.
     left_values, one = _squeezed(left, one, lengths)
     right_values, two = _squeezed(right, two, lengths)
-    fmt = promoted((left, right))
+    fmt = promote((left, right))
     both = [letter for letter in one if letter in two]
     batch = [letter for letter in both if letter in out]
     inner = [letter for letter in both if letter not in out]
@@ -110,14 +110,14 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
     b = _arranged(right_values, two, [*batch, *inner, *columns])
     a = a.reshape(len(a), of(batch), of(rows), of(inner))
     b = b.reshape(len(b), of(batch), of(inner), of(columns))
-    made = first.made(a, fmt)
+    made = first.with_samples(a, fmt)
     wide = fmt is None or fmt == FLOAT32 or scaled
     operands = first.machine.precision.dot_input.get("float32") if wide else fmt
     if inner and operands is not None:
         truncates = first.machine.precision.truncates and wide
         kind = f"{_NAMES[operands]} operands"
         a, b = (
-            first.machine.operand(each, operands, truncates, kind, scaled=wide, axis=axis)
+            first.machine.round_operand(each, operands, truncates, kind, scaled=wide, axis=axis)
             for each, axis in ((a, 3), (b, 2))
         )
     order = [*batch, *rows, *columns]
@@ -127,16 +127,16 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
         one_a, one_b, one_exact = (first.machine.row(each, 0) for each in (a, b, exact))
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
         alike = (np.abs(one_exact) > _ONE_SIGN * mass) & (of(inner) * squares < _ONE_SIZE * mass**2)
-        samples = first.machine.summed(exact, mass, of(inner), FLOAT32, alike=alike)
+        samples = first.machine.round_sum(exact, mass, of(inner), FLOAT32, alike=alike)
     else:
-        samples = first.machine.rounded(a[..., :1] * b[..., :1, :], 0.0, made.compute)
+        samples = first.machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]
     samples = samples.reshape(len(samples), *shape, *(1 for _ in missing))
-    result = first.made(_arranged(samples, [*order, *missing], out), fmt)
+    result = first.with_samples(_arranged(samples, [*order, *missing], out), fmt)
     # A kernel may make them float32 and scale one; that is rounded then.
     if inner and not wide and first.machine.compute == FLOAT32 and "float32" in first.machine.precision.dot_input:
         result.scaled = lambda: product(left, letters[0], right, letters[1], out, scaled=True)
-    return result.noted("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
+    return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
 
 
 def _lengths(left: Any, one: list[str], right: Any, two: list[str]) -> dict[str, int]:
@@ -151,7 +151,7 @@ def _lengths(left: Any, one: list[str], right: Any, two: list[str]) -> dict[str,
 
 def _squeezed(array: Any, letters: list[str], lengths: dict[str, int]) -> tuple[Array, list[str]]:
     """The samples, without axes that broadcast."""
-    values = array.samples if isinstance(array, Sampled) else np.asarray(array)[None]
+    values = array.samples if isinstance(array, SampledArray) else np.asarray(array)[None]
     lone = [i for i, letter in enumerate(letters) if values.shape[1 + i] == 1 and lengths[letter] != 1]
     kept = [letter for i, letter in enumerate(letters) if i not in lone]
     return values.reshape(len(values), *(n for i, n in enumerate(values.shape[1:]) if i not in lone)), kept

@@ -13,15 +13,15 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat, is_float
 from kerneltest.numerics import products
 from kerneltest.numerics.functions import replaced
-from kerneltest.numerics.output_rounding import passed_on, strays, sum_strays
-from kerneltest.numerics.samples import Sampled, Step, UnfollowedError
+from kerneltest.numerics.output_rounding import propagate_strays, strays, sum_strays
+from kerneltest.numerics.samples import SampledArray, TapeEntry, UntrackedError
 
 # From a cotangent, what came out, and what went in, to the cotangents of what went in.
 Rule = Callable[..., Sequence[Any]]
 
 
-def pulled_back(
-    tape: Sequence[Step], outputs: Sequence[tuple[Sampled, Sampled, FloatFormat]], wanted: Sequence[Sampled]
+def pull_back(
+    tape: Sequence[TapeEntry], outputs: Sequence[tuple[SampledArray, SampledArray, FloatFormat]], wanted: Sequence[SampledArray]
 ) -> list[Any]:
     """The cotangents of arrays, from those of what was computed from them; None where nothing depends on an array.
 
@@ -31,7 +31,7 @@ def pulled_back(
       wanted: arrays that went in.
 
     Raises:
-      UnfollowedError: an operation whose derivative is not known here.
+      UntrackedError: an operation whose derivative is not known here.
     """
     found: dict[int, Any] = {id(output): cotangent for output, cotangent, _ in outputs}
     known = {id(output): strays(output, cotangent, fmt) for output, cotangent, fmt in outputs}
@@ -39,36 +39,36 @@ def pulled_back(
         cotangent, stray = found.pop(id(step.output), None), known.pop(id(step.output), None)
         if cotangent is None:
             continue
-        step.output.machine.behind = step.place
+        step.output.machine.differentiating_at = step.origin
         inputs, parts = _pulled(step, cotangent)
         for each, part in zip(inputs, parts, strict=True):
-            if part is None or not isinstance(each, Sampled) or not is_float(each.samples.dtype):
+            if part is None or not isinstance(each, SampledArray) or not is_float(each.samples.dtype):
                 continue
             whole = _unbroadcast(part, each.shape)
             if stray is not None and whole is not part:
-                whole = whole.made(whole.samples + sum_strays(step, each, stray))
+                whole = whole.with_samples(whole.samples + sum_strays(step, each, stray))
             found[id(each)] = whole if id(each) not in found else found[id(each)] + whole
         if stray is not None:
-            known.update((id(each), passed) for each, passed in _passed_on(step, cotangent, stray))
+            known.update((id(each), passed) for each, passed in _propagate(step, cotangent, stray))
     return [found.get(id(each)) for each in wanted]
 
 
-def _passed_on(step: Step, cotangent: Any, stray: Array) -> Iterator[tuple[Sampled, Array]]:
+def _propagate(step: TapeEntry, cotangent: Any, stray: Array) -> Iterator[tuple[SampledArray, Array]]:
     if step.name != "moved":
-        yield from passed_on(step, cotangent, stray)
+        yield from propagate_strays(step, cotangent, stray)
     elif stray.shape[1:] == cotangent.shape:
-        for each, part in zip(step.options["watched"], _moved(step, cotangent.made(stray)), strict=True):
+        for each, part in zip(step.options["watched"], _moved(step, cotangent.with_samples(stray)), strict=True):
             if part is not None:
                 yield each, part.samples
 
 
-def _pulled(step: Step, cotangent: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+def _pulled(step: TapeEntry, cotangent: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     if step.name == "moved":
         return step.options["watched"], _moved(step, cotangent)
     if step.name in _FLAT:
         return step.inputs, [None] * len(step.inputs)
     if step.name not in _RULES:
-        raise UnfollowedError(f"the derivative of {step.name}")
+        raise UntrackedError(f"the derivative of {step.name}")
     return step.inputs, _RULES[step.name](cotangent, step.output, *step.inputs, **step.options)
 
 
@@ -91,14 +91,14 @@ def _share_of_larger(g: Any, out: Any, a: Any, b: Any) -> Sequence[Any]:
     """To the operand that was chosen; of two that are equal either may be, or both by halves."""
     chosen, other = np.equal(a, out), np.equal(b, out)
     part = chosen * (1.0 - 0.5 * other)
-    noise = g.machine.choices(part.samples.shape[1:])
+    noise = g.machine.random_parts(part.samples.shape[1:])
     tied = (chosen & other).samples
-    part = part.made(np.where(tied, noise, part.samples))
+    part = part.with_samples(np.where(tied, noise, part.samples))
     return g * part, g * (1.0 - part)
 
 
 def _power(g: Any, out: Any, a: Any, b: Any) -> Sequence[Any]:
-    by_exponent = g * out * np.log(a) if isinstance(b, Sampled) and b.fmt is not None else None
+    by_exponent = g * out * np.log(a) if isinstance(b, SampledArray) and b.fmt is not None else None
     return g * (b * a ** (b - 1)), by_exponent
 
 
@@ -147,8 +147,8 @@ _RULES: dict[str, Rule] = {
 def _signs(g: Any, a: Any) -> Any:
     """The sign, and anything between -1 and 1 at zero."""
     sign = np.sign(a)
-    noise = 2 * g.machine.choices(sign.samples.shape[1:]) - 1
-    return sign.made(np.where(a.samples == 0, noise, sign.samples))
+    noise = 2 * g.machine.random_parts(sign.samples.shape[1:]) - 1
+    return sign.with_samples(np.where(a.samples == 0, noise, sign.samples))
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:
@@ -173,7 +173,7 @@ def _sum(g: Any, out: Any, a: Any, axes: Sequence[int], keepdims: bool, where: A
 @rule("multiply.reduce")
 def _product_of(g: Any, out: Any, a: Any, axes: Sequence[int], keepdims: bool, where: Any) -> Sequence[Any]:
     if where is not True:
-        raise UnfollowedError("the derivative of a product with where=")
+        raise UntrackedError("the derivative of a product with where=")
     return (_spread_again(g * out, axes, keepdims) / a,)
 
 
@@ -184,9 +184,9 @@ def _largest(g: Any, out: Any, a: Any, axes: Sequence[int], keepdims: bool, wher
     chosen = np.equal(a, _spread_again(out, axes, keepdims)).samples.astype(np.float64)
     if where is not True:
         chosen = chosen * np.broadcast_to(np.asarray(where), a.shape)
-    chosen = chosen * (0.5 + a.machine.choices(chosen.shape[1:]))
+    chosen = chosen * (0.5 + a.machine.random_parts(chosen.shape[1:]))
     part = chosen / np.maximum(chosen.sum(axis=tuple(axes), keepdims=True), np.finfo(float).tiny)
-    return (_spread_again(g.made(_without_shifts(g.samples)), axes, keepdims) * a.made(part),)
+    return (_spread_again(g.with_samples(_without_shifts(g.samples)), axes, keepdims) * a.with_samples(part),)
 
 
 def _without_shifts(samples: Array) -> Array:
@@ -209,7 +209,7 @@ def _factors(g: Any, out: Any, left: Any, right: Any, one: Sequence[str], two: S
     letters = list(named["result"])
 
     def pulled(own: Any, mine: Sequence[str], other: Any, theirs: Sequence[str]) -> Any:
-        if not isinstance(own, Sampled):
+        if not isinstance(own, SampledArray):
             return None
         full = [letter for i, letter in enumerate(mine) if own.shape[i] == lengths[letter]]
         part: Any = products.product(g, letters, other, list(theirs), full)
@@ -228,11 +228,11 @@ _BY_VALUE = frozenset(
 _FIRST = 1 << 40  # as a position, so that no number that an oracle fills in is taken for one
 
 
-def _moved(step: Step, g: Any) -> Sequence[Any]:
+def _moved(step: TapeEntry, g: Any) -> Sequence[Any]:
     """Back to where each element came from, by moving positions in place of values."""
     func, watched = step.options["func"], step.options["watched"]
     if func.__name__ in _BY_VALUE:
-        raise UnfollowedError(f"the derivative of np.{func.__name__}")
+        raise UntrackedError(f"the derivative of np.{func.__name__}")
     starts: dict[int, int] = {}
     count = 1  # 0 is what nothing moved to, such as a padding
     for each in watched:
@@ -240,7 +240,7 @@ def _moved(step: Step, g: Any) -> Sequence[Any]:
             starts[id(each)] = count
             count += int(np.prod(each.shape))
 
-    def positions(each: Sampled, row: int) -> Array:
+    def positions(each: SampledArray, row: int) -> Array:
         if id(each) not in starts:
             return np.asarray(each.samples[min(row, len(each.samples) - 1)])
         size = int(np.prod(each.shape))
@@ -261,12 +261,12 @@ def _moved(step: Step, g: Any) -> Sequence[Any]:
         masses[row] = np.bincount(at, np.abs(values), count)
     terms = int(np.bincount(froms[0], minlength=2)[1:].max(initial=0))
     if terms > 1:
-        totals = g.machine.summed(totals, masses, terms, g.compute)
+        totals = g.machine.round_sum(totals, masses, terms, g.compute)
     parts = []
     for each in watched:
         start = starts.get(id(each))
         size = int(np.prod(each.shape))
         parts.append(
-            None if start is None else each.made(totals[:, start : start + size].reshape(len(totals), *each.shape))
+            None if start is None else each.with_samples(totals[:, start : start + size].reshape(len(totals), *each.shape))
         )
     return parts

@@ -10,10 +10,10 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32, Precision
-from kerneltest.numerics.formats import fits, nearest, nearly_equal, truncated
-from kerneltest.numerics.origins import Place, place
+from kerneltest.numerics.formats import fits, round_to_nearest, nearly_equal, truncate
+from kerneltest.numerics.origins import ValueOrigin, current_origin
 
-QUIET = 3  # the first rows: exact; rounded to nearest, nothing flushed; rounded to nearest, all flushed
+QUIET = 3  # the first rows: exact; rounded to round_to_nearest, nothing flushed; rounded to round_to_nearest, all flushed
 
 _LONGEST = 48  # characters of an expression in words
 
@@ -35,7 +35,7 @@ class Source:
       kind: `rounding`, `summing`, the format of operands, such as `TF32 operands`, or `cast to bfloat16`.
     """
 
-    place: Place
+    place: ValueOrigin
     kind: str
 
     @property
@@ -51,7 +51,7 @@ class Source:
 
 
 BACKWARDS = " in the derivative"
-_NOWHERE = Place("", 0, "")
+_NOWHERE = ValueOrigin("", 0, "")
 RESULT = Source(_NOWHERE, "a few roundings of the result")
 FLUSHED = Source(_NOWHERE, "flushed subnormal inputs")
 STORED = Source(_NOWHERE, "rounding of stored outputs")
@@ -65,7 +65,7 @@ class Machine:
     Several cases may be sampled at once: each row then has a sample of each case, and all cases are moved alike, so
     that none can tell which others came with it. The first axis counts the samples of row 0, then those of row 1.
 
-    Row 0 stays exact. Without `parts`, rows 1 and 2 are rounded to nearest, as a machine without any freedom does
+    Row 0 stays exact. Without `parts`, rows 1 and 2 are rounded to round_to_nearest, as a machine without any freedom does
     it (in row 2 all that is subnormal becomes zero), and in all further rows each result is moved at random within
     the error that the machine may make before it is rounded. With `parts`, each source of error moves its own rows
     alone, so that the rows tell what each source contributes.
@@ -79,7 +79,7 @@ class Machine:
       left: how a value left the watched arrays; "" while none did.
       single: the one row that is evaluated, where the oracle is evaluated row by row.
       tape: operations to differentiate, where there is one.
-      behind: on the way back, the operation that is differentiated.
+      differentiating_at: on the way back, the operation that is differentiated.
       cases: how many are sampled at once.
     """
 
@@ -92,7 +92,7 @@ class Machine:
     sources: dict[Source, None] = field(default_factory=dict)
     left: str = ""
     tape: list[Any] | None = None
-    behind: Place | None = None
+    differentiating_at: ValueOrigin | None = None
     cases: int = 1
     _random: random.Random = field(init=False)
 
@@ -108,7 +108,7 @@ class Machine:
         """One row of samples, (cases or 1, ...)."""
         return samples[row * self.cases : (row + 1) * self.cases] if len(samples) > 1 else samples
 
-    def rounded(
+    def round_result(
         self,
         values: Array,
         ulps: "float | Callable[[slice], float | Array]",
@@ -134,13 +134,13 @@ class Machine:
         if out[loud].size:
             at = slice(loud.start * self.cases, None if loud.stop is None else loud.stop * self.cases)
             self._shake(out[loud], self._split(np.asarray(ulps(at) if callable(ulps) else ulps)), fmt, drawn)
-        near = nearest(out[rows], fmt)
+        near = round_to_nearest(out[rows], fmt)
         if flushing or self.precision.flushes:
             self._flush(near, fmt, flushed, None if vanishing is None else _of(self._split(vanishing), rows))
         out[rows] = near
         return self._joined(out)
 
-    def summed(
+    def round_sum(
         self,
         values: Array,
         mass: Array,
@@ -168,7 +168,7 @@ class Machine:
           alike: where all terms are about the same, (cases or 1, ...), so that each may be rounded the same way.
         """
         if terms < 2:
-            return self.rounded(values, 0.0, fmt)
+            return self.round_result(values, 0.0, fmt)
         mass = self._split(mass)
         finite = np.isfinite(mass)
         known = np.where(finite, mass, 0.0)
@@ -184,7 +184,7 @@ class Machine:
         out[loud] += steps * u * _of(known, loud) * _noise(out[loud].shape, drawn)
         if in_turn is not None and self.parts is None and self.single in (None, 1):
             out[rows.start] = in_turn
-        near = nearest(out[rows], fmt)
+        near = round_to_nearest(out[rows], fmt)
         if lost.any():  # a partial sum may overflow, and what comes after is infinite or NaN
             near[_of(lost, rows) & np.isfinite(near)] = np.nan
         if self.precision.flushes:
@@ -192,7 +192,7 @@ class Machine:
         out[rows] = near
         return self._joined(out)
 
-    def operand(
+    def round_operand(
         self, values: Array, fmt: FloatFormat, truncates: bool, kind: str, *, scaled: bool = False, axis: int = 0
     ) -> Array:
         """An operand of a product of matrices, as the machine takes it in.
@@ -214,9 +214,9 @@ class Machine:
             return self._joined(out)
         values, axis = self._split(values), axis + 1 if axis else 0
         cut = slice(2, None, 2) if self.single is None else slice(self.single % 2, 1)
-        down = truncated(out[cut], fmt) if truncates else None
+        down = truncate(out[cut], fmt) if truncates else None
         self._shake(out[loud], np.full((), float(scaled) * _LEAST), fmt, drawn)
-        out[rows] = nearest(out[rows], fmt)
+        out[rows] = round_to_nearest(out[rows], fmt)
         if axis and (alike := nearly_equal(values[:1], axis, fmt)).any():
             half = slice(loud.start, loud.stop, 2)
             before = np.broadcast_to(values, out.shape)[half]
@@ -228,14 +228,14 @@ class Machine:
             out[cut] = down
         return self._joined(out)
 
-    def stored(self, values: Array, fmt: FloatFormat) -> Array:
+    def round_stored(self, values: Array, fmt: FloatFormat) -> Array:
         """Outputs, as they are read again."""
         out, rows, loud = self._moving(values, STORED)
         if rows is not None:
             self._move(out[loud], _STORED * fmt.unit_roundoff, fmt, self._draw())
         return self._joined(out)
 
-    def flushed(self, values: Array) -> Array:
+    def flush_inputs(self, values: Array) -> Array:
         """Inputs, as a machine sees them that takes subnormal numbers for zero; the rows of `INPUTS` are off by up to a
         rounding."""
         drawn = self._draw()
@@ -279,7 +279,7 @@ class Machine:
         return out.reshape(out.shape[0] * out.shape[1], *out.shape[2:])
 
     def _source(self, kind: str) -> Source:
-        return Source(place(), kind) if self.behind is None else Source(self.behind, f"{kind}{BACKWARDS}")
+        return Source(current_origin(), kind) if self.differentiating_at is None else Source(self.differentiating_at, f"{kind}{BACKWARDS}")
 
     def _shake(self, values: Array, ulps: Array, fmt: FloatFormat, drawn: float) -> None:
         """Moves values by up to `ulps`, and by one rounding where they are not representable.
@@ -293,7 +293,7 @@ class Machine:
         inexact = ulps != 0
         free = inexact.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else inexact  # of each case
         if not free.all():
-            amplitude = amplitude * (free | (nearest(values, fmt) != values))
+            amplitude = amplitude * (free | (round_to_nearest(values, fmt) != values))
         self._move(values, amplitude, fmt, drawn)
 
     def _move(self, values: Array, amplitude: "float | Array", fmt: FloatFormat, drawn: float) -> None:
@@ -325,7 +325,7 @@ class Machine:
             chosen[...] = self.single == 2
         np.multiply(values, 0.0, out=values, where=small & chosen)
 
-    def choices(self, shape: tuple[int, ...]) -> Array:
+    def random_parts(self, shape: tuple[int, ...]) -> Array:
         """Numbers between 0 and 1 for every row, 0.5 in the exact one: how what may go either way is parted."""
         parts = np.full((self.length, *shape), 0.5)
         if self.single != 0:

@@ -8,13 +8,13 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics import functions, products, ufuncs
-from kerneltest.numerics.origins import place
-from kerneltest.numerics.samples import Sampled, UnfollowedError
+from kerneltest.numerics.origins import current_origin
+from kerneltest.numerics.samples import SampledArray, UntrackedError
 
 _SUMMED = {"vecdot": "...i,...i->...", "matvec": "...ij,...j->...i", "vecmat": "...i,...ij->...j"}
 
 
-class Watched(Sampled, NDArrayOperatorsMixin):
+class TrackedArray(SampledArray, NDArrayOperatorsMixin):
     """An array of the oracle's, in all samples at once; what it has of NumPy's interface is what oracles use."""
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class Watched(Sampled, NDArrayOperatorsMixin):
                 result = functions.cast(result, np.dtype(dtype))
             if where is not True:
                 if out is None:
-                    raise UnfollowedError(f"np.{ufunc.__name__} with where= and without out=")
+                    raise UntrackedError(f"np.{ufunc.__name__} with where= and without out=")
                 result = functions.call(np.where, (where, result, out), {})
         elif method == "reduce":
             result = ufuncs.reduce(ufunc, inputs[0], kwargs)
@@ -51,11 +51,11 @@ class Watched(Sampled, NDArrayOperatorsMixin):
             one, two = inputs
             result = ufuncs.call(ufunc, (np.reshape(one, (*np.shape(one), *(1,) * np.ndim(two))), two), kwargs)
         else:
-            raise UnfollowedError(f"np.{ufunc.__name__}.{method}")
+            raise UntrackedError(f"np.{ufunc.__name__}.{method}")
         if out is None:
             return result
-        if not isinstance(out, Watched) or self.machine.tape is not None:
-            raise UnfollowedError(f"np.{ufunc.__name__} with out=")
+        if not isinstance(out, TrackedArray) or self.machine.tape is not None:
+            raise UntrackedError(f"np.{ufunc.__name__} with out=")
         out.samples = np.broadcast_to(result.samples, (len(result.samples), *out.shape))
         return out
 
@@ -83,14 +83,14 @@ class Watched(Sampled, NDArrayOperatorsMixin):
     def _leaving(self, how: str) -> Array:
         """The values of the only sample that is evaluated; of several there is no one value."""
         if len(self.samples) > 1:
-            raise UnfollowedError(how)
+            raise UntrackedError(how)
         if self.dtype == np.float64:
-            self.machine.left = self.machine.left or f"{how}, {place()}"
+            self.machine.left = self.machine.left or f"{how}, {current_origin()}"
         return np.asarray(self.samples[0])
 
     def __bool__(self) -> bool:
         if (self.samples != self.samples[:1]).any():
-            raise UnfollowedError("a branch that goes another way once values are rounded")
+            raise UntrackedError("a branch that goes another way once values are rounded")
         return bool(self.samples[0])
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class Watched(Sampled, NDArrayOperatorsMixin):
         functions.put(self, index, value)
 
     def __repr__(self) -> str:
-        return f"Watched({self.samples[0]!r})"
+        return f"TrackedArray({self.samples[0]!r})"
 
     def __format__(self, spec: str) -> str:
         return format(self.samples[0], spec) if not self.ndim else str(self)
@@ -117,7 +117,7 @@ class Watched(Sampled, NDArrayOperatorsMixin):
         return functions.cast(self, np.dtype(dtype))
 
     def copy(self, *args: Any) -> Self:
-        return self.made(self.samples)
+        return self.with_samples(self.samples)
 
     def dot(self, other: Any) -> Any:
         return np.dot(self, other)
@@ -136,7 +136,7 @@ class Watched(Sampled, NDArrayOperatorsMixin):
 
 
 def _method(name: str) -> Any:
-    def method(self: Watched, *args: Any, **kwargs: Any) -> Any:
+    def method(self: TrackedArray, *args: Any, **kwargs: Any) -> Any:
         return getattr(np, name)(self, *args, **kwargs)
 
     method.__name__ = name
@@ -147,4 +147,4 @@ for _name in (
     "sum mean var std prod max min argmax argmin cumsum cumprod any all sort argsort ravel squeeze swapaxes repeat "
     "take diagonal trace nonzero searchsorted clip conj"
 ).split():
-    setattr(Watched, _name, _method(_name))
+    setattr(TrackedArray, _name, _method(_name))

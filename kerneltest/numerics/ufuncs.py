@@ -9,8 +9,8 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.precision import FLOAT32, Ulps
-from kerneltest.numerics.decompositions import given
-from kerneltest.numerics.samples import Sampled, UnfollowedError, aligned, axes_of, promoted
+from kerneltest.numerics.decompositions import is_given
+from kerneltest.numerics.samples import SampledArray, UntrackedError, align_samples, axes_of, promote
 
 # Their results are among their operands, whole numbers, truth values, or exact by another argument.
 EXACT = frozenset(
@@ -27,53 +27,53 @@ _NEUTRAL = {"add": 0, "multiply": 1, "maximum": -np.inf, "minimum": np.inf, "log
 _UNKNOWN = Ulps(4.5, source="assumed of a function that the table lacks")
 
 
-def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sampled:
+def call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) -> SampledArray:
     """A ufunc of arrays, of which at least one is watched."""
-    first = next(each for each in inputs if isinstance(each, Sampled))
+    first = next(each for each in inputs if isinstance(each, SampledArray))
     if ufunc.signature:
-        raise UnfollowedError(f"np.{ufunc.__name__}")
+        raise UntrackedError(f"np.{ufunc.__name__}")
     if kwargs:
-        raise UnfollowedError(f"np.{ufunc.__name__} with {', '.join(kwargs)}=")
+        raise UntrackedError(f"np.{ufunc.__name__} with {', '.join(kwargs)}=")
     name = ufunc.__name__
     if name in ("multiply", "divide") and any(np.ndim(each) == 0 for each in inputs):
         # A factor of a product, such as an attention's scale, may go into an operand.
-        inputs = tuple(each.scaled() if isinstance(each, Sampled) and each.scaled else each for each in inputs)
-    operands = aligned(inputs)
+        inputs = tuple(each.scaled() if isinstance(each, SampledArray) and each.scaled else each for each in inputs)
+    operands = align_samples(inputs)
     exact = ufunc(*operands)
     if isinstance(exact, tuple):
-        raise UnfollowedError(f"np.{ufunc.__name__}, which has several results")
-    made = first.made(exact, promoted(inputs))
+        raise UntrackedError(f"np.{ufunc.__name__}, which has several results")
+    made = first.with_samples(exact, promote(inputs))
     if name in ("add", "subtract"):
         made.terms = operands[0], operands[1]
     if name in EXACT or not is_float(exact.dtype):
-        return made.noted(name, inputs)
+        return made.record(name, inputs)
     ulps = functools.partial(_ulps, ufunc, inputs, operands, exact, first)
     flushing = name in first.machine.precision.flushing
     vanishing = _small_reciprocals(operands[1]) if name == "divide" else None
-    made.samples = first.machine.rounded(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
-    return made.noted(name, inputs)
+    made.samples = first.machine.round_result(exact, ulps, made.compute, flushing=flushing, vanishing=vanishing)
+    return made.record(name, inputs)
 
 
-def vectorized(function: Callable[..., Array], name: str, inputs: tuple[Any, ...]) -> Sampled:
+def vectorized(function: Callable[..., Array], name: str, inputs: tuple[Any, ...]) -> SampledArray:
     """An elementwise function that is no ufunc, of arrays of which at least one is watched; `name` is the table's."""
-    first = next(each for each in inputs if isinstance(each, Sampled))
-    exact = np.asarray(function(*aligned(inputs)))
-    made = first.made(exact, promoted(inputs))
+    first = next(each for each in inputs if isinstance(each, SampledArray))
+    exact = np.asarray(function(*align_samples(inputs)))
+    made = first.with_samples(exact, promote(inputs))
     if is_float(exact.dtype):
         known = first.machine.precision.ulps.get(name, _UNKNOWN)
-        made.samples = first.machine.rounded(exact, known.relative - 0.5, made.compute)
-    return made.noted(name, inputs)
+        made.samples = first.machine.round_result(exact, known.relative - 0.5, made.compute)
+    return made.record(name, inputs)
 
 
 def _ulps(
-    ufunc: np.ufunc, inputs: tuple[Any, ...], operands: list[Array], exact: Array, first: Sampled, at: slice
+    ufunc: np.ufunc, inputs: tuple[Any, ...], operands: list[Array], exact: Array, first: SampledArray, at: slice
 ) -> "float | Array":
     """How far off some rows of it may be before its last rounding, in ulps of the result."""
     name = ufunc.__name__
     known = first.machine.precision.ulps.get(name, _UNKNOWN)
     beyond = known.relative - 0.5
     if name == "divide":
-        lone = not isinstance(inputs[1], Sampled) and _powers_of_two(operands[1])
+        lone = not isinstance(inputs[1], SampledArray) and _powers_of_two(operands[1])
         return 0.0 if lone else beyond + _BY_RECIPROCAL
 
     def rows(values: Array) -> Array:
@@ -121,15 +121,15 @@ def _powers_of_two(values: Array) -> bool:
 
 def _of_power(exponent: Any, operands: list[Array], ulps: float) -> "float | Array":
     """A small whole exponent is a product of so many factors; else 2^(y log2 x)."""
-    if not isinstance(exponent, Sampled) and np.ndim(exponent) == 0 and float(exponent) in (1.0, 2.0):
+    if not isinstance(exponent, SampledArray) and np.ndim(exponent) == 0 and float(exponent) in (1.0, 2.0):
         return 0.0
-    if not isinstance(exponent, Sampled) and np.ndim(exponent) == 0 and abs(float(exponent)) <= 8:
+    if not isinstance(exponent, SampledArray) and np.ndim(exponent) == 0 and abs(float(exponent)) <= 8:
         return ulps + abs(float(exponent))
     grown = np.abs(operands[1] * np.log2(np.abs(operands[0])))
     return np.asarray(ulps + _BY_EXP2 * finite(grown))
 
 
-def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sampled:
+def reduce(ufunc: np.ufunc, array: SampledArray, kwargs: Mapping[str, Any]) -> SampledArray:
     """`ufunc.reduce` over axes of a watched array."""
     options = dict(kwargs)
     axis = options.pop("axis", 0)
@@ -142,39 +142,39 @@ def reduce(ufunc: np.ufunc, array: Sampled, kwargs: Mapping[str, Any]) -> Sample
         return _log_of_sum(array, axis, keepdims)
     if where is not True:
         if ufunc.__name__ not in _NEUTRAL:
-            raise UnfollowedError(f"np.{ufunc.__name__}.reduce with where=")
+            raise UntrackedError(f"np.{ufunc.__name__}.reduce with where=")
         array = _where(where, array, _NEUTRAL[ufunc.__name__])
     values = array.samples
-    extra = {"initial": initial} if given(initial) else {}
+    extra = {"initial": initial} if is_given(initial) else {}
     exact = np.asarray(_reduced(ufunc)(values, axis=axes, keepdims=keepdims, **extra))
-    made, noted = array.made(exact), f"{ufunc.__name__}.reduce"
+    made, noted = array.with_samples(exact), f"{ufunc.__name__}.reduce"
     if ufunc.__name__ in EXACT or not is_float(exact.dtype):
-        return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=True)
+        return made.record(noted, (array,), axes=axes, keepdims=keepdims, where=True)
     terms = int(np.prod([values.shape[each] for each in axes]))
     if ufunc is np.add:
         positive = not extra and not np.signbit(values).any()
         mass = exact if positive else np.asarray(_reduced(np.add)(np.abs(values), axis=axes, keepdims=keepdims))
         in_turn = None if extra else _in_turn(array, values, axes, exact.shape[1:])
-        made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
+        made.samples = array.machine.round_sum(exact, mass, terms, array.compute, in_turn=in_turn)
     elif ufunc is np.multiply:
         made.samples = _multiplied(
             array, values, exact, lambda v: _reduced(ufunc)(v, axis=axes, keepdims=keepdims), terms
         )
     else:
-        raise UnfollowedError(f"np.{noted}")
-    return made.noted(noted, (array,), axes=axes, keepdims=keepdims, where=True)
+        raise UntrackedError(f"np.{noted}")
+    return made.record(noted, (array,), axes=axes, keepdims=keepdims, where=True)
 
 
 def _where(*arrays: Any) -> Any:
     return np.where(*arrays)
 
 
-def _log_of_sum(array: Any, axis: Any, keepdims: bool) -> Sampled:
+def _log_of_sum(array: Any, axis: Any, keepdims: bool) -> SampledArray:
     """`np.logaddexp.reduce`, as a kernel computes it: with the largest term taken out."""
     largest = np.max(array, axis=axis, keepdims=True)
     shift = np.where(np.isfinite(largest), largest, 0.0)
     total = np.log(np.sum(np.exp(array - shift), axis=axis, keepdims=True)) + shift
-    result: Sampled = total if keepdims else np.squeeze(total, axis)
+    result: SampledArray = total if keepdims else np.squeeze(total, axis)
     return result
 
 
@@ -182,11 +182,11 @@ def _reduced(ufunc: np.ufunc) -> Any:
     return ufunc.reduce  # whose stubs want `keepdims` to be a literal
 
 
-def _multiplied(array: Sampled, values: Array, exact: Array, product: Callable[[Array], Array], terms: int) -> Array:
+def _multiplied(array: SampledArray, values: Array, exact: Array, product: Callable[[Array], Array], terms: int) -> Array:
     """Products of many factors, in any order: what a part of them overflows to is lost, and what it loses below the
     smallest normal number is multiplied by the others."""
     fmt = array.compute
-    samples = array.machine.rounded(exact.copy(), math.sqrt(terms), fmt)
+    samples = array.machine.round_result(exact.copy(), math.sqrt(terms), fmt)
     if array.machine.parts is not None or array.machine.single == 0:
         return samples
     size = np.abs(values)
@@ -199,7 +199,7 @@ def _multiplied(array: Sampled, values: Array, exact: Array, product: Callable[[
     return np.concatenate([samples[:quiet], np.broadcast_to(moved, samples.shape)[quiet:]])
 
 
-def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
+def _in_turn(array: SampledArray, values: Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
     """The sum of row 1, or of the only row, one term after the other in the format of the sum."""
     row = array.machine.row(values, 1)
     if array.compute.precision != 24 or not row.size:
@@ -213,21 +213,21 @@ def _in_turn(array: Sampled, values: Array, axes: tuple[int, ...], shape: tuple[
     return np.asarray(total, np.float64).reshape(len(row), *shape)
 
 
-def accumulate(ufunc: np.ufunc, array: Sampled, axis: int) -> Sampled:
+def accumulate(ufunc: np.ufunc, array: SampledArray, axis: int) -> SampledArray:
     """`ufunc.accumulate` along an axis of a watched array."""
     (at,) = axes_of(axis, array.ndim)
     exact = ufunc.accumulate(array.samples, axis=at)
-    made, noted = array.made(exact), f"{ufunc.__name__}.accumulate"
+    made, noted = array.with_samples(exact), f"{ufunc.__name__}.accumulate"
     if ufunc.__name__ in EXACT or not is_float(exact.dtype):
-        return made.noted(noted, (array,), axis=at)
+        return made.record(noted, (array,), axis=at)
     terms = exact.shape[at]
     if ufunc is np.multiply:
         made.samples = _multiplied(array, array.samples, exact, lambda v: np.multiply.accumulate(v, axis=at), terms)
-        return made.noted(noted, (array,), axis=at)
+        return made.record(noted, (array,), axis=at)
     if ufunc is not np.add:
-        raise UnfollowedError(f"np.{noted}")
+        raise UntrackedError(f"np.{noted}")
     mass = np.add.accumulate(np.abs(array.samples), axis=at)
     row = array.machine.row(array.samples, 1)
     in_turn = np.add.accumulate(row.astype(np.float32), axis=at).astype(np.float64)
-    made.samples = array.machine.summed(exact, mass, terms, array.compute, in_turn=in_turn)
-    return made.noted(noted, (array,), axis=at)
+    made.samples = array.machine.round_sum(exact, mass, terms, array.compute, in_turn=in_turn)
+    return made.record(noted, (array,), axis=at)

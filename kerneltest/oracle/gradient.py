@@ -11,13 +11,13 @@ from kerneltest.core.dtypes import Array, float_format, is_float, widen
 from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
 from kerneltest.numerics.bounds import Bound, Evaluate, gamma
 from kerneltest.numerics.error_budget import Share, shares
-from kerneltest.numerics.numpy_patch import made_on
-from kerneltest.numerics.pullback import pulled_back
+from kerneltest.numerics.numpy_patch import track_created_arrays
+from kerneltest.numerics.pullback import pull_back
 from kerneltest.numerics.rounding_bounds import bound, of_bound
 from kerneltest.numerics.rounding_model import Machine, Source
-from kerneltest.numerics.samples import UnfollowedError
+from kerneltest.numerics.samples import UntrackedError
 from kerneltest.numerics.spread import Spread, spread
-from kerneltest.numerics.tracked import Watched
+from kerneltest.numerics.tracked import TrackedArray
 from kerneltest.oracle.expectation import Expectation
 
 Rng = np.random.Generator
@@ -45,7 +45,7 @@ def gradients(
     """What `sum_j w_j df_j/dx` should be for each float leaf x.
 
     Where the oracle can be followed, a backward pass over its own operations gives the gradient, and their rounding
-    bounds it as `Rounding` bounds the oracle (`WayBack`). Elsewhere slopes do, at some elements (`_by_slopes`).
+    bounds it as `Rounding` bounds the oracle (`BackwardPass`). Elsewhere slopes do, at some elements (`_by_slopes`).
 
     Args:
       evaluate: the oracle.
@@ -76,11 +76,11 @@ def _gradients(
     outputs: Sequence[np.dtype[Any]],
 ) -> Expectation:
     if watched is not None:
-        back = WayBack(watched, leaves, cotangents, outputs)
+        back = BackwardPass(watched, leaves, cotangents, outputs)
         try:
             values = back.exact()
             if _agrees(evaluate, leaves, cotangents, values, rng):
-                return Expectation(values, None, tuple(BackBound(back, i, value) for i, value in enumerate(values)))
+                return Expectation(values, None, tuple(GradientBound(back, i, value) for i, value in enumerate(values)))
             why = "its derivative and a difference of the oracle part, as at a kink"
         except Exception as error:  # an operation whose derivative is not known, or whatever a watched oracle raises
             why = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -90,7 +90,7 @@ def _gradients(
 
 
 @dataclass(slots=True)
-class WayBack:
+class BackwardPass:
     """The gradient as a backward pass over the oracle's operations computes it, in samples.
 
     Attributes:
@@ -129,27 +129,27 @@ class WayBack:
     def _samples(self, machine: Machine) -> list[Array]:
         formats = {path: float_format(v.dtype) for path, v in self.leaves.items() if is_float(v.dtype)}
         given = {path: widen(value) for path, value in self.leaves.items()}
-        moving = {path: Watched(machine.flushed(given[path][None]), machine, formats[path]) for path in formats}
+        moving = {path: TrackedArray(machine.flush_inputs(given[path][None]), machine, formats[path]) for path in formats}
         tape: list[Any] = []
         machine.tape = tape
-        with made_on(machine):
+        with track_created_arrays(machine):
             results = self.oracle({**given, **moving})
             machine.tape = None
             if machine.left:
-                raise UnfollowedError(machine.left)
+                raise UntrackedError(machine.left)
             floats = [each for each in results if is_float(np.dtype(each.dtype))]
-            weights = [Watched(np.asarray(w, np.float64)[None], machine, None) for w in self.cotangents]
+            weights = [TrackedArray(np.asarray(w, np.float64)[None], machine, None) for w in self.cotangents]
             stored = map(float_format, self.outputs)
-            each = [(o, w, fmt) for o, w, fmt in zip(floats, weights, stored, strict=True) if isinstance(o, Watched)]
+            each = [(o, w, fmt) for o, w, fmt in zip(floats, weights, stored, strict=True) if isinstance(o, TrackedArray)]
             if len({id(output) for output, _, _ in each}) < len(each):
-                raise UnfollowedError("the gradient of an output that is returned twice")
-            found = pulled_back(tape, each, list(moving.values()))
+                raise UntrackedError("the gradient of an output that is returned twice")
+            found = pull_back(tape, each, list(moving.values()))
         shapes = [value.shape for value in moving.values()]
         return [np.zeros((1, *s)) if g is None else g.samples for g, s in zip(found, shapes, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
-class BackBound:
+class GradientBound:
     """The bound of the gradient by one leaf.
 
     `|error| <= bound(s) + 2 v |g|`, with `bound` that of `Rounding` and v the unit roundoff of the coarsest of the
@@ -161,7 +161,7 @@ class BackBound:
       value: the gradient by it.
     """
 
-    back: WayBack
+    back: BackwardPass
     leaf: int
     value: Array
 

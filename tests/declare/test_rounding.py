@@ -14,7 +14,7 @@ from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
 from kerneltest.declare.built_in_models import Conditioned, Rounding
 from kerneltest.declare.error_model import Measured
 from kerneltest.numerics.rounding_bounds import FACTOR, Rounded, bound, follow_together
-from kerneltest.numerics.samples import UnfollowedError
+from kerneltest.numerics.samples import UntrackedError
 from kerneltest.numerics.spread import Spread
 from tests.declare.measured import measured, vector
 from tests.sample import elementwise
@@ -145,7 +145,7 @@ FOLLOWED = [
     (_branching, ""),
     (_floats, f"float(), `float(v)` at test_rounding.py:LINE {FLOOR}"),
     (_listed, f"tolist(), `x.tolist()` at test_rounding.py:LINE {FLOOR}"),
-    (_interpolated, f"{INSTEAD} ({UnfollowedError.__name__}: np.interp)"),
+    (_interpolated, f"{INSTEAD} ({UntrackedError.__name__}: np.interp)"),
     (_by_type, f"{INSTEAD} (ValueError: not an array)"),
     (_something_else, f"{INSTEAD} (ValueError: on tracked arrays it computes something else)"),
 ]

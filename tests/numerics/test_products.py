@@ -51,11 +51,11 @@ def test_backends_with_matrix_units_round_and_exact_products_do_not(row: Precisi
 
 def test_dropped_bits_err_to_one_side() -> None:
     a, b = np.abs(A), np.abs(B)
-    nearest = samples_of(WAYS["matmul"], {"a": a, "b": b}, Machine(ON_TENSOR_CORES, rows=ROWS))
+    round_to_nearest = samples_of(WAYS["matmul"], {"a": a, "b": b}, Machine(ON_TENSOR_CORES, rows=ROWS))
     dropping = Machine(replace(ON_TENSOR_CORES, truncates=True), rows=ROWS)
     dropped = samples_of(WAYS["matmul"], {"a": a, "b": b}, dropping)
     assert (dropped[2::2] < dropped[0]).all()
-    assert not (nearest[2::2] < nearest[0]).all()
+    assert not (round_to_nearest[2::2] < round_to_nearest[0]).all()
 
 
 def test_operands_in_a_16_bit_format_are_exact_and_sums_in_float32() -> None:

@@ -7,7 +7,7 @@ import pytest
 import scipy.special
 
 from kerneltest.core.dtypes import Array
-from kerneltest.numerics.samples import UnfollowedError
+from kerneltest.numerics.samples import UntrackedError
 from tests.numerics.watching import rows_of, silent, watched
 
 ROWS = 4
@@ -217,7 +217,7 @@ def test_a_table_that_is_off_would_be_found() -> None:
 
 @pytest.mark.parametrize("code", _split(UNFOLLOWED))
 def test_what_is_not_followed_says_so(code: str) -> None:
-    with pytest.raises(UnfollowedError, match=r"np\.|numpy\.|an ordinary array|a branch|\(\)"):
+    with pytest.raises(UntrackedError, match=r"np\.|numpy\.|an ordinary array|a branch|\(\)"):
         eval(code, {**FIXED, **_given(ROWS)})
 
 
@@ -261,7 +261,7 @@ def test_a_value_that_leaves_is_noted_where_there_is_one_and_refused_where_there
         one = watched(np.ones((1,)), silent(1))
         assert leave(one) == 1
         assert one.machine.left.startswith(named)
-        with pytest.raises(UnfollowedError):
+        with pytest.raises(UntrackedError):
             leave(watched(np.arange(4.0), silent(4)))
 
 
@@ -273,7 +273,7 @@ def test_integers_that_leave_are_positions_and_not_noted() -> None:
 
 def test_a_branch_that_samples_would_take_differently_is_refused() -> None:
     tied = watched(np.array([1.0, 1.0, 1.5]), silent(3))
-    with pytest.raises(UnfollowedError, match="branch"):
+    with pytest.raises(UntrackedError, match="branch"):
         bool(tied > 1)
     assert bool(tied > 0)
     with pytest.raises(ValueError, match="ambiguous"):

@@ -1,4 +1,4 @@
-"""Watched arrays without a pairing: of random numbers, on machines that round or that do not."""
+"""TrackedArray arrays without a pairing: of random numbers, on machines that round or that do not."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.numpy_patch import watching
 from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.samples import Sampled
+from kerneltest.numerics.samples import SampledArray
 from kerneltest.numerics.spread import sampled
-from kerneltest.numerics.tracked import Watched
+from kerneltest.numerics.tracked import TrackedArray
 
 PLAIN = Precision("plain", {})
 
@@ -21,14 +21,14 @@ def silent(rows: int) -> Machine:
     return Machine(PLAIN, FLOAT32, rows, parts={})
 
 
-def watched(samples: Array, machine: Machine, fmt: FloatFormat | None = FLOAT32) -> Watched:
+def watched(samples: Array, machine: Machine, fmt: FloatFormat | None = FLOAT32) -> TrackedArray:
     """An array whose samples are given, (rows or 1, *shape)."""
-    return Watched(np.asarray(samples), machine, fmt)
+    return TrackedArray(np.asarray(samples), machine, fmt)
 
 
 def rows_of(value: Any) -> Array:
     """(rows or 1, *shape)."""
-    return value.samples if isinstance(value, Sampled) else np.asarray(value)[None]
+    return value.samples if isinstance(value, SampledArray) else np.asarray(value)[None]
 
 
 def samples_of(
