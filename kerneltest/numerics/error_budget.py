@@ -7,7 +7,8 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32, Precision
-from kerneltest.numerics.rounding_model import INPUTS, Machine, Source
+from kerneltest.numerics.origins import INPUTS, Source
+from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.spread import spread
 
 _ROWS_PER_SOURCE = 3

@@ -86,7 +86,8 @@ class _Vectorized(np.vectorize):
 
 
 _NUMPY = _TrackingNumpy("numpy")
-_LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "ml_dtypes", "math", "functools", "itertools", "builtins", "kerneltest")
+# Functions of these modules are not copied.
+_LIBRARIES = tuple("numpy scipy jax jaxlib ml_dtypes math functools itertools builtins kerneltest".split())
 
 
 def watching(oracle: Creator) -> Creator:

@@ -1,4 +1,4 @@
-"""The expression in the oracle's source that computes a value."""
+"""The expression in the oracle's source that computes a value, and the sources of error."""
 
 import functools
 import linecache
@@ -11,6 +11,8 @@ import numpy as np
 
 _NUMERICS = str(Path(__file__).parent)
 _NUMPY = str(Path(np.__file__).parent)
+
+_LONGEST = 48  # characters of an expression in a description
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,38 @@ def _expression(code: CodeType, instruction: int) -> ValueOrigin:
         raw[0] = raw[0][start_column:]
         lines = [each.decode(errors="replace") for each in raw]
     return ValueOrigin(code.co_filename, first, " ".join(" ".join(lines).split()))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source of error: an operation of the oracle, and the part of it that rounds.
+
+    Attributes:
+      place: the expression in the oracle's source.
+      kind: `rounding`, `summing`, the format of operands, such as `TF32 operands`, or `cast to bfloat16`.
+    """
+
+    place: ValueOrigin
+    kind: str
+
+    @property
+    def words(self) -> str:
+        """The source in words: "TF32 rounding of the operands of `q @ k.T`"."""
+        text = self.place.text
+        if not text:
+            return self.kind
+        expression = f"`{text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}`"
+        if self.kind.endswith(" operands"):
+            return f"{self.kind.removesuffix(' operands')} rounding of the operands of {expression}"
+        return f"{self.kind} {'in' if self.kind.startswith('cast') else 'of'} {expression}"
+
+
+BACKWARDS = " in the derivative"
+"""The end of the kind of an error that the derivative of an operation makes."""
+
+_NOWHERE = ValueOrigin("", 0, "")
+RESULT = Source(_NOWHERE, "a few roundings of the result")
+FLUSHED = Source(_NOWHERE, "flushed subnormal inputs")
+STORED = Source(_NOWHERE, "rounding of stored outputs")
+INPUTS = Source(_NOWHERE, "a rounding of the inputs")
+"""The unit in which the other sources are measured; it is in no bound."""

@@ -21,7 +21,9 @@ Rule = Callable[..., Sequence[Any]]
 
 
 def pull_back(
-    tape: Sequence[TapeEntry], outputs: Sequence[tuple[SampledArray, SampledArray, FloatFormat]], wanted: Sequence[SampledArray]
+    tape: Sequence[TapeEntry],
+    outputs: Sequence[tuple[SampledArray, SampledArray, FloatFormat]],
+    wanted: Sequence[SampledArray],
 ) -> list[Any]:
     """The cotangents of arrays, from those of what was computed from them; None where nothing depends on an array.
 
@@ -267,6 +269,8 @@ def _moved(step: TapeEntry, g: Any) -> Sequence[Any]:
         start = starts.get(id(each))
         size = int(np.prod(each.shape))
         parts.append(
-            None if start is None else each.with_samples(totals[:, start : start + size].reshape(len(totals), *each.shape))
+            None
+            if start is None
+            else each.with_samples(totals[:, start : start + size].reshape(len(totals), *each.shape))
         )
     return parts

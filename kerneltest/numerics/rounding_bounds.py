@@ -10,8 +10,9 @@ from kerneltest.core.dtypes import Array, FloatFormat, is_float
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.bounds import Limit, OracleCase
 from kerneltest.numerics.error_budget import Share, shares
+from kerneltest.numerics.origins import RESULT, Source
 from kerneltest.numerics.perturbation import conditioned_bounds
-from kerneltest.numerics.rounding_model import RESULT, Machine, Source
+from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.spread import Spread, median, row_by_row, sampled, sampled_together, spread
 
 ROWS = 17  # the exact row and sixteen samples

@@ -30,8 +30,8 @@ class SampledArray:
       machine: the rounding model of the samples.
       fmt: the format in which a kernel stores them if it computes in the dtype of its arguments; None for arrays that
         the oracle creates, which take the format of the arrays that they are combined with.
-      terms: the aligned terms of a sum or a difference, since a kernel may scale each before it adds; None for others.
-      scaled: for a matrix product, computes it from operands that were scaled before they were rounded; None for others.
+      terms: the aligned terms of a sum or a difference, since a kernel may scale each before it adds; else None.
+      scaled: for a matrix product, computes it from operands that were scaled before they were rounded; else None.
     """
 
     __slots__ = ("fmt", "machine", "samples", "scaled", "terms")

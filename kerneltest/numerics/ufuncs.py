@@ -154,8 +154,8 @@ def reduce(ufunc: np.ufunc, array: SampledArray, kwargs: Mapping[str, Any]) -> S
     if ufunc is np.add:
         positive = not extra and not np.signbit(values).any()
         mass = exact if positive else np.asarray(_reduced(np.add)(np.abs(values), axis=axes, keepdims=keepdims))
-        in_turn = None if extra else _in_turn(array, values, axes, exact.shape[1:])
-        made.samples = array.machine.round_sum(exact, mass, terms, array.compute, in_turn=in_turn)
+        sequential = None if extra else _in_turn(array, values, axes, exact.shape[1:])
+        made.samples = array.machine.round_sum(exact, mass, terms, array.compute, sequential=sequential)
     elif ufunc is np.multiply:
         made.samples = _multiplied(
             array, values, exact, lambda v: _reduced(ufunc)(v, axis=axes, keepdims=keepdims), terms
@@ -182,7 +182,9 @@ def _reduced(ufunc: np.ufunc) -> Any:
     return ufunc.reduce  # whose stubs want `keepdims` to be a literal
 
 
-def _multiplied(array: SampledArray, values: Array, exact: Array, product: Callable[[Array], Array], terms: int) -> Array:
+def _multiplied(
+    array: SampledArray, values: Array, exact: Array, product: Callable[[Array], Array], terms: int
+) -> Array:
     """Products of many factors, in any order: what a part of them overflows to is lost, and what it loses below the
     smallest normal number is multiplied by the others."""
     fmt = array.compute
@@ -228,6 +230,6 @@ def accumulate(ufunc: np.ufunc, array: SampledArray, axis: int) -> SampledArray:
         raise UntrackedError(f"np.{noted}")
     mass = np.add.accumulate(np.abs(array.samples), axis=at)
     row = array.machine.row(array.samples, 1)
-    in_turn = np.add.accumulate(row.astype(np.float32), axis=at).astype(np.float64)
-    made.samples = array.machine.round_sum(exact, mass, terms, array.compute, in_turn=in_turn)
+    sequential = np.add.accumulate(row.astype(np.float32), axis=at).astype(np.float64)
+    made.samples = array.machine.round_sum(exact, mass, terms, array.compute, sequential=sequential)
     return made.record(noted, (array,), axis=at)

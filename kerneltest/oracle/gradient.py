@@ -12,9 +12,10 @@ from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
 from kerneltest.numerics.bounds import Bound, Evaluate, gamma
 from kerneltest.numerics.error_budget import Share, shares
 from kerneltest.numerics.numpy_patch import track_created_arrays
+from kerneltest.numerics.origins import Source
 from kerneltest.numerics.pullback import pull_back
 from kerneltest.numerics.rounding_bounds import bound, of_bound
-from kerneltest.numerics.rounding_model import Machine, Source
+from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.samples import UntrackedError
 from kerneltest.numerics.spread import Spread, spread
 from kerneltest.numerics.tracked import TrackedArray
@@ -129,7 +130,9 @@ class BackwardPass:
     def _samples(self, machine: Machine) -> list[Array]:
         formats = {path: float_format(v.dtype) for path, v in self.leaves.items() if is_float(v.dtype)}
         given = {path: widen(value) for path, value in self.leaves.items()}
-        moving = {path: TrackedArray(machine.flush_inputs(given[path][None]), machine, formats[path]) for path in formats}
+        moving = {
+            path: TrackedArray(machine.flush_inputs(given[path][None]), machine, formats[path]) for path in formats
+        }
         tape: list[Any] = []
         machine.tape = tape
         with track_created_arrays(machine):
@@ -140,7 +143,9 @@ class BackwardPass:
             floats = [each for each in results if is_float(np.dtype(each.dtype))]
             weights = [TrackedArray(np.asarray(w, np.float64)[None], machine, None) for w in self.cotangents]
             stored = map(float_format, self.outputs)
-            each = [(o, w, fmt) for o, w, fmt in zip(floats, weights, stored, strict=True) if isinstance(o, TrackedArray)]
+            each = [
+                (o, w, fmt) for o, w, fmt in zip(floats, weights, stored, strict=True) if isinstance(o, TrackedArray)
+            ]
             if len({id(output) for output, _, _ in each}) < len(each):
                 raise UntrackedError("the gradient of an output that is returned twice")
             found = pull_back(tape, each, list(moving.values()))

@@ -10,7 +10,8 @@ import pytest
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_format
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.formats import round_to_nearest, truncate
-from kerneltest.numerics.rounding_model import QUIET, Machine, Source
+from kerneltest.numerics.origins import Source
+from kerneltest.numerics.rounding_model import QUIET, Machine
 from tests.numerics.watching import PLAIN
 
 FLUSHING = replace(PLAIN, name="flushing", flushes=True)
@@ -173,14 +174,16 @@ def test_one_term_is_no_sum() -> None:
 
 
 def test_row_one_is_the_sum_in_turn() -> None:
-    out = Machine(PLAIN, rows=ROWS).round_sum(np.ones((1, 2)), np.ones((1, 2)), 9, FLOAT32, in_turn=np.array([0.5, 0.25]))
+    out = Machine(PLAIN, rows=ROWS).round_sum(
+        np.ones((1, 2)), np.ones((1, 2)), 9, FLOAT32, sequential=np.array([0.5, 0.25])
+    )
     assert out[1].tolist() == [0.5, 0.25]
     assert (out[2] == 1).all()
 
 
 def test_sums_of_equal_terms_may_lose_the_same_in_each_step() -> None:
-    values, alike = np.full((1, 2), 1e6), np.array([[True, False]])
-    out = Machine(PLAIN, rows=ROWS).round_sum(values, values, 10**6, FLOAT32, alike=alike)
+    values, near_equal = np.full((1, 2), 1e6), np.array([[True, False]])
+    out = Machine(PLAIN, rows=ROWS).round_sum(values, values, 10**6, FLOAT32, near_equal=near_equal)
     moved = _relative(out[QUIET:], values, FLOAT32.unit_roundoff).max(0)
     assert moved[0] > 100 * moved[1]
     assert moved[0] <= 0.25 * 10**6 + 1
@@ -250,8 +253,8 @@ def test_one_row_alone_follows_the_rules_of_its_row(row: int) -> None:
     elif row < QUIET:
         assert out[0, 0] == np.float32(1.1)
         assert (out[0, 1] == 0) == (row == 2)
-    in_turn = machine.round_sum(np.ones((1, 1)), np.ones((1, 1)), 9, FLOAT32, in_turn=np.array([0.5]))
-    assert (in_turn == 0.5) == (row == 1)
+    sequential = machine.round_sum(np.ones((1, 1)), np.ones((1, 1)), 9, FLOAT32, sequential=np.array([0.5]))
+    assert (sequential == 0.5) == (row == 1)
 
 
 def test_the_same_seed_gives_the_same_samples() -> None:
