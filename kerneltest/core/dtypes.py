@@ -7,7 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+DType = np.dtype[Any]
+Array = np.ndarray[Any, DType]
 
 _EXPONENT = 0x7FF << 52  # the exponent bits of float64
 
@@ -59,7 +60,7 @@ class ShapeDtype:
     """The shape and dtype of an array."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
 
 
 # NVIDIA, "TensorFloat-32 in the A100 GPU": the exponent of float32 and 10 stored significand bits.
@@ -71,7 +72,7 @@ class DtypeError(ValueError):
 
 
 @functools.cache
-def dtype_named(name: str) -> np.dtype[Any]:
+def dtype_named(name: str) -> DType:
     """Returns the dtype with a name of NumPy or ml_dtypes (`bfloat16`, `float8_e4m3fn`).
 
     Raises:
@@ -90,23 +91,23 @@ def dtype_named(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def is_float(dtype: np.dtype[Any]) -> bool:
+def is_float(dtype: DType) -> bool:
     """Returns whether a dtype is floating-point, including those of ml_dtypes."""
     return bool(dtype.kind == "f") or _is_custom(dtype)
 
 
 @functools.cache  # NumPy builds the name on each access
-def _is_custom(dtype: np.dtype[Any]) -> bool:
+def _is_custom(dtype: DType) -> bool:
     return dtype.name in _CUSTOM_FLOATS
 
 
 @functools.cache  # NumPy builds the name on each access
-def is_integer(dtype: np.dtype[Any]) -> bool:
+def is_integer(dtype: DType) -> bool:
     """Returns whether a dtype is a signed or unsigned integer, including those of ml_dtypes."""
     return bool(dtype.kind in "iu") or dtype.name in ("int2", "uint2", "int4", "uint4")
 
 
-def is_packed(dtype: np.dtype[Any]) -> bool:
+def is_packed(dtype: DType) -> bool:
     """Returns whether a dtype has fewer than eight bits, so that XLA packs several values into a byte."""
     if dtype == np.bool_:
         return False
@@ -117,13 +118,13 @@ _CUSTOM_FLOATS = frozenset(name for name in dir(ml_dtypes) if name.startswith(("
 
 
 @functools.cache
-def float_format(dtype: np.dtype[Any]) -> FloatFormat:
+def float_format(dtype: DType) -> FloatFormat:
     """Returns the format of a floating-point dtype."""
     info = ml_dtypes.finfo(dtype)
     return FloatFormat(int(info.nmant) + 1, int(info.minexp), int(info.maxexp) - 1)
 
 
-def cast(values: Array, dtype: np.dtype[Any]) -> Array:
+def cast(values: Array, dtype: DType) -> Array:
     """Converts `values` (float64, int64 or bool) to `dtype`. Floats round to nearest, ties to even; integers wrap."""
     values = np.asarray(values)
     with np.errstate(all="ignore"):

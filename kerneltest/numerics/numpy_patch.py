@@ -12,7 +12,7 @@ from types import CellType, CodeType, FunctionType, ModuleType
 
 import numpy as np
 
-from kerneltest.numerics import functions, ufuncs
+from kerneltest.numerics import array_functions, ufuncs
 from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.samples import Operand, Option, SampledArray
 from kerneltest.numerics.tracked import TrackedArray
@@ -64,7 +64,7 @@ def _tracking(create: Creator) -> Creator:
             return tracking_create(whole, *args[1:], **kwargs)
         if args and isinstance(args[0], SampledArray):  # such as np.asarray of a tracked array
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
-            return args[0] if dtype is None else functions.cast(args[0], np.dtype(dtype))
+            return args[0] if dtype is None else array_functions.cast(args[0], np.dtype(dtype))
         values = np.asarray(create(*args, **kwargs))
         return TrackedArray(values[None], machine, None) if values.dtype.kind in "fiub" else values
 
@@ -82,7 +82,7 @@ class _Vectorized(np.vectorize):
     def __call__(self, *args: Operand, **kwargs: Option) -> Operand:
         if kwargs or self.signature is not None or not any(isinstance(each, SampledArray) for each in args):
             return super().__call__(*args, **kwargs)
-        return ufuncs.vectorized(super().__call__, self.pyfunc.__name__, args)
+        return ufuncs.call_vectorized(super().__call__, self.pyfunc.__name__, args)
 
 
 _NUMPY = _TrackingNumpy("numpy")

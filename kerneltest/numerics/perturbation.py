@@ -15,7 +15,7 @@ def conditioned_bounds(
     """Returns the bound of a backward-stable kernel, which is exact for inputs perturbed by a few roundings.
 
     `|error| <= factor * (max_s |f(x(1 + u e_s)) - f(x)| + u |f(x)|) + gamma_n |f(x)|`, with u the unit roundoff of the
-    format, e_s random signs, and n the number of terms of the sums differentiating_at an element.
+    format, e_s random signs, and n the number of terms of the sums behind an element.
 
     Source: the first term estimates the componentwise condition number by sampling (Kenney and Laub, "Small-sample
     statistical condition estimates", 1994). The error of a stable algorithm is a small multiple of it by the backward

@@ -274,6 +274,8 @@ class Machine:
         small = np.abs(values) < FLOAT32.smallest_normal
         if vanishing is not None:
             small |= vanishing & np.isfinite(values)
+        if not small.any():
+            return
         small &= values != 0
         if not small.any():
             return
