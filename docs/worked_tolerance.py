@@ -10,7 +10,7 @@ from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU, Precision
 from kerneltest.numerics.rounding_bounds import ROWS
 from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.spread import sampled, spread
-from kerneltest.oracle.expectation import expect
+from kerneltest.oracle.evaluation import expect
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import trace

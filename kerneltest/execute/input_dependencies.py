@@ -10,7 +10,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.evidence import output_dims
-from kerneltest.oracle.expectation import expect
+from kerneltest.oracle.evaluation import expect
 from kerneltest.plan.production import arguments_of, contents, output_of, part_of, place_of
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import trace

@@ -17,8 +17,8 @@ from kerneltest.execute.input_dependencies import check_needs, derived_output
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.judge.compare import compare
 from kerneltest.judge.evidence import output_dims
-from kerneltest.oracle.expectation import expect
-from kerneltest.oracle.noise import oracle_noise
+from kerneltest.oracle.evaluation import expect
+from kerneltest.oracle.expectation import oracle_noise
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import without_values

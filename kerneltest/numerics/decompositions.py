@@ -73,7 +73,8 @@ def _average(a: Operand, axis: Option = None, weights: Operand = None, **kwargs:
 
 @rule("var")
 def _var(a: Operand, axis: Option = None, dtype: Option = None, out: Operand = None, ddof: int = 0,
-         keepdims: Option = False, where: Operand = True, mean: Operand = None, **kwargs: Option) -> Operand:  # fmt: skip
+         keepdims: Option = False, where: Operand = True, mean: Operand = None,
+         **kwargs: Option) -> Operand:  # fmt: skip
     off = a - (mean if is_given(mean) else np.mean(a, axis, keepdims=True, where=where))
     keepdims = keepdims is True
     count = _count(a, axis, keepdims, where) - (ddof or kwargs.get("correction", 0))

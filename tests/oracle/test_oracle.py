@@ -10,7 +10,8 @@ import pytest
 import kerneltest as kt
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.numerics.bounds import Bound
-from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
+from kerneltest.oracle.evaluation import check_all_masked, expect
+from kerneltest.oracle.expectation import Expectation
 from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.signatures import signatures
 from tests.declare.measured import FLUSHING, PLAIN
