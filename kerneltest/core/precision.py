@@ -39,7 +39,7 @@ class Ulps:
         """
         return self.relative * FLOAT32.ulp(true) + self.absolute * 2.0**-23 + moved
 
-    def or_else(self, other: "Ulps") -> "Ulps":
+    def maximum(self, other: "Ulps") -> "Ulps":
         """Returns the larger of each error, for a function that may be computed in either of two ways."""
         return Ulps(
             max(self.relative, other.relative),
@@ -88,7 +88,7 @@ class Precision:
 
     def beside(self, other: "Precision") -> "Precision":
         """Returns the arithmetic of a kernel that runs partly in `other`: the larger errors, and either's flushing."""
-        both = {name: self.ulps[name].or_else(other.ulps[name]) for name in self.ulps if name in other.ulps}
+        both = {name: self.ulps[name].maximum(other.ulps[name]) for name in self.ulps if name in other.ulps}
         return replace(
             self,
             name=f"{self.name}, {other.name}",

@@ -100,13 +100,13 @@ def gamma(n: int, u: float) -> float:
     return math.expm1(exponent) if exponent < 700 else math.inf
 
 
-def times(factor: float, magnitudes: Array) -> Array:
+def scale_magnitudes(factor: float, magnitudes: Array) -> Array:
     """Returns `factor * magnitudes`, and zero for zero magnitudes even if the factor is infinite."""
     with np.errstate(all="ignore"):
         return np.where(magnitudes == 0, 0.0, factor * magnitudes)
 
 
-def saturated(magnitudes: Array) -> Array:
+def saturate_tf32(magnitudes: Array) -> Array:
     """Returns `magnitudes`, infinite where they overflow in TF32."""
     return np.where(magnitudes >= TF32.overflow, np.inf, magnitudes)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
-from kerneltest.numerics.bounds import Bound, gamma, magnitude, times
+from kerneltest.numerics.bounds import Bound, gamma, magnitude, scale_magnitudes
 
 
 def zero_bounds(values: Sequence[Array]) -> tuple[Bound, ...]:
@@ -61,7 +61,7 @@ def reduction_bound(
     summed = tuple(i for i, dim in enumerate(dims) if dim in over)
     remaining = [dim for dim in dims if dim not in over]
     size = magnitude(terms).sum(axis=summed)
-    sums = np.where(size > fmt.overflow, np.inf, times(gamma(n, fmt.unit_roundoff), size))
+    sums = np.where(size > fmt.overflow, np.inf, scale_magnitudes(gamma(n, fmt.unit_roundoff), size))
     if output:
         names = output.split()
         sums = sums.transpose([remaining.index(name) for name in names if name in remaining])

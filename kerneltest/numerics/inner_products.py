@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat
-from kerneltest.numerics.bounds import Bound, gamma, saturated, times
+from kerneltest.numerics.bounds import Bound, gamma, saturate_tf32, scale_magnitudes
 
 _COARSEST = 2.0**-8  # the unit roundoff of bfloat16, the coarsest format to which operands are rounded
 _EPILOGUE = 8  # roundings of functions applied to the sum
@@ -63,7 +63,7 @@ def inner_product_bound(
         np.asarray(sum(parts)) for parts in zip(*(chain.magnitudes(kept) for chain in chains), strict=True)
     )
     summing = gamma(terms, fmt.unit_roundoff)
-    fixed, rounded = times(summing, products), times(1 + summing, rounded)
+    fixed, rounded = scale_magnitudes(summing, products), scale_magnitudes(1 + summing, rounded)
     overflows = max(chain.largest_intermediate for chain in chains) > min(fmt.overflow, TF32.overflow)
     fixed = slope * np.where((products > fmt.overflow) | overflows, np.inf, fixed)
     if fixed.shape != shape:
@@ -131,7 +131,7 @@ class _Chain:
         products = len(self.sizes) - 1
         factor = products * (1 + _COARSEST) ** (2 * (products - 1))  # (1 + v)^(2 q) - 1 <= factor (2 v + v^2)
         product = _einsum(self.dims, self.sizes, kept)
-        rounded = factor * _einsum(self.dims, [saturated(size) for size in self.sizes], kept)
+        rounded = factor * _einsum(self.dims, [saturate_tf32(size) for size in self.sizes], kept)
         return product, rounded, self._underflow_weights(kept)
 
     def _underflow_weights(self, kept: Sequence[str]) -> Array:

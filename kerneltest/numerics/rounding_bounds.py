@@ -51,7 +51,7 @@ def bound(value: Array, found: Spread, u: float) -> Array:
     return np.where(found.lost, np.inf, FACTOR * moved + _RESULT_ROUNDINGS * u * size * (found.deviation > 0))
 
 
-def of_bound(found: tuple[Share, ...], limit: Array, moved: Spread) -> tuple[Share, ...]:
+def shares_of_bound(found: tuple[Share, ...], limit: Array, moved: Spread) -> tuple[Share, ...]:
     """Converts shares of a spread to shares of the bound that it makes.
 
     Args:
@@ -71,7 +71,7 @@ def of_bound(found: tuple[Share, ...], limit: Array, moved: Spread) -> tuple[Sha
 
 
 @runtime_checkable
-class Explained(Protocol):
+class ItemizedLimit(Protocol):
     """A limit that can say which operations contribute to it."""
 
     def shares(self, precision: Precision) -> tuple[Share, ...]:
@@ -109,7 +109,7 @@ class Rounded:
     def shares(self, precision: Precision) -> tuple[Share, ...]:
         """Returns the parts of the bound, the largest first; () if the oracle is not sampled in one evaluation."""
         found = self.samples.shares(precision, self.output)
-        return of_bound(found, self.at(precision), self.samples.at(precision)[0][self.output])
+        return shares_of_bound(found, self.at(precision), self.samples.at(precision)[0][self.output])
 
 
 # The ways to sample an oracle: all rows in one evaluation, or one evaluation a row.
@@ -189,7 +189,7 @@ class OracleSamples:
                 _case_by_case.add(case.oracle)
             return
         for each, outputs in zip(missing, found, strict=True):
-            if each.is_followed(outputs) and not machine.left:
+            if each.is_tracked(outputs) and not machine.left:
                 each.spreads[precision.name] = [spread(samples) for samples in outputs], ""
                 each.sources[precision.name] = tuple(machine.sources)
 
@@ -200,7 +200,7 @@ class OracleSamples:
             machine = Machine(precision, self.compute, ROWS)
             try:
                 outputs = _WAYS[way](case.watched, case.leaves, case.formats, machine)
-                if not self.is_followed(outputs):
+                if not self.is_tracked(outputs):
                     raise ValueError("on tracked arrays it computes something else")
             except Exception as error:  # oracles may raise anything when given arrays other than NumPy's
                 way, why = way + 1, f"{type(error).__name__}: {error}".splitlines()[0]
@@ -220,7 +220,7 @@ class OracleSamples:
         floors = [each.at(precision) for each in conditioned_bounds(self.case)]
         return [each.at_least(floor / FACTOR) for each, floor in zip(spreads, floors, strict=True)]
 
-    def is_followed(self, outputs: Sequence[Array]) -> bool:
+    def is_tracked(self, outputs: Sequence[Array]) -> bool:
         """Returns whether the exact row of each output's samples equals the oracle's value, so that nothing escaped."""
         return len(outputs) == len(self.case.values) and all(map(_has_exact_row, outputs, self.case.values))
 

@@ -9,7 +9,7 @@ from kerneltest.core.dtypes import Array, DType, ShapeDtype, float_format, is_fl
 from kerneltest.core.precision import Precision
 from kerneltest.numerics.bounds import Bound, Limit
 from kerneltest.numerics.error_budget import Share
-from kerneltest.numerics.rounding_bounds import Explained, Rounded
+from kerneltest.numerics.rounding_bounds import ItemizedLimit, Rounded
 from kerneltest.numerics.spread import median
 
 _NOISE = 2.0**-40  # of a typical input: 8,000 roundings of float64
@@ -96,7 +96,7 @@ class Expectation:
     def shares(self, output: int, precision: Precision) -> tuple[Share, ...]:
         """Returns the parts of an output's bound, the largest first; () if they are unknown."""
         bound = self.bounds[output] if self.bounds is not None else None
-        return bound.shares(precision) if isinstance(bound, Explained) else ()
+        return bound.shares(precision) if isinstance(bound, ItemizedLimit) else ()
 
     def note(self, precision: Precision) -> str:
         """Returns a note on what the bounds could not take into account, or ""."""

@@ -12,7 +12,7 @@ from kerneltest.numerics.error_budget import Share, shares
 from kerneltest.numerics.numpy_patch import track_created_arrays
 from kerneltest.numerics.origins import Source
 from kerneltest.numerics.pullback import pull_back
-from kerneltest.numerics.rounding_bounds import bound, of_bound
+from kerneltest.numerics.rounding_bounds import bound, shares_of_bound
 from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.samples import TapeEntry, UntrackedError
 from kerneltest.numerics.spread import Oracle, Spread, spread
@@ -174,7 +174,7 @@ class GradientBound:
     def shares(self, precision: Precision) -> tuple[Share, ...]:
         """Returns the parts of the bound, the largest first."""
         found = self.backward.shares(precision, self.leaf)
-        return of_bound(found, self.at(precision), self.backward.at(precision)[self.leaf])
+        return shares_of_bound(found, self.at(precision), self.backward.at(precision)[self.leaf])
 
 
 def _agrees(

@@ -1,4 +1,4 @@
-"""The table of what machines do to numbers, and that it is no better than the machine at hand."""
+"""The table of precisions, which must not claim more accuracy than this machine has."""
 
 from dataclasses import replace
 from pathlib import Path

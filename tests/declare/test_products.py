@@ -31,7 +31,7 @@ def _case(name: str, scale: float = 1.0, seed: int = 0) -> Measured:
 
 
 def _summed(a: Array, b: Array, dtype: Any, backwards: bool) -> Array:
-    """A product whose sums are kept in a dtype after each term."""
+    """Returns a product whose sums are rounded to a dtype after each term."""
     total = np.zeros((a.shape[0], b.shape[1]), dtype)
     for i in range(a.shape[1])[:: -1 if backwards else 1]:
         total = (total + a[:, i, None].astype(dtype) * b[None, i].astype(dtype)).astype(dtype)

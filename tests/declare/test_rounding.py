@@ -1,4 +1,4 @@
-"""The default error model: its bound, and what becomes of oracles that cannot be followed."""
+"""The default error model: its bound, and its fallback for oracles that cannot be tracked."""
 
 import subprocess
 import sys
@@ -93,7 +93,7 @@ def test_the_parts_of_a_bound_name_operations() -> None:
     assert sum(share.part for share in found) == pytest.approx(1)
 
 
-# Oracles, and what is said of how they were followed.
+# Oracles, and the notes on how they were tracked.
 
 
 def _loop(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Error models, in closed form and sampled."""
+"""Error models in closed form and by sampling."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What each operation of an oracle adds to a bound."""
+"""The share of each operation of an oracle in a bound."""
 
 from collections.abc import Mapping
 from typing import Any

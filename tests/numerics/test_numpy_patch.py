@@ -1,4 +1,4 @@
-"""Arrays that an oracle makes itself are watched, wherever it names NumPy, and the oracle stays as it was."""
+"""Arrays that an oracle creates are tracked, however it refers to NumPy, and the oracle does not change."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.numerics.numpy_patch import watching
 from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.tracked import TrackedArray
-from tests.numerics.watching import PLAIN, samples_of
+from tests.numerics.tracking import PLAIN, samples_of
 
 X = np.linspace(0.1, 1.2, 12).reshape(3, 4)
 TENTH = 0.1

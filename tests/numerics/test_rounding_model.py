@@ -1,4 +1,4 @@
-"""How far one operation moves on a machine, row by row."""
+"""The errors of one operation, row by row."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.formats import round_to_nearest, truncate
 from kerneltest.numerics.origins import Source
 from kerneltest.numerics.rounding_model import QUIET, Machine
-from tests.numerics.watching import PLAIN
+from tests.numerics.tracking import PLAIN
 
 FLUSHING = replace(PLAIN, name="flushing", flushes=True)
 BFLOAT16, FLOAT16 = float_format(dtype_named("bfloat16")), float_format(np.dtype(np.float16))
@@ -21,7 +21,7 @@ LEAST = FLOAT32.smallest_subnormal
 
 
 def _random(n: int = 1000, seed: int = 0) -> Array:
-    """Numbers that float32 does not have, of many sizes."""
+    """Returns numbers of many magnitudes that float32 cannot represent."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=n) * 10.0 ** rng.uniform(-20, 20, n)
 

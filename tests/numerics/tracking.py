@@ -1,4 +1,4 @@
-"""TrackedArray arrays without a pairing: of random numbers, on machines that round or that do not."""
+"""Tracked arrays without a pairing, on machines that round and machines that do not."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,24 +17,24 @@ PLAIN = Precision("plain", {})
 
 
 def silent(rows: int) -> Machine:
-    """A machine whose rows all stay exact."""
+    """Returns a machine whose rows all stay exact."""
     return Machine(PLAIN, FLOAT32, rows, parts={})
 
 
-def watched(samples: Array, machine: Machine, fmt: FloatFormat | None = FLOAT32) -> TrackedArray:
-    """An array whose samples are given, (rows or 1, *shape)."""
+def tracked(samples: Array, machine: Machine, fmt: FloatFormat | None = FLOAT32) -> TrackedArray:
+    """Returns a tracked array with these samples, (rows or 1, *shape)."""
     return TrackedArray(np.asarray(samples), machine, fmt)
 
 
 def rows_of(value: Any) -> Array:
-    """(rows or 1, *shape)."""
+    """Returns the samples of a value, (rows or 1, *shape)."""
     return value.samples if isinstance(value, SampledArray) else np.asarray(value)[None]
 
 
 def samples_of(
     oracle: Callable[..., Any], leaves: Mapping[str, Array], machine: Machine, fmt: FloatFormat = FLOAT32
 ) -> Array:
-    """The samples of an oracle with one output, which may make arrays itself."""
+    """Returns the samples of an oracle with one output, which may create arrays itself."""
     copied = watching(oracle)
     (found,) = sampled(lambda given: (copied(**given),), leaves, dict.fromkeys(leaves, fmt), machine)
     return found
