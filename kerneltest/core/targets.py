@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Tier(StrEnum):
-    """How far a backend takes a kernel. Records write a member as its value."""
+    """The stage to which a backend takes a kernel. Records write a member as its value."""
 
     INTERPRET = "interpret"
     LOWER = "lower"

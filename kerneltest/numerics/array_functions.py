@@ -46,12 +46,12 @@ def apply_to_samples(func: Operand, args: tuple[Operand, ...], kwargs: dict[str,
     results = [func(*a, **k) for a, k in row_arguments]
     fmt = promote(tracked)
 
-    def stacked(parts: Sequence[Operand]) -> Operand:
+    def stack(parts: Sequence[Operand]) -> Operand:
         if isinstance(parts[0], (list, tuple)):
-            return type(parts[0])(stacked(several) for several in zip(*parts, strict=True))
+            return type(parts[0])(stack(several) for several in zip(*parts, strict=True))
         return first.with_samples(np.stack([np.asarray(part) for part in parts]), fmt)
 
-    made = stacked(results)
+    made = stack(results)
     if isinstance(made, SampledArray):
         made.record("moved", (), func=func, args=args, kwargs=kwargs, tracked=tracked)
     elif first.machine.tape is not None:
@@ -273,30 +273,13 @@ for _name in ("zeros_like", "ones_like", "empty_like", "full_like"):
     _like_rule(_name)
 
 
-@rule("copy")
-def _copy(array: Operand, *args: Operand, **kwargs: Option) -> Operand:
-    return array.copy()
-
-
-@rule("shape")
-def _shape(a: Operand) -> tuple[int, ...]:
-    shape: tuple[int, ...] = a.shape
-    return shape
-
-
-@rule("ndim")
-def _ndim(a: Operand) -> int:
-    return len(a.shape)
-
-
-@rule("real")
-def _real(array: Operand) -> Operand:
-    return array
-
-
-@rule("astype")
-def _astype(x: Operand, dtype: Option, **kwargs: Option) -> Operand:
-    return x.astype(dtype)
+RULES.update(
+    copy=lambda array, *args, **kwargs: array.copy(),
+    shape=lambda a: a.shape,
+    ndim=lambda a: a.ndim,
+    real=lambda array: array,
+    astype=lambda x, dtype, **kwargs: x.astype(dtype),
+)
 
 
 @rule("array_equal")

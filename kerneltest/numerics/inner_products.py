@@ -58,7 +58,7 @@ def inner_product_bound(
     """
     chains = list(_chains(operands, dims, over))
     terms = max(chain.terms for chain in chains) + len(chains) - 1 + _EPILOGUE
-    kept = output.split() or list(dict.fromkeys(dim for chain in chains for dim in chain.kept))
+    kept = output.split() or list(dict.fromkeys(dim for chain in chains for dim in chain.outer))
     products, rounded, underflows = (
         np.asarray(sum(parts)) for parts in zip(*(chain.magnitudes(kept) for chain in chains), strict=True)
     )
@@ -94,7 +94,7 @@ class _Chain:
     terms: int
 
     @property
-    def kept(self) -> list[str]:
+    def outer(self) -> list[str]:
         """The dims of the result, in the order of the operands."""
         return [dim for dim in dict.fromkeys(itertools.chain(*self.dims)) if dim not in self.over]
 
@@ -118,7 +118,7 @@ class _Chain:
         """The factor by which later products may amplify what a product loses to underflow."""
         if len(self.sizes) == 2:
             return 1.0
-        lost = self._underflow_weights(self.kept)
+        lost = self._underflow_weights(self.outer)
         return 1.0 + float(np.max(lost[np.isfinite(lost)], initial=0.0))
 
     def magnitudes(self, kept: Sequence[str]) -> tuple[Array, Array, Array]:

@@ -49,26 +49,26 @@ class _TrackingNumpy(ModuleType):
         found = getattr(np, name)
         if name == "vectorize":
             return _Vectorized
-        return _tracking(found) if name in _CREATORS else found
+        return _tracking_version(found) if name in _CREATORS else found
 
 
-def _tracking(create: Creator) -> Creator:
+def _tracking_version(create: Creator) -> Creator:
     """Returns a function of NumPy that creates tracked arrays inside `track_created_arrays`."""
 
-    def tracking_create(*args: Operand, **kwargs: Option) -> Operand:
+    def create_tracked(*args: Operand, **kwargs: Option) -> Operand:
         machine = getattr(_thread, "machine", None)
         if machine is None:
             return create(*args, **kwargs)
         if args and isinstance(args[0], (list, tuple)) and any(isinstance(v, SampledArray) for v in _flatten(args[0])):
-            whole = np.stack([tracking_create(each) for each in args[0]])
-            return tracking_create(whole, *args[1:], **kwargs)
+            whole = np.stack([create_tracked(each) for each in args[0]])
+            return create_tracked(whole, *args[1:], **kwargs)
         if args and isinstance(args[0], SampledArray):  # such as np.asarray of a tracked array
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
             return args[0] if dtype is None else array_functions.cast(args[0], np.dtype(dtype))
         values = np.asarray(create(*args, **kwargs))
         return TrackedArray(values[None], machine, None) if values.dtype.kind in "fiub" else values
 
-    return tracking_create
+    return create_tracked
 
 
 def _flatten(values: Operand) -> Iterator[Operand]:
@@ -133,5 +133,5 @@ def _substitute(value: object, copies: dict[int, FunctionType]) -> object:
     if isinstance(value, FunctionType) and not value.__module__.startswith(_LIBRARIES):
         return _copy_function(value, copies)
     if getattr(value, "__module__", "") == "numpy" and getattr(value, "__name__", "") in _CREATORS and callable(value):
-        return _tracking(value)
+        return _tracking_version(value)
     return value

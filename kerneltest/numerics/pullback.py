@@ -213,7 +213,7 @@ def _without_shift_cotangents(samples: Array) -> Array:
 
 
 @derivative_of("add.accumulate")
-def _running(g: Operand, out: Operand, a: Operand, axis: int) -> Sequence[Operand]:
+def _cumulative_sum(g: Operand, out: Operand, a: Operand, axis: int) -> Sequence[Operand]:
     return (np.flip(np.add.accumulate(np.flip(g, axis - 1), axis=axis - 1), axis - 1),)
 
 
@@ -222,14 +222,14 @@ def _factors(g: Operand, out: Operand, left: Operand, right: Operand, one: Seque
              lengths: Mapping[str, int], **named: Option) -> Sequence[Operand]:  # fmt: skip
     letters = list(named["result"])
 
-    def pulled(own: Operand, mine: Sequence[str], other: Operand, theirs: Sequence[str]) -> Operand:
+    def pull(own: Operand, mine: Sequence[str], other: Operand, theirs: Sequence[str]) -> Operand:
         if not isinstance(own, SampledArray):
             return None
         full = [letter for i, letter in enumerate(mine) if own.shape[i] == lengths[letter]]
         part: Operand = products.product(g, letters, other, list(theirs), full)
         return np.reshape(part, own.shape)
 
-    return pulled(left, one, right, two), pulled(right, two, left, one)
+    return pull(left, one, right, two), pull(right, two, left, one)
 
 
 # Their selection depends on the values, so it cannot be replayed on positions.

@@ -65,7 +65,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
         return array_functions.call(func, args, dict(kwargs))
 
     def __array__(self, dtype: Option = None, copy: Option = None) -> Array:
-        return self._escape("an ordinary array").astype(dtype or self.dtype)
+        return self._escape("conversion to a NumPy array").astype(dtype or self.dtype)
 
     def __float__(self) -> float:
         return float(self._escape("float()"))
@@ -74,7 +74,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
         return int(self._escape("int()"))
 
     def __index__(self) -> int:
-        return self._escape("an index").__index__()
+        return self._escape("use as an index").__index__()
 
     def item(self, *at: int) -> Operand:
         return self._escape("item()").item(*at)

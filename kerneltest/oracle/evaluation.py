@@ -25,7 +25,7 @@ TrackedEvaluate = Callable[[Mapping[str, Operand]], tuple[Operand, ...]]
 
 
 @contextmanager
-def _special_values_allowed() -> Iterator[None]:
+def _silence_warnings() -> Iterator[None]:
     """Silences NumPy's warnings about special values, which oracles may compute, even if pytest makes them errors."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Mean of empty slice|All-NaN|Degrees of freedom", RuntimeWarning)
@@ -52,7 +52,7 @@ def _evaluate(
     """Returns the oracle's outputs, and for each where it is defined."""
     copies = {path: value.copy() for path, value in wide.items()}
     values = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
-    with _special_values_allowed():
+    with _silence_warnings():
         outputs = parted(tree_leaves(pairing.call_oracle(values)), like)
     for path, value in copies.items():
         if value.tobytes() != wide[path].tobytes():
@@ -78,7 +78,7 @@ def watchable(pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]
 
     def evaluate(leaves: Mapping[str, Operand]) -> tuple[Operand, ...]:
         values = pairing.assemble(leaves, dict(signature.dims), dict(signature.statics), oracle=True)
-        with _special_values_allowed():
+        with _silence_warnings():
             outputs = tree_leaves(pairing.call_as_oracle(oracle, values))
             outputs = [unasked(x) if isinstance(o, Ignored) else o for o, x in zip(outputs, like, strict=True)]
             return tuple(np.where(o.where, o.values, 0) if isinstance(o, Defined) else o for o in outputs)
@@ -126,7 +126,7 @@ def expect(
     def in_kernel_dtypes(reference: Callable[..., object]) -> tuple[Array, ...]:
         copies = {path: value.copy() for path, value in leaves.items()}
         arguments = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
-        with _special_values_allowed():
+        with _silence_warnings():
             results, _ = parted(tree_leaves(pairing.call_as_oracle(reference, arguments)), outputs)
         return tuple(result.astype(np.float64) for result in results)
 

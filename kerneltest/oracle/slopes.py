@@ -57,16 +57,16 @@ def gradients_by_slopes(
         value, mass, fixed = np.zeros(leaf.shape), np.zeros(leaf.shape), np.full(leaf.shape, np.inf)
         for at in _chosen_indices(leaf.shape, rng):
             slopes, errors = _slopes(evaluate, wide, path, at)
-            value[at] = _weighted_sum(weights, slopes)
+            value[at] = _dot(weights, slopes)
             size = max(abs(float(wide[path][at])), typical) or 1.0
             terms = [np.abs(s) + (s != 0) * np.abs(f) / size for s, f in zip(slopes, outputs, strict=True)]
-            mass[at] = _weighted_sum(map(np.abs, weights), terms)
+            mass[at] = _dot(map(np.abs, weights), terms)
             moved = 0.0
             for _ in range(_SAMPLES):
                 near, _ = _slopes(evaluate, {p: _perturb(v, u, rng) for p, v in wide.items()}, path, at)
-                other = _weighted_sum([_perturb(w, u, rng) for w in weights], near)
+                other = _dot([_perturb(w, u, rng) for w in weights], near)
                 moved = max(moved, abs(other - value[at]))
-            uncertain = _weighted_sum(map(np.abs, weights), errors)
+            uncertain = _dot(map(np.abs, weights), errors)
             fixed[at] = _FACTOR * (moved + u * mass[at]) + sums * mass[at] + uncertain
         gradient.append(value)
         bounds.append(Bound(np.nan_to_num(fixed, nan=np.inf), mass, np.zeros(leaf.shape), _FACTOR))
@@ -129,6 +129,6 @@ def _perturb(value: Array, u: float, rng: Rng) -> Array:
     return value * (1 + u * rng.choice((-1.0, 1.0), value.shape)) if is_float(value.dtype) else value
 
 
-def _weighted_sum(weights: Iterable[Array], values: Iterable[Array]) -> float:
+def _dot(weights: Iterable[Array], values: Iterable[Array]) -> float:
     with np.errstate(all="ignore"):
         return float(sum(np.sum(w * v) for w, v in zip(weights, values, strict=True)))

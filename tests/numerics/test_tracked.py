@@ -217,7 +217,7 @@ def test_a_table_that_is_off_would_be_found() -> None:
 
 @pytest.mark.parametrize("code", _split(UNFOLLOWED))
 def test_what_is_not_followed_says_so(code: str) -> None:
-    with pytest.raises(UntrackedError, match=r"np\.|numpy\.|an ordinary array|a branch|\(\)"):
+    with pytest.raises(UntrackedError, match=r"np\.|numpy\.|a NumPy array|a branch|\(\)"):
         eval(code, {**FIXED, **_given(ROWS)})
 
 
@@ -257,7 +257,11 @@ def test_what_is_asked_about_an_array(code: str) -> None:
 
 
 def test_a_value_that_leaves_is_noted_where_there_is_one_and_refused_where_there_are_many() -> None:
-    for leave, named in ((float, "float()"), (np.asarray, "an ordinary array"), (lambda v: v.tolist(), "tolist()")):
+    for leave, named in (
+        (float, "float()"),
+        (np.asarray, "conversion to a NumPy array"),
+        (lambda v: v.tolist(), "tolist()"),
+    ):
         one = tracked(np.ones((1,)), silent(1))
         assert leave(one) == 1
         assert one.machine.left.startswith(named)
