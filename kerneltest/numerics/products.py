@@ -93,7 +93,7 @@ def product(
     """Returns the sum of the products of two arrays over all letters that `out` lacks.
 
     Args:
-      left, right: the arrays, of which at least one is tracked.
+      left, right: the arrays, at least one of which is tracked.
       one, two: a letter for each of their axes.
       out: the letters of the result's axes.
       scaled: whether a factor of the result is multiplied into an operand before that is rounded.

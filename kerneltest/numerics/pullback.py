@@ -19,6 +19,20 @@ from kerneltest.numerics.samples import Operand, Option, SampledArray, TapeEntry
 Rule = Callable[..., Sequence[Operand]]
 """Maps a cotangent, the output and the inputs of an operation to the cotangents of the inputs."""
 
+# Operations whose derivative is zero wherever it exists.
+_ZERO_DERIVATIVE = frozenset(
+    "sign rint floor ceil trunc isnan isfinite isinf signbit equal not_equal less less_equal greater greater_equal "
+    "logical_and logical_or logical_not logical_xor floor_divide heaviside logical_or.reduce logical_and.reduce".split()
+)
+# Functions of NumPy whose selection depends on the values, so that it cannot be replayed on positions.
+_BY_VALUE = frozenset(
+    "sort argsort partition nanmax nanmin argmax argmin nanargmax nanargmin count_nonzero searchsorted digitize "
+    "nan_to_num round around fix isclose nonzero".split()
+)
+_FIRST = 1 << 40  # the first position, so large that no number that an oracle fills in is mistaken for one
+_NEGLIGIBLE = 2.0**-16  # of how far samples move: a smaller exact value is a rounding error of float64
+_LN2, _LN10 = math.log(2), math.log(10)
+
 
 def pull_back(
     tape: Sequence[TapeEntry],
@@ -77,9 +91,6 @@ def _pull_back_step(step: TapeEntry, cotangent: Operand) -> tuple[Sequence[Opera
     return step.inputs, _RULES[step.name](cotangent, step.output, *step.inputs, **step.options)
 
 
-_NEGLIGIBLE = 2.0**-16  # of how far samples move: a smaller exact value is a rounding error of float64
-
-
 def _unbroadcast(cotangent: Operand, shape: tuple[int, ...]) -> Operand:
     """Sums a cotangent over the axes along which an input of a shape was broadcast."""
     more = cotangent.ndim - len(shape)
@@ -87,13 +98,7 @@ def _unbroadcast(cotangent: Operand, shape: tuple[int, ...]) -> Operand:
     return np.reshape(np.sum(cotangent, axis=axes), shape) if axes or more else cotangent
 
 
-_ZERO_DERIVATIVE = frozenset(
-    "sign rint floor ceil trunc isnan isfinite isinf signbit equal not_equal less less_equal greater greater_equal "
-    "logical_and logical_or logical_not logical_xor floor_divide heaviside logical_or.reduce logical_and.reduce".split()
-)
-
-
-def _share_of_larger(g: Operand, out: Operand, a: Operand, b: Operand) -> Sequence[Operand]:
+def _pull_back_selection(g: Operand, out: Operand, a: Operand, b: Operand) -> Sequence[Operand]:
     """Passes the cotangent to the selected operand; between two equal ones it is split at random."""
     chosen, other = np.equal(a, out), np.equal(b, out)
     part = chosen * (1.0 - 0.5 * other)
@@ -107,8 +112,6 @@ def _power(g: Operand, out: Operand, a: Operand, b: Operand) -> Sequence[Operand
     by_exponent = g * out * np.log(a) if isinstance(b, SampledArray) and b.fmt is not None else None
     return g * (b * a ** (b - 1)), by_exponent
 
-
-_LN2, _LN10 = math.log(2), math.log(10)
 
 _RULES: dict[str, Rule] = {
     "add": lambda g, out, a, b: (g, g),
@@ -139,10 +142,10 @@ _RULES: dict[str, Rule] = {
     "arccos": lambda g, out, a: (-g / np.sqrt(1 - a * a),),
     "absolute": lambda g, out, a: (g * _signs(g, a),),
     "fabs": lambda g, out, a: (g * _signs(g, a),),
-    "maximum": _share_of_larger,
-    "minimum": _share_of_larger,
-    "fmax": _share_of_larger,
-    "fmin": _share_of_larger,
+    "maximum": _pull_back_selection,
+    "minimum": _pull_back_selection,
+    "fmax": _pull_back_selection,
+    "fmin": _pull_back_selection,
     "logaddexp": lambda g, out, a, b: (g * np.exp(a - out), g * np.exp(b - out)),
     "hypot": lambda g, out, a, b: (g * (a / out), g * (b / out)),
     "cast": lambda g, out, a: (g,),
@@ -189,7 +192,7 @@ def _product_of(
 
 @derivative_of("maximum.reduce")
 @derivative_of("minimum.reduce")
-def _largest(
+def _pull_back_extremum(
     g: Operand, out: Operand, a: Operand, axes: Sequence[int], keepdims: bool, where: Option
 ) -> Sequence[Operand]:
     """Passes the cotangent to the selected element; between equal ones it is split at random."""
@@ -230,16 +233,6 @@ def _factors(g: Operand, out: Operand, left: Operand, right: Operand, one: Seque
         return np.reshape(part, own.shape)
 
     return pull(left, one, right, two), pull(right, two, left, one)
-
-
-# Their selection depends on the values, so it cannot be replayed on positions.
-_BY_VALUE = frozenset(
-    "sort argsort partition nanmax nanmin argmax argmin nanargmax nanargmin count_nonzero searchsorted digitize "
-    "nan_to_num round around fix isclose nonzero".split()
-)
-
-
-_FIRST = 1 << 40  # the first position, so large that no number that an oracle fills in is mistaken for one
 
 
 def _pull_back_move(step: TapeEntry, g: Operand) -> Sequence[Operand]:

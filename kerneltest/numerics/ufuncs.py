@@ -11,7 +11,7 @@ from kerneltest.core.precision import FLOAT32, Ulps
 from kerneltest.numerics.decompositions import is_given
 from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError, align_samples, axes_of, promote
 
-# Their results are operands, integers or booleans, or are exact for other reasons.
+# Ufuncs whose results are operands, integers or booleans, or are exact for other reasons.
 EXACT = frozenset(
     "negative positive absolute fabs conjugate sign copysign maximum minimum fmax fmin rint floor ceil trunc fmod "
     "isnan isfinite isinf signbit equal not_equal less less_equal greater greater_equal logical_and logical_or "
@@ -27,7 +27,7 @@ _UNKNOWN = Ulps(4.5, source="assumed for functions that the table lacks")
 
 
 def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Option]) -> SampledArray:
-    """Returns a ufunc of operands, of which at least one is tracked.
+    """Applies a ufunc to operands, at least one of which is tracked.
 
     Raises:
       UntrackedError: it is unknown how the ufunc rounds.
@@ -58,7 +58,7 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
 
 
 def call_vectorized(function: Callable[..., Array], name: str, inputs: tuple[Operand, ...]) -> SampledArray:
-    """Returns an elementwise function, which is not a ufunc, of operands of which at least one is tracked.
+    """Applies an elementwise function that is not a ufunc to operands, at least one of which is tracked.
 
     Args:
       function: the function of NumPy arrays.
@@ -133,6 +133,7 @@ def _has_subnormal_reciprocal(divisors: Array) -> Array | None:
 
 
 def _powers_of_two(values: Array) -> bool:
+    """Returns whether all values are powers of two, by which a division is exact."""
     mantissa, _ = np.frexp(np.asarray(values, np.float64))
     return bool((np.abs(mantissa) == 0.5).all())
 
@@ -155,7 +156,7 @@ def reduce(ufunc: np.ufunc, array: SampledArray, kwargs: Mapping[str, Option]) -
     """
     options = dict(kwargs)
     axis = options.pop("axis", 0)
-    keepdims: Option = bool(options.pop("keepdims", False))  # NumPy's types tell True from False
+    keepdims: Option = bool(options.pop("keepdims", False))  # Option, since NumPy's stubs want a literal
     options.pop("dtype", None)
     where = options.pop("where", True)
     initial = options.pop("initial", None)
@@ -188,7 +189,7 @@ def reduce(ufunc: np.ufunc, array: SampledArray, kwargs: Mapping[str, Option]) -
 
 
 def _where(*arrays: Operand) -> Operand:
-    return np.where(*arrays)
+    return np.where(*arrays)  # untyped, since NumPy's stubs do not accept tracked arrays
 
 
 def _reduce_logaddexp(array: Operand, axis: Option, keepdims: bool) -> SampledArray:
@@ -201,7 +202,7 @@ def _reduce_logaddexp(array: Operand, axis: Option, keepdims: bool) -> SampledAr
 
 
 def _reduce_of(ufunc: np.ufunc) -> Operand:
-    return ufunc.reduce  # whose stubs want `keepdims` to be a literal
+    return ufunc.reduce  # untyped, since NumPy's stubs want `keepdims` to be a literal
 
 
 def _round_product(
