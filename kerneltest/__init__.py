@@ -37,15 +37,13 @@ if TYPE_CHECKING:
     from kerneltest.declare.arrays import permutation as permutation
     from kerneltest.declare.arrays import scalar as scalar
     from kerneltest.declare.arrays import segment_ids as segment_ids
-    from kerneltest.declare.bounds import Bound as Bound
-    from kerneltest.declare.bounds import Limit as Limit
-    from kerneltest.declare.bounds import Measured as Measured
-    from kerneltest.declare.bounds import Tolerance as Tolerance
     from kerneltest.declare.check import DeclarationError as DeclarationError
     from kerneltest.declare.defined import defined as defined
     from kerneltest.declare.defined import ignored as ignored
     from kerneltest.declare.dims import dim as dim
     from kerneltest.declare.domains import interval as interval
+    from kerneltest.declare.error_model import Measured as Measured
+    from kerneltest.declare.error_model import Tolerance as Tolerance
     from kerneltest.declare.oracle_for import oracle_for as oracle_for
     from kerneltest.declare.others import derived as derived
     from kerneltest.declare.others import dim_size as dim_size
@@ -67,6 +65,8 @@ if TYPE_CHECKING:
     from kerneltest.extensions.proofs.answers import Counterexample as Counterexample
     from kerneltest.extensions.proofs.answers import Proof as Proof
     from kerneltest.extensions.proofs.answers import prove as prove
+    from kerneltest.numerics.bounds import Bound as Bound
+    from kerneltest.numerics.bounds import Limit as Limit
     from kerneltest.plan.explicit import DrawnCase as DrawnCase
     from kerneltest.plan.families import Slot as Slot
     from kerneltest.plan.standard_families import family as family
@@ -90,17 +90,18 @@ _HOMES = {
         "DEFAULT_FLOATS DEFAULT_INTEGERS array indices key lengths mask offsets one_hot partition permutation scalar "
         "segment_ids"
     ),
-    "kerneltest.declare.bounds": "Bound Limit Measured Tolerance",
     "kerneltest.declare.check": "DeclarationError",
     "kerneltest.declare.defined": "defined ignored",
     "kerneltest.declare.dims": "dim",
     "kerneltest.declare.domains": "interval",
+    "kerneltest.declare.error_model": "Measured Tolerance",
     "kerneltest.declare.oracle_for": "oracle_for",
     "kerneltest.declare.others": "derived dim_size named optional same_as static tree",
     "kerneltest.declare.pairing": "Pairing",
     "kerneltest.declare.rejects": "rejects",
     "kerneltest.declare.xfail": "xfail",
     "kerneltest.trace.tracing": "Traced",
+    "kerneltest.numerics.bounds": "Bound Limit",
     "kerneltest.plan.explicit": "DrawnCase",
     "kerneltest.plan.families": "Slot",
     "kerneltest.plan.standard_families": "family",

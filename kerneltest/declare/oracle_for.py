@@ -7,9 +7,9 @@ from typing import Any
 
 from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, Derivation, DimSize, SameAs, leaves
 from kerneltest.declare.axes import all_names
-from kerneltest.declare.bounds import Tolerance
 from kerneltest.declare.check import DeclarationError, check_declaration, check_parts
 from kerneltest.declare.dims import Dim
+from kerneltest.declare.error_model import Tolerance
 from kerneltest.declare.pairing import MADE, Pairing
 from kerneltest.declare.rejects import Rejection
 from kerneltest.declare.relations import relation

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, SameAs, Static, given, leaves, optionals
-from kerneltest.declare.bounds import Tolerance
 from kerneltest.declare.dims import Dim
+from kerneltest.declare.error_model import Tolerance
 from kerneltest.declare.platforms import speaks_of
 from kerneltest.declare.rejects import Rejection
 from kerneltest.declare.relations import Relation

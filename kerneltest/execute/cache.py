@@ -15,8 +15,8 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cached_expectation import Expected
 from kerneltest.execute.pool import Pool
 from kerneltest.execute.time_budget import Budget
-from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
-from kerneltest.oracle.noise import oracle_noise
+from kerneltest.oracle.evaluation import check_all_masked, expect
+from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.plan.explicit import DRAWN, AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Journal, Phase

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.judge.contents import special_inputs
-from kerneltest.oracle.expectation import Expectation
-from kerneltest.oracle.noise import oracle_noise
+from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.records.schema import SpecialInput
 
 _A_NUMBER = 16  # bytes: as the kernel gets it and as the oracle does, or with how far it moves

@@ -9,7 +9,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.bounds import Tolerance
+from kerneltest.declare.error_model import Tolerance
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.compare import Comparison, compare

@@ -18,7 +18,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.invariant_context import Asked, Outputs, Share, Take, Variation
 from kerneltest.execute.slices import Slices
 from kerneltest.execute.variations import invariant as invariant
-from kerneltest.oracle.expectation import evaluator, watchable
+from kerneltest.oracle.evaluation import evaluator, watchable
 from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES

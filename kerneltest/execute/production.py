@@ -18,8 +18,8 @@ from kerneltest.execute.input_dependencies import check_needs, derived_output
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.judge.compare import compare
 from kerneltest.judge.evidence import output_dims
-from kerneltest.oracle.expectation import expect
-from kerneltest.oracle.noise import oracle_noise
+from kerneltest.oracle.evaluation import expect
+from kerneltest.oracle.expectation import oracle_noise
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import without_values
@@ -167,16 +167,18 @@ class Judged:
             off = np.flatnonzero(compared.wrong)
             first = chosen[int(off[0])]
             where = element(samples.shape, int(samples.offsets[first]))
-            detail = Stated.of(
+            detail = Stated(
                 "output {output}{element} is {got} where the oracle has {wanted}{bound}; {off} of {sampled} sampled "
                 "elements are off",
-                output=self.number,
-                element=where,
-                got=str(samples.values[first]),
-                wanted=str(values[off[0]]),
-                bound="" if self.exact else f", by more than {bounds[off[0]]:.3g}",
-                off=off.size,
-                sampled=len(chosen),
+                {
+                    "output": self.number,
+                    "element": where,
+                    "got": str(samples.values[first]),
+                    "wanted": str(values[off[0]]),
+                    "bound": "" if self.exact else f", by more than {bounds[off[0]]:.3g}",
+                    "off": off.size,
+                    "sampled": len(chosen),
+                },
             )
             raise Failure(compared.verdict, detail)
         used = [each for each in (record.used, compared.used) if each is not None]

@@ -50,12 +50,12 @@ class Rejections(Group):
             if rejection.met_by(raised):
                 return Outcome(item.record(Verdict.PASS, case=case, compared=1))
             cause = raised.__cause__ or raised
-            detail = Stated.of(
-                "expected {expected}, got {error}", expected=rejection.expected, error=format_exception(cause)
+            detail = Stated(
+                "expected {expected}, got {error}", {"expected": rejection.expected, "error": format_exception(cause)}
             )
             raise Failure(Verdict.RUNTIME_ERROR, detail) from raised
         raise Failure(
-            Verdict.XPASS, Stated.of("expected {expected}, but nothing was raised", expected=rejection.expected)
+            Verdict.XPASS, Stated("expected {expected}, but nothing was raised", {"expected": rejection.expected})
         )
 
 

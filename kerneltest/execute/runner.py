@@ -10,8 +10,7 @@ from threadpoolctl import ThreadpoolController
 
 from kerneltest.core.details import Raised, Unavailable
 from kerneltest.core.failures import Failure, text_of
-from kerneltest.core.freed import keep_freed
-from kerneltest.core.garbage import seldom_collected
+from kerneltest.core.runtime import keep_freed, seldom_collected
 from kerneltest.core.source_location import where_raised
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict

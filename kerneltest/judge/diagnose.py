@@ -10,7 +10,7 @@ from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison
 from kerneltest.judge.locate import Axis
-from kerneltest.oracle.expectation import evaluator
+from kerneltest.oracle.evaluation import evaluator
 from kerneltest.plan.signatures import Signature
 
 

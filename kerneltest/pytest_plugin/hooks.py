@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kerneltest
-from kerneltest.core.tpus import expect_no_tpu
+from kerneltest.core.targets import expect_no_tpu
 from kerneltest.declare.discovery import held
 from kerneltest.pytest_plugin.collect import Holder, chosen, is_unwritten, problems_of
 from kerneltest.pytest_plugin.incremental import Changed

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from kerneltest.core.garbage import seldom_collected
+from kerneltest.core.runtime import seldom_collected
 from kerneltest.records.io import RecordError
 from kerneltest.records.runs import Run, end_run, read_running
 from kerneltest.report.text.terminal import lines

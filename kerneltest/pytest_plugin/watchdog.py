@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import NoReturn, TextIO
 
 from kerneltest.core.failures import Failure
+from kerneltest.core.runtime import stacks
 from kerneltest.core.source_location import where_it_is
-from kerneltest.core.stacks import stacks
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.crash_reports import GAVE_UP
 from kerneltest.records.journal import Doing, Journal, Phase

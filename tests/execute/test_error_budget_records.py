@@ -70,7 +70,11 @@ def test_a_finding_says_what_makes_its_bound() -> None:
     finding = next(f for f in result.findings if f.family == "normal")
     assert finding.budget == finding.record.budget
     first, line = finding.budget[0], _grown.__code__.co_firstlineno + 1
-    assert (first.words, first.file, first.line) == ("rounding of `np.exp(x)`", "tests/execute/test_error_budget_records.py", line)
+    assert (first.words, first.file, first.line) == (
+        "rounding of `np.exp(x)`",
+        "tests/execute/test_error_budget_records.py",
+        line,
+    )
     assert 0.9 < sum(part.part for part in finding.budget) <= 1.001
     text = "\n".join(line for line, _ in all_suspects(result.suspects, {}))
     assert f"the bound: {in_words(result.suspects[0].example.budget)}" in text

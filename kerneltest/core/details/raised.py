@@ -1,6 +1,7 @@
 """Exceptions, what kerneltest states itself, and what cannot be run here."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kerneltest.core.details.base import BaseDetail, at, without_numbers
@@ -44,19 +45,14 @@ class Stated(BaseDetail):
 
     Attributes:
       sentence: with a place for each value, as `str.format` has it.
-      values: pairs of a name and a value, which change from case to case.
+      values: by name; they change from case to case.
       source: FILE:LINE of the user's source, or "".
     """
 
     sentence: str
-    values: tuple[tuple[str, int | str], ...] = ()
+    values: Mapping[str, int | str] = field(default_factory=dict, hash=False)
     source: str = ""
     kind: Literal["stated"] = "stated"
-
-    @classmethod
-    def of(cls, sentence: str, source: str = "", **values: int | str) -> "Stated":
-        """The sentence with these values."""
-        return cls(sentence, tuple(values.items()), source)
 
     @property
     def place(self) -> str:
@@ -67,7 +63,7 @@ class Stated(BaseDetail):
         return self.sentence
 
     def text(self) -> str:
-        return (self.sentence.format(**dict(self.values)) if self.values else self.sentence) + at(self.source)
+        return (self.sentence.format(**self.values) if self.values else self.sentence) + at(self.source)
 
 
 @dataclass(frozen=True, slots=True)

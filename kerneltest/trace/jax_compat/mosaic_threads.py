@@ -14,7 +14,7 @@ import jax
 from jax._src.pallas.mosaic.interpret import thread_map
 
 import kerneltest.trace.jax_compat.mosaic_host  # noqa: F401 - which changes what the interpreters call
-from kerneltest.core.stacks import stacks
+from kerneltest.core.runtime import stacks
 
 # So many copies have a clock of their own; with fewer, one that is under way seems done when its clock is used again.
 COPIES = 64
