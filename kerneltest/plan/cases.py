@@ -10,12 +10,11 @@ import numpy as np
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.derived import derived
 from kerneltest.plan.exactness import exact_limit
 from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.format_limits import FAMILIES as LONG_FAMILIES
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.plan.slots import Slot, slots
+from kerneltest.plan.slots import Slot, derived, slots
 
 
 @dataclass(frozen=True)

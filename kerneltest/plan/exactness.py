@@ -16,10 +16,8 @@ from kerneltest.numerics.numpy_patch import watching
 from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.spread import sampled
 from kerneltest.numerics.ufuncs import EXACT
-from kerneltest.plan.constrained import mended, plain
-from kerneltest.plan.derived import derived
 from kerneltest.plan.signatures import Signature
-from kerneltest.plan.slots import Slot, slots
+from kerneltest.plan.slots import Slot, derived, slots
 
 # On integers. A kernel that does more is not judged bit for bit.
 _EXACT = EXACT | set("add subtract multiply square product add.reduce add.accumulate moved where cast".split())
@@ -84,8 +82,6 @@ def evaluated(pairing: Pairing, signature: Signature) -> list[Any] | None:
 
 
 def _ones(slot: Slot) -> Array:
-    """Ones of floats; of other arguments what makes sums the longest."""
-    if slot.role == "data":
-        return np.ones(slot.shape)
-    values = mended(slot, np.full(slot.shape, slot.end)) if slot.role == "length" else plain(slot)
+    """Returns ones for data and, for other arguments, the values that make sums the longest, as an oracle gets them."""
+    values = slot.kind.longest_sums(slot)
     return values if slot.dtype == np.bool_ else widen(values)

@@ -11,11 +11,9 @@ from kerneltest.core.dtypes import Array
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import Case, slots_of
-from kerneltest.plan.constrained import mended
-from kerneltest.plan.derived import derived
 from kerneltest.plan.families import FAMILIES, Family, without_values
 from kerneltest.plan.signatures import Signature, dtypes_of, signatures
-from kerneltest.plan.slots import Slot
+from kerneltest.plan.slots import Slot, derived
 
 FUZZ = "fuzz"  # the group of drawn cases
 DRAWN = without_values("drawn", FUZZ)
@@ -97,17 +95,8 @@ class Recipe:
             values = np.where(np.isfinite(values), slot.cast(np.zeros(slot.shape)), values)
         flat = np.array(values).reshape(-1)
         for position, value in self.changes if flat.size else ():
-            flat[position % flat.size] = _drawn(slot, value)
-        return mended(slot, slot.kept(flat.reshape(slot.shape)))
-
-
-def _drawn(slot: Slot, value: float | int | bool) -> Any:
-    """A drawn value as an element."""
-    if slot.role == "data":
-        return slot.cast(np.asarray(value))
-    if slot.role == "mask":
-        return slot.fills[bool(value)]
-    return value % (slot.end + 1 if slot.role == "length" else max(slot.end, 1))
+            flat[position % flat.size] = slot.kind.element(slot, value)
+        return slot.repair(slot.coerce(flat.reshape(slot.shape)))
 
 
 def drawn_case(pairing: Pairing, pairing_id: str, signature: Signature, recipes: Mapping[str, Recipe]) -> DrawnCase:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.axes import along
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import slots_of
-from kerneltest.plan.constrained import groups, to_part
 from kerneltest.plan.exactness import exact_limit
 from kerneltest.plan.format_limits import Cost
 from kerneltest.plan.lengths import boundary_lengths
@@ -24,7 +23,6 @@ from kerneltest.plan.slots import Slot
 # What a step along each axis adds to an element's code, the last axis first.
 _STRIDES = (1, 7, 31, 53, 97, 113, 131, 151)
 _CODES = 251  # prime, so that no power of two brings a code back
-_SPREAD = 40_503  # what makes indices of codes
 
 
 def production_signatures(pairing: Pairing) -> tuple[Signature, ...]:
@@ -58,11 +56,7 @@ class Content:
     @classmethod
     def of(cls, slot: Slot) -> "Content":
         """Integers for which sums of products are exact, moved into the domain; masks of which few are False."""
-        codes = np.arange(_CODES)
-        if slot.role == "data":
-            limit = max(min(slot.exact_limit, _CODES), 2)
-            return cls(slot, slot.cast(codes % limit - limit // 2))
-        return cls(slot, slot.kept(codes % 5 != 3) if slot.role == "mask" else np.zeros(0, slot.dtype))
+        return cls(slot, slot.kind.code_table(slot, np.arange(_CODES)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,12 +76,9 @@ class Content:
         code = xp.asarray(17 * self.slot.order)
         for index, stride in zip(reversed(indices), _STRIDES, strict=False):
             code = code + index * stride + index // _CODES * (stride + 2)  # so that no shift along it is hidden
-        if self.slot.role in ("data", "mask"):
+        if self.table.size:
             return xp.asarray(self.table)[code % _CODES]
-        if self.slot.role in _IN_PLACE:
-            return _IN_PLACE[self.slot.role](self.slot, indices, xp).astype(self.slot.dtype)
-        count = min(self.slot.end + (self.slot.role == "length"), int(np.iinfo(self.slot.dtype).max) + 1)
-        return (code * _SPREAD % max(count, 1)).astype(self.slot.dtype)
+        return self.slot.kind.element_at(self.slot, indices, code, xp).astype(self.slot.dtype)
 
     def part(self, where: Sequence[Array]) -> Array:
         """A part that can be held, at some positions along each axis."""
@@ -104,37 +95,12 @@ def contents(pairing: Pairing, signature: Signature) -> dict[str, Content]:
     limit = exact_limit(pairing, largest.signature) if largest.elements <= MOST_EXACT else 1
     filled = slots_of(pairing, signature)
     for path in filled:
-        if filled[path].role in ("derived", "key", "raw_key"):
+        if not filled[path].kind.positional:
             raise Failure(
                 Verdict.UNAVAILABLE,
                 f"argument {path!r} cannot be made element by element, so production sizes are not run",
             )
     return {path: Content.of(replace(slot, limit=lambda: limit)) for path, slot in filled.items()}
-
-
-def _even_end(slot: Slot, number: Any, count: int) -> Any:
-    """Where the `number`-th of some parts of one size ends."""
-    return number * to_part(slot) // max(count, 1)
-
-
-# What hangs together as its plainest values do, each of which follows from its place.
-_IN_PLACE: dict[str, Callable[[Slot, Sequence[Any], Any], Any]] = {
-    "partition": lambda slot, at, xp: (
-        _even_end(slot, at[-1] + 1, slot.shape[-1]) - _even_end(slot, at[-1], slot.shape[-1])
-    ),
-    "offsets": lambda slot, at, xp: _even_end(slot, at[-1], slot.shape[-1] - 1),
-    "segments": lambda slot, at, xp: at[-1] * groups(slot) // max(slot.shape[-1], 1),
-    "permutation": lambda slot, at, xp: _flat(slot, at) if slot.apart else at[-1],
-    "one_hot": lambda slot, at, xp: at[-1] == _flat(slot, at) // max(slot.shape[-1], 1) % max(slot.shape[-1], 1),
-}
-
-
-def _flat(slot: Slot, at: Sequence[Any]) -> Any:
-    """The place of an element in the whole array."""
-    place = at[0]
-    for index, length in zip(at[1:], slot.shape[1:], strict=True):
-        place = place * length + index
-    return place
 
 
 # Elements of a part that an oracle is evaluated on: bit for bit, and with its bound, which takes many evaluations.

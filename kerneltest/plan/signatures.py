@@ -165,7 +165,7 @@ def _admitted(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]:
 
 def dtype_groups(pairing: Pairing) -> list[tuple[str, ...]]:
     """The choices of dtypes that leaves have, the widest first: it is the dtype of ids."""
-    varied = (leaf.dtypes for leaf in pairing.leaves.values() if leaf.role == "data" or len(leaf.dtypes) > 1)
+    varied = (leaf.dtypes for leaf in pairing.leaves.values() if leaf.kind.is_data or len(leaf.dtypes) > 1)
     return sorted(dict.fromkeys(varied), key=len, reverse=True)  # which keeps the rest in order
 
 

@@ -3,7 +3,6 @@
 `kt.family` is taken from here, so that a user's families come after them, wherever they are registered.
 """
 
-import itertools
 from typing import Any
 
 import ml_dtypes
@@ -11,10 +10,10 @@ import numpy as np
 
 import kerneltest.plan.numeric_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import Array, float_format
-from kerneltest.plan.constrained import even, groups, mended, of_parts, plain, to_part
 from kerneltest.plan.families import (
     Rng,
     Slot,
+    is_data,
     is_integer_data,
     is_mask,
     may_be_infinite,
@@ -22,13 +21,14 @@ from kerneltest.plan.families import (
     may_be_nan,
     may_be_negative_infinite,
     normal,
+    register_edge_values,
     small_integers,
 )
 from kerneltest.plan.families import family as family
 
 
-def has_several(slot: Slot) -> bool:
-    return slot.role == "data" and slot.size > 1
+def _has_several(slot: Slot) -> bool:
+    return is_data(slot) and slot.size > 1
 
 
 @family(group="structural", without_arrays=True)
@@ -48,7 +48,7 @@ def ones(slot: Slot, rng: Rng) -> Array:
     return slot.cast(np.ones(slot.shape))
 
 
-@family(group="structural", applies=has_several)
+@family(group="structural", applies=_has_several)
 def one_hot_per_tile(slot: Slot, rng: Rng) -> Array:
     """Zeros but for one element in each block of the last axis: a block that is lost or counted twice shows itself."""
     values = np.zeros(slot.shape)
@@ -59,94 +59,27 @@ def one_hot_per_tile(slot: Slot, rng: Rng) -> Array:
     return slot.cast(values)
 
 
-@family(group="structural", applies=has_several)
+@family(group="structural", applies=_has_several)
 def constant_rows(slot: Slot, rng: Rng) -> Array:
     """Each row one number: what mixes rows shows, what mixes columns does not."""
     limit = min(slot.exact_limit, 100)
     return slot.cast(np.broadcast_to(rng.integers(-limit, limit + 1, (*slot.shape[:-1], 1)), slot.shape))
 
 
-@family(group="structural", applies=has_several)
+@family(group="structural", applies=_has_several)
 def sorted_rows(slot: Slot, rng: Rng) -> Array:
     """Ascending rows: the greatest element is always in the last block."""
     return slot.cast(np.sort(small_integers(slot, rng).astype(np.float64), axis=-1))
 
 
-@family(group="structural", applies=has_several)
+@family(group="structural", applies=_has_several)
 def ties(slot: Slot, rng: Rng) -> Array:
     """Two values only, so that the greatest element occurs many times, in several blocks."""
     return slot.cast(rng.choice((-1, 1), slot.shape))
 
 
-@family(group="structural", applies=lambda slot: slot.role in ("index", "length", "one_hot") and slot.size > 0)
-def ends(slot: Slot, rng: Rng) -> Array:
-    """Indices and lengths at both ends of what they may be, and beside them."""
-    top = slot.end if slot.role == "length" else max(slot.end - 1, 0)
-    if slot.role == "one_hot":
-        at = np.resize(np.clip([0, top, 1, top - 1], 0, top), slot.shape[:-1])
-        return np.asarray(np.arange(slot.shape[-1]) == at[..., None]).astype(slot.dtype)
-    return mended(slot, np.resize(np.clip([0, top, 1, top - 1], 0, top), slot.shape))
-
-
-def _has_parts(slot: Slot) -> bool:
-    return slot.role in ("partition", "offsets", "segments") and slot.size > 0 and groups(slot) > 0
-
-
-def _sizes(slot: Slot) -> Array:
-    return np.zeros(groups(slot), np.int64)
-
-
-@family(group="structural", applies=_has_parts)
-def even_parts(slot: Slot, rng: Rng) -> Array:
-    """Groups of one size, as far as there is one."""
-    return of_parts(slot, even(slot))
-
-
-@family(group="structural", applies=_has_parts)
-def first_takes_all(slot: Slot, rng: Rng) -> Array:
-    """Everything is in the first group, and the others are empty."""
-    sizes = _sizes(slot)
-    sizes[0] = to_part(slot)
-    return of_parts(slot, sizes)
-
-
-@family(group="structural", applies=_has_parts)
-def last_takes_all(slot: Slot, rng: Rng) -> Array:
-    """Everything is in the last group, and those before it are empty."""
-    sizes = _sizes(slot)
-    sizes[-1] = to_part(slot)
-    return of_parts(slot, sizes)
-
-
-@family(group="structural", applies=lambda slot: _has_parts(slot) and groups(slot) > 1)
-def empty_parts(slot: Slot, rng: Rng) -> Array:
-    """Every other group is empty."""
-    sizes = _sizes(slot)
-    sizes[1::2] = np.diff(np.linspace(0, to_part(slot), len(sizes[1::2]) + 1).astype(np.int64))
-    return of_parts(slot, sizes)
-
-
-@family(group="structural", applies=lambda slot: _has_parts(slot) and groups(slot) > 1)
-def parts_beside_blocks(slot: Slot, rng: Rng) -> Array:
-    """Groups end one element before and one after the ends of blocks."""
-    block = slot.block if slot.role == "segments" else slot.end_block
-    cuts = [
-        number * block + step for number, step in zip(range(1, groups(slot)), itertools.cycle((1, -1)), strict=False)
-    ]
-    ends = np.minimum(np.maximum.accumulate([0, *cuts, to_part(slot)]), to_part(slot))
-    return of_parts(slot, np.diff(ends))
-
-
-@family(group="structural", applies=lambda slot: slot.role == "permutation" and slot.size > 0)
-def in_order(slot: Slot, rng: Rng) -> Array:
-    """Indices from the first on."""
-    return plain(slot)
-
-
-@family(group="structural", applies=lambda slot: slot.role == "permutation" and slot.size > 0)
-def in_reverse(slot: Slot, rng: Rng) -> Array:
-    """Indices from the last on backwards."""
-    return mended(slot, slot.end - 1 - plain(slot).astype(np.int64))
+# Numbers that are not data have edge cases of their own.
+register_edge_values("structural")
 
 
 def _prime_below(limit: int) -> int:
@@ -173,7 +106,7 @@ def one_negative_inf(slot: Slot, rng: Rng) -> Array:
 
 
 def _masked(slot: Slot, where: tuple[Any, ...], rng: Rng) -> Array:
-    if slot.role == "mask":
+    if is_mask(slot):
         seen = np.ones(slot.shape, bool)
         seen[where] = False
         return seen
@@ -285,33 +218,4 @@ def extreme_integers(slot: Slot, rng: Rng) -> Array:
     return rng.choice(edges, slot.shape).astype(slot.dtype)
 
 
-@family(group="masks", applies=is_mask)
-def no_mask(slot: Slot, rng: Rng) -> Array:
-    """Everything is visible."""
-    return np.ones(slot.shape, bool)
-
-
-@family(group="masks", applies=is_mask)
-def causal(slot: Slot, rng: Rng) -> Array:
-    """Row i sees columns up to i."""
-    return np.tril(np.ones(slot.shape, bool)) if len(slot.shape) > 1 else np.ones(slot.shape, bool)
-
-
-@family(group="masks", applies=is_mask)
-def ragged(slot: Slot, rng: Rng) -> Array:
-    """Each row sees a prefix of random length."""
-    ends = rng.integers(0, slot.shape[-1] + 1, (*slot.shape[:-1], 1))
-    return np.asarray(np.arange(slot.shape[-1]) < ends)
-
-
-@family(group="masks", applies=is_mask)
-def whole_tiles(slot: Slot, rng: Rng) -> Array:
-    """Tiles of the last axis are visible or masked as a whole."""
-    blocks = -(-slot.shape[-1] // slot.block)
-    return np.repeat(rng.random((*slot.shape[:-1], blocks)) < 0.5, slot.block, axis=-1)[..., : slot.shape[-1]]
-
-
-@family(group="masks", applies=is_mask)
-def random_mask(slot: Slot, rng: Rng) -> Array:
-    """Each element is visible with probability one half."""
-    return rng.random(slot.shape) < 0.5
+register_edge_values("masks")

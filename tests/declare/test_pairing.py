@@ -69,7 +69,7 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
     "mask without a block": (
         dict(x=kt.array("n"), y=kt.mask("n")),
         lambda x, y: x,
-        ["mask 'y'", "none of its dims (n) has a block", "dims=dict(n=kt.dim(block=64))"],
+        ["argument 'y'", "none of the mask's dims (n) has a block", "dims=dict(n=kt.dim(block=64))"],
     ),
     "dot over a dim of one array": (
         dict(x=kt.array("m k"), y=kt.array("m n"), tolerance=kt.tolerance.dot("k")),
@@ -96,10 +96,10 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
         lambda x, y: x,
         ["batch_dims", "'m' is not a dim of the pairing; its dims are 'n'"],
     ),
-    "no slice stands alone": (
+    "slices that are not independent": (
         dict(x=kt.array("n"), y=kt.partition("n", of=8), batch_dims="n"),
         lambda x, y: x,
-        ["batch_dims", "the values of 'y' hang together along 'n'"],
+        ["batch_dims", "the values of 'y' depend on each other along 'n'"],
     ),
     "an index crosses slices": (
         dict(x=kt.array("n"), y=kt.indices("m", into="n"), batch_dims="n"),
@@ -111,10 +111,10 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
         lambda x, y: x,
         ["grad", "no argument holds floats"],
     ),
-    "a mask whose dtype tells nothing apart": (
+    "a mask whose dtype cannot hold its values": (
         dict(x=kt.array("n"), y=kt.mask("n", hidden=-np.inf, shown=0), dims=dict(n=kt.dim(block=8))),
         lambda x, y: x,
-        ["mask 'y'", "bool does not hold hidden=-inf and shown=0 apart"],
+        ["argument 'y'", "bool cannot represent both hidden=-inf and shown=0"],
     ),
     "a domain between two integers": (
         dict(x=kt.array("n", "int32", domain=(0.2, 0.8)), y=kt.array("n")),
@@ -223,7 +223,7 @@ MISWRITTEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "keys of two kinds": (
         dict(x=kt.tree({"w": kt.array("n"), 3: kt.array("n")})),
-        "argument 'x': JAX does not take this for a pytree: ",
+        "argument 'x': JAX does not accept this as a pytree: ",
     ),
     "a dim as a number": (
         dict(x=kt.array("n"), dims=dict(n=5)),

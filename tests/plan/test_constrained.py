@@ -8,8 +8,7 @@ import pytest
 
 from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.declare.domains import EVERYTHING, Interval
-from kerneltest.plan.constrained import mended, ordinary, plain
-from kerneltest.plan.slots import Slot
+from kerneltest.declare.kinds.base import Slot
 
 INTEGERS = Slot("index", (4,), dtype_named("int32"), (None,), EVERYTHING, 0, 10, lambda: 1)
 
@@ -17,14 +16,14 @@ MENDED: dict[str, tuple[dict[str, Any], list[float], list[float]]] = {
     "an index": (dict(role="index"), [-3, 0, 9, 10], [0, 0, 9, 9]),
     "a length": (dict(role="length"), [-3, 0, 10, 11], [0, 0, 10, 10]),
     "a partition": (dict(role="partition"), [4, -1, 9, 2], [4, 0, 6, 0]),
-    "a partition of everything": (dict(role="partition", whole=True), [4, -1, 1, 2], [4, 0, 1, 5]),
+    "a partition of everything": (dict(role="partition", exhaustive=True), [4, -1, 1, 2], [4, 0, 1, 5]),
     "offsets": (dict(role="offsets"), [5, 3, 12, 7], [0, 5, 7, 10]),
-    "offsets that end there": (dict(role="offsets", whole=True), [5, 3, 2, 7], [0, 3, 5, 10]),
+    "offsets that end there": (dict(role="offsets", exhaustive=True), [5, 3, 2, 7], [0, 3, 5, 10]),
     "segments": (dict(role="segments"), [2, 0, 11, 1], [0, 1, 2, 9]),
-    "a permutation": (dict(role="permutation", apart=False), [7, 7, -1, 3], [2, 3, 0, 1]),
-    "places apart": (dict(role="permutation", apart=True), [3, 3, 12, 0], [3, 1, 2, 0]),
+    "a permutation": (dict(role="permutation", globally_unique=False), [7, 7, -1, 3], [2, 3, 0, 1]),
+    "places apart": (dict(role="permutation", globally_unique=True), [3, 3, 12, 0], [3, 1, 2, 0]),
     "one hot": (dict(role="one_hot"), [0, 5, 5, 1], [0, 1, 0, 0]),
-    "a mask": (dict(role="mask", fills=(-7, 2)), [-7, 2, 0, 1], [-7, 2, 2, 2]),
+    "a mask": (dict(role="mask", mask_values=(-7, 2)), [-7, 2, 0, 1], [-7, 2, 2, 2]),
     "a key": (dict(role="key", dtype=dtype_named("uint32")), [1, 2, 3, 4], [1, 2, 3, 4]),
 }
 
@@ -33,10 +32,10 @@ MENDED: dict[str, tuple[dict[str, Any], list[float], list[float]]] = {
 def test_numbers_become_what_the_role_allows(what: str) -> None:
     more, before, after = MENDED[what]
     slot = replace(INTEGERS, **more)
-    made = mended(slot, np.array(before))
+    made = slot.repair(np.array(before))
     assert made.dtype == slot.dtype
     assert made.tolist() == after
-    assert mended(slot, made).tolist() == after, "what is right stays as it is"
+    assert slot.repair(made).tolist() == after, "what is right stays as it is"
 
 
 @pytest.mark.parametrize("what", MENDED)
@@ -45,25 +44,25 @@ def test_random_and_plain_values_are_allowed_in_every_shape(what: str, shape: tu
     more, _, _ = MENDED[what]
     slot = replace(INTEGERS, shape=shape, **more)
     rng = np.random.default_rng(0)
-    if slot.whole and shape[-1] <= (slot.role == "offsets"):
-        with pytest.raises(ValueError, match=r"no parts come to 10; say which lengths are right with where="):
-            ordinary(slot, rng)
+    if slot.exhaustive and shape[-1] <= (slot.role == "offsets"):
+        with pytest.raises(ValueError, match=r"no parts add up to 10; exclude such lengths with where="):
+            slot.sample(rng)
         return
-    for values in (ordinary(slot, rng), plain(slot)):
+    for values in (slot.sample(rng), slot.canonical()):
         assert (values.shape, values.dtype) == (shape, slot.dtype)
-        assert mended(slot, values).tolist() == values.tolist()
+        assert slot.repair(values).tolist() == values.tolist()
 
 
 def test_too_many_places_apart_are_an_error_that_says_what_to_do() -> None:
-    slot = replace(INTEGERS, role="permutation", apart=True, shape=(4, 3))
-    with pytest.raises(ValueError, match=r"12 indices of which none occurs twice do not fit into 10; say .* where="):
-        ordinary(slot, np.random.default_rng(0))
+    slot = replace(INTEGERS, role="permutation", globally_unique=True, shape=(4, 3))
+    with pytest.raises(ValueError, match=r"12 different indices do not fit into a length of 10; exclude it"):
+        slot.sample(np.random.default_rng(0))
 
 
 def test_random_parts_come_to_everything_where_they_must() -> None:
     def total(whole: bool, seed: int) -> int:
-        slot = replace(INTEGERS, role="partition", whole=whole)
-        return int(ordinary(slot, np.random.default_rng(seed)).sum())
+        slot = replace(INTEGERS, role="partition", exhaustive=whole)
+        return int(slot.sample(np.random.default_rng(seed)).sum())
 
     assert {total(True, seed) for seed in range(20)} == {10}
     assert len({total(False, seed) for seed in range(20)}) > 3
@@ -80,7 +79,7 @@ def test_random_parts_come_to_everything_where_they_must() -> None:
 )
 def test_zeros_are_kept_out_where_none_may_be(domain: Interval, values: list[float], kept: list[float]) -> None:
     slot = replace(INTEGERS, role="data", dtype=dtype_named("float32"), domain=domain)
-    made: Array = slot.kept(np.array(values, np.float32))
+    made: Array = slot.coerce(np.array(values, np.float32))
     assert made.tobytes() == np.array(kept, np.float32).tobytes()
 
 
@@ -88,4 +87,4 @@ def test_zeros_are_kept_out_where_none_may_be(domain: Interval, values: list[flo
 def test_what_a_dtype_cannot_count_is_refused(role: str) -> None:
     slot = replace(INTEGERS, role=role, dtype=dtype_named("int8"), shape=(300,), end=300)
     with pytest.raises(ValueError, match=r"it counts up to \d+, and int8 ends at 127; declare a wider dtype"):
-        mended(slot, np.arange(300))
+        slot.repair(np.arange(300))

@@ -108,7 +108,16 @@ HANGING_FAMILIES = {
 @pytest.mark.parametrize("name", HANGING_FAMILIES)
 def test_what_hangs_together(name: str) -> None:
     role = "permutation" if name.startswith("in_") else "partition"
-    slot = replace(BASE, role=role, dtype=dtype_named("int32"), shape=(3,), end=17, end_block=8, whole=True, apart=True)
+    slot = replace(
+        BASE,
+        role=role,
+        dtype=dtype_named("int32"),
+        shape=(3,),
+        end=17,
+        end_block=8,
+        exhaustive=True,
+        globally_unique=True,
+    )
     assert tuple(_fill(name, slot)) == HANGING_FAMILIES[name]
 
 
