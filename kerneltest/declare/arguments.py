@@ -123,7 +123,7 @@ def given(name: str, argument: ArrayArgument | Tree | Optional, values: Mapping[
 
 
 def _is_opaque_dataclass(part: object) -> bool:
-    """Whether a leaf is a dataclass of the author's that is not registered with JAX."""
+    """Returns whether a leaf is a dataclass of the author's that is not registered with JAX."""
     return dataclasses.is_dataclass(part) and not isinstance(part, (type, *DECLARED))
 
 

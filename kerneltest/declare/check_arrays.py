@@ -71,6 +71,6 @@ def check_axes(pairing: Pairing, wrong: Wrong) -> None:
 
 
 def _keeps_64_bits() -> bool:
-    """Whether JAX keeps 64-bit values; importing the kernel has imported JAX."""
+    """Returns whether JAX keeps 64-bit values. Importing the kernel has imported JAX."""
     jax = sys.modules.get("jax")
     return jax is not None and bool(jax.config.jax_enable_x64)

@@ -34,36 +34,36 @@ class Interval:
 
     @property
     def bounded(self) -> bool:
-        """Whether both ends are numbers."""
+        """True if both ends are finite."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     @property
     def everything(self) -> bool:
-        """Whether every value of the dtype is in it, NaN included."""
+        """True if it contains every value of a dtype, NaN included."""
         return self == EVERYTHING
 
     @property
     def unbounded(self) -> bool:
-        """Whether both ends are infinite."""
+        """True if both ends are infinite."""
         return self.low == -math.inf and self.high == math.inf
 
     @property
     def reaches_extremes(self) -> bool:
-        """Whether the dtype's largest numbers of either sign are in it."""
+        """True if it contains the dtype's largest numbers of either sign."""
         return self.unbounded and self.extremes
 
     @property
     def admits_nan(self) -> bool:
-        """Whether NaN is in it."""
+        """True if it contains NaN."""
         return not self.finite and not self.bounded
 
     def admits_infinity(self, sign: int) -> bool:
-        """Whether the infinity of a sign is in it."""
+        """Returns whether it contains the infinity of a sign."""
         return not self.finite and (self.high == math.inf if sign > 0 else self.low == -math.inf)
 
     @property
     def admits_zero(self) -> bool:
-        """Whether zero is in it."""
+        """True if it contains zero."""
         return not self.nonzero and self.low <= 0 <= self.high
 
     def ends(self, dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -165,9 +165,9 @@ def interval(
       ValueError: an end is not a number, or the interval is empty.
     """
     if not all(isinstance(end, (Real, np.number)) and not math.isnan(end) for end in (low, high)):
-        raise ValueError(f"interval: its ends are numbers, not {low!r} and {high!r}")
+        raise ValueError(f"interval: the ends are numbers, not {low!r} and {high!r}")
     if low > high or (nonzero and low == high == 0):
-        raise ValueError(f"interval: nothing lies from {low} to {high}" + ", zero left out" * nonzero)
+        raise ValueError(f"interval: it contains no number from {low} to {high}" + " other than zero" * nonzero)
     return Interval(float(low), float(high), finite, nonzero, extremes)
 
 
@@ -180,7 +180,7 @@ def domain_of(given: Any, dtypes: tuple[str, ...]) -> Domain:
     if isinstance(given, Mapping):
         if unknown := [name for name in given if name not in dtypes]:
             raise ValueError(
-                f"its domain is given for {unknown[0]!r}, which is none of its dtypes: {', '.join(dtypes)}"
+                f"its domain is given for {unknown[0]!r}, which is not among its dtypes: {', '.join(dtypes)}"
             )
         return {name: _interval(given.get(name)) for name in dtypes}
     return _interval(given)

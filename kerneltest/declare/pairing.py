@@ -115,7 +115,7 @@ class Pairing:
         return self.where.nearest(self.dims, lengths, self.chosen(statics), fixed)
 
     def chosen(self, statics: Mapping[str, str]) -> dict[str, Any]:
-        """Returns the kernel's value for each chosen option; for an argument that may be absent, whether it is given."""
+        """Returns the kernel's values for the chosen options, and True or False for arguments that may be absent."""
         return {
             name: option == GIVEN if name in self.optionals else self._static(name).value(option)
             for name, option in statics.items()

@@ -1,7 +1,8 @@
-"""Signatures: which lengths, dtypes and static arguments a pairing is tried with."""
+"""Signatures: choices of lengths, dtypes and static arguments, as a covering array."""
 
 import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,9 +15,11 @@ from kerneltest.declare.axes import length_of
 from kerneltest.declare.pairing import ABSENT, Pairing
 from kerneltest.plan.lengths import boundary_lengths
 
+Scalar = bool | int | float | str | None
+
 
 def covering(factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
-    """Rows of one option a factor, such that every combination of options of `strength` factors occurs in one."""
+    """Returns rows of one option for each factor that contain every combination of options of `strength` factors."""
     if len(factors) < 2:
         return [[value] for value in factors[0]] if factors else [[]]
     strength = min(strength, len(factors))
@@ -25,7 +28,7 @@ def covering(factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
 
 
 def _balanced(rows: list[list[Any]], factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
-    """The same coverage, but entries that no tuple needs are spread evenly rather than left at one option."""
+    """Spreads entries that coverage does not need evenly over the options of their factor."""
 
     def tuples(row: list[Any], column: int, value: Any) -> list[tuple[tuple[int, Any], ...]]:
         others = [entry for entry in enumerate(row) if entry[0] != column]
@@ -49,10 +52,11 @@ class Signature:
     """One choice of all lengths, dtypes and static arguments: the unit of compilation.
 
     Attributes:
-      dims: length of each dim.
-      dtypes: dtype of each leaf that is not absent, by path.
-      statics: the chosen option of each static argument by name, and of each that may be absent by path.
-      dtype: the dtype that stands for the signature in ids.
+      dims: pairs of a dim and its length.
+      dtypes: pairs of the path and the dtype of a leaf that is not absent.
+      statics: pairs of a static argument and the name of its option, or of the path of an argument that may be absent
+        and `given` or `absent`.
+      dtype: the dtype that represents the signature in ids.
     """
 
     dims: tuple[tuple[str, int], ...]
@@ -62,16 +66,16 @@ class Signature:
     _text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_text", self._spelled())  # it is asked for many times a case
+        object.__setattr__(self, "_text", self._format())  # used many times for each case
 
     def __hash__(self) -> int:
         return hash(self._text)
 
     def __str__(self) -> str:
-        """The dims, the dtype (each leaf's, where they differ) and the static arguments: `m=64,float32,mode=one`."""
+        """Returns dims, dtype (one for each leaf if they differ) and static arguments, as in `m=64,float32,mode=one`."""
         return self._text
 
-    def _spelled(self) -> str:
+    def _format(self) -> str:
         mixed = {name for _, name in self.dtypes if name != self.dtype} - {"bool", "int32"}
         dtypes = [f"{path}:{name}" for path, name in self.dtypes] if mixed else [self.dtype]
         return ",".join([*(f"{k}={v}" for k, v in self.dims), *dtypes, *(f"{k}={v}" for k, v in self.statics)])
@@ -84,13 +88,13 @@ class Signature:
         statics: Mapping[str, str],
         dtypes: Mapping[tuple[str, ...], str],
     ) -> "Signature":
-        """The signature that some choices make.
+        """Returns the signature for some choices.
 
         Args:
-          pairing: which is called.
+          pairing: the pairing that they are made for.
           lengths: of all dims.
           statics: an option for each of the pairing's `options`.
-          dtypes: of the leaves that have several, by these; the first of them where nothing is chosen.
+          dtypes: the dtype chosen from each tuple of alternatives; the first alternative if none is.
         """
         absent = {
             path for name, option in statics.items() if option == ABSENT for path in pairing.optionals.get(name, ())
@@ -104,21 +108,36 @@ class Signature:
             dtype=dtypes.get(groups[0], groups[0][0]) if groups else "static",
         )
 
+    def static_values(self, pairing: Pairing) -> dict[str, Scalar]:
+        """Returns the static arguments by name: finite numbers, booleans and None as such, others by their option.
+
+        `str` of each value is the option, so options that have names of their own are returned as these names.
+        """
+        chosen = pairing.chosen(dict(self.statics))
+        return {name: _scalar(chosen[name], option) for name, option in self.statics}
+
     def leaves(self, pairing: Pairing) -> dict[str, ArrayArgument]:
-        """The array arguments that are not absent, by path."""
+        """Returns the array arguments that are not absent, by path."""
         return {path: pairing.leaves[path] for path, _ in self.dtypes}
 
     def shape(self, leaf: ArrayArgument) -> tuple[int, ...]:
-        """The lengths of an array argument."""
+        """Returns the lengths of an array argument."""
         lengths = dict(self.dims)
         return tuple(length_of(axis, lengths) for axis in leaf.shape)
 
 
+def _scalar(value: Any, option: str) -> Scalar:
+    """Returns a value if it is a scalar that reads like its option, or else the option."""
+    finite = value is None or (type(value) in (bool, int, float) and math.isfinite(value))
+    return value if finite and str(value) == option else option
+
+
 @functools.lru_cache(maxsize=256)
 def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
-    """A covering array over dims, dtypes and static arguments: every pair of values occurs (every triple if deep).
+    """Returns a covering array over dims, dtypes and static arguments.
 
-    Where the pairing relates dims to each other, every pair does that some admitted lengths of other dims allow.
+    Every pair of values occurs, and every triple at depth `deep`, unless `where` excludes it for all lengths of the
+    other dims that were tried.
     """
     groups = dtype_groups(pairing)
     factors: dict[str, tuple[Any, ...]] = {f"dtype {i}": group for i, group in enumerate(groups)}
@@ -131,7 +150,7 @@ def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
         lengths = {name: chosen[f"dim {name}"] for name in pairing.dims}
         dtypes = {group: chosen[f"dtype {i}"] for i, group in enumerate(groups)}
         planned.append(Signature.of(pairing, lengths, _statics(chosen), dtypes))
-    return tuple(dict.fromkeys(planned))  # balancing may make two rows alike
+    return tuple(dict.fromkeys(planned))  # balancing may produce equal rows
 
 
 _Row = dict[str, Any]  # an option for each factor, by its name
@@ -142,7 +161,7 @@ def _statics(row: _Row) -> dict[str, str]:
 
 
 def _admitted(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]:
-    """The rows with lengths that the pairing admits, and more where a combination of options would be lost."""
+    """Returns the rows with lengths that the pairing admits, and more if a combination of options would be lost."""
     if pairing.where is None:
         return rows
 
@@ -164,13 +183,13 @@ def _admitted(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]:
 
 
 def dtype_groups(pairing: Pairing) -> list[tuple[str, ...]]:
-    """The choices of dtypes that leaves have, the widest first: it is the dtype of ids."""
+    """Returns the alternative dtypes of leaves, the longest tuple first, which provides the dtype of ids."""
     varied = (leaf.dtypes for leaf in pairing.leaves.values() if leaf.kind.is_data or len(leaf.dtypes) > 1)
-    return sorted(dict.fromkeys(varied), key=len, reverse=True)  # which keeps the rest in order
+    return sorted(dict.fromkeys(varied), key=len, reverse=True)  # stable for equal lengths
 
 
 def dtypes_of(pairing: Pairing, depth: str) -> tuple[str, ...]:
-    """The dtypes of a pairing's ids, in the order of their declaration."""
+    """Returns the dtypes of a pairing's ids in the order of their declaration."""
     groups = dtype_groups(pairing)
     present = {signature.dtype for signature in signatures(pairing, depth)}
     return tuple(name for name in (groups[0] if groups else ("static",)) if name in present)

@@ -1,6 +1,6 @@
-"""The families that every pairing is tried with, group by group. Loading this registers them.
+"""The families that every pairing is tested with, group by group. Importing this module registers them.
 
-`kt.family` is taken from here, so that a user's families come after them, wherever they are registered.
+`kt.family` is imported from here, so that the families of users follow them.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-import kerneltest.plan.numeric_families  # noqa: F401 - they register themselves
+import kerneltest.plan.numeric_families  # noqa: F401 - registers its families
 from kerneltest.core.dtypes import Array, float_format
 from kerneltest.plan.families import (
     Rng,
@@ -33,7 +33,7 @@ def _has_several(slot: Slot) -> bool:
 
 @family(group="structural", without_arrays=True)
 def position_coded(slot: Slot, rng: Rng) -> Array:
-    """Every element says where it came from, so that a shifted or swapped block shows."""
+    """Each element encodes its position, so that a shifted or swapped block is visible."""
     limit = max(_prime_below(min(slot.exact_limit, 251)), 2)
     code = np.zeros(slot.shape, np.int64)
     for axis, stride in zip(range(len(slot.shape)), (1, 7, 31, 53), strict=False):
@@ -44,13 +44,13 @@ def position_coded(slot: Slot, rng: Rng) -> Array:
 
 @family(group="structural")
 def ones(slot: Slot, rng: Rng) -> Array:
-    """All ones: a sum counts its terms, so a lost or doubled block shows as a count."""
+    """All ones: a sum counts its terms, so a lost or doubled block changes the count."""
     return slot.cast(np.ones(slot.shape))
 
 
 @family(group="structural", applies=_has_several)
 def one_hot_per_tile(slot: Slot, rng: Rng) -> Array:
-    """Zeros but for one element in each block of the last axis: a block that is lost or counted twice shows itself."""
+    """One nonzero element in each block of the last axis: a block that is lost or counted twice is identified."""
     values = np.zeros(slot.shape)
     length = slot.shape[-1]
     for number, start in enumerate(range(0, length, slot.block)):
@@ -61,24 +61,24 @@ def one_hot_per_tile(slot: Slot, rng: Rng) -> Array:
 
 @family(group="structural", applies=_has_several)
 def constant_rows(slot: Slot, rng: Rng) -> Array:
-    """Each row one number: what mixes rows shows, what mixes columns does not."""
+    """Each row is one number: mixed rows are visible, mixed columns are not."""
     limit = min(slot.exact_limit, 100)
     return slot.cast(np.broadcast_to(rng.integers(-limit, limit + 1, (*slot.shape[:-1], 1)), slot.shape))
 
 
 @family(group="structural", applies=_has_several)
 def sorted_rows(slot: Slot, rng: Rng) -> Array:
-    """Ascending rows: the greatest element is always in the last block."""
+    """Ascending rows: the greatest element is in the last block."""
     return slot.cast(np.sort(small_integers(slot, rng).astype(np.float64), axis=-1))
 
 
 @family(group="structural", applies=_has_several)
 def ties(slot: Slot, rng: Rng) -> Array:
-    """Two values only, so that the greatest element occurs many times, in several blocks."""
+    """Only two values, so that the greatest element occurs many times, in several blocks."""
     return slot.cast(rng.choice((-1, 1), slot.shape))
 
 
-# Numbers that are not data have edge cases of their own.
+# The order of registration determines the order of cases.
 register_edge_values("structural")
 
 
@@ -87,7 +87,7 @@ def _prime_below(limit: int) -> int:
 
 
 def _at(values: Array, position: int, special: float) -> Array:
-    """`values` with `special` at a flat position."""
+    """Returns `values` with `special` at a position of the flattened array."""
     out = values.copy()
     out.reshape(-1)[position] = special
     return out
@@ -167,7 +167,7 @@ def nan_tail(slot: Slot, rng: Rng) -> Array:
     each=True,
 )
 def nan_and_inf_in_one_tile(slot: Slot, rng: Rng) -> Array:
-    """A NaN and an infinity side by side."""
+    """A NaN next to an infinity."""
     values = _at(normal(slot, rng), 0, np.nan)
     return _at(values, 1, np.inf)
 
@@ -184,7 +184,7 @@ def signed_zeros(slot: Slot, rng: Rng) -> Array:
 
 @family(group="special", applies=_may_be_signed_zero)
 def signed_zeros_everywhere(slot: Slot, rng: Rng) -> Array:
-    """Zeros of both signs in all arguments at once, since -0 + 0 is 0 and -0 + y is y."""
+    """Zeros of both signs in all arguments at once: -0 + 0 is 0, whereas -0 + y is y."""
     return signed_zeros(slot, rng)
 
 
@@ -198,7 +198,7 @@ def _may_be_huge(slot: Slot) -> bool:
     each=True,
 )
 def subnormals(slot: Slot, rng: Rng) -> Array:
-    """Numbers between the smallest subnormal and the smallest normal one, both signs."""
+    """Subnormal numbers of both signs."""
     fmt = float_format(slot.dtype)
     steps = rng.integers(1, 2 ** (fmt.precision - 1), slot.shape)
     return slot.cast(steps * fmt.smallest_subnormal * rng.choice((-1.0, 1.0), slot.shape))

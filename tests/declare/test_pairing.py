@@ -287,7 +287,7 @@ def test_a_misfit_names_the_pairing_the_argument_and_the_fix(misfit: str) -> Non
         (lambda: LOOSE.dim(block=2.5), "dim: block counts elements, so it is a whole number of at least 1, not 2.5"),
         (lambda: LOOSE.dim(block=True), "whole number of at least 1, not True"),
         (lambda: LOOSE.dim(values=(3, 4.5)), "dim: values counts elements, .* not 4.5"),
-        (lambda: LOOSE.dim(values=5), r"dim: values are several lengths, as in values=\(5,\), not 5"),
+        (lambda: LOOSE.dim(values=5), r"dim: values is a sequence of lengths, as in values=\(5,\), not 5"),
         (lambda: kt.dim(minimum=5, maximum=3), "dim: no multiple of 1 lies from minimum=5 to maximum=3"),
         (lambda: kt.dim(minimum=3, maximum=5, multiple_of=8), "dim: no multiple of 8 lies from minimum=3 to maximum=5"),
         (lambda: kt.static(1, "1"), "static: two values read '1' in records; name them"),

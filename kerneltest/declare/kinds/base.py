@@ -16,21 +16,9 @@ from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.declare.axes import Axis
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import EVERYTHING, Domain, Interval
+from kerneltest.declare.relations import Derivation
 
 Rng = np.random.Generator
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Derivation:
-    """The function by which an array follows from other arguments.
-
-    Attributes:
-      function: takes the other arguments and returns the array.
-      of: names of its parameters: arguments (arrays), dims (lengths), static arguments, and `rng`, a NumPy generator.
-    """
-
-    function: Callable[..., Any]
-    of: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +28,14 @@ class ArrayArgument:
     Attributes:
       shape: its axes, outermost first: dims, fixed lengths, or products and sums of them.
       dtypes: names of the dtypes it may have. Arguments that declare the same several dtypes change together.
-      role: the name of its kind, such as `data`, `mask`, `index` (0 to n - 1) or `length` (0 to n), where n is the
-        length of `bounded_by`.
+      role: the name of its kind, such as `data`, `mask` or `index`.
       domain: the values that data may have, for all dtypes or by dtype.
-      bounded_by: the axis that an index points into, a length counts or a partition divides; None for its own last
-        axis.
+      bounded_by: the axis that an index points into, a length counts or a partition divides; None for its last axis.
       exhaustive: the parts of a partition add up to all of `bounded_by`, and offsets end there.
       mask_values: the value of a masked element and that of a visible one.
       derivation: how it follows from other arguments.
       on: dtypes that replace `dtypes` on some backends, by pattern.
-      problem: the mistake in the declaration, reported once the argument's name is known; "" if there is none.
+      problem: a mistake in the declaration, to be reported with the argument's name; "" if there is none.
     """
 
     shape: tuple[Axis, ...]
@@ -80,7 +66,7 @@ class ArrayArgument:
 
     @property
     def globally_unique(self) -> bool:
-        """Whether no value occurs twice in the whole array, rather than in each row."""
+        """True if all values of the array differ, rather than those of each row."""
         return self.kind.distinct and self.bounded_by is not None
 
     def interval(self, dtype: str) -> Interval:
@@ -99,13 +85,12 @@ class Slot:
       blocks: the kernel's block length along each axis, in elements, or None.
       domain: the values that data may have.
       order: its position among the array arguments.
-      end: the length of the axis that an index points into, a length counts or a partition divides; that of the last
-        axis if nothing else is declared.
+      end: the length of the axis that an index points into, a length counts or a partition divides.
       limit: computes `exact_limit`, for which it evaluates the oracle once a signature.
       exhaustive: the parts of a partition add up to `end`, and offsets end there.
-      globally_unique: no two indices of a permutation are equal in the whole array, rather than in each row.
+      globally_unique: all indices of a permutation differ, rather than those of each row.
       mask_values: the value of a masked element and that of a visible one.
-      end_block: the kernel's block length along the axis that `end` is the length of, in elements, or all of it.
+      end_block: the kernel's block length along the axis whose length is `end`, in elements, or all of it.
     """
 
     role: str
@@ -133,7 +118,7 @@ class Slot:
 
     @property
     def is_float_data(self) -> bool:
-        """Whether it holds data of a floating dtype."""
+        """True if it holds data of a floating dtype."""
         return self.kind.is_data and is_float(self.dtype)
 
     @property
@@ -147,10 +132,7 @@ class Slot:
         return (self.blocks[-1] or max(self.shape[-1], 1)) if self.shape else 1
 
     def cast(self, values: Array) -> Array:
-        """Returns `values` moved into the domain, in the slot's dtype: integers wrap around, finite floats stay finite.
-
-        A scale (`float8_e8m0fnu`) has neither sign nor zero, so `values` are its exponents.
-        """
+        """Returns `values` moved into the domain, in the slot's dtype, as `Interval.cast` does."""
         return self.domain.cast(values, self.dtype)
 
     def coerce(self, values: Array) -> Array:
@@ -233,7 +215,7 @@ class ArgumentKind:
       jointly_constrained: no element can be changed by itself.
       distinct: no value occurs twice.
       differentiable: the gradient with respect to it is compared.
-      positional: each value can be computed from its position, so that arrays too large to hold can be described.
+      positional: each value can be computed from its position, for arrays too large for memory.
     """
 
     noun: ClassVar[str]
@@ -294,13 +276,13 @@ class ArgumentKind:
         return np.zeros(0, slot.dtype)
 
     def element_at(self, slot: Slot, position: Sequence[Any], code: Any, xp: Any) -> Any:
-        """Returns the values at some positions of an array at production size, in any integer dtype or bool.
+        """Returns the values at some positions of an array too large for memory, as integers or booleans.
 
         Args:
           slot: the argument.
           position: an array of 64-bit integers for each axis; they broadcast to a common shape.
           code: the code of each position, of that shape.
-          xp: the arrays' namespace: NumPy, or one like it.
+          xp: the arrays' namespace: NumPy, or a compatible one.
         """
         raise NotImplementedError
 

@@ -9,8 +9,8 @@ import numpy as np
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import format_exception
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, Dtypes, array_argument
-from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, Derivation, Rng, Slot, register
-from kerneltest.declare.relations import required
+from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, Rng, Slot, register
+from kerneltest.declare.relations import Derivation, required
 
 
 def derived(shape: str, function: Callable[..., Any], *, dtypes: Dtypes = DEFAULT_FLOATS) -> ArrayArgument:

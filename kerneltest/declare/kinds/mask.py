@@ -115,7 +115,7 @@ class Mask(ArgumentKind):
 
 
 def _distinguishes(dtype_name: str, values: tuple[float, float]) -> bool:
-    """Whether a dtype holds two values exactly enough to tell them apart."""
+    """Returns whether a dtype holds two values precisely enough to tell them apart."""
     dtype = dtype_named(dtype_name)
     if is_float(dtype):
         rounded = [float(np.asarray(value).astype(dtype)) for value in values]
