@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.declare.kinds.base import ArrayArgument as ArrayArgument
+from kerneltest.declare.kinds.base import XpArray
+from kerneltest.declare.relations import StaticValue
+
+Pytree = Any  # of declarations or of values: dicts, lists, tuples, dataclasses, leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +28,10 @@ class Static:
       named: the oracle gets the option's name instead of its value.
     """
 
-    options: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, StaticValue], ...]
     named: bool
 
-    def value(self, name: str) -> Any:
+    def value(self, name: str) -> StaticValue:
         """Returns the value that the kernel gets for an option."""
         return dict(self.options)[name]
 
@@ -36,9 +40,9 @@ class Static:
 class Tree:
     """A pytree of arrays: any type that JAX accepts as one, and dataclasses that JAX does not know."""
 
-    branches: Any
+    branches: Pytree
 
-    def parts(self, name: str) -> Iterator[tuple[str, Any]]:
+    def parts(self, name: str) -> Iterator[tuple[str, Pytree]]:
         """Yields its leaves, each with a path that starts with the tree's name, such as `params.w.0`.
 
         Raises:
@@ -54,7 +58,7 @@ class Tree:
             else:
                 yield path, part
 
-    def filled(self, name: str, values: Mapping[str, Any]) -> Any:
+    def filled(self, name: str, values: Mapping[str, XpArray]) -> Pytree:
         """Returns the same tree, of the same types, with each array replaced by the value at its path.
 
         An array without a value is absent: it is the default of a dataclass's field, and None anywhere else.
@@ -110,7 +114,7 @@ def optionals(name: str, argument: object) -> Iterator[tuple[str, tuple[str, ...
                 yield from optionals(path, part)
 
 
-def given(name: str, argument: ArrayArgument | Tree | Optional, values: Mapping[str, Any]) -> Any:
+def given(name: str, argument: ArrayArgument | Tree | Optional, values: Mapping[str, XpArray]) -> Pytree:
     """Returns an argument with each array replaced by the value at its path; None if it is absent."""
     match argument:
         case ArrayArgument():
@@ -133,11 +137,11 @@ def _declared_fields(part: Any) -> list[str]:
     return [name for name, value in named if any(True for _ in leaves(name, Tree(value)))]
 
 
-def _fill_part(part: Any, path: str, values: Mapping[str, Any]) -> Any:
+def _fill_part(part: object, path: str, values: Mapping[str, XpArray]) -> Pytree:
     return given(path, part, values) if isinstance(part, (ArrayArgument, Tree, Optional)) else part
 
 
-def _fill_dataclass(part: Any, path: str, values: Mapping[str, Any]) -> Any:
+def _fill_dataclass(part: Any, path: str, values: Mapping[str, XpArray]) -> Pytree:
     defaults = {field.name: field.default for field in dataclasses.fields(part)}
     changed = {}
     for name in _declared_fields(part):

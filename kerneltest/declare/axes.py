@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
@@ -103,7 +103,7 @@ def _factor(text: str, word: str) -> str | int:
     )
 
 
-def is_name(name: Any) -> bool:
+def is_name(name: object) -> TypeGuard[str]:
     """Returns whether a value can be the name of a dim."""
     return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
 

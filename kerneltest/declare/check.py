@@ -2,7 +2,7 @@
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from kerneltest.declare.check_arrays import Wrong, check_axes, check_leaves
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rejects import Rejection
-from kerneltest.declare.relations import relation
+from kerneltest.declare.relations import Function, relation
 from kerneltest.declare.xfail import Xfail
 
 
@@ -23,9 +23,7 @@ class DeclarationError(ValueError):
     """A pairing does not fit its kernel or oracle; the message names the pairing, the argument and the fix."""
 
 
-def check_parts(
-    name: str, kernel: Callable[..., Any], arguments: Mapping[str, Any], options: Mapping[str, Any]
-) -> None:
+def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], options: Mapping[str, Any]) -> None:
     """Checks the type and form of everything that a pairing will be made of, each part by itself.
 
     Args:
@@ -101,7 +99,7 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
         raise wrong("tolerance", problem)
 
 
-def _check_kinds(kernel: Callable[..., Any], arguments: Mapping[str, Any], wrong: Wrong) -> None:
+def _check_kinds(kernel: Function, arguments: Mapping[str, object], wrong: Wrong) -> None:
     parameters = inspect.signature(kernel).parameters
     for name, argument in arguments.items():
         match argument:
@@ -132,7 +130,7 @@ def _check_kinds(kernel: Callable[..., Any], arguments: Mapping[str, Any], wrong
                             f"has {', '.join(parameters)}")  # fmt: skip
 
 
-def _check_part(path: str, part: Any, wrong: Wrong) -> None:
+def _check_part(path: str, part: object, wrong: Wrong) -> None:
     match part:
         case ArrayArgument():
             if part.problem:

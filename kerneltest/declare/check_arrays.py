@@ -3,14 +3,13 @@
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import numpy as np
 from ml_dtypes import iinfo
 
 from kerneltest.core.dtypes import DtypeError, dtype_named, is_integer
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.axes import length_of, names_in
+from kerneltest.declare.domains import DType
 from kerneltest.declare.pairing import Pairing
 
 Wrong = Callable[[str, str], Exception]  # takes a place and what is wrong there, returns the exception to raise
@@ -28,7 +27,7 @@ def check_leaves(pairing: Pairing, wrong: Wrong) -> None:
 
 
 def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str], wrong: Wrong) -> None:
-    known: dict[np.dtype[Any], str] = {}
+    known: dict[DType, str] = {}
     for each in names:
         try:
             dtype = dtype_named(each)

@@ -8,6 +8,8 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, ShapeDtype, is_float, is_integer
 
+Output = Any  # anything that NumPy converts to an array
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Defined:
@@ -18,8 +20,8 @@ class Defined:
       where: True for elements that are compared; booleans that broadcast to the shape of `values`.
     """
 
-    values: Any
-    where: Any
+    values: Output
+    where: Output
 
 
 def unasked(output: ShapeDtype | Array) -> Defined:
@@ -44,7 +46,7 @@ Memory errors in the kernel's output are still found.
 """
 
 
-def defined(values: Any, *, where: Any) -> Defined:
+def defined(values: Output, *, where: Output) -> Defined:
     """Returns an output of an oracle that is defined only at some elements.
 
         scores = np.where(mask, q @ k.T, -np.inf)
@@ -72,7 +74,9 @@ def defined(values: Any, *, where: Any) -> Defined:
     return Defined(values, where)
 
 
-def parted(outputs: Sequence[Any], like: Sequence[ShapeDtype | Array]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def parted(
+    outputs: Sequence[Output], like: Sequence[ShapeDtype | Array]
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """Returns copies of an oracle's outputs, zero where they are undefined, and a mask of the defined elements of each.
 
     Args:

@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ def dim(
     return made
 
 
-def _whole(name: str, value: Any, least: int = 0) -> int:
+def _whole(name: str, value: object, least: int = 0) -> int:
     try:
-        number = operator.index(value) if not isinstance(value, bool) else -1
+        number = operator.index(cast(int, value)) if not isinstance(value, bool) else -1
     except TypeError:
         number = -1
     if number < least:

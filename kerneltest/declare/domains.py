@@ -11,6 +11,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
 
+DType = np.dtype[Any]
 SCALE = "float8_e8m0fnu"  # a dtype with neither a zero nor a sign: powers of two
 _LARGEST_SCALE = 12  # as an exponent: a product with it stays finite in most formats
 
@@ -66,7 +67,7 @@ class Interval:
         """True if it contains zero."""
         return not self.nonzero and self.low <= 0 <= self.high
 
-    def ends(self, dtype: np.dtype[Any]) -> tuple[float, float]:
+    def ends(self, dtype: DType) -> tuple[float, float]:
         """Returns the least and the greatest number of a dtype in it; if it has none, the least exceeds the greatest.
 
         An infinite end stays infinite.
@@ -83,7 +84,7 @@ class Interval:
         low = _where_finite(lambda end: within(max(end, -most), most), self.low)
         return low, _where_finite(lambda end: within(min(end, most), -most), self.high)
 
-    def finite_range(self, dtype: np.dtype[Any]) -> tuple[float, float]:
+    def finite_range(self, dtype: DType) -> tuple[float, float]:
         """Returns the least and the greatest finite number of a dtype in it."""
         if dtype == np.bool_:
             return 0, 1
@@ -95,7 +96,7 @@ class Interval:
         integers = ml_dtypes.iinfo(dtype)
         return max(low, int(integers.min)), min(high, int(integers.max))
 
-    def cast(self, values: Array, dtype: np.dtype[Any]) -> Array:
+    def cast(self, values: Array, dtype: DType) -> Array:
         """Returns `values` moved into it, in a dtype: integers wrap around, finite floats stay finite.
 
         A scale (`float8_e8m0fnu`) has neither sign nor zero, so `values` are its exponents.
@@ -116,7 +117,7 @@ class Interval:
             values = np.where(np.isfinite(values), np.clip(values, -most, most), values)
         return np.asarray(values).astype(dtype)
 
-    def replace_zeros(self, values: Array, dtype: np.dtype[Any]) -> Array:
+    def replace_zeros(self, values: Array, dtype: DType) -> Array:
         """Returns `values` with zeros and subnormal numbers replaced by 1, or by the number of the domain next to 1."""
         if self.high >= 1:
             nonzero = max(1.0, self.low)

@@ -137,7 +137,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _resolved(argument: Argument | SameAs, every: Mapping[str, Any]) -> Argument:
+def _resolved(argument: Argument | SameAs, every: Mapping[str, Argument | SameAs]) -> Argument:
     """Returns an argument; one that equals another array has that one's axes and dtypes."""
     if not isinstance(argument, SameAs):
         return argument

@@ -13,8 +13,10 @@ from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, SameA
 from kerneltest.declare.bounds import Tolerance
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.rejects import Rejection
-from kerneltest.declare.relations import Relation
+from kerneltest.declare.relations import Function, Relation
 from kerneltest.declare.xfail import Xfail
+
+Value = Any  # an argument, a pytree of arguments, or a result: NumPy arrays, JAX arrays, tracers, static values
 
 ABSENT, GIVEN = "absent", "given"
 
@@ -65,8 +67,8 @@ class Pairing:
 
     name: str
     module: str
-    kernel: Callable[..., Any]
-    oracle: Callable[..., Any]
+    kernel: Function
+    oracle: Function
     arguments: Mapping[str, Argument]
     dims: Mapping[str, Dim]
     tolerance: Tolerance
@@ -92,7 +94,7 @@ class Pairing:
         object.__setattr__(self, "origin", self)
         object.__setattr__(self, "needs", {**dict.fromkeys(self.batch_dims, _slice_at), **self.needs})
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Value, **kwargs: Value) -> Value:
         return self.oracle(*args, **kwargs)
 
     def admits(self, lengths: Mapping[str, int], statics: Mapping[str, str]) -> bool:
@@ -114,7 +116,7 @@ class Pairing:
             return dict(lengths)
         return self.where.nearest(self.dims, lengths, self.chosen(statics), fixed)
 
-    def chosen(self, statics: Mapping[str, str]) -> dict[str, Any]:
+    def chosen(self, statics: Mapping[str, str]) -> dict[str, Value]:
         """Returns the kernel's values for the chosen options, and True or False for arguments that may be absent."""
         return {
             name: option == GIVEN if name in self.optionals else self._static(name).value(option)
@@ -150,8 +152,8 @@ class Pairing:
         return known[key]
 
     def assemble(
-        self, values: Mapping[str, Any], dims: Mapping[str, int], statics: Mapping[str, str], *, oracle: bool
-    ) -> dict[str, Any]:
+        self, values: Mapping[str, Value], dims: Mapping[str, int], statics: Mapping[str, str], *, oracle: bool
+    ) -> dict[str, Value]:
         """Returns argument values by name; absent arguments that have a default are left out.
 
         Args:
@@ -163,7 +165,7 @@ class Pairing:
         given_leaves = {path: leaf for path, leaf in self.leaves.items() if path in values}
         passed = {path: leaf.kind.pass_value(values[path], oracle=oracle) for path, leaf in given_leaves.items()}
         values = {**values, **passed}
-        assembled: dict[str, Any] = {}
+        assembled: dict[str, Value] = {}
         for name, argument in self.arguments.items():
             match argument:
                 case DimSize():
@@ -178,15 +180,15 @@ class Pairing:
                         assembled[name] = value
         return assembled
 
-    def call_kernel(self, values: Mapping[str, Any]) -> Any:
+    def call_kernel(self, values: Mapping[str, Value]) -> Value:
         """Returns the kernel's result."""
         return _call(self.kernel, inspect.signature(self.kernel).parameters, values)
 
-    def call_oracle(self, values: Mapping[str, Any]) -> Any:
+    def call_oracle(self, values: Mapping[str, Value]) -> Value:
         """Returns the oracle's result. Static arguments that it does not take are left out."""
         return self.call_as_oracle(self.oracle, values)
 
-    def call_as_oracle(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    def call_as_oracle(self, function: Function, values: Mapping[str, Value]) -> Value:
         """Returns the result of the oracle, or of a variant of it. A ufunc gets the arrays in order."""
         if isinstance(function, np.ufunc):
             return function(*(values[name] for name, each in self.arguments.items() if not isinstance(each, Static)))
@@ -207,7 +209,7 @@ def _first_match(on: Mapping[str, _T], backend: str, default: _T) -> _T:
     return next((each for pattern, each in on.items() if speaks_of([pattern], backend)), default)
 
 
-def _has_default(function: Callable[..., Any], name: str) -> bool:
+def _has_default(function: Function, name: str) -> bool:
     parameter = inspect.signature(function).parameters.get(name)
     return parameter is not None and parameter.default is not parameter.empty
 
@@ -216,9 +218,9 @@ def _slice_at(position: int) -> slice:
     return slice(position, position + 1)
 
 
-def _call(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], values: Mapping[str, Any]) -> Any:
+def _call(function: Function, parameters: Mapping[str, inspect.Parameter], values: Mapping[str, Value]) -> Value:
     """Calls a function with as many positional arguments as possible: `vmap` maps keywords, and ufuncs take none."""
-    positional: list[Any] = []
+    positional: list[Value] = []
     keywords = dict(values)
     for name, parameter in parameters.items():
         if name not in keywords or parameter.kind is parameter.KEYWORD_ONLY:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+Replacement = Any  # a static value, or an `ArrayArgument`
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rejection:
@@ -20,7 +22,7 @@ class Rejection:
     """
 
     name: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Replacement]
     dims: Mapping[str, int]
     raises: type[Exception]
     match: str
@@ -47,8 +49,8 @@ def rejects(
     raises: type[Exception],
     match: str,
     dims: Mapping[str, int] | None = None,
-    arguments: Mapping[str, Any] | None = None,
-    **changed: Any,
+    arguments: Mapping[str, Replacement] | None = None,
+    **changed: Replacement,
 ) -> Rejection:
     """Declares a call that the kernel must refuse, on every backend, before it runs.
 

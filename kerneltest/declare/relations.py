@@ -9,6 +9,9 @@ from typing import Any
 
 from kerneltest.declare.dims import Dim
 
+Function = Callable[..., Any]  # a function of the author's
+StaticValue = Any  # of a static argument, as the kernel gets it
+
 _MOST_SINGLE, _MOST_PAIRED = 4096, 96  # lengths of a dim that are tried by themselves, and with those of another dim
 
 
@@ -21,10 +24,10 @@ class Relation:
       of: the names of its parameters, which are dims and static arguments.
     """
 
-    function: Callable[..., Any]
+    function: Function
     of: tuple[str, ...]
 
-    def holds(self, lengths: Mapping[str, int], statics: Mapping[str, Any]) -> bool:
+    def holds(self, lengths: Mapping[str, int], statics: Mapping[str, StaticValue]) -> bool:
         """Returns whether lengths and static arguments meet the condition.
 
         Args:
@@ -38,7 +41,7 @@ class Relation:
         self,
         dims: Mapping[str, Dim],
         lengths: Mapping[str, int],
-        statics: Mapping[str, Any],
+        statics: Mapping[str, StaticValue],
         fixed: Collection[str] = (),
     ) -> dict[str, int] | None:
         """Returns admitted lengths that meet the condition, with as few dims changed as possible, each by the least.
@@ -90,11 +93,11 @@ class Derivation:
       of: names of its parameters: arguments (arrays), dims (lengths), static arguments, and `rng`, a NumPy generator.
     """
 
-    function: Callable[..., Any]
+    function: Function
     of: tuple[str, ...]
 
 
-def required(function: Callable[..., Any]) -> tuple[str, ...]:
+def required(function: Function) -> tuple[str, ...]:
     """Returns the names of a function's parameters without a default.
 
     Raises:
@@ -103,7 +106,7 @@ def required(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(name for name, each in inspect.signature(function).parameters.items() if each.default is each.empty)
 
 
-def relation(function: Callable[..., Any]) -> Relation:
+def relation(function: Function) -> Relation:
     """Returns the relation that a function defines.
 
     Raises:

@@ -1,9 +1,9 @@
 """Declarations of static arguments: values that the kernel is traced anew for, and lengths of dims."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from kerneltest.declare.arguments import DimSize, Static
+from kerneltest.declare.relations import StaticValue
 
 _LONGEST_NAME = 60  # characters
 
@@ -13,7 +13,7 @@ class Named:
     """A static value with the name that records show, as returned by `named`."""
 
     name: str
-    value: Any
+    value: StaticValue
 
 
 def dim_size(dim: str) -> DimSize:
@@ -25,7 +25,7 @@ def dim_size(dim: str) -> DimSize:
     return DimSize(dim)
 
 
-def static(*values: Any, **named: Any) -> Static:
+def static(*values: StaticValue, **named: StaticValue) -> Static:
     """Declares a static argument (one that the kernel is traced anew for) and the values it can take.
 
         activation=kt.static("none", "relu")                    # kernel and oracle get the string
@@ -56,7 +56,7 @@ def static(*values: Any, **named: Any) -> Static:
     return Static(tuple(options), named=False)
 
 
-def named(name: str, value: Any) -> Named:
+def named(name: str, value: StaticValue) -> Named:
     """Returns a value of `kt.static` with the name that records show, for an object whose `str()` is long or opaque.
 
     Args:
@@ -71,7 +71,7 @@ def named(name: str, value: Any) -> Named:
     return Named(name, value)
 
 
-def _name_of(value: Any) -> str:
+def _name_of(value: StaticValue) -> str:
     """Returns the name that records show for a value."""
     name = getattr(value, "__name__", None)
     text = name if callable(value) and isinstance(name, str) and name.isidentifier() else str(value)

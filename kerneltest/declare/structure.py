@@ -1,11 +1,9 @@
 """Declarations that combine arrays: pytrees, arrays that may be absent, and arrays that equal others."""
 
-from typing import Any
-
-from kerneltest.declare.arguments import ArrayArgument, Optional, SameAs, Tree
+from kerneltest.declare.arguments import ArrayArgument, Optional, Pytree, SameAs, Tree
 
 
-def tree(branches: Any) -> Tree:
+def tree(branches: Pytree) -> Tree:
     """Declares a pytree of arrays, as in `params=kt.tree({"w": kt.array("m n"), "b": [kt.array("n")]})`.
 
     Args:

@@ -63,7 +63,7 @@ class DrawnCase:
     def __repr__(self) -> str:
         with np.printoptions(threshold=40, edgeitems=3, linewidth=100):
             values = [f"{path}={value!s}" for path, value in self.arguments.items()]
-        return f"DrawnCase({', '.join([str(self.signature), *values])})"
+        return f"{type(self).__name__}({', '.join([str(self.signature), *values])})"
 
 
 AnyCase = Case | DrawnCase

@@ -102,7 +102,7 @@ def _rungs(dim: Dim, depth: str) -> Iterator[int]:
 
 
 def _past_total(pairing: Pairing) -> dict[str, int]:
-    """Returns equal lengths of the dims of the array with the most dims, over 2^16 elements in all; {} if impossible."""
+    """Returns equal lengths of the dims of the array with the most dims, more than 2^16 elements; {} if impossible."""
     free = [
         [axis for axis in dict.fromkeys(leaf.shape) if isinstance(axis, str) and not pairing.dims[axis].values]
         for leaf in pairing.leaves.values()

@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,8 @@ from kerneltest.core.dtypes import Array, ShapeDtype, dtype_named
 from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.axes import along
+from kerneltest.declare.domains import DType
+from kerneltest.declare.kinds.base import Namespace, XpArray
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import slots_of
 from kerneltest.plan.exactness import exact_limit
@@ -65,11 +66,11 @@ class Content:
         return self.slot.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The dtype of its elements."""
         return self.slot.dtype
 
-    def at(self, indices: Sequence[Any], xp: Any = np) -> Any:
+    def at(self, indices: Sequence[XpArray], xp: Namespace = np) -> XpArray:
         """Returns the elements at some positions.
 
         Args:

@@ -13,12 +13,14 @@ from allpairspy import AllPairs
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.axes import length_of
 from kerneltest.declare.pairing import ABSENT, Pairing
+from kerneltest.declare.relations import StaticValue
 from kerneltest.plan.lengths import boundary_lengths
 
+Option = Any  # of a factor: a length, a dtype or the name of a static option
 Scalar = bool | int | float | str | None
 
 
-def covering(factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
+def covering(factors: list[tuple[Option, ...]], strength: int) -> list[list[Option]]:
     """Returns rows of one option for each factor that contain every combination of options of `strength` factors."""
     if len(factors) < 2:
         return [[value] for value in factors[0]] if factors else [[]]
@@ -27,10 +29,10 @@ def covering(factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
     return _balanced(rows, factors, strength)
 
 
-def _balanced(rows: list[list[Any]], factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
+def _balanced(rows: list[list[Option]], factors: list[tuple[Option, ...]], strength: int) -> list[list[Option]]:
     """Spreads entries that coverage does not need evenly over the options of their factor."""
 
-    def tuples(row: list[Any], column: int, value: Any) -> list[tuple[tuple[int, Any], ...]]:
+    def tuples(row: list[Option], column: int, value: Option) -> list[tuple[tuple[int, Option], ...]]:
         others = [entry for entry in enumerate(row) if entry[0] != column]
         rest = itertools.combinations(others, strength - 1)
         return [tuple(sorted((*entries, (column, value)), key=lambda entry: entry[0])) for entries in rest]
@@ -72,7 +74,7 @@ class Signature:
         return hash(self._text)
 
     def __str__(self) -> str:
-        """Returns dims, dtype (one for each leaf if they differ) and static arguments, as in `m=64,float32,mode=one`."""
+        """Returns dims, dtype (one for each leaf if they differ) and static arguments: `m=64,float32,mode=one`."""
         return self._text
 
     def _format(self) -> str:
@@ -126,7 +128,7 @@ class Signature:
         return tuple(length_of(axis, lengths) for axis in leaf.shape)
 
 
-def _scalar(value: Any, option: str) -> Scalar:
+def _scalar(value: StaticValue, option: str) -> Scalar:
     """Returns a value if it is a scalar that reads like its option, or else the option."""
     finite = value is None or (type(value) in (bool, int, float) and math.isfinite(value))
     return value if finite and str(value) == option else option
@@ -140,7 +142,7 @@ def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
     other dims that were tried.
     """
     groups = dtype_groups(pairing)
-    factors: dict[str, tuple[Any, ...]] = {f"dtype {i}": group for i, group in enumerate(groups)}
+    factors: dict[str, tuple[Option, ...]] = {f"dtype {i}": group for i, group in enumerate(groups)}
     factors |= {f"dim {name}": boundary_lengths(axis, depth) for name, axis in pairing.dims.items()}
     factors |= {f"static {name}": options for name, options in pairing.options().items()}
     strength = 3 if depth == "deep" else 2
@@ -153,7 +155,7 @@ def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
     return tuple(dict.fromkeys(planned))  # balancing may produce equal rows
 
 
-_Row = dict[str, Any]  # an option for each factor, by its name
+_Row = dict[str, Option]  # an option for each factor, by its name
 
 
 def _statics(row: _Row) -> dict[str, str]:

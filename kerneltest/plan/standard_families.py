@@ -3,7 +3,7 @@
 `kt.family` is imported from here, so that the families of users follow them.
 """
 
-from typing import Any
+from types import EllipsisType
 
 import ml_dtypes
 import numpy as np
@@ -105,7 +105,7 @@ def one_negative_inf(slot: Slot, rng: Rng) -> Array:
     return _at(normal(slot, rng), int(rng.integers(slot.size)), -np.inf)
 
 
-def _masked(slot: Slot, where: tuple[Any, ...], rng: Rng) -> Array:
+def _masked(slot: Slot, where: tuple[int | slice | EllipsisType, ...], rng: Rng) -> Array:
     if is_mask(slot):
         seen = np.ones(slot.shape, bool)
         seen[where] = False

@@ -1,7 +1,7 @@
 """The part of a declaration that all kinds of array arguments share: axes, dtypes and bounds, parsed and checked."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -79,8 +79,8 @@ def _dtype_names(dtypes: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _dtype_name(given: Any) -> str:
+def _dtype_name(given: object) -> str:
     try:
-        return str(np.dtype(given).name)
+        return str(np.dtype(cast(Any, given)).name)
     except TypeError:
         return "float32"

@@ -1,7 +1,6 @@
 """Data: numbers to compute with. Declared by `kt.array` and `kt.scalar`."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -74,7 +73,7 @@ class ArrayData(ArgumentKind):
         """Returns ones."""
         return np.ones(slot.shape)
 
-    def element(self, slot: Slot, number: float | int | bool) -> Any:
+    def element(self, slot: Slot, number: float) -> Array:
         """Returns the number, moved into the domain."""
         return slot.cast(np.asarray(number))
 

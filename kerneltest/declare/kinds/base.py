@@ -15,10 +15,12 @@ import numpy as np
 from kerneltest.core.dtypes import Array, is_float, is_integer
 from kerneltest.declare.axes import Axis
 from kerneltest.declare.dims import Dim
-from kerneltest.declare.domains import EVERYTHING, Domain, Interval
+from kerneltest.declare.domains import EVERYTHING, Domain, DType, Interval
 from kerneltest.declare.relations import Derivation
 
 Rng = np.random.Generator
+XpArray = Any  # an array of NumPy, or of a namespace that is compatible with it
+Namespace = Any  # NumPy, or such a namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Slot:
 
     role: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     blocks: tuple[int | None, ...]
     domain: Interval
     order: int
@@ -143,13 +145,6 @@ class Slot:
         """Returns the number nearest to another one that an element may be, without axes."""
         low, high = self.kind.finite_range(self)
         return self.coerce(np.asarray(min(max(number, low), high)).astype(self.dtype))
-
-    def flat_index(self, position: Sequence[Any]) -> Any:
-        """Returns the index in the flattened array of a position, which has an index along each axis."""
-        flat = position[0]
-        for index, length in zip(position[1:], self.shape[1:], strict=True):
-            flat = flat * length + index
-        return flat
 
     def sample(self, rng: Rng, *, exact: bool = False) -> Array:
         """Returns random values, in the slot's dtype.
@@ -267,7 +262,7 @@ class ArgumentKind:
         """Returns values for which the oracle's sums have the most terms; 1 for each number that is summed."""
         return slot.canonical()
 
-    def element(self, slot: Slot, number: float | int | bool) -> Any:
+    def element(self, slot: Slot, number: float) -> Array | float:
         """Returns the element that a drawn number stands for."""
         return number % max(slot.end, 1)
 
@@ -275,7 +270,7 @@ class ArgumentKind:
         """Returns the value of each position code (int64); an empty array if `element_at` computes values instead."""
         return np.zeros(0, slot.dtype)
 
-    def element_at(self, slot: Slot, position: Sequence[Any], code: Any, xp: Any) -> Any:
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
         """Returns the values at some positions of an array too large for memory, as integers or booleans.
 
         Args:
@@ -286,7 +281,7 @@ class ArgumentKind:
         """
         raise NotImplementedError
 
-    def pass_value(self, values: Any, *, oracle: bool) -> Any:
+    def pass_value(self, values: XpArray, *, oracle: bool) -> XpArray:
         """Returns the argument that the kernel, or the oracle, gets for some values."""
         return values
 

@@ -1,13 +1,21 @@
 """Indices: integers that point at elements along an axis. Declared by `kt.indices`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.kinds.array_argument import array_argument
-from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, register
+from kerneltest.declare.kinds.base import (
+    ArgumentKind,
+    ArrayArgument,
+    EdgeValues,
+    Namespace,
+    Rng,
+    Slot,
+    XpArray,
+    register,
+)
 
 _SPREAD = 40_503  # a multiplier that scatters position codes over an axis
 
@@ -28,6 +36,14 @@ def clip_to_integers(values: Array, most: int) -> Array:
     """Returns integers (int64) from 0 to `most` near some numbers; NaN becomes 0."""
     wide = np.nan_to_num(np.asarray(values, np.float64), nan=0.0, posinf=most, neginf=0)
     return np.clip(wide, 0, most).astype(np.int64)
+
+
+def flat_index(position: Sequence[XpArray], shape: Sequence[int]) -> XpArray:
+    """Returns the index in the flattened array of a position, which has an index along each axis of `shape`."""
+    flat = position[0]
+    for index, length in zip(position[1:], shape[1:], strict=True):
+        flat = flat * length + index
+    return flat
 
 
 @register("index")
@@ -66,11 +82,11 @@ class Index(ArgumentKind):
         """Returns the least and the greatest position."""
         return 0, self.greatest(slot)
 
-    def element(self, slot: Slot, number: float | int | bool) -> float:
+    def element(self, slot: Slot, number: float) -> float:
         """Returns the number, wrapped around the range."""
         return number % (self.greatest(slot) + 1)
 
-    def element_at(self, slot: Slot, position: Sequence[Any], code: Any, xp: Any) -> Any:
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
         """Returns positions scattered over the axis, as far as the dtype reaches."""
         count = min(self.greatest(slot), int(np.iinfo(slot.dtype).max)) + 1
         return code * _SPREAD % count

@@ -105,7 +105,7 @@ class Mask(ArgumentKind):
         """Returns the mask's two values in ascending order."""
         return min(slot.mask_values), max(slot.mask_values)
 
-    def element(self, slot: Slot, number: float | int | bool) -> float:
+    def element(self, slot: Slot, number: float) -> float:
         """Returns the visible value unless the number is 0."""
         return slot.mask_values[bool(number)]
 

@@ -1,12 +1,11 @@
 """Offsets: the starts of groups, and the end of the last one. Declared by `kt.offsets`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.declare.kinds.base import ArrayArgument, Slot, register
+from kerneltest.declare.kinds.base import ArrayArgument, Namespace, Slot, XpArray, register
 from kerneltest.declare.kinds.index import clip_to_integers
 from kerneltest.declare.kinds.parts import Parts, parts_argument
 
@@ -52,6 +51,6 @@ class Offsets(Parts):
         ends[..., :1] = 0
         return ends
 
-    def element_at(self, slot: Slot, position: Sequence[Any], code: Any, xp: Any) -> Any:
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
         """Returns the starts of groups of equal size."""
         return self.end_of_equal_part(slot, position[-1])

@@ -1,13 +1,22 @@
 """One-hot rows: zeros and a single one. Declared by `kt.one_hot`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, Dtypes, array_argument
-from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, register
+from kerneltest.declare.kinds.base import (
+    ArgumentKind,
+    ArrayArgument,
+    EdgeValues,
+    Namespace,
+    Rng,
+    Slot,
+    XpArray,
+    register,
+)
+from kerneltest.declare.kinds.index import flat_index
 
 
 def one_hot(shape: str, dtypes: Dtypes = DEFAULT_FLOATS) -> ArrayArgument:
@@ -48,7 +57,7 @@ class OneHot(ArgumentKind):
             return np.zeros(slot.shape)
         return np.asarray(np.arange(slot.shape[-1]) == np.argmax(np.asarray(values, np.float64), axis=-1)[..., None])
 
-    def element_at(self, slot: Slot, position: Sequence[Any], code: Any, xp: Any) -> Any:
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
         """Returns rows whose one moves on by one element from row to row."""
         length = max(slot.shape[-1], 1)
-        return position[-1] == slot.flat_index(position) // length % length
+        return position[-1] == flat_index(position, slot.shape) // length % length

@@ -1,12 +1,11 @@
 """Partitions: the sizes of groups. Declared by `kt.partition`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.declare.kinds.base import ArrayArgument, Slot, register
+from kerneltest.declare.kinds.base import ArrayArgument, Namespace, Slot, XpArray, register
 from kerneltest.declare.kinds.index import clip_to_integers
 from kerneltest.declare.kinds.parts import Parts, parts_argument
 
@@ -47,7 +46,7 @@ class Partition(Parts):
             ends[..., -1:] = slot.end
         return np.diff(ends, axis=-1, prepend=0)
 
-    def element_at(self, slot: Slot, position: Sequence[Any], code: Any, xp: Any) -> Any:
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
         """Returns sizes that are equal to within one element."""
         number = position[-1]
         return self.end_of_equal_part(slot, number + 1) - self.end_of_equal_part(slot, number)

@@ -2,13 +2,13 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.kinds.array_argument import array_argument
-from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot
+from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, XpArray
 
 
 def parts_argument(shape: str, role: str, of: str | int | None, up_to: str | int | None, dtype: str) -> ArrayArgument:
@@ -58,7 +58,7 @@ class Parts(ArgumentKind):
         if slot.exhaustive and slot.end and self.count(slot) <= 0:
             raise ValueError(f"no parts add up to {slot.end}; exclude such lengths with where=")
 
-    def end_of_equal_part(self, slot: Slot, number: Any) -> Any:
+    def end_of_equal_part(self, slot: Slot, number: XpArray) -> XpArray:
         """Returns where the part before part `number` ends if all parts have the same size."""
         return number * self.total(slot) // max(self.count(slot), 1)
 

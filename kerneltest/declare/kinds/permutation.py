@@ -1,13 +1,22 @@
 """Permutations: indices that are all different. Declared by `kt.permutation`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.kinds.array_argument import array_argument
-from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, register
+from kerneltest.declare.kinds.base import (
+    ArgumentKind,
+    ArrayArgument,
+    EdgeValues,
+    Namespace,
+    Rng,
+    Slot,
+    XpArray,
+    register,
+)
+from kerneltest.declare.kinds.index import flat_index
 
 
 def permutation(shape: str, *, into: str | int | None = None, dtype: str = "int32") -> ArrayArgument:
@@ -72,6 +81,6 @@ class Permutation(ArgumentKind):
         flat[~valid] = unused[: int((~valid).sum())]
         return flat.reshape(slot.shape)
 
-    def element_at(self, slot: Slot, position: Sequence[Any], code: Any, xp: Any) -> Any:
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
         """Returns indices in order."""
-        return slot.flat_index(position) if slot.globally_unique else position[-1]
+        return flat_index(position, slot.shape) if slot.globally_unique else position[-1]

@@ -1,11 +1,9 @@
 """Keys of `jax.random`. Declared by `kt.key`."""
 
-from typing import Any
-
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, Rng, Slot, register
+from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, Rng, Slot, XpArray, register
 
 
 def key(*, raw: bool = False) -> ArrayArgument:
@@ -33,7 +31,7 @@ class RawKey(ArgumentKind):
         """Returns random bits."""
         return rng.integers(0, 2**32, slot.shape)
 
-    def pass_value(self, values: Any, *, oracle: bool) -> Any:
+    def pass_value(self, values: XpArray, *, oracle: bool) -> XpArray:
         """Returns the data as uint32, also where an oracle's integers have been widened."""
         return values.astype(np.uint32)
 
@@ -44,7 +42,7 @@ class Key(RawKey):
 
     is_key_object = True
 
-    def pass_value(self, values: Any, *, oracle: bool) -> Any:
+    def pass_value(self, values: XpArray, *, oracle: bool) -> XpArray:
         """Returns the data for the oracle, and a key object for the kernel."""
         import jax  # noqa: PLC0415 - the kernel has imported it
 

@@ -1,13 +1,12 @@
 """Segment ids: the segment that each element belongs to. Declared by `kt.segment_ids`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.kinds.array_argument import array_argument
-from kerneltest.declare.kinds.base import ArrayArgument, Slot, register
+from kerneltest.declare.kinds.base import ArrayArgument, Namespace, Slot, XpArray, register
 from kerneltest.declare.kinds.index import clip_to_integers
 from kerneltest.declare.kinds.parts import Parts
 
@@ -52,6 +51,6 @@ class Segments(Parts):
         """Returns the values clipped and sorted."""
         return np.sort(clip_to_integers(values, max(slot.end - 1, 0)), axis=-1)
 
-    def element_at(self, slot: Slot, position: Sequence[Any], code: Any, xp: Any) -> Any:
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
         """Returns the ids of segments of equal size."""
         return position[-1] * self.count(slot) // max(slot.shape[-1], 1)
