@@ -97,7 +97,7 @@ def oracle_for(
             raise DeclarationError(f"kernel {kernel_name!r}, oracle: a {type(oracle).__name__} has no name; wrap it in "
                                    "a function, as in def oracle(x): return ...")  # fmt: skip
         check_parts(oracle.__name__, kernel, given, options)
-        every = {name: _resolved(each, given) for name, each in given.items()}
+        every = {name: _resolve(each, given) for name, each in given.items()}
         pairing = Pairing(
             name=oracle.__name__,
             module=_importing_module() or getattr(oracle, "__module__", None) or "",
@@ -137,7 +137,7 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _resolved(argument: Argument | SameAs, every: Mapping[str, Argument | SameAs]) -> Argument:
+def _resolve(argument: Argument | SameAs, every: Mapping[str, Argument | SameAs]) -> Argument:
     """Returns an argument; one that equals another array has that one's axes and dtypes."""
     if not isinstance(argument, SameAs):
         return argument

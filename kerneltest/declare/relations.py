@@ -75,12 +75,12 @@ class Relation:
         for name in free:
             yield from ({name: length} for length in ladders[name][:_MOST_SINGLE])
         for one, other in itertools.combinations(free, 2):
-            ways = ([(abs(n - lengths[name]), n) for n in _some(ladders[name])] for name in (one, other))
+            ways = ([(abs(n - lengths[name]), n) for n in _thin_out(ladders[name])] for name in (one, other))
             pairs = ((far + further, a, b) for (far, a), (further, b) in itertools.product(*ways))
             yield from ({one: a, other: b} for _, a, b in sorted(pairs, key=itemgetter(0)))
         if len(free) > 2:
             yield from (dict.fromkeys(free, n) for n in ladders[free[0]] if all(dims[name].admits(n) for name in free))
-            few = (_few(ladders[name], lengths[name]) for name in free)
+            few = (_select_few(ladders[name], lengths[name]) for name in free)
             yield from (dict(zip(free, chosen, strict=True)) for chosen in itertools.product(*few))
 
 
@@ -129,13 +129,13 @@ def _ladder(dim: Dim, near: int, reach: int) -> list[int]:
     return sorted((n for n in lengths if n != near and dim.admits(n)), key=lambda n: (abs(n - near), n))
 
 
-def _few(ladder: list[int], near: int) -> list[int]:
+def _select_few(ladder: list[int], near: int) -> list[int]:
     """Returns the length itself, its neighbours, and lengths divisible by high powers of two."""
     round_ones = sorted(ladder, key=lambda n: (-(n & -n), abs(n - near)) if n else (0, 0))
     return list(dict.fromkeys([near, *ladder[:2], *round_ones[:3]]))
 
 
-def _some(ladder: list[int]) -> list[int]:
+def _thin_out(ladder: list[int]) -> list[int]:
     """Returns the nearest of many lengths, then others at equal steps."""
     if len(ladder) <= _MOST_PAIRED:
         return ladder

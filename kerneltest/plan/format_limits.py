@@ -45,7 +45,7 @@ def long_signatures(
 
     def signature(lengths: Mapping[str, int], number: int) -> Signature | None:
         statics = {name: each[number % len(each)] for name, each in options.items()}
-        admitted = pairing.fitted({**_shortest(pairing), **lengths}, statics, list(lengths))
+        admitted = pairing.fitted({**_shortest_lengths(pairing), **lengths}, statics, list(lengths))
         chosen = {group: group[number % len(group)] for group in groups}
         return Signature.of(pairing, admitted, statics, chosen) if admitted else None
 
@@ -58,7 +58,7 @@ def long_signatures(
         affordable_dims.add(dims)
         return True
 
-    rows = list(_rows(pairing, depth, fits))
+    rows = list(_long_dims(pairing, depth, fits))
     count = len(dtypes) if depth == "quick" else max(len(rows), len(dtypes))
     planned = (signature(rows[number % len(rows)], number) for number in range(count if rows else 0))
     return tuple(dict.fromkeys(each for each in planned if each))
@@ -73,11 +73,11 @@ def too_much(pairing: Pairing, signature: Signature) -> str:
     return f"the oracle computes about {elements:,.0f} elements at these lengths; the limit is {_MOST_WORK:,}"
 
 
-def _rows(pairing: Pairing, depth: str, fits: Callable[[Mapping[str, int]], bool]) -> Iterator[Mapping[str, int]]:
+def _long_dims(pairing: Pairing, depth: str, fits: Callable[[Mapping[str, int]], bool]) -> Iterator[Mapping[str, int]]:
     """Yields the lengths of the long dims of each signature."""
-    total = _past_total(pairing)
+    total = _lengths_past_total(pairing)
     totals = [total] if total and fits(total) else []
-    ladders = {name: list(_rungs(dim, depth))[::-1] for name, dim in pairing.dims.items()}
+    ladders = {name: list(_limit_lengths(dim, depth))[::-1] for name, dim in pairing.dims.items()}
     if depth == "quick":
         # Of equal lengths, prefer the last dim, along which most arrays are contiguous.
         tried = (next(({name: n} for n in ladder if fits({name: n})), {}) for name, ladder in reversed(ladders.items()))
@@ -89,7 +89,7 @@ def _rows(pairing: Pairing, depth: str, fits: Callable[[Mapping[str, int]], bool
     yield from longest
 
 
-def _rungs(dim: Dim, depth: str) -> Iterator[int]:
+def _limit_lengths(dim: Dim, depth: str) -> Iterator[int]:
     """Yields, ascending, lengths just past the limits of formats that no boundary length covers."""
     boundary = boundary_lengths(dim, depth)
     longer = max(dim.maximum or 0, dim.production or 0)
@@ -101,7 +101,7 @@ def _rungs(dim: Dim, depth: str) -> Iterator[int]:
             yield length
 
 
-def _past_total(pairing: Pairing) -> dict[str, int]:
+def _lengths_past_total(pairing: Pairing) -> dict[str, int]:
     """Returns equal lengths of the dims of the array with the most dims, more than 2^16 elements; {} if impossible."""
     free = [
         [axis for axis in dict.fromkeys(leaf.shape) if isinstance(axis, str) and not pairing.dims[axis].values]
@@ -115,7 +115,7 @@ def _past_total(pairing: Pairing) -> dict[str, int]:
     return lengths if all(pairing.dims[axis].admits(n) for axis, n in lengths.items()) else {}
 
 
-def _shortest(pairing: Pairing) -> dict[str, int]:
+def _shortest_lengths(pairing: Pairing) -> dict[str, int]:
     shortest = {name: dim.least for name, dim in pairing.dims.items()}
     first = {name: each[0] for name, each in pairing.options().items()}
     return pairing.fitted(shortest, first) or shortest
@@ -157,7 +157,7 @@ class Cost:
     @functools.lru_cache(maxsize=256)
     def of(cls, pairing: Pairing) -> "Cost":
         """Measures the cost by evaluating the oracle at two lengths of each dim that has a choice of lengths."""
-        shortest = _shortest(pairing)
+        shortest = _shortest_lengths(pairing)
         least = _counts(pairing, shortest) or (1.0, 1.0)
         powers: tuple[dict[str, float], dict[str, float]] = ({}, {})
         for name, dim in pairing.dims.items():

@@ -26,10 +26,10 @@ def covering(factors: list[tuple[Option, ...]], strength: int) -> list[list[Opti
         return [[value] for value in factors[0]] if factors else [[]]
     strength = min(strength, len(factors))
     rows = [list(row) for row in AllPairs([list(f) for f in factors], n=strength)]
-    return _balanced(rows, factors, strength)
+    return _balance(rows, factors, strength)
 
 
-def _balanced(rows: list[list[Option]], factors: list[tuple[Option, ...]], strength: int) -> list[list[Option]]:
+def _balance(rows: list[list[Option]], factors: list[tuple[Option, ...]], strength: int) -> list[list[Option]]:
     """Spreads entries that coverage does not need evenly over the options of their factor."""
 
     def tuples(row: list[Option], column: int, value: Option) -> list[tuple[tuple[int, Option], ...]]:
@@ -148,7 +148,7 @@ def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
     strength = 3 if depth == "deep" else 2
     rows = covering(list(factors.values()), strength)
     planned = []
-    for chosen in _admitted(pairing, [dict(zip(factors, row, strict=True)) for row in rows], strength):
+    for chosen in _admit_rows(pairing, [dict(zip(factors, row, strict=True)) for row in rows], strength):
         lengths = {name: chosen[f"dim {name}"] for name in pairing.dims}
         dtypes = {group: chosen[f"dtype {i}"] for i, group in enumerate(groups)}
         planned.append(Signature.of(pairing, lengths, _statics(chosen), dtypes))
@@ -162,22 +162,22 @@ def _statics(row: _Row) -> dict[str, str]:
     return {factor[7:]: option for factor, option in row.items() if factor.startswith("static ")}
 
 
-def _admitted(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]:
+def _admit_rows(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]:
     """Returns the rows with lengths that the pairing admits, and more if a combination of options would be lost."""
     if pairing.where is None:
         return rows
 
-    def fitted(row: _Row, fixed: list[str]) -> _Row | None:
+    def fit(row: _Row, fixed: list[str]) -> _Row | None:
         lengths = {name: row[f"dim {name}"] for name in pairing.dims}
         admitted = pairing.fitted(lengths, _statics(row), fixed)
         return {**row, **{f"dim {name}": n for name, n in admitted.items()}} if admitted else None
 
-    found = [each for row in rows if (each := fitted(row, []))]
+    found = [each for row in rows if (each := fit(row, []))]
     covered = {t for row in found for t in itertools.combinations(row.items(), strength)}
     for row in rows:
         for options in itertools.combinations(row.items(), strength):
             if options not in covered:
-                completed = fitted(row, [factor[4:] for factor, _ in options if factor.startswith("dim ")])
+                completed = fit(row, [factor[4:] for factor, _ in options if factor.startswith("dim ")])
                 if completed:
                     found.append(completed)
                     covered.update(itertools.combinations(completed.items(), strength))

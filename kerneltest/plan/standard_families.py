@@ -17,7 +17,6 @@ from kerneltest.plan.families import (
     is_integer_data,
     is_mask,
     may_be_infinite,
-    may_be_masked,
     may_be_nan,
     may_be_negative_infinite,
     normal,
@@ -86,7 +85,7 @@ def _prime_below(limit: int) -> int:
     return next((p for p in range(limit, 1, -1) if all(p % d for d in range(2, int(p**0.5) + 1))), 1)
 
 
-def _at(values: Array, position: int, special: float) -> Array:
+def _with_special(values: Array, position: int, special: float) -> Array:
     """Returns `values` with `special` at a position of the flattened array."""
     out = values.copy()
     out.reshape(-1)[position] = special
@@ -96,16 +95,16 @@ def _at(values: Array, position: int, special: float) -> Array:
 @family(group="special", applies=may_be_infinite, each=True)
 def one_inf(slot: Slot, rng: Rng) -> Array:
     """A single +inf."""
-    return _at(normal(slot, rng), int(rng.integers(slot.size)), np.inf)
+    return _with_special(normal(slot, rng), int(rng.integers(slot.size)), np.inf)
 
 
 @family(group="special", applies=may_be_negative_infinite, each=True)
 def one_negative_inf(slot: Slot, rng: Rng) -> Array:
     """A single -inf."""
-    return _at(normal(slot, rng), int(rng.integers(slot.size)), -np.inf)
+    return _with_special(normal(slot, rng), int(rng.integers(slot.size)), -np.inf)
 
 
-def _masked(slot: Slot, where: tuple[int | slice | EllipsisType, ...], rng: Rng) -> Array:
+def _mask_out(slot: Slot, where: tuple[int | slice | EllipsisType, ...], rng: Rng) -> Array:
     if is_mask(slot):
         seen = np.ones(slot.shape, bool)
         seen[where] = False
@@ -115,38 +114,38 @@ def _masked(slot: Slot, where: tuple[int | slice | EllipsisType, ...], rng: Rng)
     return values
 
 
-def _maskable(slot: Slot) -> bool:
+def _can_be_masked(slot: Slot) -> bool:
     return may_be_masked(slot) or (is_mask(slot) and slot.size > 0)
 
 
-@family(group="special", applies=_maskable, each=True)
+@family(group="special", applies=_can_be_masked, each=True)
 def all_masked_tile(slot: Slot, rng: Rng) -> Array:
     """The first whole block of the last axis is masked (-inf, or False in a mask)."""
-    return _masked(slot, (..., slice(0, slot.block)), rng)
+    return _mask_out(slot, (..., slice(0, slot.block)), rng)
 
 
-@family(group="special", applies=lambda slot: _maskable(slot) and len(slot.shape) > 1, each=True)
+@family(group="special", applies=lambda slot: _can_be_masked(slot) and len(slot.shape) > 1, each=True)
 def all_masked_row(slot: Slot, rng: Rng) -> Array:
     """One row is masked from end to end."""
-    return _masked(slot, (..., int(rng.integers(slot.shape[-2])), slice(None)), rng)
+    return _mask_out(slot, (..., int(rng.integers(slot.shape[-2])), slice(None)), rng)
 
 
-@family(group="special", applies=_maskable, each=True)
+@family(group="special", applies=_can_be_masked, each=True)
 def all_masked_array(slot: Slot, rng: Rng) -> Array:
     """Everything is masked."""
-    return _masked(slot, (...,), rng)
+    return _mask_out(slot, (...,), rng)
 
 
 @family(group="special", applies=may_be_nan, each=True)
 def nan_first(slot: Slot, rng: Rng) -> Array:
     """A NaN in the first element."""
-    return _at(normal(slot, rng), 0, np.nan)
+    return _with_special(normal(slot, rng), 0, np.nan)
 
 
 @family(group="special", applies=may_be_nan, each=True)
 def nan_last(slot: Slot, rng: Rng) -> Array:
     """A NaN in the last element."""
-    return _at(normal(slot, rng), -1, np.nan)
+    return _with_special(normal(slot, rng), -1, np.nan)
 
 
 def _has_tail(slot: Slot) -> bool:
@@ -168,8 +167,8 @@ def nan_tail(slot: Slot, rng: Rng) -> Array:
 )
 def nan_and_inf_in_one_tile(slot: Slot, rng: Rng) -> Array:
     """A NaN next to an infinity."""
-    values = _at(normal(slot, rng), 0, np.nan)
-    return _at(values, 1, np.inf)
+    values = _with_special(normal(slot, rng), 0, np.nan)
+    return _with_special(values, 1, np.inf)
 
 
 def _may_be_signed_zero(slot: Slot) -> bool:
@@ -207,7 +206,7 @@ def subnormals(slot: Slot, rng: Rng) -> Array:
 @family(group="special", applies=_may_be_huge, each=True)
 def largest_finite(slot: Slot, rng: Rng) -> Array:
     """One element is the dtype's largest finite number."""
-    return _at(normal(slot, rng), int(rng.integers(slot.size)), float(ml_dtypes.finfo(slot.dtype).max))
+    return _with_special(normal(slot, rng), int(rng.integers(slot.size)), float(ml_dtypes.finfo(slot.dtype).max))
 
 
 @family(group="special", applies=is_integer_data)
