@@ -17,6 +17,7 @@ from kerneltest.plan.families import (
     is_integer_data,
     is_mask,
     may_be_infinite,
+    may_be_masked,
     may_be_nan,
     may_be_negative_infinite,
     normal,
