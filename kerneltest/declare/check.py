@@ -206,7 +206,7 @@ def _check_where(pairing: Pairing, wrong: Wrong) -> None:
         for text in texts:
             if any(row[name] == text for row in rows) and not any(row[name] == text for row in admitted):
                 raise wrong("where", f"it admits none of the lengths that were tried with {name}={text}; {meets}, or "
-                            "take that option out")  # fmt: skip
+                            "remove that option")  # fmt: skip
 
 
 def _check_derived(pairing: Pairing, wrong: Wrong) -> None:
@@ -220,7 +220,7 @@ def _check_derived(pairing: Pairing, wrong: Wrong) -> None:
                             "only from arrays")  # fmt: skip
             if other is None and name not in (*pairing.dims, *pairing.options(), "rng"):
                 known = ", ".join([*pairing.leaves, *pairing.dims, *pairing.options(), "rng"])
-                raise wrong(f"argument {path!r}", f"it follows from {name!r}, which is none of {known}")
+                raise wrong(f"argument {path!r}", f"it follows from {name!r}, which is not one of {known}")
 
 
 def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:

@@ -86,7 +86,7 @@ def dim(
     lengths = tuple(_whole("values", value) for value in values)
     made = Dim(block, multiple_of, minimum, maximum, lengths, production, dict(on or {}))
     if not made.values and not made.admits(made.fit(minimum)):
-        raise ValueError(f"dim: no multiple of {multiple_of} lies from minimum={minimum} to maximum={maximum}")
+        raise ValueError(f"dim: no multiple of {multiple_of} is between minimum={minimum} and maximum={maximum}")
     if production is not None and not made.admits(production):
         raise ValueError(f"dim: production={production} is excluded by the dim's other options")
     return made

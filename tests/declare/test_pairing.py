@@ -210,7 +210,7 @@ MISWRITTEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "indices into a number": (
         dict(x=LOOSE.indices("n", into=1.5)),
-        "argument 'x': what it points into or counts is a dim such as 'n', or made of dims, not 1.5",
+        "argument 'x': the axis that bounds its values is a dim such as 'n', or made of dims, not 1.5",
     ),
     "a size of two dims": (dict(x=kt.dim_size("m n")), "argument 'x': a dim is given by its name, as in 'n', not 'm"),
     "a leaf that is a number": (
@@ -288,8 +288,11 @@ def test_a_misfit_names_the_pairing_the_argument_and_the_fix(misfit: str) -> Non
         (lambda: LOOSE.dim(block=True), "whole number of at least 1, not True"),
         (lambda: LOOSE.dim(values=(3, 4.5)), "dim: values counts elements, .* not 4.5"),
         (lambda: LOOSE.dim(values=5), r"dim: values is a sequence of lengths, as in values=\(5,\), not 5"),
-        (lambda: kt.dim(minimum=5, maximum=3), "dim: no multiple of 1 lies from minimum=5 to maximum=3"),
-        (lambda: kt.dim(minimum=3, maximum=5, multiple_of=8), "dim: no multiple of 8 lies from minimum=3 to maximum=5"),
+        (lambda: kt.dim(minimum=5, maximum=3), "dim: no multiple of 1 is between minimum=5 and maximum=3"),
+        (
+            lambda: kt.dim(minimum=3, maximum=5, multiple_of=8),
+            "dim: no multiple of 8 is between minimum=3 and maximum=5",
+        ),
         (lambda: kt.static(1, "1"), "static: two values read '1' in records; name them"),
         (lambda: kt.static(), "at least one"),
         (lambda: kt.static(1, named=2), "either values or name=value"),

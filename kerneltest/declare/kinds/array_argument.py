@@ -62,9 +62,9 @@ def _bounding_axis(given: object) -> Axis | None:
     if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
         return given
     if not isinstance(given, str) or not given:
-        raise ValueError(f"what it points into or counts is a dim such as 'n', or made of dims, not {given!r}")
+        raise ValueError(f"the axis that bounds its values is a dim such as 'n', or made of dims, not {given!r}")
     if len(given.split()) > 1:
-        raise ValueError(f"what it points into or counts is one length, such as 'n' or 'n*m', not {given!r}")
+        raise ValueError(f"the axis that bounds its values is one length, such as 'n' or 'n*m', not {given!r}")
     return parsed(given)
 
 
