@@ -18,7 +18,7 @@ from kerneltest.backends import hints
 from kerneltest.backends.registry import ALL, REGISTRY, backend_ids, resolve
 from kerneltest.core.targets import TARGETS, TPUS
 from kerneltest.core.verdicts import Verdict, worst
-from kerneltest.declare.arrays import DEFAULT_FLOATS, DEFAULT_INTEGERS
+from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, DEFAULT_INTEGERS
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing  # also fills the registries, before they are compared and put back
 from kerneltest.execute.runner import run

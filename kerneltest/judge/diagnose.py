@@ -76,8 +76,8 @@ def describe_special_inputs(arguments: Mapping[str, Array]) -> str:
 
 def _where_masked(mismatch: MismatchContext) -> str:
     for path, leaf in mismatch.signature.leaves(mismatch.pairing).items():
-        mask = mismatch.arguments[path] == np.asarray(leaf.fills[1]).astype(mismatch.arguments[path].dtype)
-        if leaf.role != "mask" or mask.shape != mismatch.comparison.wrong.shape:
+        mask = mismatch.arguments[path] == np.asarray(leaf.mask_values[1]).astype(mismatch.arguments[path].dtype)
+        if not leaf.kind.is_mask or mask.shape != mismatch.comparison.wrong.shape:
             continue
         if not mask.all() and not (mismatch.comparison.wrong & mask).any():
             return f"only where {path} is false"

@@ -187,7 +187,7 @@ def check_all_masked(pairing: Pairing, target: str, expectation: Expectation) ->
     Raises:
       Failure: they differ from the declaration.
     """
-    masks = [path for path, leaf in pairing.leaves.items() if leaf.role == "mask"]
+    masks = [path for path, leaf in pairing.leaves.items() if leaf.kind.is_mask]
     if masks and target not in masks:
         return
     for value, asked in zip(expectation.values, expectation.asked, strict=True):

@@ -75,10 +75,9 @@ def _argument(argument: Argument) -> str:
     match argument:
         case ArrayArgument():
             axes = " ".join(map(str, argument.shape)) or "no axes"
-            what = {"data": "array", "raw_key": "key"}.get(argument.role, argument.role.replace("_", "-"))
             of = f" into {argument.bounded_by}" if argument.bounded_by is not None else ""
             from_others = f" from {', '.join(argument.derivation.of)}" if argument.derivation else ""
-            text = f"{what} [{axes}]{of} of {', '.join(argument.dtypes)}{from_others}"
+            text = f"{argument.kind.noun} [{axes}]{of} of {', '.join(argument.dtypes)}{from_others}"
             return "; ".join([f"{text}{_domain(argument.domain)}", *map(_elsewhere, argument.on.items())])
         case DimSize():
             return f"the length of {argument.dim}"

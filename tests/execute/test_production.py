@@ -76,7 +76,7 @@ def _copies(around: Any, oracle: Any, **more: Any) -> kt.Pairing:
         (_copies(lambda x: x * 2, lambda x: x * 2), "unavailable", "mul, outside of the Pallas calls"),
         (_copies(lambda x: x, lambda x: x + x.sum(axis=0)), "oracle_error", "needs more than batch_dims= and needs="),
         (_copies(lambda x: x, lambda x: x, batch_dims=(), needs={"m": lambda i: slice(i + 1, i + 2)}), "oracle_error",
-         "is no part of it that holds the position"),
+         "which must contain the position, lie within the dim"),
     ],
 )  # fmt: skip
 def test_values_are_judged_where_the_pairing_says_what_an_element_needs(

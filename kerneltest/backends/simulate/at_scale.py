@@ -21,7 +21,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
-from kerneltest.plan.sample import sample
+from kerneltest.plan.production import sample
 from kerneltest.trace.cost_model import work_of
 from kerneltest.trace.evaluator import evaluate
 from kerneltest.trace.runnable import Reference, references

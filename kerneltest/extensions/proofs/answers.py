@@ -9,7 +9,6 @@ from kerneltest.backends.simulate.memory import Fault
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.arguments import COUNTING
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.proofs import domain
 from kerneltest.extensions.proofs.claims import TENSOR, Claim, Subject
@@ -234,12 +233,9 @@ class _Search:
         if free := domain.assumption(self.pairing):
             yield free
         for path, leaf in self.pairing.leaves.items():
-            if leaf.role in COUNTING and any(
-                array.leaf == path for form in call if form.code for array in form.code.arrays
-            ):
-                most = leaf.shape[-1] if leaf.bounded_by is None else leaf.bounded_by
-                below = "" if leaf.role in ("length", "partition", "offsets") else " - 1"
-                yield f"elements of {path} are from 0 to {most}{below}"
+            if leaf.kind.counts and any(array.leaf == path for form in call if form.code for array in form.code.arrays):
+                below = "" if leaf.kind.includes_end else " - 1"
+                yield f"elements of {path} are from 0 to {leaf.bound}{below}"
         if self.pairing.where:
             yield f"{', '.join(self.pairing.where.of)} are related as where= says at the sizes that were lowered"
 
