@@ -22,8 +22,9 @@ from kerneltest.trace.cpu_options import quick
 from kerneltest.trace.evaluator import evaluate
 from kerneltest.trace.jax_compat import mosaic_interpreters as gpu
 from kerneltest.trace.jax_compat import tpu_interpreter as tpu
+from kerneltest.trace.jax_compat.mosaic_patches import patch_interpreters
 from kerneltest.trace.jax_compat.mosaic_threads import Evaluate
-from kerneltest.trace.jax_compat.names import debugging_off_in_callbacks
+from kerneltest.trace.jax_compat.patches import debugging_off_in_callbacks
 from kerneltest.trace.jax_compat.tpu_layout import layout_of, overhanging_alias
 from kerneltest.trace.jax_compat.tpu_memory import Fill as AnyFill
 from kerneltest.trace.mosaic_rewrites import interpreted
@@ -72,7 +73,7 @@ class InterpretMosaic(Backend):
 
     def _calls(self, traced: Traced, prepared: Callable[[Call, Any], "_Run"]) -> dict[int, "_Run"]:
         try:
-            with jax.default_device(device("cpu")), self._place():
+            with jax.default_device(device("cpu")), self._place(), patch_interpreters():
                 return {id(call.equation): prepared(call, self._interpreted(call)) for call in traced.calls}
         except (Failure, UnknownError):
             raise

@@ -24,8 +24,7 @@ from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Phase
-from kerneltest.trace.jax_compat.limits import limit
-from kerneltest.trace.jax_compat.names import raised_in_jax
+from kerneltest.trace.jax_compat.names import limit, raised_in_jax
 from kerneltest.trace.rewrite import Fill, Rule, before, padding, reversing, rewritten
 from kerneltest.trace.tracing import Traced, read, trace_function
 

@@ -1,78 +1,83 @@
-"""Kernels that pick their form by platform, traced for a platform that is not there."""
+"""Kernels that choose an implementation by platform, traced for a platform that this machine does not have."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import jax
 from jax.extend.core import jaxpr_as_fun
 
+from kerneltest.core.details import Stated
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr
+from kerneltest.trace.jax_compat.names import line_of
+from kerneltest.trace.jax_compat.patches import report_platform
 from kerneltest.trace.rewrite import inlined, rewritten
 from kerneltest.trace.walk import equations
 
-# Asked in turn for a form that holds a Pallas call.
+# Tried in turn for an implementation with a Pallas call.
 PLATFORMS = ("cuda", "tpu-v5e", "rocm")
 
 
 def of_jax(platform: str) -> str:
-    """A platform as JAX calls it: that of a TPU generation is `tpu`."""
+    """JAX's name for a platform, which for any TPU generation is `tpu`."""
     return TPUS[platform].platform if platform in TPUS else platform
 
 
-# What `jax.jit` knows its traces by, so that it takes none that was made for another platform or kernel.
+# Part of the key of `jax.jit`'s traces, so that a trace for another platform or kernel is not reused.
 _traced_for = jax.make_user_context(default_value=None)
-_askers: set[int] = set()
+_queried_by: set[int] = set()  # ids of kernels that have called `jax.default_backend()`
 
 
 @contextmanager
 def answering(platform: str, kernel: object) -> Iterator[None]:
-    """While a kernel is traced, `jax.default_backend()` says that this is a machine of some platform; of its own where
-    that is ""."""
-    real = jax.default_backend
+    """Has `jax.default_backend()` name a platform while a kernel is traced; "" stands for the machine's own."""
 
-    def default_backend() -> str:
-        _askers.add(id(kernel))
-        return "gpu" if platform in ("cuda", "rocm") else of_jax(platform) or real()
+    def answer() -> str:
+        _queried_by.add(id(kernel))
+        return "gpu" if platform in ("cuda", "rocm") else of_jax(platform)
 
-    jax.default_backend = default_backend
-    try:
-        with _traced_for((platform, id(kernel))):
-            yield
-    finally:
-        jax.default_backend = real
+    with report_platform(answer), _traced_for((platform, id(kernel))):
+        yield
 
 
 def has_asked(kernel: object) -> bool:
-    """Whether a kernel has asked for the platform, in this trace or in an earlier one, which JAX does not repeat."""
-    return id(kernel) in _askers
+    """Whether a kernel has queried the platform in this trace or in an earlier one, which JAX may reuse."""
+    return id(kernel) in _queried_by
 
 
-def depends(jaxpr: Any) -> bool:
-    """Whether `jax.lax.platform_dependent` is in it."""
-    return any(_platforms(equation) is not None for equation, _ in equations(jaxpr))
+def depends(jaxpr: Jaxpr) -> bool:
+    """Whether a jaxpr contains `jax.lax.platform_dependent`."""
+    return any(_branch_platforms(equation) is not None for equation, _ in equations(jaxpr))
 
 
-def chosen(jaxpr: Any, platform: str) -> Any:
-    """A jaxpr in which every `jax.lax.platform_dependent` is its form for a platform, or for this machine, else for the
-    first of the others that it has one for, where that is "".
+def chosen(jaxpr: Jaxpr, platform: str) -> Jaxpr:
+    """Replaces every `jax.lax.platform_dependent` of a jaxpr by its branch for a platform.
+
+    Args:
+      jaxpr: open or closed.
+      platform: "" stands for this machine's, or else the first of `PLATFORMS` that has a branch.
 
     Raises:
-      Failure: there is none for the platform.
+      Failure: there is no branch for the platform.
     """
-    wanted = (of_jax(platform),) if platform else (jax.default_backend(), *map(of_jax, PLATFORMS))
+    preferred = (of_jax(platform),) if platform else (jax.default_backend(), *map(of_jax, PLATFORMS))
 
-    def rule(equation: Any) -> Sequence[Any] | None:
-        platforms = _platforms(equation)
+    def rule(equation: Equation) -> Sequence[Equation] | None:
+        platforms = _branch_platforms(equation)
         if platforms is None:
             return None
-        fitting = [i for each in wanted for i, names in enumerate(platforms) if names is None or each in names]
+        fitting = [i for each in preferred for i, names in enumerate(platforms) if names is None or each in names]
         if not fitting:
-            known = ", ".join(name for names in platforms for name in names)
+            known = ", ".join(name for names in platforms for name in names or ())
             raise Failure(
-                Verdict.UNIMPLEMENTED, f"jax.lax.platform_dependent has a form for {known}, not {of_jax(platform)}"
+                Verdict.UNIMPLEMENTED,
+                Stated(
+                    "jax.lax.platform_dependent has a branch for {known}, but not for {platform}",
+                    {"known": known, "platform": of_jax(platform)},
+                    line_of(equation.source_info),
+                ),
             )
         branch = rewritten(equation.params["branches"][fitting[0]], rule)
         return inlined(jaxpr_as_fun(branch), equation.invars[1:], equation.outvars)
@@ -80,7 +85,7 @@ def chosen(jaxpr: Any, platform: str) -> Any:
     return rewritten(jaxpr, rule)
 
 
-def _platforms(equation: Any) -> Sequence[Any] | None:
-    """Those of each branch, None for any; None where the branches are not by platform."""
-    found: Sequence[Any] | None = equation.params.get("branches_platforms")
+def _branch_platforms(equation: Equation) -> Sequence[Sequence[str] | None] | None:
+    """The platforms of each branch, None for a default branch; None if the branches are not chosen by platform."""
+    found: Sequence[Sequence[str] | None] | None = equation.params.get("branches_platforms")
     return found

@@ -18,7 +18,7 @@ from kerneltest.trace.batched_interpreter.values import (
     rows_of,
     unwritten,
 )
-from kerneltest.trace.jax_compat.names import ClosedJaxpr
+from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr
 from kerneltest.trace.walk import scan_counts
 
 _CALLS = (

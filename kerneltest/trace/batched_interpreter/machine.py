@@ -7,7 +7,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.values import Step, UnknownError, Value
-from kerneltest.trace.jax_compat.names import ClosedJaxpr
+from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr
 
 
 class Machine:

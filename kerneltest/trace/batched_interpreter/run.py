@@ -15,7 +15,7 @@ from kerneltest.trace.batched_interpreter.machine import Machine
 from kerneltest.trace.batched_interpreter.memory import MEMORY
 from kerneltest.trace.batched_interpreter.shapes import SHAPES
 from kerneltest.trace.batched_interpreter.values import Step, UnknownError, by_row, dtype_of
-from kerneltest.trace.jax_compat.interpreter import interpretation
+from kerneltest.trace.jax_compat.interception import interpretation
 from kerneltest.trace.rewrite import interpreting, rewritten
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import ENTRIES, name_of, nested
