@@ -12,7 +12,7 @@ from kerneltest.trace.walk import certain, name_of
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class IndexRange:
     """The indices that an index map may return for one axis of an array.
 
     Attributes:
@@ -36,7 +36,7 @@ class Range:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class ArrayBlock:
     """The part of one array that each program of a call gets.
 
     Attributes:
@@ -62,34 +62,34 @@ class Block:
 
     @property
     def reads_scalars(self) -> bool:
-        """Whether its index map reads prefetched scalars."""
+        """Returns whether its index map reads prefetched scalars."""
         return any(name_of(equation) == "get" for equation in self.index_map.eqns)
 
     @cached_property
-    def ranges(self) -> tuple[Range, ...]:
+    def ranges(self) -> tuple[IndexRange, ...]:
         """A range for each axis; () for an empty array, or if an axis is indexed in another way (`pl.BoundedSlice`)."""
         shape = self.mapping.array_aval.shape
         found = [self._range(kind, length) for kind, length in zip(self.mapping.block_shape, shape, strict=True)]
         known = tuple(each for each in found if each is not None)
         return known if len(known) == len(found) and all(shape) else ()
 
-    def _range(self, kind: object, length: int) -> Range | None:
+    def _range(self, kind: object, length: int) -> IndexRange | None:
         match kind:
             case pl.Squeezed():
-                return Range(0, length - 1, 0, 1, f"elements 0 to {length - 1}")
+                return IndexRange(0, length - 1, 0, 1, f"elements 0 to {length - 1}")
             case pl.Blocked(block_size=size):
                 last = -(-length // size) - 1
                 blocks = f"{last + 1} blocks (0 to {last})" if last else "one block (0)"
-                return Range(0, last, size, size, f"{blocks} of {size} for {length} elements")
+                return IndexRange(0, last, size, size, f"{blocks} of {size} for {length} elements")
             case pl.Element(block_size=size, padding=(before, after)):
                 # A copy moves a whole block, so it may not start before the array; a body may skip the part outside.
                 first = -before if self.copied else 1 - before - size
                 padded = f", padded by {before} and {after}" if before or after else ""
-                return Range(first, length + after - 1, 0, size, f"elements 0 to {length - 1}{padded}")
+                return IndexRange(first, length + after - 1, 0, size, f"elements 0 to {length - 1}{padded}")
         return None
 
 
-def blocks_of(equation: Equation, *, copied: bool) -> list[Block]:
+def blocks_of(equation: Equation, *, copied: bool) -> list[ArrayBlock]:
     """The blocks that every program of a Pallas call copies, or accesses whatever the values are.
 
     Args:
@@ -102,7 +102,7 @@ def blocks_of(equation: Equation, *, copied: bool) -> list[Block]:
     references = {ref: number for number, ref in enumerate(body.invars[start:])}
     accessed = frozenset(references.values() if copied else _accessed(certain(body, references)))
     return [
-        Block(each, names[start + number] or f"argument {number}", copied)
+        ArrayBlock(each, names[start + number] or f"argument {number}", copied)
         for number, each in enumerate(mapping.block_mappings)
         if number in accessed
     ]

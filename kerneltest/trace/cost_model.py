@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kerneltest.trace.jax_compat.jaxpr_types import Equation
-from kerneltest.trace.rewrite import filled_up, is_plain_call
+from kerneltest.trace.rewrite import is_plain_call, padded_shape
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import name_of, nested
 
@@ -51,7 +51,7 @@ def work_of(equation: Equation) -> Work:
     """The work in one Pallas call whose grid is known."""
     mapping = equation.params["grid_mapping"]
     programs = math.prod(mapping.grid)
-    arrays = [filled_up(block) for block in mapping.block_mappings]
+    arrays = [padded_shape(block) for block in mapping.block_mappings]
     unknown = max((max(shape, default=1) for shape in arrays), default=1) / _SHORT_BLOCK
     steps, computed = _count_body(equation.params["jaxpr"].eqns, unknown)
     return Work(programs * sum(map(math.prod, arrays)), steps, programs * computed)

@@ -60,7 +60,7 @@ def body_of(jaxpr: Jaxpr) -> Body:
 
 
 def is_literal(value: Atom | None) -> bool:
-    """Whether an operand is a constant."""
+    """Returns whether an operand is a constant."""
     return hasattr(value, "val")
 
 

@@ -118,7 +118,7 @@ def _evaluate(
 
 
 def _has_calls(equation: Equation) -> bool:
-    """Whether equations nested in it need `_evaluate`: Pallas calls, and arrays that are not filled."""
+    """Returns whether equations nested in it need `_evaluate`: Pallas calls, and arrays that are not filled."""
     return any(
         name_of(e) in ENTRIES or name_of(e) in EMPTY
         for value in equation.params.values()

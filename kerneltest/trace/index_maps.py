@@ -9,7 +9,7 @@ import numpy as np
 
 from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.blocks import Block, blocks_of
+from kerneltest.trace.blocks import ArrayBlock, blocks_of
 from kerneltest.trace.jax_compat.names import line_of
 from kerneltest.trace.rewrite import is_plain_call
 from kerneltest.trace.scalars import UnknownError, evaluate_scalars
@@ -69,7 +69,7 @@ class MappedCall:
         return MemoryFault(self.call.name, first.visit, first.buffer, first.element, words)
 
     @cached_property
-    def _blocks(self) -> list[Block]:
+    def _blocks(self) -> list[ArrayBlock]:
         return blocks_of(self.call.equation, copied=self.call.dialect == "mosaic_tpu")
 
     @cached_property
@@ -82,7 +82,7 @@ class MappedCall:
         pairs = zip(self.call.grid, counts, strict=True)
         return list(np.ix_(*(np.linspace(0, length - 1, count).astype(np.int32) for length, count in pairs)))
 
-    def _outside(self, block: Block, scalars: Sequence[Array | None]) -> _Outside | None:
+    def _outside(self, block: ArrayBlock, scalars: Sequence[Array | None]) -> _Outside | None:
         if not block.ranges or not all(self.call.grid):
             return None
         try:
@@ -114,7 +114,7 @@ class MappedCall:
         pairs = enumerate(zip(self._programs, at, strict=True))
         return tuple(int(numbers.ravel()[i]) for axis, (numbers, i) in pairs if axis not in vmapped)
 
-    def _advice(self, block: Block, axis: int) -> str:
+    def _advice(self, block: ArrayBlock, axis: int) -> str:
         """The change that keeps an index map inside the array along an axis."""
         allowed, result = block.ranges[axis], block.index_map.outvars[axis]
         programs = block.index_map.invars[: len(self.call.grid)]

@@ -19,7 +19,7 @@ from kerneltest.trace.jax_compat.mosaic_interpreters import (
     is_predicated_copy_out,
     is_wait_for_copies_out,
 )
-from kerneltest.trace.rewrite import Rule, within
+from kerneltest.trace.rewrite import Rule, rewrite_params
 from kerneltest.trace.tracing import Call
 from kerneltest.trace.walk import nested
 
@@ -41,7 +41,7 @@ def interpreted(call: Call, changed: Mapping[str, Any]) -> Equation:
             return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
         return None
 
-    return call.equation.replace(params={**within(call.equation.params, rule), **changed})
+    return call.equation.replace(params={**rewrite_params(call.equation.params, rule), **changed})
 
 
 def in_order() -> Rule:

@@ -13,14 +13,14 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr
 from kerneltest.trace.jax_compat.names import line_of
 from kerneltest.trace.jax_compat.patches import report_platform
-from kerneltest.trace.rewrite import inlined, rewritten
+from kerneltest.trace.rewrite import inline_equations, rewritten
 from kerneltest.trace.walk import equations
 
 # Tried in turn for an implementation with a Pallas call.
 PLATFORMS = ("cuda", "tpu-v5e", "rocm")
 
 
-def of_jax(platform: str) -> str:
+def jax_platform_name(platform: str) -> str:
     """JAX's name for a platform, which for any TPU generation is `tpu`."""
     return TPUS[platform].platform if platform in TPUS else platform
 
@@ -31,28 +31,28 @@ _queried_by: set[int] = set()  # ids of kernels that have called `jax.default_ba
 
 
 @contextmanager
-def answering(platform: str, kernel: object) -> Iterator[None]:
+def simulate_platform(platform: str, kernel: object) -> Iterator[None]:
     """Has `jax.default_backend()` name a platform while a kernel is traced; "" stands for the machine's own."""
 
     def answer() -> str:
         _queried_by.add(id(kernel))
-        return "gpu" if platform in ("cuda", "rocm") else of_jax(platform)
+        return "gpu" if platform in ("cuda", "rocm") else jax_platform_name(platform)
 
     with report_platform(answer), _traced_for((platform, id(kernel))):
         yield
 
 
-def has_asked(kernel: object) -> bool:
-    """Whether a kernel has queried the platform in this trace or in an earlier one, which JAX may reuse."""
+def queries_platform(kernel: object) -> bool:
+    """Returns whether a kernel has queried the platform in this trace or in an earlier one, which JAX may reuse."""
     return id(kernel) in _queried_by
 
 
-def depends(jaxpr: Jaxpr) -> bool:
-    """Whether a jaxpr contains `jax.lax.platform_dependent`."""
+def is_platform_dependent(jaxpr: Jaxpr) -> bool:
+    """Returns whether a jaxpr contains `jax.lax.platform_dependent`."""
     return any(_branch_platforms(equation) is not None for equation, _ in equations(jaxpr))
 
 
-def chosen(jaxpr: Jaxpr, platform: str) -> Jaxpr:
+def resolve_platform(jaxpr: Jaxpr, platform: str) -> Jaxpr:
     """Replaces every `jax.lax.platform_dependent` of a jaxpr by its branch for a platform.
 
     Args:
@@ -62,30 +62,32 @@ def chosen(jaxpr: Jaxpr, platform: str) -> Jaxpr:
     Raises:
       Failure: there is no branch for the platform.
     """
-    preferred = (of_jax(platform),) if platform else (jax.default_backend(), *map(of_jax, PLATFORMS))
+    preferred = (
+        (jax_platform_name(platform),) if platform else (jax.default_backend(), *map(jax_platform_name, PLATFORMS))
+    )
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
         platforms = _branch_platforms(equation)
         if platforms is None:
             return None
-        fitting = [i for each in preferred for i, names in enumerate(platforms) if names is None or each in names]
-        if not fitting:
+        found = [i for each in preferred for i, names in enumerate(platforms) if names is None or each in names]
+        if not found:
             known = ", ".join(name for names in platforms for name in names or ())
             raise Failure(
                 Verdict.UNIMPLEMENTED,
                 Stated(
                     "jax.lax.platform_dependent has a branch for {known}, but not for {platform}",
-                    {"known": known, "platform": of_jax(platform)},
+                    {"known": known, "platform": jax_platform_name(platform)},
                     line_of(equation.source_info),
                 ),
             )
-        branch = rewritten(equation.params["branches"][fitting[0]], rule)
-        return inlined(jaxpr_as_fun(branch), equation.invars[1:], equation.outvars)
+        branch = rewritten(equation.params["branches"][found[0]], rule)
+        return inline_equations(jaxpr_as_fun(branch), equation.invars[1:], equation.outvars)
 
     return rewritten(jaxpr, rule)
 
 
 def _branch_platforms(equation: Equation) -> Sequence[Sequence[str] | None] | None:
-    """The platforms of each branch, None for a default branch; None if the branches are not chosen by platform."""
+    """The platforms of each branch, None for a default branch; None for other branches."""
     found: Sequence[Sequence[str] | None] | None = equation.params.get("branches_platforms")
     return found

@@ -42,12 +42,12 @@ def rewritten(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
     for equation in jaxpr.eqns:
         replacements = rule(equation)
         if replacements is None:
-            replacements = [equation.replace(params=within(equation.params, rule))]
+            replacements = [equation.replace(params=rewrite_params(equation.params, rule))]
         equations += replacements
     return jaxpr.replace(eqns=equations)
 
 
-def within(params: Params, rule: Rule) -> dict[str, Any]:
+def rewrite_params(params: Params, rule: Rule) -> dict[str, Any]:
     """Applies `rule` to the jaxprs in an equation's parameters."""
 
     def inner(value: Any) -> Any:
@@ -69,7 +69,7 @@ def interpreting(interpret: bool) -> Rule:
             return poison_empty(equation)
         if name_of(equation) not in ENTRIES or "interpret" not in equation.params:
             return None
-        return [equation.replace(params={**within(equation.params, rule), "interpret": interpret})]
+        return [equation.replace(params={**rewrite_params(equation.params, rule), "interpret": interpret})]
 
     return rule
 
@@ -81,7 +81,7 @@ def empties(fill: _ChooseFill) -> Rule:
         if name_of(equation) not in EMPTY:
             return None
         (result,) = equation.outvars
-        return inlined(lambda: jnp.full(result.aval.shape, fill(np.dtype(result.aval.dtype))), [], [result])
+        return inline_equations(lambda: jnp.full(result.aval.shape, fill(np.dtype(result.aval.dtype))), [], [result])
 
     return rule
 
@@ -105,7 +105,7 @@ def padding(fill: _ChooseFill) -> Rule:
         raw = _like(loaded)
         return [
             equation.replace(outvars=[raw]),
-            *inlined(lambda m, v: jnp.where(m, v, fill(np.dtype(v.dtype))), [mask, raw], [loaded]),
+            *inline_equations(lambda m, v: jnp.where(m, v, fill(np.dtype(v.dtype))), [mask, raw], [loaded]),
         ]
 
     return rule
@@ -160,13 +160,13 @@ def before(fill: _ChooseFill) -> Rule:
             old = [jnp.full(avals[i].shape, fill(np.dtype(avals[i].dtype)), avals[i].dtype) for i in fresh]
             return list(equation.primitive.bind(*operands, *old, **changed))
 
-        return inlined(call, equation.invars, equation.outvars)
+        return inline_equations(call, equation.invars, equation.outvars)
 
     return rule
 
 
 def is_plain_call(equation: Equation, *, sized: bool = True) -> bool:
-    """Whether it is a `pallas_call` on arrays, and not in Mosaic GPU, whose copies pad with zeros.
+    """Returns whether it is a `pallas_call` on arrays, and not in Mosaic GPU, whose copies pad with zeros.
 
     Args:
       equation: any equation.
@@ -184,7 +184,7 @@ def _pad_call(equation: Equation, fill: _ChooseFill) -> Sequence[Equation]:
     mapping = params["grid_mapping"]
     skipped = len(equation.invars) - mapping.num_inputs  # prefetched scalars, which have no blocks
     whole = [tuple(b.array_aval.shape) for b in mapping.block_mappings]
-    shapes = [filled_up(b) for b in mapping.block_mappings]
+    shapes = [padded_shape(b) for b in mapping.block_mappings]
     for operand, output in params["input_output_aliases"]:
         both = (operand - skipped, mapping.num_inputs + output)
         largest = tuple(map(max, *(shapes[i] for i in both)))
@@ -208,7 +208,7 @@ def _pad_call(equation: Equation, fill: _ChooseFill) -> Sequence[Equation]:
         results = equation.primitive.bind(*padded, **changed)
         return [x[tuple(map(slice, whole[i]))] for x, i in zip(results, outputs, strict=True)]
 
-    return inlined(call, equation.invars, equation.outvars)
+    return inline_equations(call, equation.invars, equation.outvars)
 
 
 def _pad(x: JaxArray, shape: tuple[int, ...], fill: _ChooseFill) -> JaxArray:
@@ -216,7 +216,7 @@ def _pad(x: JaxArray, shape: tuple[int, ...], fill: _ChooseFill) -> JaxArray:
     return jnp.pad(x, ends, constant_values=fill(np.dtype(x.dtype))) if x.shape != shape else x
 
 
-def filled_up(block: BlockMapping) -> tuple[int, ...]:
+def padded_shape(block: BlockMapping) -> tuple[int, ...]:
     """The shape of a block mapping's array, rounded up to whole blocks."""
     sizes = [length if isinstance(length, int) else _block_size(length) for length in block.block_shape]
     return tuple(
@@ -242,7 +242,7 @@ def _reverse_index_map(index_map: Jaxpr, grid: tuple[int, ...]) -> Jaxpr:
 
 def _from_last(number: Var, length: int, result: Var) -> list[Equation]:
     """The equations of `result = length - 1 - number`."""
-    return inlined(lambda p: jnp.asarray(length - 1, p.dtype) - p, [number], [result])
+    return inline_equations(lambda p: jnp.asarray(length - 1, p.dtype) - p, [number], [result])
 
 
 def _with_operands(params: Params, outputs: Sequence[int], operands: int) -> dict[str, Any]:
@@ -285,7 +285,7 @@ def _like(variable: Var) -> Var:
     return type(variable)(variable.aval)
 
 
-def inlined(function: Callable[..., Any], operands: Sequence[Atom], results: Sequence[Var]) -> list[Equation]:
+def inline_equations(function: Callable[..., Any], operands: Sequence[Atom], results: Sequence[Var]) -> list[Equation]:
     """The equations that define `results` as a function of `operands`, all of them values of one jaxpr."""
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in operands]
     jaxpr = jax.make_jaxpr(function)(*shapes).jaxpr

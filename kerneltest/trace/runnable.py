@@ -14,7 +14,7 @@ from kerneltest.trace.cpu_options import quick
 from kerneltest.trace.jax_compat import interception
 from kerneltest.trace.jax_compat.dialects import dialect_of
 from kerneltest.trace.jax_compat.jaxpr_types import BlockMapping, DType, Params
-from kerneltest.trace.rewrite import interpreting, rewritten, within
+from kerneltest.trace.rewrite import interpreting, rewrite_params, rewritten
 from kerneltest.trace.tracing import Call, Traced
 from kerneltest.trace.walk import ENTRIES
 
@@ -45,7 +45,7 @@ def eagerly(function: Callable[..., Any], *, interpret: bool) -> Callable[..., A
 
 
 def _interpreting_parameters(primitive: str, params: Params) -> dict[str, Any]:
-    chosen = within(params, interpreting(True))
+    chosen = rewrite_params(params, interpreting(True))
     if primitive in ENTRIES and "interpret" in chosen:
         chosen["interpret"] = True
     if chosen.get("compiler_options_kvs") == ():  # a function that the kernel jits itself, without options

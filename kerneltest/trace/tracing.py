@@ -26,7 +26,13 @@ from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Var
 from kerneltest.trace.jax_compat.names import user_line
 from kerneltest.trace.jax_compat.patches import whole_tracebacks
 from kerneltest.trace.languages import language_of
-from kerneltest.trace.platforms import PLATFORMS, answering, chosen, depends, has_asked
+from kerneltest.trace.platforms import (
+    PLATFORMS,
+    is_platform_dependent,
+    queries_platform,
+    resolve_platform,
+    simulate_platform,
+)
 from kerneltest.trace.walk import ENTRIES, equations, has_reduced_dots, is_exact, name_of, named_dots
 
 
@@ -126,12 +132,12 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
 
     def traced_for(each: str) -> Traced:
         function = functools.partial(_call_on, each, flat)  # a new object, since it is part of the key of JAX's traces
-        with answering(each, pairing.kernel):
+        with simulate_platform(each, pairing.kernel):
             traced = trace_function(function, inputs, f"for {signature}")
-        by_platform = depends(traced.jaxpr)
-        if not (by_platform or has_asked(pairing.kernel)):
+        by_platform = is_platform_dependent(traced.jaxpr)
+        if not (by_platform or queries_platform(pairing.kernel)):
             return traced
-        resolved = chosen(traced.jaxpr, each) if by_platform else traced.jaxpr
+        resolved = resolve_platform(traced.jaxpr, each) if by_platform else traced.jaxpr
         # Calling `flat` again could choose another implementation.
         return replace(read(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
 

@@ -58,7 +58,7 @@ Offsets = Callable[[Array], Array]
 Move = Callable[[tuple[int, ...], tuple[int, ...], Params], tuple[Offsets, Offsets]]
 
 
-def flat(indices: Sequence[Array], shape: tuple[int, ...]) -> Array:
+def flat_offsets(indices: Sequence[Array], shape: tuple[int, ...]) -> Array:
     """Flat offsets of elements, from an index array for each axis."""
     offset = np.zeros((), np.int64)
     for index, length in zip(indices, shape, strict=True):
@@ -84,9 +84,9 @@ def _transpose(before: tuple[int, ...], after: tuple[int, ...], params: Params) 
 
     def source(at: Array) -> Array:
         indices = unflat(at, after)
-        return flat([indices[order.index(axis)] for axis in range(len(before))], before)
+        return flat_offsets([indices[order.index(axis)] for axis in range(len(before))], before)
 
-    return source, lambda at: flat([unflat(at, before)[axis] for axis in order], after)
+    return source, lambda at: flat_offsets([unflat(at, before)[axis] for axis in order], after)
 
 
 def _slice(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> tuple[Offsets, Offsets]:
@@ -94,7 +94,9 @@ def _slice(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> t
     spans = list(zip(params["start_indices"], steps, after, strict=True))
 
     def source(at: Array) -> Array:
-        return flat([start + step * i for i, (start, step, _) in zip(unflat(at, after), spans, strict=True)], before)
+        return flat_offsets(
+            [start + step * i for i, (start, step, _) in zip(unflat(at, after), spans, strict=True)], before
+        )
 
     def target(at: Array) -> Array:
         outside = np.zeros(at.shape, bool)
@@ -103,7 +105,7 @@ def _slice(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> t
             new = (index - start) // step
             outside |= ((index - start) % step != 0) | (new < 0) | (new >= length)
             indices.append(new)
-        return np.where(outside, -1, flat(indices, after))
+        return np.where(outside, -1, flat_offsets(indices, after))
 
     return source, target
 
@@ -113,11 +115,13 @@ def _broadcast(before: tuple[int, ...], after: tuple[int, ...], params: Params) 
 
     def source(at: Array) -> Array:
         indices = unflat(at, after)
-        return flat([indices[a] if n > 1 else indices[a] * 0 for a, n in zip(axes, before, strict=True)], before)
+        return flat_offsets(
+            [indices[a] if n > 1 else indices[a] * 0 for a, n in zip(axes, before, strict=True)], before
+        )
 
     def target(at: Array) -> Array:  # only the first of several copies
         indices = dict(zip(axes, unflat(at, before), strict=True))
-        return flat([indices.get(axis, np.zeros((), np.int64)) for axis in range(len(after))], after)
+        return flat_offsets([indices.get(axis, np.zeros((), np.int64)) for axis in range(len(after))], after)
 
     return source, target
 

@@ -107,7 +107,10 @@ _ARITHMETIC = frozenset({"add", "sub", "mul"})
 
 
 def is_exact(jaxpr: Jaxpr) -> bool:
-    """Whether its arithmetic is exact on small integers in any order: sums, moves, at most one float multiplication."""
+    """Returns whether its arithmetic is exact on small integers in any order.
+
+    That is so for sums and moves, and for at most one multiplication of floats.
+    """
     multiplications = 0
     for equation, looped in equations(jaxpr):
         if not any(_holds_floats(v.aval) for v in equation.outvars):
@@ -123,7 +126,7 @@ def is_exact(jaxpr: Jaxpr) -> bool:
 
 
 def _is_rounded(operand: Atom) -> bool:
-    """Whether it is a constant such as 0.1, which kernel and oracle round to different values."""
+    """Returns whether it is a constant such as 0.1, which kernel and oracle round to different values."""
     if not isinstance(operand, Literal) or not _holds_floats(operand.aval):
         return False
     value = np.asarray(operand.val)[()]
@@ -146,7 +149,7 @@ _MOVES = frozenset(
 
 
 def computes_around(jaxpr: Jaxpr) -> bool:
-    """Whether it computes with floats outside of its Pallas calls. Moving elements does not count."""
+    """Returns whether it computes with floats outside of its Pallas calls. Moving elements does not count."""
     for equation in jaxpr.eqns:
         inner = [each for value in equation.params.values() for each in nested(value)]
         if name_of(equation) in ENTRIES or name_of(equation) in _MOVES:
@@ -159,7 +162,7 @@ def computes_around(jaxpr: Jaxpr) -> bool:
 
 
 def has_reduced_dots(jaxpr: Jaxpr) -> bool:
-    """Whether a float32 matrix product in it leaves its precision to the backend."""
+    """Returns whether a float32 matrix product in it leaves its precision to the backend."""
     return any(_is_reduced_dot(equation) for equation, _ in equations(jaxpr))
 
 

@@ -165,21 +165,21 @@ def _barrier_name(barrier: Any) -> str:
 
 
 def is_copy_out(equation: Equation) -> bool:
-    """Whether it starts a copy from shared to global memory."""
+    """Returns whether it starts a copy from shared to global memory."""
     return equation.primitive is primitives.copy_smem_to_gmem_p
 
 
 def is_predicated_copy_out(equation: Equation) -> bool:
-    """Whether it starts such a copy only if its last operand, the predicate, is true."""
+    """Returns whether it starts such a copy only if its last operand, the predicate, is true."""
     return is_copy_out(equation) and bool(equation.params["has_user_predicate"])
 
 
 def is_wait_for_copies_out(equation: Equation) -> bool:
-    """Whether it waits until at most `n`, a parameter of it, groups of such copies are in flight."""
+    """Returns whether it waits until at most `n`, a parameter of it, groups of such copies are in flight."""
     # In JAX 0.10.2 `n` is an operand, and the interpreter does not wait.
     return equation.primitive is primitives.wait_smem_to_gmem_p and "n" in equation.params
 
 
 def ends_copy_group(equation: Equation) -> bool:
-    """Whether the copies started before it form a group."""
+    """Returns whether the copies started before it form a group."""
     return equation.primitive is primitives.commit_group_p or bool(equation.params.get("commit_group"))

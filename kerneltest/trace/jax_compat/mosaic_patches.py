@@ -31,9 +31,11 @@ def _replacements() -> tuple[Replacement, ...]:
 def _find_replacements() -> Iterator[Replacement]:
     """The replacements that this version of JAX needs."""
     if hasattr(vector_clock, "NpVectorClock"):  # since JAX 0.12
-        yield Replacement(vector_clock.NpVectorClock, "ordered", lambda self, other: ordered(self.clock, other.clock))
+        yield Replacement(
+            vector_clock.NpVectorClock, "ordered", lambda self, other: are_ordered(self.clock, other.clock)
+        )
     else:
-        yield Replacement(vector_clock, "ordered", ordered)
+        yield Replacement(vector_clock, "ordered", are_ordered)
     if hasattr(getattr(gpu_callbacks, "HostAllocationRequest", None), "as_jax_array"):  # before JAX 0.12
         # It makes arrays on a device, which its caller converts back to NumPy's.
         on_host = SimpleNamespace(**{**vars(jnp), "array": np.array, "int32": np.int32})
@@ -46,8 +48,8 @@ def _find_replacements() -> Iterator[Replacement]:
     yield Replacement(tpu, "_get_randomized_grid_coordinates", grid_order)
 
 
-def ordered(x: Array, y: Array) -> bool:
-    """Whether one of two vector clocks is before the other, that is, exactly one of them is ahead anywhere.
+def are_ordered(x: Array, y: Array) -> bool:
+    """Returns whether one of two vector clocks is before the other, that is, exactly one of them is ahead anywhere.
 
     JAX compares each access with all earlier ones to the same memory. It asks in each direction whether all components
     are at most the other's and any is less, which takes four times as long.

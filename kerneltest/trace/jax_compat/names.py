@@ -48,7 +48,7 @@ def line_of_function(jaxpr: Jaxpr) -> str:
 
 
 def is_of_jax(jaxpr: Jaxpr) -> bool:
-    """Whether the function behind a jaxpr, open or closed, is one of JAX's own."""
+    """Returns whether the function behind a jaxpr, open or closed, is one of JAX's own."""
     return _JAX in _function_source(jaxpr)
 
 
@@ -80,7 +80,7 @@ def user_line(error: BaseException) -> str:
 
 
 def raised_in_jax(error: BaseException | None) -> bool:
-    """Whether a line of JAX's own raised an error, rather than code that JAX called.
+    """Returns whether a line of JAX's own raised an error, rather than code that JAX called.
 
     Reliable only for errors raised under `whole_tracebacks`.
     """
@@ -97,7 +97,7 @@ def equations_being_lowered(error: BaseException | None) -> list[Equation]:
     return []
 
 
-def line_in_hand(error: BaseException) -> str:
+def line_being_processed(error: BaseException) -> str:
     """` (FILE:LINE)` of the user's code behind the equation that JAX was processing when it raised, or ""."""
     lines = [line_of(equation.source_info) for equation, _ in _equations_in_frames(error)]
     return next((f" ({line})" for line in reversed(lines) if line), "")
@@ -117,7 +117,7 @@ _OWN_LIMIT = re.compile(r"Cannot lower jaxpr with effects")
 
 
 def fails_by_itself(error: BaseException, *, checks: bool = False) -> bool:
-    """Whether an interpreter of JAX's, or XLA's compiler for the CPU, failed although the kernel has no fault.
+    """Returns whether an interpreter of JAX's, or XLA's compiler for the CPU, failed although the kernel has no fault.
 
     The kernel was traced before, so its shapes, dtypes and indices are right, and JAX runs it without calling it again.
 
@@ -137,5 +137,5 @@ def limit(error: BaseException, what: str) -> str:
       error: the exception that JAX raised.
       what: a predicate, such as `cannot interpret this`.
     """
-    place = user_line(error) or line_in_hand(error)
+    place = user_line(error) or line_being_processed(error)
     return f"JAX {jax.__version__} {what}, which is no fault of the kernel: {type(error).__name__}: {error}{place}"

@@ -142,7 +142,7 @@ class _RacingAccess:
 
     @property
     def is_block(self) -> bool:
-        """Whether it moves a block for the grid's loop or at the call's end."""
+        """Returns whether it moves a block for the grid's loop or at the call's end."""
         return self.visit.access is Access.BLOCK
 
 

@@ -30,7 +30,7 @@ class KernelBuffer:
 
 @dataclass(frozen=True, slots=True)
 class EquationSite:
-    """Where an equation of the kernel comes from, and the memory it concerns.
+    """The origin of one of the kernel's equations, and the memory it concerns.
 
     Attributes:
       primitive: its name.
