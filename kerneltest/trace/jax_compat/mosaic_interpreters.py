@@ -42,7 +42,7 @@ _ACCESS = re.compile(
 _EXCEPTION = re.compile(
     r"^(?:\w+\.)*(\w+Error): (.*(?:\n(?!(?:\w+\.)*\w+Error: |Traceback|At:|\s|$).*)*)", re.MULTILINE
 )
-_OUTSIDE = re.compile(r"(read|swap|block index .*?)(?: of| for) (.*?)[,:] .*?ing (\[.*\]) but")
+_OUTSIDE = re.compile(r"(read|swap|block index .*?)(?: of| for) (\w*Key\(.*?\)|.*?)[,:] .*?ing (\[.*\]) but")
 _SPACES: list[str] = [str(space.name).lower() for space in MemorySpace]
 # JAX's representations of memory, threads and indices, and the forms in which messages show them.
 _PLAIN_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
@@ -124,9 +124,9 @@ def _race(text: str) -> Race:
     visits = []
     for access, memory, indices, thread, file, number in accesses:
         line = f"{shown(file)}:{number}" if file else ""
-        done = "read" if access == "read" else "written"
+        done, kind = ("read", Access.LOAD) if access == "read" else ("written", Access.STORE)
         clauses.append(f"{_plain(memory)}{_plain(indices)} is {done} by {_plain(thread)}{_at(line)}")
-        visits.append(Visit(Access.LOAD if access == "read" else Access.STORE, place=line))
+        visits.append(Visit(kind, place=line, thread=_plain(thread)))
     words = (
         f"{', and '.join(clauses)}, with no ordering between them (a copy runs concurrently with the warpgroup that "
         "started it)"

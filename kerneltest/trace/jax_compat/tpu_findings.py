@@ -187,9 +187,8 @@ def _access(match: tuple[str, ...], memory: TrackedSharedMemory) -> _RacingAcces
         words = f"the copy that core {starter} started at {line}"
     indices = f"[{_indices(extent)}]" if extent.strip("()") else ""
     verb = "read" if what == "read" else "written"
-    return _RacingAccess(
-        verb, memory.name(ast.literal_eval(key)), indices, int(core), words, Visit(kind, place=place_of(line))
-    )
+    visit = Visit(kind, place=place_of(line), thread=f"core {core}")
+    return _RacingAccess(verb, memory.name(ast.literal_eval(key)), indices, int(core), words, visit)
 
 
 def _indices(extent: str) -> str:
