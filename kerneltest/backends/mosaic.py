@@ -28,8 +28,9 @@ from kerneltest.trace.jax_compat.patches import debugging_off_in_callbacks
 from kerneltest.trace.jax_compat.tpu_layout import layout_of, overhanging_alias
 from kerneltest.trace.jax_compat.tpu_memory import Fill as AnyFill
 from kerneltest.trace.mosaic_rewrites import interpreted
+from kerneltest.trace.platforms import INTERPRETED, on_a
 from kerneltest.trace.rewrite import Fill
-from kerneltest.trace.tracing import INTERPRETED, Call, Traced, device, device_problem, on_a
+from kerneltest.trace.tracing import Call, Traced, device, device_problem
 from kerneltest.trace.undefined import UNINITIALISED, UNWRITTEN, PartialArray, all_defined
 
 # For TPUs, a kernel may leave its language open.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kerneltest.trace.jax_compat.jaxpr_types import Atom, ClosedJaxpr, Equation, Jaxpr, Var
 from kerneltest.trace.jax_compat.names import line_of_nested
-from kerneltest.trace.walk import name_of, nested, scan_counts
+from kerneltest.trace.walk import name_of, nested, new_variable, scan_counts
 
 _CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "custom_jvp_call"})
 
@@ -90,7 +90,7 @@ def _bodies(equation: Equation, operands: tuple[Atom, ...], within: tuple[Equati
 def _body(jaxpr: Jaxpr, fixed: Sequence[Atom], within: tuple[Equation, ...]) -> Body:
     """The body of a jaxpr whose first arguments are `fixed`. Its variables are new, since jaxprs may be shared."""
     jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
-    arguments = tuple(_new_variable(variable) for variable in jaxpr.invars[len(fixed) :])
+    arguments = tuple(new_variable(variable) for variable in jaxpr.invars[len(fixed) :])
     steps: list[Step] = []
     results = _inline(jaxpr, (*fixed, *arguments), within, steps)
     return Body(arguments, tuple(steps), results)
@@ -114,11 +114,7 @@ def _inline(
         if name_of(equation) in _CALLS and inner is not None:
             results = _inline(inner, operands, (*within, equation), steps)
         else:
-            results = tuple(_new_variable(v) if v in used else None for v in equation.outvars)
+            results = tuple(new_variable(v) if v in used else None for v in equation.outvars)
             steps.append(Step(equation, operands, results, within, _bodies(equation, operands, within)))
         environment.update(zip(equation.outvars, results, strict=True))
     return tuple(map(read, jaxpr.outvars))
-
-
-def _new_variable(variable: Var) -> Var:
-    return type(variable)(variable.aval)

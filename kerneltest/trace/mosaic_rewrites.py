@@ -7,7 +7,6 @@ interpreter may then wait for more than the device does, and miss a race, but it
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,7 +18,7 @@ from kerneltest.trace.jax_compat.mosaic_interpreters import (
     is_predicated_copy_out,
     is_wait_for_copies_out,
 )
-from kerneltest.trace.rewrite import Rule, rewrite_params
+from kerneltest.trace.rewrite import rewrite_params
 from kerneltest.trace.tracing import Call
 from kerneltest.trace.walk import nested
 
@@ -42,20 +41,6 @@ def interpreted(call: Call, changed: Mapping[str, Any]) -> Equation:
         return None
 
     return call.equation.replace(params={**rewrite_params(call.equation.params, rule), **changed})
-
-
-def in_order() -> Rule:
-    """Makes no dimension of a grid parallel."""
-
-    def rule(equation: Equation) -> list[Equation] | None:
-        compiler = equation.params.get("compiler_params")
-        declared = getattr(compiler, "dimension_semantics", None)
-        if declared is None:
-            return None
-        ordered = replace(compiler, dimension_semantics=("arbitrary",) * len(declared))
-        return [equation.replace(params={**equation.params, "compiler_params": ordered})]
-
-    return rule
 
 
 def _group_sizes(jaxpr: Jaxpr) -> Iterator[int]:

@@ -1,10 +1,12 @@
 """Kernels that choose an implementation by platform, traced for a platform that this machine does not have."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import jax
 from jax.extend.core import jaxpr_as_fun
+from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.core.details import Stated
 from kerneltest.core.failures import Failure
@@ -91,3 +93,43 @@ def _branch_platforms(equation: Equation) -> Sequence[Sequence[str] | None] | No
     """The platforms of each branch, None for a default branch; None for other branches."""
     found: Sequence[Sequence[str] | None] | None = equation.params.get("branches_platforms")
     return found
+
+
+INTERPRETED = "tpu-v5e"
+"""The TPU generation for which TPU kernels are interpreted."""
+
+_SMALL_GPU = "a GPU of two multiprocessors"  # few enough for an interpreter to run in reasonable time
+_GPUS = {"cuda": ("NVIDIA H200", 132), "rocm": ("gfx942", 304), _SMALL_GPU: ("NVIDIA H200", 2)}
+
+
+def on_a(platform: str) -> AbstractContextManager[Any]:
+    """A context in which a kernel is traced, lowered or interpreted for a platform that this machine does not have.
+
+    Kernels may query the device, and JAX's caches keep its traces apart.
+
+    Args:
+      platform: `cuda`, `rocm` or a TPU generation. For any other name the context does nothing.
+    """
+    if platform in TPUS:
+        device = AbstractDevice(device_kind=TPUS[platform].device_kind, num_cores=1, platform="tpu")
+    elif platform in _GPUS:
+        kind, cores = _GPUS[platform]
+        device = AbstractDevice(device_kind=kind, num_cores=cores, platform="gpu")
+    else:
+        return nullcontext()
+    mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
+    return mesh
+
+
+def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
+    """Calls a function for a platform that this machine does not have."""
+    with on_a(platform):
+        return function(*leaves)
+
+
+def required_device(error: Exception) -> str:
+    """The device for which tracing would not have raised, or ""."""
+    if "TPU device kind" in str(error):  # raised by `pltpu.emit_pipeline`
+        return INTERPRETED
+    # Raised by a kernel that starts one program on each multiprocessor.
+    return _SMALL_GPU if getattr(error, "name", None) == "core_count" else ""

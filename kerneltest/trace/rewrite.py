@@ -23,7 +23,7 @@ from kerneltest.trace.jax_compat.jaxpr_types import (
     Params,
     Var,
 )
-from kerneltest.trace.walk import ENTRIES, name_of
+from kerneltest.trace.walk import ENTRIES, name_of, new_variable
 
 EMPTY = frozenset({"empty", "empty2"})
 
@@ -102,43 +102,11 @@ def padding(fill: _ChooseFill) -> Rule:
         if mask is None or other is not None:
             return None
         (loaded,) = equation.outvars
-        raw = _like(loaded)
+        raw = new_variable(loaded)
         return [
             equation.replace(outvars=[raw]),
             *inline_equations(lambda m, v: jnp.where(m, v, fill(np.dtype(v.dtype))), [mask, raw], [loaded]),
         ]
-
-    return rule
-
-
-def reversing() -> Rule:
-    """Runs every grid from its last program to its first."""
-
-    def rule(equation: Equation) -> Sequence[Equation] | None:
-        if not is_plain_call(equation):
-            return None
-        params = equation.params
-        mapping = params["grid_mapping"]
-        blocks = [
-            b.replace(index_map_jaxpr=_reverse_index_map(b.index_map_jaxpr, mapping.grid))
-            for b in mapping.block_mappings
-        ]
-
-        # A body's axis numbers do not count the axes that vmap has added.
-        own = [length for axis, length in enumerate(mapping.grid) if axis not in mapping.vmapped_dims]
-
-        def programs(inner: Equation) -> Sequence[Equation] | None:
-            if name_of(inner) != "program_id":
-                return None
-            (number,) = inner.outvars
-            raw = _like(number)
-            return [inner.replace(outvars=[raw]), *_from_last(raw, own[inner.params["axis"]], number)]
-
-        changed = {
-            "jaxpr": rewritten(params["jaxpr"], programs),
-            "grid_mapping": mapping.replace(block_mappings=tuple(blocks)),
-        }
-        return [equation.replace(params={**params, **changed})]
 
     return rule
 
@@ -230,21 +198,6 @@ def _block_size(length: Any) -> int:
     return int(length.block_size) if type(length).__name__ == "Blocked" else 0
 
 
-def _reverse_index_map(index_map: Jaxpr, grid: tuple[int, ...]) -> Jaxpr:
-    if isinstance(index_map, ClosedJaxpr) and index_map.jaxpr is not index_map:
-        return index_map.replace(jaxpr=_reverse_index_map(index_map.jaxpr, grid))
-    inner = index_map.invars[: len(grid)]
-    outer = [_like(v) for v in inner]
-    reverse = [e for i, length in enumerate(grid) for e in _from_last(outer[i], length, inner[i])]
-    invars = [*outer, *index_map.invars[len(grid) :]]
-    return index_map.replace(invars=invars, eqns=[*reverse, *index_map.eqns])
-
-
-def _from_last(number: Var, length: int, result: Var) -> list[Equation]:
-    """The equations of `result = length - 1 - number`."""
-    return inline_equations(lambda p: jnp.asarray(length - 1, p.dtype) - p, [number], [result])
-
-
 def _with_operands(params: Params, outputs: Sequence[int], operands: int) -> dict[str, Any]:
     """The parameters of a call that list its operands, with one operand more for each of some outputs.
 
@@ -258,7 +211,7 @@ def _with_operands(params: Params, outputs: Sequence[int], operands: int) -> dic
     blocks = list(mapping.block_mappings)
     added = [blocks[inputs + i] for i in outputs]
     refs = list(jaxpr.invars)
-    extra = [_like(refs[operands + i]) for i in outputs]
+    extra = [new_variable(refs[operands + i]) for i in outputs]
     names = getattr(jaxpr.debug_info, "arg_names", None)
     if names is not None:
         old = tuple(f"{names[operands + i]} before" for i in outputs)
@@ -279,10 +232,6 @@ def _shift_effect(effect: Any, start: int, by: int) -> Any:
     """Adapts an effect to `by` inputs that are inserted at `start`."""
     at = getattr(effect, "input_index", None)
     return effect.replace(input_index=at + by) if at is not None and at >= start else effect
-
-
-def _like(variable: Var) -> Var:
-    return type(variable)(variable.aval)
 
 
 def inline_equations(function: Callable[..., Any], operands: Sequence[Atom], results: Sequence[Var]) -> list[Equation]:

@@ -4,7 +4,7 @@ import functools
 import platform
 import re
 from collections.abc import Callable, Container, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
@@ -12,13 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
-from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.core.details import Raised
 from kerneltest.core.dtypes import ShapeDtype, dtype_named
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
-from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
@@ -28,8 +26,10 @@ from kerneltest.trace.jax_compat.patches import whole_tracebacks
 from kerneltest.trace.languages import language_of
 from kerneltest.trace.platforms import (
     PLATFORMS,
+    call_on,
     is_platform_dependent,
     queries_platform,
+    required_device,
     resolve_platform,
     simulate_platform,
 )
@@ -44,14 +44,14 @@ class Call:
       name: its name, or that of its function.
       grid: the number of programs along each axis.
       dialect: `triton`, `mosaic_gpu`, `mosaic_tpu`, or `any` if it fits several.
-      told_by: the evidence for the dialect, in words; "" for `any`.
+      evidence: the evidence for the dialect, in words; "" for `any`.
       equation: its equation in the jaxpr.
     """
 
     name: str
     grid: tuple[int, ...]
     dialect: str
-    told_by: str
+    evidence: str
     equation: Equation
 
 
@@ -98,7 +98,7 @@ class Traced:
     def written_for(self, foreign: Container[str]) -> str:
         """The first dialect of a call that is in `foreign`, with the evidence for it; "" if there is none."""
         call = next((call for call in self.calls if call.dialect in foreign), None)
-        return "" if call is None else f"{call.dialect} ({call.told_by})" if call.told_by else call.dialect
+        return "" if call is None else f"{call.dialect} ({call.evidence})" if call.evidence else call.dialect
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
         return jax.tree_util.tree_leaves(pairing.call_kernel(values))
 
     def traced_for(each: str) -> Traced:
-        function = functools.partial(_call_on, each, flat)  # a new object, since it is part of the key of JAX's traces
+        function = functools.partial(call_on, each, flat)  # a new object, since it is part of the key of JAX's traces
         with simulate_platform(each, pairing.kernel):
             traced = trace_function(function, inputs, f"for {signature}")
         by_platform = is_platform_dependent(traced.jaxpr)
@@ -164,23 +164,15 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
             try:
                 closed = jax.make_jaxpr(function)(*shapes)
             except (ValueError, AttributeError) as error:
-                if not (device := _required_device(error)):
+                if not (device := required_device(error)):
                     raise
-                function = functools.partial(_call_on, device, function)
+                function = functools.partial(call_on, device, function)
                 closed = jax.make_jaxpr(function)(*shapes)
     except Exception as error:
         line = user_line(error).strip(" ()")
         detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {how}", line)
         raise Failure(Verdict.RUNTIME_ERROR, detail) from error
     return read(closed, function, inputs)
-
-
-def _required_device(error: Exception) -> str:
-    """The device for which tracing would not have raised, or ""."""
-    if "TPU device kind" in str(error):  # raised by `pltpu.emit_pipeline`
-        return INTERPRETED
-    # Raised by a kernel that starts one program on each multiprocessor.
-    return _SMALL_GPU if getattr(error, "name", None) == "core_count" else ""
 
 
 _TOO_LARGE = re.compile(r"-?\d{10,}")
@@ -196,34 +188,6 @@ def _error_text(error: Exception) -> str:
         "(split a longer axis, for example by x.reshape(rows, columns), and index both parts), or compute in 64 bits "
         f"(jax_enable_x64, jnp.int64): {error}"
     )
-
-
-def on_a(platform: str) -> AbstractContextManager[Any]:
-    """A context in which a kernel is traced, lowered or interpreted for a platform that this machine does not have.
-
-    Kernels may query the device, and JAX's caches keep its traces apart.
-
-    Args:
-      platform: or a TPU generation. For any other name the context does nothing.
-    """
-    if platform in TPUS:
-        device = AbstractDevice(device_kind=TPUS[platform].device_kind, num_cores=1, platform="tpu")
-    elif platform in _GPUS:
-        kind, cores = _GPUS[platform]
-        device = AbstractDevice(device_kind=kind, num_cores=cores, platform="gpu")
-    else:
-        return nullcontext()
-    mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
-    return mesh
-
-
-_SMALL_GPU = "a GPU of two multiprocessors"  # few enough for an interpreter to run in reasonable time
-_GPUS = {"cuda": ("NVIDIA H200", 132), "rocm": ("gfx942", 304), _SMALL_GPU: ("NVIDIA H200", 2)}
-
-
-def _call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
-    with on_a(platform):
-        return function(*leaves)
 
 
 def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeDtype, ...]) -> Traced:
@@ -255,15 +219,12 @@ def _shape_dtype(variable: Var) -> ShapeDtype:
 def call_of(equation: Equation) -> Call:
     """Analyses one Pallas call."""
     params = equation.params
-    dialect, told_by = language_of(equation)
+    dialect, evidence = language_of(equation)
     grid = getattr(params.get("grid_mapping"), "grid", ())
     debug = getattr(params.get("jaxpr"), "debug_info", None)
     name = params.get("name") or getattr(debug, "func_name", "")
-    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, told_by, equation)
+    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, evidence, equation)
 
-
-INTERPRETED = "tpu-v5e"
-"""The TPU generation for which TPU kernels are interpreted."""
 
 NEWEST = (0, 12)
 

@@ -27,6 +27,11 @@ def name_of(equation: Equation) -> str:
     return str(equation.primitive.name)
 
 
+def new_variable(variable: Var) -> Var:
+    """Returns a new variable of the same type."""
+    return type(variable)(variable.aval)
+
+
 def nested(value: object) -> Iterator[Jaxpr]:
     """Yields the jaxprs in one parameter of an equation, as open ones."""
     for item in value if isinstance(value, (tuple, list)) else (value,):

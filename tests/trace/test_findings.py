@@ -12,7 +12,8 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.details import Access, Hung, MemoryFault, Race, Stated, Undefined
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
-from kerneltest.trace.tracing import on_a, trace_function
+from kerneltest.trace.platforms import on_a
+from kerneltest.trace.tracing import trace_function
 from tests import pipeline_bugs, tpu_bugs
 
 LINE = re.compile(r"tests/\w+\.py:\d+")

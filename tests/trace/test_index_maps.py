@@ -19,8 +19,9 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.grid_rewrites import reversing
 from kerneltest.trace.index_maps import mapped_calls
-from kerneltest.trace.rewrite import Fill, before, padding, reversing, rewritten
+from kerneltest.trace.rewrite import Fill, before, padding, rewritten
 from kerneltest.trace.tracing import Traced, read, trace_function
 
 B = 32

@@ -138,4 +138,4 @@ def limit(error: BaseException, what: str) -> str:
       what: a predicate, such as `cannot interpret this`.
     """
     place = user_line(error) or line_being_processed(error)
-    return f"JAX {jax.__version__} {what}, which is no fault of the kernel: {type(error).__name__}: {error}{place}"
+    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {type(error).__name__}: {error}{place}"

@@ -68,21 +68,21 @@ def _pop(entry: Replacement) -> None:
             del _layers[id(owner), name]
 
 
-_jax_default_backend = jax.default_backend
 _answer: ContextVar[Callable[[], str] | None] = ContextVar("default_backend", default=None)
-
-
-def _default_backend() -> str:
-    answer = _answer.get()  # of this thread; None in one that only runs meanwhile
-    return (answer() if answer is not None else "") or _jax_default_backend()
 
 
 @contextmanager
 def report_platform(answer: Callable[[], str]) -> Iterator[None]:
     """Has `jax.default_backend()` return what `answer` does, in this thread; "" stands for the machine's own."""
+    original = jax.default_backend
+
+    def default_backend() -> str:
+        own = _answer.get()  # None in a thread that only runs at the same time
+        return (own() if own is not None else "") or original()
+
     token = _answer.set(answer)
     try:
-        with replace_attributes(Replacement(jax, "default_backend", _default_backend)):
+        with replace_attributes(Replacement(jax, "default_backend", default_backend)):
             yield
     finally:
         _answer.reset(token)
