@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
@@ -14,6 +14,10 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxpr_types import DType, SourceInfo
 from kerneltest.trace.jax_compat.names import line_of
 from kerneltest.trace.jax_compat.tpu_layout import Layout
+
+BufferKey: TypeAlias = tuple[Any, ...]  # memory space, number, device and core
+IndexRanges: TypeAlias = tuple[slice | int, ...]  # the indices of an access along each axis
+ThreadKey: TypeAlias = Any  # a core, by its number
 
 # From a dtype to the content of memory that was never written.
 Fill = Callable[[DType], Any]
@@ -65,15 +69,15 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         self.reads: dict[str, None] = {}
         self.over = False
         self.layout, self._fill = layout, fill
-        self._written: dict[Any, Array] = {}  # for each buffer that is not completely written, its written elements
-        self._moving: dict[Any, Array] = {}  # by core, the written elements of the block that the grid's loop copies
-        self._scoped: dict[Any, str] = {}  # names of the buffers that run_scoped allocates
-        self._allocations: dict[Any, int] = {}  # by equation and core
+        self._written: dict[BufferKey, Array] = {}  # masks for buffers that are not fully written
+        self._moving: dict[ThreadKey, Array] = {}  # masks for blocks that the grid's loop copies
+        self._scoped: dict[BufferKey, str] = {}  # names of the buffers that run_scoped allocates
+        self._allocations: dict[tuple[int, BufferKey], int] = {}  # by the id of an equation's source, and core
         self.copies: dict[int, tuple[int, SourceInfo]] = {}
         self._clocks_given = 0
         self._tracking = threading.Lock()
 
-    def name(self, key: Any) -> str:
+    def name(self, key: BufferKey) -> str:
         """The kernel's name for a buffer."""
         number = key[1] - _FIRST_BUFFER
         buffers = self.layout.buffers
@@ -127,7 +131,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         self.first = self.first or exception
         super().set_failed(exception, *args, **kwargs)
 
-    def allocate_buffer(self, key: Any, ref_count: int, value: Array, *args: Any, **kwargs: Any) -> None:
+    def allocate_buffer(self, key: BufferKey, ref_count: int, value: Array, *args: Any, **kwargs: Any) -> None:
         number, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers
         given = buffers[number].initial_shape if number < len(buffers) else None
         written = np.zeros(value.shape, bool)
@@ -142,14 +146,16 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
             value = np.where(written, value, self._fill(value.dtype)).astype(value.dtype)
         super().allocate_buffer(key, ref_count, value, *args, **kwargs)
 
-    def _name_scoped(self, key: Any, source: SourceInfo) -> str:
+    def _name_scoped(self, key: BufferKey, source: SourceInfo) -> str:
         site = self.layout.sites.get(id(source))
         names = site.allocates if site is not None else ()
         allocator = (id(source), key[2:])
         count = self._allocations[allocator] = self._allocations.get(allocator, -1) + 1
         return names[count % len(names)] if names else f"the {key[0]} memory of {self.line(source)}"
 
-    def get_buffer_content(self, key: Any, rnge: Any, thread: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def get_buffer_content(
+        self, key: BufferKey, rnge: IndexRanges, thread: ThreadKey, *args: Any, **kwargs: Any
+    ) -> Any:  # type: ignore[override]
         source = _source(kwargs)
         self._check(Access.LOAD, key, rnge, source)
         part = self._written[key][rnge] if key in self._written else None
@@ -162,14 +168,14 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
                 self.reads.setdefault(self._describe_read(key, source))
         return super().get_buffer_content(key, rnge, thread, *args, **kwargs)
 
-    def _describe_read(self, key: Any, source: SourceInfo) -> str:
+    def _describe_read(self, key: BufferKey, source: SourceInfo) -> str:
         number, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers
         if number < len(buffers) and (buffers[number].padded or buffers[number].initial_shape is not None):
             return f"{self.name(key)} is read past the end of its array at {self.line(source)}"
         return f"{self.name(key)} is read at {self.line(source)} before all of it was written"
 
     def store_buffer_content(  # type: ignore[override]
-        self, key: Any, rnge: Any, value: Array, thread: Any, *args: Any, **kwargs: Any
+        self, key: BufferKey, rnge: IndexRanges, value: Array, thread: ThreadKey, *args: Any, **kwargs: Any
     ) -> Any:
         source = _source(kwargs)
         self._check(Access.STORE, key, rnge, source)
@@ -180,7 +186,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         return result
 
     def swap_buffer_content(
-        self, key: Any, rnge: Any, value: Array, mask: Array | None, *args: Any, **kwargs: Any
+        self, key: BufferKey, rnge: IndexRanges, value: Array, mask: Array | None, *args: Any, **kwargs: Any
     ) -> Any:
         if mask is None:
             self._check(Access.STORE, key, rnge, _source(kwargs))
@@ -194,7 +200,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
             self._mark_written(key, rnge, True)
         return result
 
-    def _mark_written(self, key: Any, rnge: Any, written: Any) -> None:
+    def _mark_written(self, key: BufferKey, rnge: IndexRanges, written: Array | bool) -> None:
         with self._tracking:
             if key not in self._written and written is True:
                 return
@@ -203,10 +209,10 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
             if whole.all():
                 del self._written[key]
 
-    def _buffer(self, key: Any) -> Any:
+    def _buffer(self, key: BufferKey) -> Any:
         return self.mem[key]
 
-    def _check(self, access: Access, key: Any, rnge: Any, source: SourceInfo | None) -> None:
+    def _check(self, access: Access, key: BufferKey, rnge: IndexRanges, source: SourceInfo | None) -> None:
         """Raises MisuseError if the buffer is gone or the range leaves it."""
         if source is None:  # a block of the grid's, for which JAX's own message says more
             return
@@ -219,7 +225,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
             raise self._outside(access, key, rnge, source)
 
     def _outside(
-        self, access: Access, key: Any, rnge: Any, source: SourceInfo | None, *, masked: bool = False
+        self, access: Access, key: BufferKey, rnge: IndexRanges, source: SourceInfo | None, *, masked: bool = False
     ) -> MisuseError:
         name, line, element = self.name(key), self.line(source), f"[{_indices(rnge)}]"
         words = (
@@ -239,12 +245,12 @@ def place_of(line: str) -> str:
     return "" if line == PIPELINE_CODE else line
 
 
-def _indices(rnge: Any) -> str:
+def _indices(rnge: IndexRanges) -> str:
     """Indices as Python writes them: `0:8, 3`."""
     return ", ".join(f"{i.start or 0}:{i.stop}" if isinstance(i, slice) else str(i) for i in rnge)
 
 
-def _within(index: Any, length: int) -> bool:
+def _within(index: slice | int, length: int) -> bool:
     if not isinstance(index, slice):
         return 0 <= int(index) < length
     start, stop, step = index.start or 0, length if index.stop is None else index.stop, index.step or 1
