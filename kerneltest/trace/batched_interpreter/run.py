@@ -110,7 +110,7 @@ def _rule_by_jax(evaluator: BatchedEvaluator, equation: Equation) -> EquationFun
 
 
 def _rule_with_callbacks(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
-    """The same, with the callbacks by which interpreters work. `Rows` has no rule for them: a user's would run twice."""
+    """The same, with the callbacks that interpreters use. `Rows` has no rule for them: a user's would run twice."""
     return call_python(equation) if name_of(equation) == "io_callback" else _rule_by_jax(evaluator, equation)
 
 
