@@ -24,9 +24,9 @@ from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Phase
-from kerneltest.trace.jax_compat.limits import limit
-from kerneltest.trace.jax_compat.names import raised_in_jax
-from kerneltest.trace.rewrite import Fill, Rule, before, padding, reversing, rewritten
+from kerneltest.trace.grid_rewrites import reversing
+from kerneltest.trace.jax_compat.names import limit, raised_in_jax
+from kerneltest.trace.rewrite import Fill, Rule, before, padding, rewritten
 from kerneltest.trace.tracing import Traced, read, trace_function
 
 _ROUNDED = 1e-9  # relative: how far two orders of summation may be apart in float64

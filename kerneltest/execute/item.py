@@ -14,7 +14,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.records.schema import Evidence, Record, StaticValue
+from kerneltest.records.schema import Evidence, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,7 @@ class Item:
             signature=str(case.signature) if case else "*",
             dims=dict(case.signature.dims) if case else {},
             dtypes=dict(case.signature.dtypes) if case else {},
-            statics={name: static_value(self.pairing, name, option) for name, option in case.signature.statics}
-            if case
-            else {},
+            statics=case.signature.static_values(self.pairing) if case else {},
             target=case.target if case else "",
             case=case.id if case else "",
             verdict=verdict,
@@ -101,17 +99,6 @@ class Item:
             evidence=Evidence() if case and verdict.is_finding else None,
             **fields,
         )
-
-
-def static_value(pairing: Pairing, name: str, option: str) -> StaticValue:
-    """Returns the value that the kernel gets for an option of a static argument.
-
-    Where records cannot hold it, or the argument may be absent, the option's name stands for it.
-    """
-    if name in pairing.optionals:
-        return option
-    value: Any = pairing.chosen({name: option})[name]
-    return value if type(value) in (bool, int, float, str) else option
 
 
 class Group(ABC):

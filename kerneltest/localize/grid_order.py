@@ -11,7 +11,7 @@ from kerneltest.execute.item import Item
 from kerneltest.execute.variations import Varied
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.schema import Record
-from kerneltest.trace.mosaic_rewrites import in_order
+from kerneltest.trace.grid_rewrites import in_order
 from kerneltest.trace.rewrite import rewritten
 from kerneltest.trace.tracing import read
 

@@ -19,7 +19,7 @@ ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one 
 Float = Annotated[float, ReadsSpecialFloats()]
 Element = Annotated[float | int | bool, ReadsSpecialFloats()]  # of an array
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-StaticValue = Annotated[bool | int | float | str, ReadsSpecialFloats()]  # of a static argument
+StaticValue = bool | int | float | str | None  # of a static argument
 
 
 def _inside(path: str) -> str:
@@ -236,8 +236,8 @@ class Record:
       pairing, backend, dtype, group, family: the cell it belongs to.
       tier: of the backend.
       signature: of the case, in words; "*" for a whole cell.
-      dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and values by static argument: the option's
-        name where the value is neither a number, a boolean nor text.
+      dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and values by static argument, as
+        `Signature.static_values` returns them.
       special_inputs: the special values among its inputs.
       asked, unasked: elements of which the oracle asks something, and nothing (`kt.defined`).
       target: the argument that the family disturbs; "" for all, and for a whole cell.

@@ -5,7 +5,6 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -18,7 +17,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.discovery import held
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.item import Group, Item, static_value
+from kerneltest.execute.item import Group, Item
 from kerneltest.execute.planning import group_called
 from kerneltest.execute.runner import judged
 from kerneltest.execute.variations import INVARIANTS
@@ -30,7 +29,7 @@ from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.lengths import DEPTHS
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.io import RecordError, load_arguments, read_plan, read_records, read_smallest
-from kerneltest.records.schema import Record, StaticValue
+from kerneltest.records.schema import Record
 
 _MOST_BYTES = 2**30  # of saved inputs
 _MOST_ORDERS = 1000  # each runs the kernel once more
@@ -191,7 +190,7 @@ def signature_of(pairing: Pairing, record: Record) -> Signature | None:
     """The signature of a record, planned or not; None where the pairing's declaration does not have it."""
     dims, dtypes = dict(record.dims), dict(record.dtypes)
     options = pairing.options()
-    statics = {name: _option(pairing, name, value, options.get(name, ())) for name, value in record.statics.items()}
+    statics = {name: str(value) for name, value in record.statics.items()}
     known = (
         dims.keys() == pairing.dims.keys()
         and statics.keys() == options.keys()
@@ -204,15 +203,6 @@ def signature_of(pairing: Pairing, record: Record) -> Signature | None:
     chosen = {pairing.leaves[path].dtypes: dtype for path, dtype in dtypes.items() if path in pairing.leaves}
     made = Signature.of(pairing, dims, {name: statics[name] for name in options}, chosen)
     return replace(made, dtype=record.dtype) if dict(made.dtypes) == dtypes else None
-
-
-def _option(pairing: Pairing, name: str, value: StaticValue, options: Sequence[str]) -> str:
-    """The option of a static argument that a record gives the value of; "" if there is none."""
-    for option in options:
-        found = static_value(pairing, name, option)
-        if type(found) is type(value) and found == value:
-            return option
-    return ""
 
 
 def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signature) -> dict[str, Array]:

@@ -138,7 +138,7 @@ def test_what_jax_cannot_interpret_is_unavailable(body: Callable[..., Any], word
     result = kt.check(square, depth="quick")
     assert {record.verdict for record in result.records} == {"unavailable"}
     (message,) = {record.message for record in result.records}
-    assert message.startswith(f"JAX {jax.__version__} cannot interpret this, which is no fault of the kernel: ")
+    assert message.startswith(f"JAX {jax.__version__} cannot interpret this, which is not the kernel's fault: ")
     assert words in message
     assert not result.ok
     assert (kt.check(square, backends=["lower:sm_90"], depth="quick").findings == ()) is lowers

@@ -25,11 +25,13 @@ class Visit:
       access: how.
       program: its number along each axis of the grid; () where it is not known.
       place: FILE:LINE of the access, or "".
+      thread: the core or warpgroup that makes it, as text; "" where programs are not told apart further.
     """
 
     access: Access
     program: tuple[int, ...] = ()
     place: str = ""
+    thread: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Stated(BaseDetail):
     Attributes:
       sentence: with a place for each value, as `str.format` has it.
       values: by name; they change from case to case.
-      source: FILE:LINE of the user's source, or "".
+      source: FILE:LINE of the user's source, or ""; added to the text unless a value shows it.
     """
 
     sentence: str
@@ -63,7 +63,8 @@ class Stated(BaseDetail):
         return self.sentence
 
     def text(self) -> str:
-        return (self.sentence.format(**self.values) if self.values else self.sentence) + at(self.source)
+        words = self.sentence.format(**self.values) if self.values else self.sentence
+        return words if self.source in words else words + at(self.source)
 
 
 @dataclass(frozen=True, slots=True)

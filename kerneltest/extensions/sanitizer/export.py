@@ -11,8 +11,9 @@ from jax import export
 from kerneltest.core.dtypes import Array, is_packed
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.platforms import on_a
 from kerneltest.trace.runnable import runnable
-from kerneltest.trace.tracing import Traced, on_a
+from kerneltest.trace.tracing import Traced
 
 # Pallas' own, of which JAX promises nothing across versions; here both sides have the same one.
 _CALLS = ("__gpu$xla.gpu.triton", "triton_kernel_call", "mosaic_gpu_v2", "mosaic_gpu")

@@ -1,4 +1,4 @@
-"""Operations on each element, as XLA defines them, in NumPy."""
+"""Functions for elementwise operations, with XLA's definitions, in NumPy."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,30 +7,29 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.trace.batched_interpreter.values import UnknownError
+from kerneltest.trace.batched_interpreter.values import ArrayFunction, UnknownError
+from kerneltest.trace.jax_compat.jaxpr_types import DType, Params
 
-Function = Callable[..., Any]
 
+def widen(function: ArrayFunction) -> ArrayFunction:
+    """Has a function of narrower floats computed in float32, as on a CPU."""
 
-def wide(function: Function) -> Function:
-    """A function of floats, computed in float32 for narrower ones, as a CPU does."""
-
-    def computed(*arrays: Array) -> Any:
+    def compute(*arrays: Array) -> Any:
         dtype = arrays[0].dtype
         if not is_float(dtype) or dtype.itemsize >= 4:
             return function(*arrays)
         return np.asarray(function(*(each.astype(np.float32) for each in arrays))).astype(dtype)
 
-    return computed
+    return compute
 
 
 def _quotient(a: Array, b: Array) -> Array:
     if is_float(a.dtype):
         return np.asarray(a / b)
     safe = np.where(b == 0, 1, b)
-    down = a // safe
-    cut = down + ((down * safe != a) & ((a < 0) != (safe < 0)))
-    return np.asarray(np.where(b == 0, np.array(-1).astype(a.dtype), cut)).astype(a.dtype)
+    floor = a // safe
+    truncated = floor + ((floor * safe != a) & ((a < 0) != (safe < 0)))
+    return np.asarray(np.where(b == 0, np.array(-1).astype(a.dtype), truncated)).astype(a.dtype)
 
 
 def _remainder(a: Array, b: Array) -> Array:
@@ -39,52 +38,56 @@ def _remainder(a: Array, b: Array) -> Array:
     return np.asarray(np.where(b == 0, a, np.fmod(a, np.where(b == 0, 1, b)))).astype(a.dtype)
 
 
-def _shifted(function: Function, beyond: Callable[[Array], Any]) -> Function:
-    """A shift, and what there is where it is by as many bits as there are or more."""
+def _shift(function: ArrayFunction, beyond: ArrayFunction) -> ArrayFunction:
+    """A shift whose result is that of `beyond` for amounts that are negative or at least the number of bits."""
 
-    def computed(x: Array, by: Array) -> Array:
+    def compute(x: Array, by: Array) -> Array:
         bits = x.dtype.itemsize * 8
         outside = (by < 0) | (by >= bits)
-        shifted = np.where(outside, beyond(x), function(x, np.where(outside, 0, by).astype(x.dtype)))
-        return np.asarray(shifted).astype(x.dtype)
+        result = np.where(outside, beyond(x), function(x, np.where(outside, 0, by).astype(x.dtype)))
+        return np.asarray(result).astype(x.dtype)
 
-    return computed
+    return compute
 
 
-def _logical(x: Array, by: Array) -> Array:
+def _shift_right_logical(x: Array, by: Array) -> Array:
     unsigned = np.dtype(f"u{x.dtype.itemsize}")
     return np.asarray(x.view(unsigned) >> by.astype(unsigned)).view(x.dtype)
 
 
-def _rounded(params: Mapping[str, Any]) -> Function:
+def _round(params: Params) -> ArrayFunction:
     away = "AWAY" in str(params.get("rounding_method", "")) or str(params.get("rounding_method")) == "0"
-    return wide(
+    return widen(
         (lambda x: np.trunc(x + np.copysign(np.nextafter(np.float32(0.5), np.float32(0)), x))) if away else np.rint
     )
 
 
-def _power(params: Mapping[str, Any]) -> Function:
+def _power(params: Params) -> ArrayFunction:
     exponent = int(params["y"])
 
-    def computed(x: Array) -> Any:
-        result, square, left = None, x, abs(exponent)
-        while left:
-            if left & 1:
+    def compute(x: Array) -> Any:
+        result, square, remaining = None, x, abs(exponent)
+        while remaining:
+            if remaining & 1:
                 result = square if result is None else result * square
-            left >>= 1
-            square = square * square if left else square
+            remaining >>= 1
+            square = square * square if remaining else square
         result = np.ones_like(x) if result is None else result
         return np.ones_like(x) / result if exponent < 0 else result
 
-    return wide(computed)
+    return widen(compute)
 
 
 def _logistic(x: Array) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-def converted(x: Array, dtype: np.dtype[Any]) -> Array:
-    """`x` as another dtype: floats that no integer holds become the nearest that is one, and NaN becomes 0."""
+def convert(x: Array, dtype: DType) -> Array:
+    """Converts to another dtype. From float to integer, values out of range saturate and NaN becomes 0.
+
+    Raises:
+      UnknownError: from float64 to a narrow float, which NumPy rounds twice.
+    """
     if x.dtype == dtype:
         return x
     if is_float(x.dtype) and is_integer(dtype):
@@ -96,7 +99,7 @@ def converted(x: Array, dtype: np.dtype[Any]) -> Array:
         top = inside >= float(info.max)
         return np.asarray(np.where(top, np.array(info.max, dtype), np.where(top, 0, inside).astype(dtype)))
     if is_float(x.dtype) and is_float(dtype) and x.dtype.itemsize > 4 and dtype.itemsize < 4:
-        raise UnknownError("float64 to a narrow float")  # which NumPy rounds twice
+        raise UnknownError("float64 to a narrow float")
     if x.dtype != np.bool_ and dtype == np.bool_:
         return np.asarray(x != 0)
     if is_integer(x.dtype) and is_float(dtype) and dtype.itemsize < 4:
@@ -104,7 +107,7 @@ def converted(x: Array, dtype: np.dtype[Any]) -> Array:
     return x.astype(dtype)
 
 
-PLAIN: Mapping[str, Function] = {
+PLAIN: Mapping[str, ArrayFunction] = {
     "add": np.add,
     "add_any": np.add,
     "sub": np.subtract,
@@ -114,25 +117,25 @@ PLAIN: Mapping[str, Function] = {
     "sign": np.sign,
     "max": np.maximum,
     "min": np.minimum,
-    "div": wide(_quotient),
-    "rem": wide(_remainder),
-    "pow": wide(lambda x, y: np.power(x, y.astype(x.dtype))),
+    "div": widen(_quotient),
+    "rem": widen(_remainder),
+    "pow": widen(lambda x, y: np.power(x, y.astype(x.dtype))),
     "square": np.square,
-    "exp": wide(np.exp),
-    "exp2": wide(np.exp2),
-    "expm1": wide(np.expm1),
-    "log": wide(np.log),
-    "log1p": wide(np.log1p),
-    "sqrt": wide(np.sqrt),
-    "rsqrt": wide(lambda x: 1 / np.sqrt(x)),
-    "tanh": wide(np.tanh),
-    "logistic": wide(_logistic),
-    "sin": wide(np.sin),
-    "cos": wide(np.cos),
-    "tan": wide(np.tan),
-    "atan2": wide(np.arctan2),
-    "floor": wide(np.floor),
-    "ceil": wide(np.ceil),
+    "exp": widen(np.exp),
+    "exp2": widen(np.exp2),
+    "expm1": widen(np.expm1),
+    "log": widen(np.log),
+    "log1p": widen(np.log1p),
+    "sqrt": widen(np.sqrt),
+    "rsqrt": widen(lambda x: 1 / np.sqrt(x)),
+    "tanh": widen(np.tanh),
+    "logistic": widen(_logistic),
+    "sin": widen(np.sin),
+    "cos": widen(np.cos),
+    "tan": widen(np.tan),
+    "atan2": widen(np.arctan2),
+    "floor": widen(np.floor),
+    "ceil": widen(np.ceil),
     "is_finite": np.isfinite,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
@@ -145,9 +148,9 @@ PLAIN: Mapping[str, Function] = {
     "gt": np.greater,
     "ge": np.greater_equal,
     "nextafter": np.nextafter,
-    "shift_left": _shifted(np.left_shift, np.zeros_like),
-    "shift_right_arithmetic": _shifted(np.right_shift, lambda x: np.where(x < 0, -1, 0)),
-    "shift_right_logical": _shifted(_logical, np.zeros_like),
+    "shift_left": _shift(np.left_shift, np.zeros_like),
+    "shift_right_arithmetic": _shift(np.right_shift, lambda x: np.where(x < 0, -1, 0)),
+    "shift_right_logical": _shift(_shift_right_logical, np.zeros_like),
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
     "stop_gradient": lambda x: x,
     "multiple_of": lambda x: x,
@@ -157,14 +160,14 @@ PLAIN: Mapping[str, Function] = {
     "remove_memory_space": lambda x: x,
 }
 
-WITH_PARAMETERS: Mapping[str, Callable[[Mapping[str, Any]], Function]] = {
-    "round": _rounded,
+WITH_PARAMETERS: Mapping[str, Callable[[Params], ArrayFunction]] = {
+    "round": _round,
     "integer_pow": _power,
 }
 
 
-def selected(which: Array, *cases: Array) -> Any:
-    """Of some arrays the element that a number, or a boolean, says."""
+def select(which: Array, *cases: Array) -> Any:
+    """Selects each element from the array that a number, or a boolean for two arrays, names."""
     if len(cases) == 2:
         return np.where(which.astype(bool, copy=False), cases[1], cases[0])
     return np.choose(np.clip(which, 0, len(cases) - 1), cases)

@@ -9,7 +9,7 @@ import pytest
 from kerneltest.api import pairing_id
 from kerneltest.backends.registry import resolve
 from kerneltest.plan.cases import value_cases
-from kerneltest.trace.jax_compat.mosaic_host import ordered
+from kerneltest.trace.jax_compat.mosaic_patches import are_ordered
 from kerneltest.trace.tracing import trace
 from suites import test_pipeline_copy
 
@@ -27,7 +27,7 @@ CLOCKS: dict[str, tuple[list[int], list[int], bool]] = {
 def test_clocks_are_in_order(name: str) -> None:
     one, other, wanted = CLOCKS[name]
     x, y = np.array(one, np.int32), np.array(other, np.int32)
-    assert ordered(x, y) is ordered(y, x) is wanted
+    assert are_ordered(x, y) is are_ordered(y, x) is wanted
 
 
 def test_memory_is_moved_without_arrays_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

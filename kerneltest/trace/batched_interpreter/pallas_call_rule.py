@@ -1,18 +1,17 @@
-"""A Pallas call on a grid: its blocks, and its programs one after another."""
+"""The rule for a Pallas call: cuts its arrays into blocks, and runs its programs in sequence."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.batched_interpreter.machine import Block, Machine
+from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator, CompiledJaxpr
 from kerneltest.trace.batched_interpreter.values import (
-    Memory,
-    Step,
+    BatchedRef,
+    EquationFunction,
     UnknownError,
     Value,
     dtype_of,
@@ -20,45 +19,46 @@ from kerneltest.trace.batched_interpreter.values import (
     rows_of,
     unwritten,
 )
+from kerneltest.trace.jax_compat.jaxpr_types import BlockMapping, DType, Equation, Jaxpr, Var
 from kerneltest.trace.rewrite import is_plain_call
 
-_MOST = 2**13  # programs
+_MOST = 2**13  # programs that run in reasonable time
 
 
 @dataclass(frozen=True, slots=True)
-class _Blocks:
-    """How an array is cut.
+class _BlockLayout:
+    """The blocks of an array.
 
     Attributes:
-      shape, dtype: of the array.
-      padded: its shape in whole blocks.
-      lengths: of a block.
-      scale: elements from one index to the next.
-      squeezed: axes that the kernel does not see.
+      shape, dtype: the array's.
+      padded: its shape, rounded up to whole blocks.
+      lengths: a block's.
+      scale: along each axis, the distance in elements between consecutive indices.
+      squeezed: the axes that the kernel does not see.
       index_map: from the programs' numbers to an index along each axis.
     """
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     padded: tuple[int, ...]
     lengths: tuple[int, ...]
     scale: tuple[int, ...]
     squeezed: tuple[int, ...]
-    index_map: Block
+    index_map: CompiledJaxpr
 
-    def starts(self, programs: Sequence[Array], scalars: Sequence[Memory]) -> Array:
-        """The first element of each program's block, (programs, axes), where the whole block fits into the array."""
+    def starts(self, programs: Sequence[Array], scalars: Sequence[BatchedRef]) -> Array:
+        """The first element of each program's block, (programs, axes), clamped so that the block fits into `padded`."""
         count = len(programs[0]) if programs else 1
         results = self.index_map([*programs, *scalars])[: len(self.lengths)]
         starts = [np.broadcast_to(np.asarray(index).astype(np.int64), count) for index in results]
-        moved = [
+        clamped = [
             np.clip(np.where(s * scale < 0, s * scale + n, s * scale), 0, n - length)
             for s, scale, n, length in zip(starts, self.scale, self.padded, self.lengths, strict=True)
         ]
-        return np.stack(moved, axis=1) if moved else np.zeros((count, 0), np.int64)
+        return np.stack(clamped, axis=1) if clamped else np.zeros((count, 0), np.int64)
 
-    def held(self, array: Array) -> Array:
-        """An array with unwritten memory behind it, up to a whole block."""
+    def pad(self, array: Array) -> Array:
+        """Extends an array with unwritten memory to whole blocks."""
         if self.padded == self.shape:
             return array
         whole = unwritten((len(array), *self.padded), array.dtype)
@@ -66,7 +66,7 @@ class _Blocks:
         return whole
 
     def window(self, array: Array, start: Sequence[int]) -> Array:
-        """A program's part of an array, which it shares."""
+        """A view of a program's block of an array."""
         at = [
             s if axis in self.squeezed else slice(s, s + n)
             for axis, (s, n) in enumerate(zip(start, self.lengths, strict=True))
@@ -74,71 +74,76 @@ class _Blocks:
         return array[(slice(None), *at)]
 
 
-def pallas_call(machine: Machine, equation: Any) -> Step:
-    """What runs a `pallas_call`.
+def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    """Returns the function that evaluates a `pallas_call`.
 
     Raises:
-      UnknownError: it is laid out in a way that is not known here.
+      UnknownError: the call has an unsupported layout, too many programs, or an input that is written.
     """
     params = equation.params
     mapping, body = params["grid_mapping"], params["jaxpr"]
     if not is_plain_call(equation, sized=False) or getattr(mapping, "local_grid_env", None) is not None:
-        raise UnknownError("a call that is laid out in another way")
+        raise UnknownError("a call with an unsupported layout")
     bounds, scalars = mapping.num_dynamic_grid_bounds, mapping.num_index_operands
     if math.prod(length for length in mapping.grid if isinstance(length, int)) > _MOST:
-        raise UnknownError("more programs than run in good time")
-    blocks = [_cut(machine, each) for each in mapping.block_mappings]
-    inner = machine.block(body)
+        raise UnknownError("too many programs")
+    layouts = [_block_layout(evaluator, each) for each in mapping.block_mappings]
+    run_program = evaluator.compile(body)
     inputs = len(equation.invars) - bounds - scalars
     outputs = len(equation.outvars)
     scratch = [(tuple(v.aval.shape), dtype_of(v.aval)) for v in body.invars[scalars + inputs + outputs :]]
     aliases = {output: operand - scalars for operand, output in params["input_output_aliases"]}
-    touched = _touched(body)
-    if any(body.invars[scalars + operand] in touched for operand in aliases.values()):
-        raise UnknownError("an input that is an output too, and read or written as itself")
-    written = [scalars + inputs > i >= scalars for i in _written(body)]
-    if any(written):
+    used = _used_variables(body)
+    if any(body.invars[scalars + operand] in used for operand in aliases.values()):
+        raise UnknownError("an aliased input that the body also uses as an input")
+    if any(scalars + inputs > i >= scalars for i in _written_references(body)):
         raise UnknownError("an input that is written")
     own = [axis for axis in range(len(mapping.grid)) if axis not in mapping.vmapped_dims]
 
-    def step(operands: Sequence[Value]) -> Sequence[Value]:
+    def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         rows = rows_of(operands)
         if not is_uniform(operands[: bounds + scalars]):
-            single = [step([_row(x, row) for x in operands]) for row in range(rows)]
+            single = [evaluate([_row(x, row) for x in operands]) for row in range(rows)]
             return [np.concatenate(column) for column in zip(*single, strict=True)]
-        known = iter(int(bound[0]) for bound in operands[:bounds])
-        grid = tuple(length if isinstance(length, int) else next(known) for length in mapping.grid)
-        given, arrays = [Memory(x) for x in operands[bounds : bounds + scalars]], list(operands[bounds + scalars :])
-        held = [cut.held(array) for cut, array in zip(blocks[:inputs], arrays, strict=True)]
-        for number, cut in enumerate(blocks[inputs:]):
+        lengths = iter(int(bound[0]) for bound in operands[:bounds])
+        grid = tuple(length if isinstance(length, int) else next(lengths) for length in mapping.grid)
+        prefetched = [BatchedRef(x) for x in operands[bounds : bounds + scalars]]
+        arrays = [
+            layout.pad(array) for layout, array in zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
+        ]
+        for number, layout in enumerate(layouts[inputs:]):
             if number in aliases:
-                old = held[aliases[number]]
-                held.append(np.repeat(old, rows, 0) if len(old) < rows else old.copy())
+                old = arrays[aliases[number]]
+                arrays.append(np.repeat(old, rows, 0) if len(old) < rows else old.copy())
             else:
-                held.append(unwritten((rows, *cut.padded), cut.dtype))
-        scoped = [Memory(unwritten((rows, *shape), dtype)) for shape, dtype in scratch]
+                arrays.append(unwritten((rows, *layout.padded), layout.dtype))
+        scoped = [BatchedRef(unwritten((rows, *shape), dtype)) for shape, dtype in scratch]
         numbers = np.indices(grid, np.int32).reshape(len(grid), -1).T if grid else np.zeros((1, 0), np.int32)
         programs = list(numbers.T)
-        outer = machine.program, machine.grid
+        outer = evaluator.program, evaluator.grid
         try:
-            machine.program, machine.grid = [programs[axis] for axis in own], [grid[axis] for axis in own]
-            starts = [cut.starts(programs, given).tolist() for cut in blocks] if len(numbers) else []
+            evaluator.program, evaluator.grid = [programs[axis] for axis in own], [grid[axis] for axis in own]
+            starts = [layout.starts(programs, prefetched).tolist() for layout in layouts] if len(numbers) else []
             for program, row in enumerate(numbers):
-                machine.program = [row[axis : axis + 1] for axis in own]
-                windows = [Memory(cut.window(x, at[program])) for cut, x, at in zip(blocks, held, starts, strict=True)]
-                inner([*given, *windows, *scoped])
+                evaluator.program = [row[axis : axis + 1] for axis in own]
+                windows = [
+                    BatchedRef(layout.window(x, at[program]))
+                    for layout, x, at in zip(layouts, arrays, starts, strict=True)
+                ]
+                run_program([*prefetched, *windows, *scoped])
         finally:
-            machine.program, machine.grid = outer
-        return [x[(slice(None), *map(slice, cut.shape))] for cut, x in zip(blocks[inputs:], held[inputs:], strict=True)]
+            evaluator.program, evaluator.grid = outer
+        results = zip(layouts[inputs:], arrays[inputs:], strict=True)
+        return [x[(slice(None), *map(slice, layout.shape))] for layout, x in results]
 
-    return step
+    return evaluate
 
 
 def _row(value: Array, row: int) -> Array:
     return value[row : row + 1] if len(value) > 1 else value
 
 
-def _cut(machine: Machine, mapping: Any) -> _Blocks:
+def _block_layout(evaluator: BatchedEvaluator, mapping: BlockMapping) -> _BlockLayout:
     array = mapping.array_aval
     lengths, scale, squeezed = [], [], []
     for axis, kind in enumerate(mapping.block_shape):
@@ -157,27 +162,27 @@ def _cut(machine: Machine, mapping: Any) -> _Blocks:
                 lengths.append(kind)
                 scale.append(kind)
             case _:
-                raise UnknownError("a block of another kind")
+                raise UnknownError("an unsupported kind of block")
     shape = tuple(array.shape)
     padded = tuple((n - 1) // length * length + length for n, length in zip(shape, lengths, strict=True))
-    return _Blocks(
+    return _BlockLayout(
         shape,
         dtype_of(array),
         padded,
         tuple(lengths),
         tuple(scale),
         tuple(squeezed),
-        machine.block(mapping.index_map_jaxpr),
+        evaluator.compile(mapping.index_map_jaxpr),
     )
 
 
-def _touched(body: Any) -> set[Any]:
-    """The variables of a body that any equation takes."""
+def _used_variables(body: Jaxpr) -> set[Var]:
+    """The variables of a body that are operands of its equations."""
     return {v for equation in body.eqns for v in equation.invars if not hasattr(v, "val")}
 
 
-def _written(body: Any) -> list[int]:
-    """The numbers of the references that a body writes to."""
+def _written_references(body: Jaxpr) -> list[int]:
+    """The indices, among a body's inputs, of the references that it writes to."""
     effects = (effect for effect in body.effects if type(effect).__name__ in ("WriteEffect", "AccumEffect"))
     found = []
     for effect in effects:

@@ -1,21 +1,22 @@
-"""Where an access goes: the first elements of slices, or positions along each axis."""
+"""The region of memory that an access covers: slices by their first elements, or positions along each axis."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from kerneltest.trace.batched_interpreter.values import UnknownError
+from kerneltest.trace.batched_interpreter.values import UnknownError, Value
+from kerneltest.trace.jax_compat.jaxpr_types import AbstractValue
 
 
-class Place:
-    """Where in some memory an access goes.
+class AccessRegion:
+    """The region that an access covers.
 
     Attributes:
-      starts: of each axis, (rows,), where it is sliced; None where it is indexed by arrays.
-      lengths: of the slices.
-      kept: the lengths of those axes of which not only one element is taken.
-      arrays: positions along each axis, (rows, ...), where it is indexed by arrays.
+      starts: for slices, the first position along each axis, (rows,) or an int; None for an access by arrays.
+      lengths: the lengths of the slices.
+      kept: the lengths of the axes that remain, which are those not indexed by a scalar.
+      arrays: for an access by arrays, the positions along each axis, (rows, ...); None for slices.
     """
 
     __slots__ = ("arrays", "kept", "lengths", "starts")
@@ -24,18 +25,22 @@ class Place:
         self.starts, self.lengths, self.kept, self.arrays = starts, lengths, kept, arrays
 
 
-Locate = Callable[[Sequence[Any]], Place]
+# From an access's operands to its region.
+Locate = Callable[[Sequence[Value]], AccessRegion]
 
 
 def locator(transforms: Any, shape: Sequence[int]) -> Locate:
-    """From an access's operands, numbered in `transforms`, to its place.
+    """Returns the function from an access's operands to its region.
 
     Args:
-      transforms: of the reference, whose leaves are the numbers of operands.
-      shape: of the memory.
+      transforms: the reference's, whose leaves are `OperandLeaf`s.
+      shape: the memory's.
+
+    Raises:
+      UnknownError: the access is of an unsupported kind.
     """
     if not transforms:
-        whole = Place([0] * len(shape), tuple(shape), tuple(shape), None)
+        whole = AccessRegion([0] * len(shape), tuple(shape), tuple(shape), None)
         return lambda operands: whole
     if len(transforms) != 1 or not hasattr(transforms[0], "indices"):
         raise UnknownError("a reference that is reshaped, cast or indexed twice")
@@ -47,62 +52,62 @@ def locator(transforms: Any, shape: Sequence[int]) -> Locate:
             sliced and (each.stride != 1 or not isinstance(each.size, int))
             for each, sliced in zip(indices, slices, strict=True)
         ):
-            raise UnknownError("a slice with a stride, or of a length that is not known")
+            raise UnknownError("a slice with a stride or of unknown length")
         lengths = tuple(each.size if sliced else 1 for each, sliced in zip(indices, slices, strict=True))
         kept = tuple(length for length, sliced in zip(lengths, slices, strict=True) if sliced)
         firsts = [each.start if sliced else each for each, sliced in zip(indices, slices, strict=True)]
-        return lambda operands: Place([_read(each, operands) for each in firsts], lengths, kept, None)
+        return lambda operands: AccessRegion([_read(each, operands) for each in firsts], lengths, kept, None)
     if any(slices):
-        return _among_slices(transforms[0], slices)
-    return lambda operands: Place(None, (), (), [_read(each, operands) for each in indices])
+        return _mixed_locator(transforms[0], slices)
+    return lambda operands: AccessRegion(None, (), (), [_read(each, operands) for each in indices])
 
 
-def _among_slices(indexer: Any, slices: Sequence[bool]) -> Locate:
-    """Positions along some axes, which lie side by side, and slices along the others, as positions along all."""
+def _mixed_locator(indexer: Any, slices: Sequence[bool]) -> Locate:
+    """Turns arrays of positions along adjacent axes, and slices along the others, into positions along all axes."""
     indexed = [axis for axis, sliced in enumerate(slices) if not sliced]
     first, behind = indexed[0], len(slices) - 1 - indexed[-1]
     if indexed[-1] - first + 1 != len(indexed) or not all(isinstance(n, int) for n in indexer.int_indexer_shape):
-        raise UnknownError("arrays of positions apart from each other")
+        raise UnknownError("arrays of positions along axes that are not adjacent")
     ndim = first + len(indexer.int_indexer_shape) + behind
     ranges = {}
     for axis, (index, sliced) in enumerate(zip(indexer.indices, slices, strict=True)):
         if sliced:
             if not isinstance(index.size, int):
-                raise UnknownError("a slice of a length that is not known")
+                raise UnknownError("a slice of unknown length")
             at = axis if axis < first else axis - len(slices) + ndim
             shape = [1, *(index.size if each == at else 1 for each in range(ndim))]
             ranges[axis] = np.arange(index.size).reshape(shape) * index.stride
 
-    def locate(operands: Sequence[Any]) -> Place:
+    def locate(operands: Sequence[Value]) -> AccessRegion:
         arrays = []
         for axis, index in enumerate(indexer.indices):
             if axis in ranges:
                 start = np.asarray(_read(index.start, operands)).astype(np.int64).reshape(-1, *(1,) * ndim)
                 arrays.append(start + ranges[axis])
             else:
-                given = np.asarray(_read(index, operands))
-                given = given if given.ndim else given[None]
-                missing = len(indexer.int_indexer_shape) + 1 - given.ndim
-                lengths = (*(1,) * (first + missing), *given.shape[1:], *(1,) * behind)
-                arrays.append(given.reshape(len(given), *lengths))
-        return Place(None, (), (), arrays)
+                positions = np.asarray(_read(index, operands))
+                positions = positions if positions.ndim else positions[None]
+                missing = len(indexer.int_indexer_shape) + 1 - positions.ndim
+                lengths = (*(1,) * (first + missing), *positions.shape[1:], *(1,) * behind)
+                arrays.append(positions.reshape(len(positions), *lengths))
+        return AccessRegion(None, (), (), arrays)
 
     return locate
 
 
-class Operand:
-    """A leaf of an access: the number of an operand, and the shape of its value."""
+class OperandLeaf:
+    """A leaf of an access's index: the number of an operand, and the shape of its value."""
 
     __slots__ = ("ndim", "number", "shape")
 
-    def __init__(self, number: int, aval: Any) -> None:
+    def __init__(self, number: int, aval: AbstractValue) -> None:
         self.number, self.shape = number, tuple(getattr(aval, "shape", ()))
         self.ndim = len(self.shape)
 
 
-def _is_array(index: Any) -> bool:
+def _is_array(index: object) -> bool:
     return bool(getattr(index, "shape", ()))
 
 
-def _read(index: Any, operands: Sequence[Any]) -> Any:
-    return operands[index.number] if isinstance(index, Operand) else index
+def _read(index: Any, operands: Sequence[Value]) -> Any:
+    return operands[index.number] if isinstance(index, OperandLeaf) else index
