@@ -93,8 +93,8 @@ def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], typ
         def make() -> "Backend":
             instance = made()
             object.__setattr__(instance, "id", id)  # which a frozen dataclass allows too
-            guarded: Backend = import_module("kerneltest.backends.user_backend").Guarded(instance, id)
-            return guarded
+            checked: Backend = import_module("kerneltest.backends.user_backend").UserBackend(instance, id)
+            return checked
 
         if id in REGISTRY and REGISTRY[id].home != made.__module__:
             raise ValueError(f"backend: the id {id!r} is taken by {REGISTRY[id].home}")
