@@ -211,7 +211,7 @@ class _WithoutPrepare(kt.Backend):
         ("interpret", _Mine, "the id 'interpret' is taken by kerneltest.backends.interpret"),
         ("two words", _Mine, "must be one word without commas and wildcards"),
         ("lower:*", _Mine, "must be one word without commas and wildcards"),
-        ("mine", _WithoutTier, "_WithoutTier must say its tier, as in `tier = kt.Tier.DEVICE`"),
+        ("mine", _WithoutTier, "_WithoutTier must set its tier, as in `tier = kt.Tier.DEVICE`"),
         ("mine", _WithoutPrepare, "_WithoutPrepare must define `prepare`"),
     ],
 )
