@@ -1,4 +1,4 @@
-"""The interface of backends, and what they return."""
+"""The interface of backends, of executables, and of artifacts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ class Executable(Protocol):
     """A kernel prepared for one signature.
 
     Attributes:
-      precision: the rounding of the place where it runs.
+      precision: the rounding of the machine that it runs on.
     """
 
     @property
@@ -98,7 +98,7 @@ class AtScale(Protocol):
     """A kernel prepared for production sizes.
 
     Attributes:
-      precision: the rounding of the place where it runs.
+      precision: the rounding of the machine that it runs on.
     """
 
     @property
@@ -130,21 +130,22 @@ class Artifact:
     files: Callable[[], Mapping[str, str]] = dict
 
 
+Inputs = Callable[[], Sequence[Array]]
 Agree = Callable[[Outputs, Outputs, Precision], bool]
 
 
 class FastPath(Protocol):
     """A backend's own way to run the cases of one pairing in one dtype without compiling every signature.
 
-    What it trusts and what it checks is private to the backend. A case that does not pass on it is run again by what
-    `Backend.prepare` returns, whose result is final.
+    The backend alone decides what to check before it trusts the fast path. A case that does not pass on it runs again
+    on the executable of `Backend.prepare`, whose result is final.
     """
 
     def covers(self, traced: Traced) -> bool:
-        """Checks whether it can run a kernel, in which case nothing needs to be compiled ahead."""
+        """Checks whether it can run a kernel. If so, nothing needs to be compiled ahead."""
         ...
 
-    def checked(self, traced: Traced, inputs: Callable[[], Sequence[Array]], agree: Agree) -> Executable | None:
+    def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> Executable | None:
         """Returns the kernel's executable, checked on one case; None if it must not be used.
 
         Args:
@@ -156,10 +157,10 @@ class FastPath(Protocol):
         ...
 
     def is_trusted(self, traced: Traced) -> bool:
-        """Checks whether `checked` has returned an executable for a kernel."""
+        """Checks whether `prepare_checked` has returned an executable for a kernel."""
         ...
 
-    def unchecked(self, traced: Traced) -> Executable | None:
+    def prepare_unchecked(self, traced: Traced) -> Executable | None:
         """Returns the executable of a variation of a kernel that is trusted; None if there is none."""
         ...
 
@@ -217,7 +218,7 @@ class Backend(ABC):
         """Returns a faster way to run the cases of one pairing in one dtype; None if there is none.
 
         Args:
-          compiled: returns what `prepare` returns for a kernel, which may take as long as a compilation.
+          compiled: returns the executable that `prepare` makes of a kernel; may wait for a compilation.
           count: to call once for each kernel that the fast path prepares.
         """
         return None

@@ -1,4 +1,4 @@
-"""Backends that stand for another one."""
+"""The base class of backends that wrap another one."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Kernels on a real device at production sizes: arrays are made there, and samples of the outputs come back."""
+"""Kernels on a real device at production sizes: arrays are computed there, and samples of the outputs come back."""
 
 import math
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ import numpy as np
 
 from kerneltest.backends.base import Backend, Executable, Outputs
 from kerneltest.backends.jitted import compile_for
-from kerneltest.backends.numpy_path import Evaluation, NumpyPath
+from kerneltest.backends.numpy_path import NumpyExecutable, NumpyPath
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import XLA_CPU, Precision
@@ -49,7 +49,7 @@ class Interpret(Backend):
         return NumpyPath(evaluate, compiled, count)
 
 
-def evaluate(traced: Traced) -> Evaluation | None:
+def evaluate(traced: Traced) -> NumpyExecutable | None:
     """Returns the evaluation of a kernel in NumPy; None if it needs a compiler."""
     if traced.eager:  # such a call tests JAX itself
         return None
@@ -62,7 +62,7 @@ def evaluate(traced: Traced) -> Evaluation | None:
 
 
 def _rows(traced: Traced) -> Rows:
-    """Returns a kernel in NumPy; by way of JAX's own interpreter, which is slower, if ours lacks something."""
+    """Returns a kernel in NumPy, by JAX's own interpreter, which is slower, if the batched one lacks an operation."""
     try:
         return Rows(traced)
     except UnknownError:

@@ -41,7 +41,7 @@ class Meaning:
     """The meaning of an error.
 
     Attributes:
-      verdict: that it stands for.
+      verdict: of the case.
       words: for the kernel's author.
       excess: the resource that is exceeded, if it is known.
     """

@@ -128,8 +128,8 @@ class InterpretMosaic(Backend):
         return on_a(INTERPRETED) if self.dialect == "mosaic_tpu" else nullcontext()
 
 
-# Runs a call on its operands. Memory that was never written holds what the second argument gives, or, if that is
-# None, what the interpreter puts there.
+# Runs a call on its operands. Unwritten memory holds the values of the second argument, or the interpreter's own if
+# that is None.
 _Run = Callable[[Sequence[Any], AnyFill | None], tpu.Ran]
 
 

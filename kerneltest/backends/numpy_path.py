@@ -7,12 +7,12 @@ code once for a pairing and dtype, within the oracle's bounds.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kerneltest.backends.base import Agree, Executable
+from kerneltest.backends.base import Agree, Executable, Inputs
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.tracing import Traced
 
 
-class Evaluation(Executable, Protocol):
+class NumpyExecutable(Executable, Protocol):
     """A kernel evaluated in NumPy."""
 
     def is_faithful(self, leaves: Sequence[Array]) -> bool:
@@ -31,22 +31,22 @@ class NumpyPath:
 
     def __init__(
         self,
-        evaluate: Callable[[Traced], Evaluation | None],
+        evaluate: Callable[[Traced], NumpyExecutable | None],
         compiled: Callable[[Traced], Executable],
         count: Callable[[], None],
     ) -> None:
         self._evaluate, self._compiled, self._count = evaluate, compiled, count
-        self._evaluations: dict[Traced, Evaluation | None] = {}
+        self._evaluations: dict[Traced, NumpyExecutable | None] = {}
         self._faithful: dict[Traced, bool] = {}
         self._agrees_with_compiled: bool | None = None  # not compared yet
 
     def covers(self, traced: Traced) -> bool:
-        return self.unchecked(traced) is not None
+        return self.prepare_unchecked(traced) is not None
 
-    def checked(self, traced: Traced, inputs: Callable[[], Sequence[Array]], agree: Agree) -> Evaluation | None:
+    def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> NumpyExecutable | None:
         if self._agrees_with_compiled is False:
             return None
-        evaluation = self.unchecked(traced)
+        evaluation = self.prepare_unchecked(traced)
         if evaluation is None:
             return None
         if traced not in self._faithful:
@@ -62,7 +62,7 @@ class NumpyPath:
     def is_trusted(self, traced: Traced) -> bool:
         return self._faithful.get(traced, False) and bool(self._agrees_with_compiled)
 
-    def unchecked(self, traced: Traced) -> Evaluation | None:
+    def prepare_unchecked(self, traced: Traced) -> NumpyExecutable | None:
         if traced not in self._evaluations:
             evaluation = self._evaluations[traced] = self._evaluate(traced)
             if evaluation is not None:

@@ -33,8 +33,7 @@ class Entry:
 
 
 def _entry(id: str, home: str, *arguments: Any, in_all: bool = True) -> Entry:  # noqa: A002
-    """Returns an entry for a class in `kerneltest.backends`, written `module:Class`; the class takes `id` and `arguments`.
-    """
+    """Returns an entry for a class in `kerneltest.backends`, `module:Class`, which takes `id` and `arguments`."""
 
     module, _, name = f"kerneltest.backends.{home}".partition(":")
 

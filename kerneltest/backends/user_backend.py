@@ -1,4 +1,4 @@
-"""Users' backends, kept to the interface: a wrong exception or result ends one case and names the backend."""
+"""Checks of users' backends: a wrong exception or result ends one case and names the backend."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -16,6 +16,7 @@ from kerneltest.backends.base import (
     Content,
     Executable,
     FastPath,
+    Inputs,
     Outputs,
     Samples,
 )
@@ -63,7 +64,7 @@ class UserBackend(DelegatingBackend):
         try:
             found = self.wrapped.fast_path(compiled, count)
         except Exception:
-            return None  # without it, all cases run on what `prepare` returns
+            return None  # all cases run on the executables of `prepare`
         return None if found is None else CheckedFastPath(self.id, found)
 
     def at_scale(self, traced: Traced) -> AtScale:
@@ -155,16 +156,16 @@ class CheckedFastPath:
         with _convert_exceptions(self.backend):
             return self.wrapped.covers(traced)
 
-    def checked(self, traced: Traced, inputs: Callable[[], Sequence[Array]], agree: Agree) -> Executable | None:
-        found = self.wrapped.checked(traced, inputs, agree)
+    def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> Executable | None:
+        found = self.wrapped.prepare_checked(traced, inputs, agree)
         return None if found is None else _checked(self.backend, found, traced)
 
     def is_trusted(self, traced: Traced) -> bool:
         with _convert_exceptions(self.backend):
             return self.wrapped.is_trusted(traced)
 
-    def unchecked(self, traced: Traced) -> Executable | None:
-        found = self.wrapped.unchecked(traced)
+    def prepare_unchecked(self, traced: Traced) -> Executable | None:
+        found = self.wrapped.prepare_unchecked(traced)
         return None if found is None else _checked(self.backend, found, traced)
 
 

@@ -54,7 +54,7 @@ def is_trusted(backend: Backend, cache: Cache, traced: Traced) -> bool:
 
 
 def checked_executable(item: Item, case: AnyCase, cache: Cache, traced: Traced, expectation: Expectation) -> Executable:
-    """Returns what runs a kernel on the fast path, which the first case of each signature checks.
+    """Returns a kernel's executable on the fast path, once the first case of its signature has checked it.
 
     Raises:
       NotCoveredError: there is no fast path for the kernel, or it failed its checks.
@@ -75,17 +75,17 @@ def checked_executable(item: Item, case: AnyCase, cache: Cache, traced: Traced, 
         pairs = zip(outputs, wanted, bounds, strict=True)
         return not any(compare(got, widen(want), bound, signed_zeros=False).wrong.any() for got, want, bound in pairs)
 
-    return _or_raise(path.checked(traced, inputs, agree))
+    return _or_raise(path.prepare_checked(traced, inputs, agree))
 
 
 def unchecked_executable(backend: Backend, cache: Cache, traced: Traced) -> Executable:
-    """Returns what runs a variation of a call on the fast path, where the plain call is trusted.
+    """Returns the executable of a variation of a call on the fast path; its plain call must be trusted.
 
     Raises:
       NotCoveredError: there is no fast path for it.
     """
     path = _fast_path(backend, cache)
-    return _or_raise(None if path is None else path.unchecked(traced))
+    return _or_raise(None if path is None else path.prepare_unchecked(traced))
 
 
 def run_on_fast_path(item: Item, case: AnyCase, cache: Cache, executable: Executable) -> Outputs:

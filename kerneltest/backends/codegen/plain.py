@@ -76,7 +76,7 @@ def script(steps: Sequence[Step], target: Target, grid: tuple[int, ...], lengths
     for variable, name in zip(defined, outs, strict=False):
         body.append(f"{name}_ref[...] = {writer.names[variable]}")
         refs.append(name)
-    asks = any(step.name in _PROGRAMS for step in everything(steps))
+    uses_program = any(step.name in _PROGRAMS for step in everything(steps))
     code = _CODE.format(
         settings="jax.enable_x64(True), " if jax.config.jax_enable_x64 else "",  # type: ignore[attr-defined]
         refs=", ".join(f"{name}_ref" for name in refs),
@@ -84,7 +84,7 @@ def script(steps: Sequence[Step], target: Target, grid: tuple[int, ...], lengths
         arguments=", ".join(refs[: len(inputs)]),
         outputs=writer.arrays([*outputs, *defined]),
         inputs=writer.arrays(inputs),
-        grid=literal(grid) if asks else "()",
+        grid=literal(grid) if uses_program else "()",
         kind=target.device_kind,
         platform=target.platform,
     )

@@ -60,7 +60,7 @@ def cut(traced: Traced, target: Target, failure: Failure, seconds: float = 5.0) 
     if not path:
         return None
     kernel = body_of(call.equation.params["jaxpr"])
-    search = _Search(target, call.grid, _Kind.of(error), time.monotonic() + seconds)
+    search = _ReductionSearch(target, call.grid, _Kind.of(error), time.monotonic() + seconds)
     part = next((part for part in _starts(kernel, path) if search.fails(part)), None)
     if part is None:
         return None
@@ -156,7 +156,7 @@ def _slices(steps: Part, at: int) -> Iterator[Part]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _ReductionSearch:
     """Tries parts of a kernel, each as the script that users would get.
 
     Attributes:
@@ -194,7 +194,7 @@ class _Search:
             steps = list(everything(part))
             for start in range(0, len(steps), count):
                 dropped = steps[start : start + count]
-                smaller = next(filter(self.fails, _without_each(part, dropped)), None)
+                smaller = next(filter(self.fails, _drop(part, dropped)), None)
                 if smaller is not None:
                     part = smaller
                     break
@@ -216,19 +216,19 @@ def _size(steps: Part) -> int:
     return sum(1 for _ in everything(steps))
 
 
-def _without_each(part: Part, dropped: Sequence[Step]) -> Iterator[Part]:
+def _drop(part: Part, dropped: Sequence[Step]) -> Iterator[Part]:
     """Yields a part without some steps: their results become inputs, or an operand of a single one takes its place."""
-    smaller = _without(part, {id(step) for step in dropped}, {})
+    smaller = _remove(part, {id(step) for step in dropped}, {})
     if smaller:
         yield smaller
     results = [result for step in dropped for result in step.results if result is not None]
     if len(dropped) == len(results) == 1:
         (result,) = results
         same_type = [v for v in dropped[0].operands if v.aval.str_short() == result.aval.str_short()]
-        yield from (_without(part, {id(dropped[0])}, {result: v}) for v in same_type)
+        yield from (_remove(part, {id(dropped[0])}, {result: v}) for v in same_type)
 
 
-def _without(steps: Part, dropped: Collection[int], instead: Mapping[Variable, Variable]) -> Part:
+def _remove(steps: Part, dropped: Collection[int], instead: Mapping[Variable, Variable]) -> Part:
     """Returns the steps that are not dropped, at any depth, with operands replaced as `instead` says."""
 
     def read(values: Sequence[Variable]) -> tuple[Variable, ...]:
@@ -239,7 +239,7 @@ def _without(steps: Part, dropped: Collection[int], instead: Mapping[Variable, V
             step,
             operands=read(step.operands),
             bodies=tuple(
-                replace(body, steps=_without(body.steps, dropped, instead), results=read(body.results))
+                replace(body, steps=_remove(body.steps, dropped, instead), results=read(body.results))
                 for body in step.bodies
             ),
         )

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, TextIO
 
-# As XLA, which contracts products and sums. Triton is about to change its own default.
+# XLA contracts products and sums as well. Triton is about to change its own default.
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 # Line tables hold names of temporary files, so the same kernel would give other bytes each time.
 os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")

@@ -35,7 +35,7 @@ class Window:
     @property
     def size(self) -> int:
         """Bytes of all buffers in tiles of 8 by 128 elements, a lower bound of what XLA allocates."""
-        return self.buffers * math.prod(_tiled(self.shape)) * self.dtype.itemsize
+        return self.buffers * math.prod(_tile_shape(self.shape)) * self.dtype.itemsize
 
     def __str__(self) -> str:
         times = f" {self.buffers} x" if self.buffers > 1 else ""
@@ -104,7 +104,7 @@ def advice(found: tuple[Window, ...]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _tiled(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _tile_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     if len(shape) < 2:
         return tuple(-(-n // LANES) * LANES for n in shape)
     *others, rows, lanes = shape
