@@ -32,10 +32,9 @@ class Entry:
     in_all: bool
 
 
-def _entry(id: str, home: str, *arguments: Any, in_all: bool = True) -> Entry:  # noqa: A002
-    """Returns an entry for a class in `kerneltest.backends`, `module:Class`, which takes `id` and `arguments`."""
-
-    module, _, name = f"kerneltest.backends.{home}".partition(":")
+def _entry(id: str, path: str, *arguments: Any, in_all: bool = True) -> Entry:  # noqa: A002
+    """Returns an entry for a class of kerneltest, by its full name, that takes `id` and `arguments`."""
+    module, _, name = path.rpartition(".")
 
     def make() -> "Backend":
         instance: Backend = getattr(import_module(module), name)(id, *arguments)
@@ -47,24 +46,40 @@ def _entry(id: str, home: str, *arguments: Any, in_all: bool = True) -> Entry:  
 # In the order of reports, from the interpreters to the devices. `all` includes one target of each kind for tiers that
 # take milliseconds, and no compilers.
 _ENTRIES = [
-    _entry("interpret", "interpret:Interpret"),
-    _entry("interpret-mosaic-gpu", "mosaic:InterpretMosaic", "mosaic_gpu"),
-    _entry("interpret-tpu", "mosaic:InterpretMosaic", "mosaic_tpu"),
+    _entry("interpret", "kerneltest.backends.interpret.Interpret"),
+    _entry("interpret-mosaic-gpu", "kerneltest.backends.mosaic.InterpretMosaic", "mosaic_gpu"),
+    _entry("interpret-tpu", "kerneltest.backends.mosaic.InterpretMosaic", "mosaic_tpu"),
     *(
-        _entry(f"lower:{target}", "codegen.tiers:Lower", target, in_all=str(target) in ("sm_90", "gfx942", "gfx1151"))
+        _entry(
+            f"lower:{target}",
+            "kerneltest.backends.codegen.tiers.Lower",
+            target,
+            in_all=str(target) in ("sm_90", "gfx942", "gfx1151"),
+        )
         for target in TARGETS.values()
     ),
-    *(_entry(f"lower:{tpu}", "tpu.tiers:LowerTpu", tpu, in_all=str(tpu) == "tpu-v5e") for tpu in TPUS.values()),
-    *(_entry(f"compile:{target}", "codegen.tiers:Compile", target, in_all=False) for target in TARGETS.values()),
-    *(_entry(f"compile:{tpu}", "tpu.tiers:CompileTpu", tpu, in_all=False) for tpu in TPUS.values()),
-    _entry("compile:xla-sm_90", "codegen.xla:XlaCompile", TARGETS["sm_90"], in_all=False),
     *(
-        _entry(f"simulate:{target}", "simulate.simulate:Simulate", target, in_all=str(target) in ("sm_90", "gfx942"))
+        _entry(f"lower:{tpu}", "kerneltest.backends.tpu.tiers.LowerTpu", tpu, in_all=str(tpu) == "tpu-v5e")
+        for tpu in TPUS.values()
+    ),
+    *(
+        _entry(f"compile:{target}", "kerneltest.backends.codegen.tiers.Compile", target, in_all=False)
         for target in TARGETS.values()
     ),
-    _entry("cuda", "device:Device", frozenset({"mosaic_tpu"})),
-    _entry("rocm", "device:Device", frozenset({"mosaic_tpu", "mosaic_gpu"})),
-    _entry("tpu", "device:Device", frozenset({"triton", "mosaic_gpu"})),
+    *(_entry(f"compile:{tpu}", "kerneltest.backends.tpu.tiers.CompileTpu", tpu, in_all=False) for tpu in TPUS.values()),
+    _entry("compile:xla-sm_90", "kerneltest.backends.codegen.xla.XlaCompile", TARGETS["sm_90"], in_all=False),
+    *(
+        _entry(
+            f"simulate:{target}",
+            "kerneltest.backends.simulate.simulate.Simulate",
+            target,
+            in_all=str(target) in ("sm_90", "gfx942"),
+        )
+        for target in TARGETS.values()
+    ),
+    _entry("cuda", "kerneltest.backends.device.Device", frozenset({"mosaic_tpu"})),
+    _entry("rocm", "kerneltest.backends.device.Device", frozenset({"mosaic_tpu", "mosaic_gpu"})),
+    _entry("tpu", "kerneltest.backends.device.Device", frozenset({"triton", "mosaic_gpu"})),
 ]
 REGISTRY = {entry.id: entry for entry in _ENTRIES}
 
