@@ -34,7 +34,7 @@ _RUNNING = (
     ),
     (Verdict.RESOURCE_EXCEEDED, re.compile(r"resource_exhausted|out of memory")),
 )
-# Errors of the drivers after which every call in the process fails.
+# Errors of CUDA and HIP after which every call in the process fails.
 _STICKY = re.compile("CUDA_ERROR_(?!OUT_OF_MEMORY)|hipError(?!OutOfMemory)")
 
 
@@ -138,12 +138,13 @@ def running_failure(error: Exception, device: Any) -> Failure:
     """
     said = text_of(error)
     verdict = next((v for v, words in _RUNNING if words.search(said.lower())), Verdict.RUNTIME_ERROR)
-    if _is_sticky(said) and getattr(device, "platform", "") != "cpu":
+    if poisons_device(said) and getattr(device, "platform", "") != "cpu":
         return Failure(verdict, DeviceLost(type(error).__name__, said))
     return Failure(verdict, Raised("the kernel", type(error).__name__, said))
 
 
-def _is_sticky(said: str) -> bool:
+def poisons_device(said: str) -> bool:
+    """Checks whether a driver's error makes every further call in the process fail."""
     return bool(_STICKY.search(said))
 
 
@@ -151,7 +152,7 @@ def compile_failure(error: Exception) -> Failure:
     """Returns the failure for an exception of a compilation, with the user's line."""
     said, name, source = text_of(error), type(error).__name__, user_line(error).strip(" ()")
     verdict = next((v for v, words in _COMPILING if words.search(said.lower())), Verdict.COMPILE_ERROR)
-    if _is_sticky(said):
+    if poisons_device(said):
         return Failure(verdict, DeviceLost(name, said))
     if verdict is Verdict.RESOURCE_EXCEEDED:
         words = f"{name}: {said}"

@@ -1,7 +1,7 @@
 """Checks of users' backends: a wrong exception or result ends one case and names the backend."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,8 @@ from kerneltest.backends.base import (
     Samples,
 )
 from kerneltest.backends.delegating import DelegatingBackend
-from kerneltest.core.details import Stated
+from kerneltest.backends.jitted import poisons_device
+from kerneltest.core.details import DeviceLost, Raised, Stated
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.failures import Failure, convert_exceptions, format_exception
 from kerneltest.core.precision import Precision
@@ -29,8 +30,16 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.tracing import Traced
 
 
-def _convert_exceptions(backend: str) -> AbstractContextManager[None]:
-    return convert_exceptions(f"backend {backend}", Verdict.RUNTIME_ERROR, located=True)
+@contextmanager
+def _convert_exceptions(backend: str) -> Iterator[None]:
+    try:
+        with convert_exceptions(f"backend {backend}", Verdict.RUNTIME_ERROR, located=True):
+            yield
+    except Failure as failure:
+        detail = failure.detail
+        if isinstance(detail, Raised) and poisons_device(detail.said):
+            raise Failure(failure.verdict, DeviceLost(detail.error, detail.said, detail.who)) from failure
+        raise
 
 
 class UserBackend(DelegatingBackend):
