@@ -97,7 +97,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     if there is not None and there.backend != item.backend.id:
         return _passed_there(item, case, cache, there)
     leaves = leaves_of(item, case, cache)
-    if isinstance(executable, BatchExecutable) and is_queued(item, cache):
+    if is_queued(item, cache) and isinstance(executable, BatchExecutable):
         outputs = run_batched(item, case, cache, executable)
     else:
         outputs = executable.run(leaves)
