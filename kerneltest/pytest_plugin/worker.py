@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from kerneltest.backends.device import answers
+from kerneltest.backends.device import device_responds
 from kerneltest.backends.disk_cache import cached_on_disk
 from kerneltest.core.failures import Failure, printable
 from kerneltest.core.targets import Tier
@@ -238,7 +238,7 @@ class Process:
         suspects: Sequence[Suspect] = ()
         if found and not self.cache.lost:
             suspects = self._suspicion.investigate(parts, self.cache, self.writer)
-            if device.tier is Tier.DEVICE and not answers(device.id):
+            if device.tier is Tier.DEVICE and not device_responds(device.id):
                 self.cache.lost = "while the smallest case of a finding was looked for"
         verdicts = [record.verdict for record in records]
         passed = any(not v.is_finding and v is not Verdict.UNAVAILABLE for v in verdicts)
