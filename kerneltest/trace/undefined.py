@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.core.details import Undefined, UndefinedSource
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -21,12 +22,12 @@ class PartialArray:
     Attributes:
       values: its elements, an array of NumPy's or JAX's.
       undefined: codes of its undefined elements (0 for the others), or None.
-      sources: where those came from, in words.
+      sources: the reads that those come from.
     """
 
     values: Any
     undefined: Array | None = None
-    sources: tuple[str, ...] = ()
+    sources: tuple[UndefinedSource, ...] = ()
 
 
 def all_defined(outputs: Sequence[PartialArray]) -> tuple[Array, ...]:
@@ -41,14 +42,13 @@ def all_defined(outputs: Sequence[PartialArray]) -> tuple[Array, ...]:
     return tuple(np.asarray(output.values) for output in outputs)
 
 
-def _undefined(name: str, codes: Array, sources: Sequence[str]) -> Failure:
-    """What an output is of which some elements are undefined."""
+def _undefined(name: str, codes: Array, sources: Sequence[UndefinedSource]) -> Failure:
+    """Returns the failure of an output with undefined elements."""
+    unwritten = int(codes[codes > 0].max()) == UNWRITTEN
     first = element(codes.shape, int(np.flatnonzero(codes)[0]))
-    count = f"{np.count_nonzero(codes)} of {codes.size} elements of {name}"
-    if int(codes[codes > 0].max()) == UNWRITTEN:
-        return Failure(Verdict.UNWRITTEN, f"{count} were never written, the first {first}")
-    because = f"; {'; '.join(sources)}" if sources else ""
-    return Failure(Verdict.UNINITIALISED, f"{count} depend on memory never written, the first {first}{because}")
+    count = int(np.count_nonzero(codes))
+    detail = Undefined(name, unwritten, count, codes.size, first, () if unwritten else tuple(sources))
+    return Failure(Verdict.UNWRITTEN if unwritten else Verdict.UNINITIALISED, detail)
 
 
 def element(shape: tuple[int, ...], offset: int) -> str:

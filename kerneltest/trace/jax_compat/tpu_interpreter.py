@@ -17,6 +17,7 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 from jax.experimental.pallas import tpu as pltpu
 
+from kerneltest.core.details import UndefinedSource
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import shown
@@ -52,12 +53,12 @@ class Ran:
     Attributes:
       outputs: it gave.
       unwritten: which elements of each output nobody wrote, or None.
-      reads: of memory that nobody had written, in words.
+      reads: of memory that nobody had written.
     """
 
     outputs: Sequence[Array]
     unwritten: Sequence[Array | None] = ()
-    reads: tuple[str, ...] = ()
+    reads: tuple[UndefinedSource, ...] = ()
 
 
 def parameters(equation: Any) -> dict[str, Any]:

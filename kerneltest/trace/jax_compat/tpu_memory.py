@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 
+from kerneltest.core.details import UndefinedCause, UndefinedSource
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.names import line_of
@@ -48,7 +49,7 @@ class Watched(tpu_memory.SharedMemory):
     Attributes:
       layout: what it holds.
       first: the exception that ended the run.
-      reads: of memory that nobody wrote, in words.
+      reads: of memory that nobody wrote.
       over: the kernel has ended.
       copies: by JAX's number of each, the core that started it and its `source_info`.
     """
@@ -56,7 +57,7 @@ class Watched(tpu_memory.SharedMemory):
     def watch(self, layout: Layout, fill: Fill | None) -> None:
         """Says what will be allocated, and what is to stand where nobody wrote, if that is not JAX's choice."""
         self.first: Exception | None = None
-        self.reads: dict[str, None] = {}
+        self.reads: dict[UndefinedSource, None] = {}
         self.over = False
         self.layout, self._fill = layout, fill
         self._written: dict[Any, Array] = {}  # of buffers that are not all written
@@ -156,11 +157,11 @@ class Watched(tpu_memory.SharedMemory):
                 self.reads.setdefault(self._read(key, source))
         return super().get_buffer_content(key, rnge, thread, *args, **kwargs)
 
-    def _read(self, key: Any, source: Any) -> str:
+    def _read(self, key: Any, source: Any) -> UndefinedSource:
         place, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers
         if place < len(buffers) and (buffers[place].padded or buffers[place].given is not None):
-            return f"{self.name(key)} is read past its array's end at {self.line(source)}"
-        return f"{self.name(key)} is read at {self.line(source)} before all of it was written"
+            return UndefinedSource(UndefinedCause.PAST_END, self.line(source), self.name(key))
+        return UndefinedSource(UndefinedCause.PARTLY_WRITTEN, self.line(source), self.name(key))
 
     def store_buffer_content(  # type: ignore[override]
         self, key: Any, rnge: Any, value: Array, thread: Any, *args: Any, **kwargs: Any

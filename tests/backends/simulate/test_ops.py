@@ -14,8 +14,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from kerneltest.backends.simulate.ir import Rule, Semantics, any_operand
-from kerneltest.backends.simulate.operations.movement import tf32
 from kerneltest.backends.simulate.operations.table import OPERATIONS
+from kerneltest.backends.simulate.operations.tensor_operations import tf32
 from kerneltest.core.dtypes import cast, dtype_named, float_format, is_float
 from kerneltest.core.failures import Failure
 from tests.simulated import TARGETS, elementwise_block, simulated
@@ -310,7 +310,7 @@ def test_a_line_in_the_table_is_all_that_a_new_operation_takes(monkeypatch: pyte
 
 
 def test_an_operation_that_is_not_simulated_is_named() -> None:
-    with pytest.raises(Failure, match=r"operation tt\.elementwise_inline_asm is not one that the simulator runs") as e:
+    with pytest.raises(Failure, match=r"does not support operation tt\.elementwise_inline_asm") as e:
         simulated(_doubled_in_assembly, [np.ones(N, np.float32)], "simulate:sm_90")
     assert e.value.verdict == "unimplemented"
     assert "simulate/test_ops.py:" in str(e.value)
