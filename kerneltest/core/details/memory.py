@@ -173,7 +173,7 @@ class Race(BaseDetail):
     def _sentence(self) -> str:
         match self.visits:
             case (one, other) if (one.access, one.place) == (other.access, other.place):
-                visits = f"{one.access.participle} by {one.who} and {other.who}{_at(one.place)}"
+                visits = f"{one.access.participle} by {one.who} and by {other.who}{_at(one.place)}"
             case _:
                 visits = " and ".join(visit.text() for visit in self.visits) or "accessed"
         return f"{self.buffer}{self.element} is {visits}, in no order"
@@ -208,15 +208,19 @@ class UndefinedSource:
     element: str = ""
 
     def text(self) -> str:
-        """`x_ref[3] read before anything was written there at FILE:LINE`."""
-        words = {
-            UndefinedCause.UNWRITTEN: f"{self.element} read before anything was written there",
-            UndefinedCause.PARTLY_WRITTEN: f"{self.element} is read before all of it was written",
-            UndefinedCause.PAST_END: f"{self.element} is read past its array's end",
-            UndefinedCause.MASKED: "a masked load without `other`",
-            UndefinedCause.EMPTY: "jax.lax.empty is not filled completely",
-        }[self.cause]
-        return f"{words}{_at(self.place)}"
+        """`x_ref[3] is read at FILE:LINE before anything was written there`."""
+        at = _at(self.place)
+        match self.cause:
+            case UndefinedCause.UNWRITTEN:
+                return f"{self.element} is read{at} before anything was written there"
+            case UndefinedCause.PARTLY_WRITTEN:
+                return f"{self.element} is read{at} before all of it was written"
+            case UndefinedCause.PAST_END:
+                return f"{self.element} is read past its array's end{at}"
+            case UndefinedCause.MASKED:
+                return f"a masked load without `other`{at}"
+            case UndefinedCause.EMPTY:
+                return f"jax.lax.empty{at} was not filled completely"
 
 
 @dataclass(frozen=True, slots=True)
