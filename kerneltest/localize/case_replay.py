@@ -64,12 +64,12 @@ class CaseReplay:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the original kernel fails."""
+        """True if the original kernel fails."""
         return not self.is_right(self.original)
 
     @property
     def is_special(self) -> bool:
-        """Whether every wrong element is so by a NaN or an infinity (see `wrongly_special`, `lost_nans`)."""
+        """True if every wrong element is so by a NaN or an infinity (see `wrongly_special`, `lost_nans`)."""
         rest = (c.wrong & ~wrongly_special(c) & ~lost_nans(c) for c in self.comparisons)
         return not self.original.faults and not any(each.any() for each in rest)
 

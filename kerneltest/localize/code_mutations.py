@@ -108,7 +108,7 @@ def _replacements(listing: Listing, i: int) -> Iterator[tuple[str, Constant]]:
     floating = is_float(listing.operations[i].types[0].dtype)
     kind = float if floating else int
     if floating:
-        yield from (("", partial(_fixed, value=value)) for value in (0.0, 1.0, np.inf, -np.inf))
+        yield from (("", partial(_same_everywhere, value=value)) for value in (0.0, 1.0, np.inf, -np.inf))
     else:
         yield from (("", partial(_near, i=i, by=by)) for by in (1, -1))
     for name in listing.lengths:
@@ -125,7 +125,7 @@ def _replacements(listing: Listing, i: int) -> Iterator[tuple[str, Constant]]:
             yield "the block ", partial(_attribute, i=j, name="end", kind=kind)
 
 
-def _fixed(listing: Listing, value: float) -> Scalar:
+def _same_everywhere(listing: Listing, value: float) -> Scalar:
     return value
 
 

@@ -80,7 +80,7 @@ class SimulatedAtScale:
         guessed = any(map(_is_guessed, values))
         pairs = zip(outputs, references(call)[1], strict=True)
         return [
-            PartialArray(_written(buffer, reference, launch, known=not (guessed or buffer.atomically_updated)))
+            PartialArray(_output_array(buffer, reference, launch, known=not (guessed or buffer.atomically_updated)))
             for buffer, reference in pairs
         ]
 
@@ -179,7 +179,7 @@ def _is_guessed(operand: Any) -> bool:
     return isinstance(operand, Virtual) and operand.places is not None
 
 
-def _written(buffer: PagedBuffer, reference: Reference, launch: Launch, *, known: bool) -> Virtual:
+def _output_array(buffer: PagedBuffer, reference: Reference, launch: Launch, *, known: bool) -> Virtual:
     """Returns an output: the elements that programs of a call have written, and zeros elsewhere."""
     written = buffer.written_offsets()
 

@@ -42,7 +42,7 @@ class Accessors:
         self.first[positions[::-1]] = low[::-1]
         self.access[positions] = number
 
-    def extended(self, count: int) -> "Accessors":
+    def extend(self, count: int) -> "Accessors":
         """Returns the same with `count` elements more, which no program has accessed."""
         more = Accessors.empty(count)
         return Accessors(

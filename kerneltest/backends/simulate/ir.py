@@ -60,7 +60,7 @@ def dense_masks(values: Sequence[Array], masks: Sequence[Mask]) -> tuple[Array, 
     )
 
 
-def unsupported(what: str, place: str = "") -> Failure:
+def unsupported_failure(what: str, place: str = "") -> Failure:
     """Returns the failure of a kernel that contains something unsupported, at FILE:LINE."""
     said = f"the simulator does not support {what}"
     return Failure(Verdict.UNIMPLEMENTED, NotBuilt(Stage.SIMULATE, kernel="", error="", said=said, source=place))
@@ -72,7 +72,7 @@ def unsupported_rule(op: "Operation") -> Rule:
     Raises:
       Failure: `unimplemented`, with the operation's name.
     """
-    raise unsupported(f"operation {op.name}", op.place)
+    raise unsupported_failure(f"operation {op.name}", op.place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.simulate.ir import Operation, Region, Rule, any_operand, dense_masks, unsupported
+from kerneltest.backends.simulate.ir import Operation, Region, Rule, any_operand, dense_masks, unsupported_failure
 from kerneltest.backends.simulate.launch import Launch
 from kerneltest.backends.simulate.memory import MemoryAccess
 from kerneltest.backends.simulate.tape import BufferPointer, Value
@@ -49,7 +49,7 @@ class IRInterpreter:
         self._masks: dict[int, tuple[Array, Array]] = {}  # arrays and the masks of their undefined elements, by id
         self._most_masks = _FIRST_SWEEP
 
-    def undefined(self, value: Value) -> Array | None:
+    def undefined_mask(self, value: Value) -> Array | None:
         """Returns the mask of a value's undefined elements, or None if all are defined."""
         return self._masks[id(value)][1] if id(value) in self._masks else None
 
@@ -101,7 +101,7 @@ class IRInterpreter:
         if not buffers:
             return self.apply(rule, operands, len(op.results))
         if len(buffers) > 1:
-            raise unsupported(f"{op.name} on pointers into several buffers", op.place)
+            raise unsupported_failure(f"{op.name} on pointers into several buffers", op.place)
         (buffer,) = buffers
         offsets = [operand.offset if isinstance(operand, BufferPointer) else operand for operand in operands]
         return [BufferPointer(buffer, offset) for offset in self.apply(rule, offsets, len(op.results))]
@@ -110,7 +110,7 @@ class IRInterpreter:
         """Returns the results of a rule, with their undefined elements marked."""
         values = rule.compute(*operands)
         values = values if isinstance(values, tuple) else (values,)
-        masks = [self.undefined(operand) for operand in operands]
+        masks = [self.undefined_mask(operand) for operand in operands]
         if any(mask is not None for mask in masks):
             mask = rule.undefined(operands, masks)
             for value in values:
@@ -153,7 +153,7 @@ class IRInterpreter:
         """
         access = self.launch.next_access(kind, pointer.buffer, op.place, self.elements(pointer, mask))
         unread = self.launch.checker.check(access)
-        value, undefined = action(access, unread, extras, list(map(self.undefined, extras)))
+        value, undefined = action(access, unread, extras, list(map(self.undefined_mask, extras)))
         self.mark_undefined(value, undefined)
         return value
 

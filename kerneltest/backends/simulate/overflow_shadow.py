@@ -99,7 +99,7 @@ class OverflowInterpreter(IRInterpreter):
         extras: Sequence[Value],
     ) -> Value:
         parts = [array_of(part) for part in (pointer, *self.elements(pointer, mask)[1:])]
-        if any((doubt := self.undefined(part)) is not None and doubt.any() for part in parts):
+        if any((doubt := self.undefined_mask(part)) is not None and doubt.any() for part in parts):
             return self._skip(pointer, mask)
         shadows = [self._shadow(pointer), None if mask is None else self._shadow(mask)]
         if any(shadows):

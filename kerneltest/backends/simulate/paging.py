@@ -97,6 +97,6 @@ class PagedBuffer(SimulatedBuffer):
             initial = self.read(np.minimum(offset, self.length - 1))
         self.data = np.concatenate([self.data, initial])
         self.written = np.concatenate([self.written, np.full(count, not self.output)])
-        self.writers, self.readers = self.writers.extended(count), self.readers.extended(count)
+        self.writers, self.readers = self.writers.extend(count), self.readers.extend(count)
         if self.undefined is not None:
             self.undefined = np.concatenate([self.undefined, np.zeros(count, bool)])

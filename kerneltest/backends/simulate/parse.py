@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kerneltest.backends.simulate.ir import Operation, Region, Semantics, Type, unsupported
+from kerneltest.backends.simulate.ir import Operation, Region, Semantics, Type, unsupported_failure
 from kerneltest.backends.simulate.operations.table import OPERATIONS
 from kerneltest.core.source_location import shown
 from kerneltest.trace.jax_compat.mlir import attributes_of, triton_body
@@ -129,7 +129,7 @@ def parse_type(text: str) -> Type:
     if pointer:
         element = pointer.group(1)
     if element not in ELEMENTS:
-        raise unsupported(f"type {text}")
+        raise unsupported_failure(f"type {text}")
     return Type(shape, ELEMENTS[element], pointer is not None)
 
 

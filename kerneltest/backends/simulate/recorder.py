@@ -91,7 +91,7 @@ class Recorder(IRInterpreter):
             inner.run(op)
             for out, number in zip(outs, op.results, strict=True):
                 value = _offset(inner.environment[number])
-                values[out.number], masks[out.number] = value, inner.undefined(value)
+                values[out.number], masks[out.number] = value, inner.undefined_mask(value)
 
         tape.add(step)
         if len(carried) != len(outs):

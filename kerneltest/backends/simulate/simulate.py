@@ -194,7 +194,7 @@ def results(simulation: Simulation, outputs: Sequence[tuple[SimulatedBuffer, np.
     sources = tuple(simulation.launch.checker.sources)
     arrays = []
     for buffer, dtype in outputs:
-        undefined = simulation.undefined(buffer)
+        undefined = simulation.undefined_codes(buffer)
         mask = None if undefined is None else undefined.reshape(buffer.shape)
         arrays.append(PartialArray(buffer.data.view(dtype).reshape(buffer.shape), mask, sources))
     return arrays

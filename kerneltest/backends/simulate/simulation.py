@@ -106,7 +106,7 @@ class Simulation:
             faults.append(fault)
         return faults
 
-    def undefined(self, buffer: SimulatedBuffer) -> Array | None:
+    def undefined_codes(self, buffer: SimulatedBuffer) -> Array | None:
         """Returns the verdict codes of an output's elements after a run; None if all are defined."""
         codes = np.zeros(buffer.data.size, np.uint8)
         if buffer.undefined is not None:

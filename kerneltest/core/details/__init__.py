@@ -1,4 +1,4 @@
-"""What a failure is, as data: one frozen dataclass a kind. Text is rendered from it here, and never parsed."""
+"""Failures as data: one frozen dataclass for each kind, from which its text is rendered. Nothing parses that text."""
 
 from typing import Annotated
 

@@ -8,14 +8,14 @@ from kerneltest.backends.simulate.ir import Compute, Mask, Operation, Rule, any_
 from kerneltest.core.dtypes import Array
 
 
-def unsigned(x: Array) -> Array:
+def unsigned_view(x: Array) -> Array:
     """Returns a view of the same bits as unsigned integers."""
     return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "i" else x
 
 
 def as_unsigned(compute: Compute) -> Compute:
     """Returns a computation on two operands viewed as unsigned integers."""
-    return lambda a, b: compute(unsigned(a), unsigned(b)).view(a.dtype)
+    return lambda a, b: compute(unsigned_view(a), unsigned_view(b)).view(a.dtype)
 
 
 def divide(a: Array, b: Array) -> Array:
@@ -44,7 +44,7 @@ def shift(compute: Compute) -> Compute:
 
     def compute_shift(a: Array, b: Array) -> Array:
         width = a.dtype.itemsize * 8
-        amount = unsigned(b)
+        amount = unsigned_view(b)
         inside = amount < width
         result = compute(a, np.where(inside, amount, 0).astype(a.dtype))
         beyond = a >> (width - 1) if compute is np.right_shift and a.dtype.kind == "i" else np.zeros_like(a)
@@ -55,7 +55,7 @@ def shift(compute: Compute) -> Compute:
 
 def shift_right_unsigned(a: Array, b: Array) -> Array:
     """Shifts right, filling with zeros."""
-    return np.asarray(shift(np.right_shift)(unsigned(a), b).view(a.dtype))
+    return np.asarray(shift(np.right_shift)(unsigned_view(a), b).view(a.dtype))
 
 
 def undefined_and(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
@@ -81,7 +81,7 @@ def undefined_select(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
 
 
 def _compare_unsigned(compare: Compute) -> Compute:
-    return lambda a, b: compare(unsigned(a), unsigned(b))
+    return lambda a, b: compare(unsigned_view(a), unsigned_view(b))
 
 
 _ORDERS = (np.less, np.less_equal, np.greater, np.greater_equal)
@@ -130,8 +130,8 @@ def extend_signed(dtype: np.dtype) -> Compute:
 
 def extend_unsigned(dtype: np.dtype) -> Compute:
     """Returns a conversion to a wider integer that extends with zeros; true becomes 1."""
-    wide = unsigned(np.empty(0, dtype)).dtype
-    return lambda x: x.astype(dtype) if x.dtype == np.bool_ else unsigned(x).astype(wide).view(dtype)
+    wide = unsigned_view(np.empty(0, dtype)).dtype
+    return lambda x: x.astype(dtype) if x.dtype == np.bool_ else unsigned_view(x).astype(wide).view(dtype)
 
 
 def truncate(dtype: np.dtype) -> Compute:
@@ -144,7 +144,7 @@ def _to_float(dtype: np.dtype, *, signed: bool) -> Compute:
         if x.dtype == np.bool_:
             return (-x.astype(np.float32) if signed else x.astype(np.float32)).astype(dtype)
         wide = np.float64 if dtype.itemsize == 8 else np.float32
-        read = x if signed else unsigned(x)
+        read = x if signed else unsigned_view(x)
         return np.asarray(read.astype(dtype if dtype.kind == "f" else wide).astype(dtype))
 
     return convert

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kerneltest.backends.simulate.ir import Compute, Operation, Rule, any_operand, unsupported
-from kerneltest.backends.simulate.operations.elementwise import unsigned
+from kerneltest.backends.simulate.ir import Compute, Operation, Rule, any_operand, unsupported_failure
+from kerneltest.backends.simulate.operations.elementwise import unsigned_view
 from kerneltest.core.dtypes import Array
 
 
@@ -34,12 +34,12 @@ _REAL: Mapping[str, Compute] = {
 
 def _leading_zeros(x: Array) -> Array:
     width = x.dtype.itemsize * 8
-    bits = np.unpackbits(unsigned(x).astype(f">u{x.dtype.itemsize}")[..., None].view(np.uint8), axis=-1)
+    bits = np.unpackbits(unsigned_view(x).astype(f">u{x.dtype.itemsize}")[..., None].view(np.uint8), axis=-1)
     return np.where(bits.any(axis=-1), bits.argmax(axis=-1), width).astype(x.dtype)
 
 
 def _count_ones(x: Array) -> Array:
-    return np.bitwise_count(unsigned(x)).astype(x.dtype)
+    return np.bitwise_count(unsigned_view(x)).astype(x.dtype)
 
 
 # Functions of integers and of bit patterns, in the operands' dtype.
@@ -66,7 +66,7 @@ def external(op: Operation) -> Rule:
     """
     name = plain_name(op.attributes["symbol"])
     if name not in NAMES:
-        raise unsupported(f"function {name}", op.place)
+        raise unsupported_failure(f"function {name}", op.place)
     return _function(name, op.types[0].dtype)
 
 
