@@ -36,26 +36,10 @@ def _with(listing: Listing, i: int, **fields: Any) -> Edits:
 
 # Comparisons
 
+# By the number of the predicate.
 _INTEGER_SIGNS = ("==", "!=", "<", "<=", ">", ">=", "<", "<=", ">", ">=")  # the last four are unsigned
-# Those from 8 on are true for NaN.
-_FLOAT_SIGNS = (
-    "",
-    "==",
-    ">",
-    ">=",
-    "<",
-    "<=",
-    "!=",
-    "",
-    "==",
-    ">",
-    ">=",
-    "<",
-    "<=",
-    "!=",
-    "",
-    "",
-)
+_SIGNS = ("==", ">", ">=", "<", "<=", "!=")
+_FLOAT_SIGNS = ("", *_SIGNS, "", *_SIGNS, "", "")  # those from 8 on are true for NaN
 _OTHER_END = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 
 
