@@ -7,7 +7,7 @@ from typing import Any
 
 from kerneltest.core.source_location import line_of_argument
 from kerneltest.localize.mutable_kernel import Equation, Var
-from kerneltest.trace.jax_compat.names import ClosedJaxpr, line_of, line_of_function
+from kerneltest.trace.jax_compat.names import line_of, line_of_function
 from kerneltest.trace.rewrite import is_plain_call, rewritten
 from kerneltest.trace.walk import equations, name_of
 
@@ -70,7 +70,7 @@ def _index_maps(equation: Equation) -> Iterator[CallMutation]:
     mapping = equation.params["grid_mapping"]
     for number, block in enumerate(mapping.block_mappings):
         whole = block.index_map_jaxpr
-        jaxpr = whole.jaxpr if isinstance(whole, ClosedJaxpr) else whole
+        jaxpr = getattr(whole, "jaxpr", whole)  # some versions of JAX close it
         line = line_of_function(jaxpr)
         programs = jaxpr.invars[: len(mapping.grid)]
         for outputs, phrase in _index_map_outputs(jaxpr.outvars, programs) if line else ():
