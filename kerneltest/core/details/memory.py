@@ -216,7 +216,7 @@ class UndefinedSource:
             case UndefinedCause.PARTLY_WRITTEN:
                 return f"{self.element} is read{at} before all of it was written"
             case UndefinedCause.PAST_END:
-                return f"{self.element} is read past its array's end{at}"
+                return f"{self.element} is read past the end of its array{at}"
             case UndefinedCause.MASKED:
                 return f"a masked load without `other`{at}"
             case UndefinedCause.EMPTY:
