@@ -60,9 +60,9 @@ def smallest_case(items: Sequence[Item], findings: Sequence[Record], cache: Cach
     item = parts[record.item, record.group]
     cache.turn_to(item.pairing, item.dtype)
     varied = isinstance(item.group, Varied)  # an invariant calls the kernel in ways of its own
-    similar = [each for each in items if each.name == item.name and isinstance(each.group, Varied) is varied]
-    similar = [each for each in similar if (each.group.name == GROUP) is (record.group == GROUP)]  # proofs lack sizes
-    cases = [case for each in similar for case in each.cases()]
+    alike = [each for each in items if each.name == item.name and isinstance(each.group, Varied) is varied]
+    alike = [each for each in alike if (each.group.name == GROUP) is (record.group == GROUP)]  # proofs have no sizes
+    cases = [case for each in alike for case in each.cases()]
     case = next((each for each in cases if each.id == record.case), None)
     if case is None:
         return None
