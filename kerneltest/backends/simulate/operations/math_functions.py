@@ -1,16 +1,13 @@
-"""Mathematical functions, by the names that MLIR and the vendors' libraries give them."""
+"""Mathematical functions, by their names in MLIR and in the vendors' libraries."""
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.simulate.ir import Compute, Operation, Rule, any_operand
-from kerneltest.backends.simulate.operations.arithmetic import unsigned
+from kerneltest.backends.simulate.ir import Compute, Operation, Rule, any_operand, unsupported_failure
+from kerneltest.backends.simulate.operations.elementwise import unsigned_view
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import Failure
-from kerneltest.core.verdicts import Verdict
 
 
 def _erf(x: Array) -> Array:
@@ -21,7 +18,7 @@ def _round_half_away(x: Array) -> Array:
     return np.asarray(np.trunc(x + np.copysign(0.5, x)))
 
 
-# Functions of real numbers, computed in float64 and rounded once: what a device adds to that is its own error.
+# Functions of real numbers, computed in float64 and rounded once. A device's own error is not modelled.
 _REAL: Mapping[str, Compute] = {
     "fabs": np.abs, "abs": np.abs, "absf": np.abs, "ceil": np.ceil, "floor": np.floor, "trunc": np.trunc,
     "roundeven": np.rint, "rint": np.rint, "round": _round_half_away, "sqrt": np.sqrt, "cbrt": np.cbrt,
@@ -37,53 +34,52 @@ _REAL: Mapping[str, Compute] = {
 
 def _leading_zeros(x: Array) -> Array:
     width = x.dtype.itemsize * 8
-    bits = np.unpackbits(unsigned(x).astype(f">u{x.dtype.itemsize}")[..., None].view(np.uint8), axis=-1)
+    bits = np.unpackbits(unsigned_view(x).astype(f">u{x.dtype.itemsize}")[..., None].view(np.uint8), axis=-1)
     return np.where(bits.any(axis=-1), bits.argmax(axis=-1), width).astype(x.dtype)
 
 
 def _count_ones(x: Array) -> Array:
-    return np.bitwise_count(unsigned(x)).astype(x.dtype)
+    return np.bitwise_count(unsigned_view(x)).astype(x.dtype)
 
 
-# Functions of integers and of representations, in the operands' own dtype.
-_OWN: Mapping[str, Compute] = {
+# Functions of integers and of bit patterns, in the operands' dtype.
+_INTEGER: Mapping[str, Compute] = {
     "absi": np.abs, "llabs": np.abs, "nextafter": np.nextafter,
     "ctlz": _leading_zeros, "clz": _leading_zeros, "clzll": _leading_zeros,
     "ctpop": _count_ones, "popc": _count_ones, "popcll": _count_ones,
 }  # fmt: skip
 
-# As in `math.NAME`.
-NAMES = (*_REAL, *_OWN)
+# Each is NAME in `math.NAME`.
+NAMES = (*_REAL, *_INTEGER)
 
 
 def builtin(op: Operation) -> Rule:
-    """The function that an operation of MLIR's dialect `math` is named after."""
+    """Returns the function that an operation of MLIR's dialect `math` is named after."""
     return _function(op.name.removeprefix("math."), op.types[0].dtype)
 
 
 def external(op: Operation) -> Rule:
-    """The function of a vendor's library that the attribute `symbol` names.
+    """Returns the function of a vendor's library that the attribute `symbol` names.
 
     Raises:
-      Failure: `unimplemented`; names a function that the simulator does not know.
+      Failure: `unimplemented`, with the name of a function that the simulator does not support.
     """
-    name = bare(op.attributes["symbol"])
+    name = plain_name(op.attributes["symbol"])
     if name not in NAMES:
-        where = f" ({op.place})" if op.place else ""
-        raise Failure(Verdict.UNIMPLEMENTED, f"function {name} is not one that the simulator knows{where}")
+        raise unsupported_failure(f"function {name}", op.place)
     return _function(name, op.types[0].dtype)
 
 
-def _function(name: str, dtype: np.dtype[Any]) -> Rule:
-    if name in _OWN or (name == "abs" and dtype.kind == "i"):
-        own = _OWN.get(name, np.abs)
-        return Rule(lambda *operands: own(*operands).astype(dtype), any_operand)
+def _function(name: str, dtype: np.dtype) -> Rule:
+    if name in _INTEGER or (name == "abs" and dtype.kind == "i"):
+        integer = _INTEGER.get(name, np.abs)
+        return Rule(lambda *operands: integer(*operands).astype(dtype), any_operand)
     real = _REAL[name]
     return Rule(lambda *operands: real(*(x.astype(np.float64) for x in operands)).astype(dtype), any_operand)
 
 
-def bare(symbol: str) -> str:
-    """The function behind a vendor's name: `__nv_expf`, `__ocml_exp_f32` and `__ockl_clz_u32` alike."""
+def plain_name(symbol: str) -> str:
+    """Returns the name of a function without a vendor's affixes: `exp` for `__nv_expf` and for `__ocml_exp_f32`."""
     for prefix in ("__nv_", "__ocml_", "__ockl_", "__triton_hip_"):
         symbol = symbol.removeprefix(prefix)
     for suffix in ("_f64", "_f32", "_f16", "_u32", "_u64"):

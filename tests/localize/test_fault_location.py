@@ -1,4 +1,4 @@
-"""`birth`: the line at which wrong values are born, with what shows it, and nothing where nothing does."""
+"""Fault localisation names the faulty line with the experiment that shows it, and no line without one."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,15 +14,15 @@ import kerneltest as kt
 from benchmarks.variants import VARIANTS, Variant
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Outcome
-from kerneltest.localize.fault import Birth, birth
+from kerneltest.localize.fault_location import locate_fault
 from kerneltest.plan.explicit import DrawnCase
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import Birth, Record
 from tests.broken import KERNELS, Edited
 
 
 def _case(pairing: kt.Pairing, dims: dict[str, int], dtype: str = "float32", **values: Any) -> DrawnCase:
-    """A case of some lengths, with the arguments that are given, spread over their shapes, and ones for the others."""
+    """A case of some lengths, with the given arguments broadcast to their shapes, and ones for the others."""
     planned = next(s for s in signatures(pairing, "quick") if s.dtype == dtype)
     lengths = tuple((name, dims.get(name, length)) for name, length in planned.dims)
     signature = replace(planned, dims=lengths)
@@ -33,7 +33,7 @@ def _case(pairing: kt.Pairing, dims: dict[str, int], dtype: str = "float32", **v
     return DrawnCase(pairing.name, signature, arguments)
 
 
-def _born(pairing: kt.Pairing, case: DrawnCase, seconds: float = 30.0, **more: Any) -> Birth | None:
+def _located(pairing: kt.Pairing, case: DrawnCase, seconds: float = 30.0, **more: Any) -> Birth | None:
     signature: Signature = case.signature
     record = Record(
         item="", pairing=pairing.name, backend="simulate:sm_90", tier="simulate", dtype=signature.dtype,
@@ -41,11 +41,11 @@ def _born(pairing: kt.Pairing, case: DrawnCase, seconds: float = 30.0, **more: A
         dtypes=dict(signature.dtypes), statics=dict(signature.statics), target="", case=case.id,
         verdict=Verdict.MISMATCH,
     )  # fmt: skip
-    return birth(pairing, case, Outcome(record), seconds=seconds, **more)
+    return locate_fault(pairing, case, Outcome(record), seconds=seconds, **more)
 
 
 def _line(variant: Edited, text: str) -> int:
-    """The number of the one line of a variant's source that holds a text."""
+    """The number of the only line of a variant's source that contains a text."""
     source = (KERNELS / f"{variant.family}.py").read_text(encoding="utf-8")
     for old, new in variant.edits:
         source = source.replace(old, new)
@@ -88,57 +88,57 @@ def _line(variant: Edited, text: str) -> int:
             "vector_add.blocked: the mask drops the last element",
             dict(dims=dict(n=3)),
             "< length - 1",
-            "with <= in place of < the result is right",
-            False,  # `length` could be wrong where it is named
+            "changing < to <= fixes the result",
+            False,  # `length` may be wrong at its definition
         ),
         (
             "vector_add.blocked: the mask is <= and not <",
             dict(dims=dict(n=3)),
             "<= length",
-            "with < in place of <= the result is right",
+            "changing <= to < fixes the result",
             False,
         ),
         (
             "vector_add.blocked: the first operand is added to itself",
             dict(dims=dict(n=1), y=2.0),
             "y = plgpu.load(x_ref.at[at]",
-            "with `y_ref` in place of `x_ref` the result is right",
+            "replacing `x_ref` by `y_ref` fixes the result",
             False,  # the sum is right as well if the other load is of y
         ),
         (
             "vector_add.blocked: the sum is computed in bfloat16",
             dict(dims=dict(n=1), x=257.0),
             "bfloat16",
-            "without the cast to bfloat16",
+            "removing the cast to bfloat16",
             True,
         ),
         (
             "vector_add.blocked: the grid lacks the tail",
             dict(dims=dict(n=129)),
             "grid=(max(length // block, 1),)",
-            "with more programs than",
+            "launching more than",
             True,
         ),
         (
             "softmax.fused: the tail of a row counts as zeros",
             dict(dims=dict(m=1, n=3)),
             "other=0.0).astype(jnp.float32)\n",
-            "with other=-inf where the mask of the load is false the result is right",
+            "giving the masked load other=-inf fixes the result",
             True,
         ),
         (
             "matmul.two_by_two: the rows' index map is shifted by one block",
             dict(dims=dict(m=32, k=16, n=32), x=np.arange(32.0)[:, None]),
             "lambda i, j: (1 - i, 0)",
-            "with program_id(0) along axis 0 in the index map the result is right",
+            "using program_id(0) along axis 0 in the index map fixes the result",
             True,
         ),
     ],
 )
-def test_the_line_is_named(name: str, case: dict[str, Any], line: str, words: str, certain: bool) -> None:
+def test_the_faulty_line_is_named(name: str, case: dict[str, Any], line: str, words: str, certain: bool) -> None:
     variant = next(variant for variant in VARIANTS if variant.name == name)
     pairing = variant.broken()
-    found = _born(pairing, _case(pairing, **case))
+    found = _located(pairing, _case(pairing, **case))
     assert found is not None
     assert found.place == f"kernels/{variant.family}.py:{_line(variant, line.strip())}"
     assert words in found.words
@@ -146,12 +146,12 @@ def test_the_line_is_named(name: str, case: dict[str, Any], line: str, words: st
     assert not (certain and found.others)
 
 
-def test_a_number_that_is_wrong_where_it_is_named_makes_nothing_certain() -> None:
-    """`columns=n - 1` is mended as well by `<=` where `columns` is compared, on another line."""
+def test_a_constant_that_is_wrong_at_its_definition_is_not_confirmed_elsewhere() -> None:
+    """`columns=n - 1` is fixed as well by `<=` where `columns` is compared, on another line."""
     edits = (("columns=n),\n        grid=(m, 1)", "columns=n - 1),\n        grid=(m, 1)"),)
     variant = Variant("one column too few", "softmax.fused", "softmax_fused", edits)
     pairing = variant.broken()
-    found = _born(pairing, _case(pairing, dict(m=1, n=3)))
+    found = _located(pairing, _case(pairing, dict(m=1, n=3)))
     assert found is not None
     assert not found.certain
 
@@ -169,9 +169,9 @@ def test_a_nan_lost_in_a_maximum_is_traced_to_it() -> None:
     pairing = kt.oracle_for(_clamped, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(1, 2))))(
         lambda x: np.maximum(x, 0)
     )
-    found = _born(pairing, _case(pairing, dict(n=1), x=np.nan))
+    found = _located(pairing, _case(pairing, dict(n=1), x=np.nan))
     assert found == Birth(
-        f"tests/localize/test_fault.py:{_clamped.__code__.co_firstlineno + 2}",
+        f"tests/localize/test_fault_location.py:{_clamped.__code__.co_firstlineno + 2}",
         "jnp.maximum(x_ref[...], 0.0)",
         "max(nan, 0) is 0: NaN is lost, in program (0)",
         certain=True,
@@ -180,18 +180,18 @@ def test_a_nan_lost_in_a_maximum_is_traced_to_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["vector_add.blocked", "softmax.fused"])
-def test_nothing_is_said_of_a_right_kernel(name: str) -> None:
+def test_a_right_kernel_has_no_faulty_line(name: str) -> None:
     pairing = next(variant for variant in VARIANTS if variant.pairing == name).twin()
-    assert _born(pairing, _case(pairing, dict(m=1, n=3), x=-np.inf)) is None
+    assert _located(pairing, _case(pairing, dict(m=1, n=3), x=-np.inf)) is None
 
 
-def test_nothing_is_said_where_nothing_helps() -> None:
+def test_no_line_is_named_if_no_mutant_helps() -> None:
     name = "rms_norm.normalised: epsilon is added outside of the root"
     pairing = next(variant for variant in VARIANTS if variant.name == name).broken()
-    assert _born(pairing, _case(pairing, dict(m=1, n=3), x=0.5)) is None
+    assert _located(pairing, _case(pairing, dict(m=1, n=3), x=0.5)) is None
 
 
-def test_no_time_no_claim() -> None:
+def test_no_line_is_named_if_there_is_no_time() -> None:
     name = "vector_add.blocked: the mask drops the last element"
     pairing = next(variant for variant in VARIANTS if variant.name == name).broken()
-    assert _born(pairing, _case(pairing, dict(n=3)), seconds=0.0) is None
+    assert _located(pairing, _case(pairing, dict(n=3)), seconds=0.0) is None

@@ -1,61 +1,63 @@
-"""Loads, stores and atomic operations: which elements they touch, and what they do to their buffer."""
+"""Loads, stores and atomic operations: the elements that they access, and their effects on the buffer."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.simulate.interpreter import Action, Interpreter
-from kerneltest.backends.simulate.ir import Compute, Operation
-from kerneltest.backends.simulate.memory import Access, garbage
-from kerneltest.backends.simulate.operations.arithmetic import as_unsigned
+from kerneltest.backends.simulate.buffers import uninitialised_value
+from kerneltest.backends.simulate.ir import Compute, Mask, Operation
+from kerneltest.backends.simulate.ir_interpreter import Action, IRInterpreter
+from kerneltest.backends.simulate.memory import MemoryAccess
+from kerneltest.backends.simulate.operations.elementwise import as_unsigned
 from kerneltest.backends.simulate.tape import Value
+from kerneltest.core.details import Access
 from kerneltest.core.dtypes import Array
 
 
-def load(interpreter: Interpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """`tt.load`, with or without a mask and a value for where it is false."""
+def load(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
+    """Runs `tt.load`, with or without a mask and a value for masked elements."""
     pointer, *rest = operands
     has_mask, has_other = op.attributes.get("operandSegmentSizes", (1, int(len(rest) > 0), int(len(rest) > 1)))[1:]
     mask = rest[0] if has_mask else None
-    return [interpreter.touch(op, "load", _load, pointer, mask, rest[-1:] if has_other else [])]
+    return [interpreter.access(op, Access.LOAD, _load, pointer, mask, rest[-1:] if has_other else [])]
 
 
-def store(interpreter: Interpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """`tt.store`, with or without a mask."""
+def store(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
+    """Runs `tt.store`, with or without a mask."""
     pointer, value, *mask = operands
-    interpreter.touch(op, "store", _store, pointer, mask[0] if mask else None, [value])
+    interpreter.access(op, Access.STORE, _store, pointer, mask[0] if mask else None, [value])
     return []
 
 
-def atomic_rmw(interpreter: Interpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """`tt.atomic_rmw`: a read, a modification and a write that nothing comes between."""
+def atomic_rmw(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
+    """Runs `tt.atomic_rmw`: an atomic read, modification and write."""
     pointer, value, *mask = operands
     combine = _RMW[op.attributes["atomic_rmw_op"]]
     action = _atomic(lambda old, new: combine(old, new[None])[0])
-    return [interpreter.touch(op, "atomic", action, pointer, mask[0] if mask else None, [value])]
+    return [interpreter.access(op, Access.ATOMIC, action, pointer, mask[0] if mask else None, [value])]
 
 
-def atomic_cas(interpreter: Interpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
-    """`tt.atomic_cas`: a write where what stands there is what is expected."""
+def atomic_cas(interpreter: IRInterpreter, op: Operation, operands: Sequence[Value]) -> Sequence[Value]:
+    """Runs `tt.atomic_cas`: a write to elements that hold the expected value."""
     pointer, *rest = operands
     action = _atomic(lambda old, expected, new: new if old[0] == expected else old[0])
-    return [interpreter.touch(op, "atomic", action, pointer, None, rest)]
+    return [interpreter.access(op, Access.ATOMIC, action, pointer, None, rest)]
 
 
 def _load(
-    access: Access, unread: Array | None, others: Sequence[Array], masks: Sequence[Array | None]
+    access: MemoryAccess, unread: Array | None, others: Sequence[Array], masks: Sequence[Mask]
 ) -> tuple[Array, Array | None]:
-    """The elements; `others[0]` where the mask is false. Without it, what stands there is undefined."""
+    """Returns the elements, and `others[0]` for masked ones, which are undefined without it."""
     buffer, inside = access.buffer, access.inside
-    nowhere = not buffer.size
-    values = np.full(inside.shape, garbage(buffer.data.dtype)) if nowhere else buffer.take(access.at, access.clipped)
+    nothing = uninitialised_value(buffer.data.dtype)
+    values = np.full(inside.shape, nothing)
+    if buffer.size:
+        values = buffer.gather(access.positions, access.clipped_offset)
     undefined = unread
     if buffer.undefined is not None:
-        undefined = _or(undefined, inside & buffer.undefined[access.at])
-    if not access.whole:
-        nothing = garbage(buffer.data.dtype)
+        undefined = _or(undefined, inside & buffer.undefined[access.positions])
+    if not access.all_inside:
         default = others[0] if others else nothing
         values = np.where(inside, values, np.where(access.enabled, nothing, default)).astype(buffer.data.dtype)
         if not others:
@@ -66,23 +68,23 @@ def _load(
 
 
 def _store(
-    access: Access, unread: Array | None, operands: Sequence[Array], masks: Sequence[Array | None]
+    access: MemoryAccess, unread: Array | None, operands: Sequence[Array], masks: Sequence[Mask]
 ) -> tuple[Array, Array | None]:
-    """Stores the elements that lie inside; where one is written twice, the last program's value stays."""
+    """Stores the elements inside. Of several values for one element, that of the last program is kept."""
     buffer, inside, values = access.buffer, access.inside, operands[0]
     if values.dtype != buffer.data.dtype:
         values = np.ascontiguousarray(values).view(buffer.data.dtype)
-    if access.whole:
-        buffer.data[access.at] = values
+    if access.all_inside:
+        buffer.data[access.positions] = values
     else:
-        buffer.data[access.at[inside]] = np.broadcast_to(values, inside.shape)[inside]
-    for offset, seen in buffer.raced.items():
-        seen.extend(np.broadcast_to(values, inside.shape)[inside & (access.offset == offset)][:4].tolist())
+        buffer.data[access.positions[inside]] = np.broadcast_to(values, inside.shape)[inside]
+    for offset, stored in buffer.race_values.items():
+        stored.extend(np.broadcast_to(values, inside.shape)[inside & (access.offset == offset)][:4].tolist())
     if masks[0] is not None or buffer.undefined is not None:
         if buffer.undefined is None:
             buffer.undefined = np.zeros(buffer.data.size, bool)
         mask = np.zeros((), bool) if masks[0] is None else masks[0]
-        buffer.undefined[access.at[inside]] = np.broadcast_to(mask, inside.shape)[inside]
+        buffer.undefined[access.positions[inside]] = np.broadcast_to(mask, inside.shape)[inside]
     return operands[0], None
 
 
@@ -90,22 +92,22 @@ def _or(a: Array | None, b: Array) -> Array:
     return b if a is None else np.asarray(a | b)
 
 
-def _atomic(update: Callable[..., Any]) -> Action:
-    """An atomic operation, element by element in the programs' order; its value is what stood there before.
+def _atomic(update: Callable[..., Array]) -> Action:
+    """Returns an atomic operation, element by element in the programs' order, whose value is the previous content.
 
     Args:
-      update: from what stands there (1,) and the operands' elements to what will.
+      update: from the previous content (1,) and the operands' elements to the new content.
     """
 
     def act(
-        access: Access, unread: Array | None, operands: Sequence[Array], masks: Sequence[Array | None]
+        access: MemoryAccess, unread: Array | None, operands: Sequence[Array], masks: Sequence[Mask]
     ) -> tuple[Array, Array | None]:
         buffer, inside = access.buffer, access.inside
         spread = [np.broadcast_to(operand, inside.shape) for operand in operands]
         before = np.zeros(inside.shape, buffer.data.dtype)
         undefined = np.zeros(inside.shape, bool) if unread is None else unread & inside
         for lane in map(tuple, np.argwhere(inside)):
-            at = access.at[lane]
+            at = access.positions[lane]
             old = buffer.data[at : at + 1].copy()
             before[lane] = old[0]
             buffer.data[at] = update(old, *(operand[lane] for operand in spread))
@@ -116,16 +118,16 @@ def _atomic(update: Callable[..., Any]) -> Action:
             if buffer.undefined is None:
                 buffer.undefined = np.zeros(buffer.data.size, bool)
             bad = functools.reduce(np.logical_or, known, undefined)
-            buffer.undefined[access.at[inside & bad]] = True
+            buffer.undefined[access.positions[inside & bad]] = True
         return before, undefined if undefined.any() else None
 
     return act
 
 
 def _add_floats(old: Array, new: Array) -> Array:
-    """Floats, or the bits of integers added as if they were: subnormal ones, as small integers are, count as zero.
+    """Adds floats, or the bits of integers as floats, with subnormal ones, as small integers are, taken to be zero.
 
-    So an H200 adds 1 and 1 to 0 where the lowering mistakes a block of integers for floats.
+    So an H200 adds 1 and 1 to 0 if the lowering mistakes a block of integers for floats.
     """
     if old.dtype.kind != "i":
         return np.asarray(old + new)
@@ -136,7 +138,7 @@ def _add_floats(old: Array, new: Array) -> Array:
     return np.where(np.abs(total) < tiny, 0, total).astype(dtype).view(old.dtype)
 
 
-# By Triton's numbers: and or xor add fadd max min umax umin xchg.
+# By Triton's number of the operation: and or xor add fadd max min umax umin xchg.
 _RMW: Mapping[int, Compute] = {
     1: np.bitwise_and,
     2: np.bitwise_or,

@@ -1,55 +1,55 @@
-"""Changes of the masks of loads and stores, and of what a load gives where its mask is false."""
+"""Mutation operators on the masks of loads and stores, and on the values that loads give for masked elements."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation, Rule, Semantics, Type, any_operand
-from kerneltest.backends.simulate.listing import Change, Edits, Listing, computed, fresh
-from kerneltest.backends.simulate.tape import Pointer
-from kerneltest.core.dtypes import is_float
+from kerneltest.backends.simulate.ir_interpreter import IRInterpreter
+from kerneltest.backends.simulate.tape import BufferPointer, Value
+from kerneltest.core.dtypes import Array, is_float
+from kerneltest.localize.listing import Edits, Listing, Mutation, new_value, numpy_operation
 
 _BOOLEAN = np.dtype(np.bool_)
+_MASK, _OTHER = new_value(0), new_value(1)
 
-# The number of a boolean value, and the axis along which it lies; None if it has the access's own shape.
+# The number of a boolean value, and the axis along which it lies; None if it has the shape of the access.
 Condition = tuple[int, int | None]
 
 
-def masks(listing: Listing) -> Iterator[Change]:
-    """Accesses without their mask, with another one that is in scope, or with one more condition."""
+def mask_mutations(listing: Listing) -> Iterator[Mutation]:
+    """Yields accesses without their mask, with another one that is in scope, and with an additional condition."""
     for i, op, shape in _accesses(listing):
         kind = op.name.removeprefix("tt.")
-        _, mask, _ = _parts(op)
+        _, mask, _ = _operands(op)
         if mask is not None:
-            yield Change(i, f"with no mask of the {kind}", 0, partial(_masked, i=i, conditions=()))
+            yield Mutation(i, f"removing the mask of the {kind}", 0, partial(_with_mask, i=i, conditions=()))
         for conditions, words in _conditions(listing, i, shape):
             if mask is None:
                 for fill in (None,) if kind == "store" else (0.0, -np.inf):
-                    says = "" if fill is None else f" and other={fill:g}"
-                    edits = partial(_masked, i=i, conditions=conditions, fill=fill)
-                    yield Change(i, f"with the {kind} masked by {words}{says}", 0, edits)
+                    other = "" if fill is None else f" with other={fill:g}"
+                    edits = partial(_with_mask, i=i, conditions=conditions, fill=fill)
+                    yield Mutation(i, f"masking the {kind} by {words}{other}", 0, edits)
             elif conditions != [(mask, None)]:
-                yield Change(
-                    i, f"with {words} as the mask of the {kind}", 0, partial(_masked, i=i, conditions=conditions)
-                )
-                both = [(mask, None), *conditions]
-                yield Change(i, f"with the {kind} also masked by {words}", 0, partial(_masked, i=i, conditions=both))
+                edits = partial(_with_mask, i=i, conditions=conditions)
+                yield Mutation(i, f"masking the {kind} by {words} instead", 0, edits)
+                edits = partial(_with_mask, i=i, conditions=[(mask, None), *conditions])
+                yield Mutation(i, f"also masking the {kind} by {words}", 0, edits)
         if kind == "store" or mask is None:
-            yield Change(i, f"with the {kind} masked by what lies in the array", 2, partial(_fenced, i=i))
+            yield Mutation(i, f"limiting the {kind} to the array", 2, partial(_within_array, i=i))
 
 
-def defaults(listing: Listing) -> Iterator[Change]:
-    """Masked loads with another number where the mask is false."""
+def default_mutations(listing: Listing) -> Iterator[Mutation]:
+    """Yields masked loads with other values for masked elements."""
     for i, op, _ in _accesses(listing):
-        pointer, mask, _ = _parts(op)
+        pointer, mask, _ = _operands(op)
         if op.name == "tt.load" and mask is not None:
             for fill in (0.0, 1.0, -np.inf, np.inf) if is_float(listing.types[pointer].dtype) else (0.0, 1.0):
-                edits = partial(_masked, i=i, conditions=[(mask, None)], fill=fill)
-                yield Change(i, f"with other={fill:g} where the mask of the load is false", 0, edits)
+                edits = partial(_with_mask, i=i, conditions=[(mask, None)], fill=fill)
+                yield Mutation(i, f"giving the masked load other={fill:g}", 0, edits)
 
 
 def _accesses(listing: Listing) -> Iterator[tuple[int, Operation, tuple[int, ...]]]:
@@ -58,8 +58,8 @@ def _accesses(listing: Listing) -> Iterator[tuple[int, Operation, tuple[int, ...
             yield i, op, listing.types[op.operands[0]].shape
 
 
-def _parts(op: Operation) -> tuple[int, int | None, tuple[int, ...]]:
-    """The pointer, the mask if there is one, and a load's `other` or the value that is stored."""
+def _operands(op: Operation) -> tuple[int, int | None, tuple[int, ...]]:
+    """Returns the pointer, the mask if there is one, and a load's `other` or the stored value."""
     pointer, *rest = op.operands
     if op.name == "tt.store":
         return pointer, rest[1] if len(rest) > 1 else None, tuple(rest[:1])
@@ -68,7 +68,7 @@ def _parts(op: Operation) -> tuple[int, int | None, tuple[int, ...]]:
 
 
 def _conditions(listing: Listing, i: int, shape: tuple[int, ...]) -> Iterator[tuple[list[Condition], str]]:
-    """What in scope could mask an access: a condition of its shape, or a vector along each of some axes."""
+    """Yields conditions in scope that could mask an access: one of its shape, or vectors along some of its axes."""
     texts = {
         number: f"`{listing.sources[listing.producer[number]].text}`"
         for number in listing.scopes[i]
@@ -89,16 +89,16 @@ def _conditions(listing: Listing, i: int, shape: tuple[int, ...]) -> Iterator[tu
             yield conditions, " and ".join(f"{texts[number]} along axis {axis}" for number, axis in conditions)
 
 
-def _masked(listing: Listing, i: int, conditions: Sequence[Condition], fill: float | None = None) -> Edits:
-    """An access where all of some conditions hold, or everywhere; a load gives `fill` elsewhere."""
+def _with_mask(listing: Listing, i: int, conditions: Sequence[Condition], fill: float | None = None) -> Edits:
+    """Masks an access by the conjunction of conditions, or not at all; a load gives `fill` for masked elements."""
     op = listing.operations[i]
-    pointer, _, rest = _parts(op)
+    pointer, _, rest = _operands(op)
     if not conditions:
-        return {i: [_remade(op, pointer, None, rest)]}
+        return {i: [_with_operands(op, pointer, None, rest)]}
     shape = listing.types[pointer].shape
     axes = [axis for _, axis in conditions]
 
-    def all_hold(*values: Any) -> Any:
+    def all_hold(*values: Array) -> Array:
         result = np.ones((1,) * (len(shape) + 1), bool)
         for value, axis in zip(values, axes, strict=True):
             others = tuple(a + 1 for a in range(len(shape)) if a != axis)
@@ -106,41 +106,43 @@ def _masked(listing: Listing, i: int, conditions: Sequence[Condition], fill: flo
         return result
 
     numbers = [number for number, _ in conditions]
-    made = [computed(op, all_hold, numbers, [fresh(0)], [Type(shape, _BOOLEAN, False)])]
+    added = [numpy_operation(op, all_hold, numbers, [_MASK], [Type(shape, _BOOLEAN, False)])]
     if fill is not None:
-        made.append(_filling(listing, op, fill))
-        rest = (fresh(1),)
-    return {i: [*made, _remade(op, pointer, fresh(0), rest)]}
+        added.append(_constant(listing, op, fill))
+        rest = (_OTHER,)
+    return {i: [*added, _with_operands(op, pointer, _MASK, rest)]}
 
 
-def _fenced(listing: Listing, i: int) -> Edits:
-    """An access of what lies in the array alone."""
+def _within_array(listing: Listing, i: int) -> Edits:
+    """Limits an access to the elements of its array."""
     op = listing.operations[i]
-    pointer, mask, rest = _parts(op)
+    pointer, mask, rest = _operands(op)
 
-    def inside(interpreter: Any, _: Operation, operands: Sequence[Any]) -> Sequence[Any]:
-        where: Pointer = operands[0]
+    def inside(interpreter: IRInterpreter, _: Operation, operands: Sequence[Value]) -> Sequence[Value]:
+        where: BufferPointer = operands[0]
         size = interpreter.launch.buffers[where.buffer].size
         rule = Rule(lambda offset, *more: (offset >= 0) & (offset < size) & (more[0] if more else True), any_operand)
         return [interpreter.apply(rule, [where.offset, *operands[1:]])[0]]
 
-    given = (pointer,) if mask is None else (pointer, mask)
+    operands = (pointer,) if mask is None else (pointer, mask)
     kind = Type(listing.types[pointer].shape, _BOOLEAN, False)
-    made = [replace(computed(op, inside, given, [fresh(0)], [kind]), semantics=Semantics(execute=inside))]
+    added = [replace(numpy_operation(op, inside, operands, [_MASK], [kind]), semantics=Semantics(execute=inside))]
     if op.name == "tt.load" and not rest:
-        made.append(_filling(listing, op, 0.0))
-        rest = (fresh(1),)
-    return {i: [*made, _remade(op, pointer, fresh(0), rest)]}
+        added.append(_constant(listing, op, 0.0))
+        rest = (_OTHER,)
+    return {i: [*added, _with_operands(op, pointer, _MASK, rest)]}
 
 
-def _filling(listing: Listing, op: Operation, fill: float) -> Operation:
+def _constant(listing: Listing, op: Operation, fill: float) -> Operation:
+    """Returns the value of a load for masked elements; 0 in place of an infinity that its dtype lacks."""
     kind = replace(listing.types[op.operands[0]], pointer=False)
     number = fill if is_float(kind.dtype) or np.isfinite(fill) else 0.0
     value = np.full((1,) * (len(kind.shape) + 1), number).astype(kind.dtype)
-    return computed(op, lambda: value, [], [fresh(1)], [kind])
+    return numpy_operation(op, lambda: value, [], [_OTHER], [kind])
 
 
-def _remade(op: Operation, pointer: int, mask: int | None, rest: Sequence[int]) -> Operation:
+def _with_operands(op: Operation, pointer: int, mask: int | None, rest: Sequence[int]) -> Operation:
+    """Returns an access with another mask and another `other` or stored value."""
     masked = () if mask is None else (mask,)
     if op.name == "tt.store":
         return replace(op, operands=(pointer, *rest, *masked))

@@ -1,26 +1,26 @@
-"""The offset of an access, and what masks it, as the lowered code computes them."""
+"""The offset and the mask of an access as expressions, as the lowered code computes them."""
 
 from kerneltest.backends.simulate.ir import Operation
-from kerneltest.backends.simulate.listing import Listing
+from kerneltest.localize.listing import Listing
 
 _ACCESSES = frozenset({"tt.load", "tt.store", "tt.atomic_rmw"})
-# Only shapes and widths change.
-_SAME = frozenset(
+# Operations that change only shapes and widths.
+_CONVERSIONS = frozenset(
     "tt.splat tt.broadcast tt.expand_dims tt.reshape arith.extsi arith.extui arith.trunci arith.index_cast".split()
 )
 _SIGNS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "*", "arith.divsi": "//", "arith.remsi": "%"}
-_COMPARED = ("==", "!=", "<", "<=", ">", ">=", "<", "<=", ">", ">=")  # arith.cmpi's predicates, in its order
+_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "<", "<=", ">", ">=")  # arith.cmpi's predicates, by number
 
 Expression = int | str
 
 
-def address(listing: Listing, place: str, name: str) -> str:
-    """The offset of an access in elements, and its mask, in the words of a kernel; "" where there is no such access.
+def describe_offset(listing: Listing, place: str, name: str) -> str:
+    """Returns the offset of an access in elements and its mask, as a kernel would spell them; "" for no such access.
 
     Args:
       listing: the operations of the kernel.
-      place: the line of the access, as FILE:LINE.
-      name: of the array that it touches.
+      place: FILE:LINE of the access.
+      name: the name of the accessed array.
     """
     for op, source in zip(listing.operations, listing.sources, strict=True):
         if op.name in _ACCESSES and source.place == place:
@@ -32,7 +32,7 @@ def address(listing: Listing, place: str, name: str) -> str:
 
 
 def _pointer(listing: Listing, value: int) -> tuple[str, Expression]:
-    """The name of the array that pointers point into, and their offset."""
+    """Returns the name of the array that pointers point into, and their offset."""
     if value in listing.body.arguments:
         return listing.names[listing.body.arguments.index(value)], 0
     op = _producer(listing, value)
@@ -40,11 +40,12 @@ def _pointer(listing: Listing, value: int) -> tuple[str, Expression]:
         return "", "?"
     buffer, offset = _pointer(listing, op.operands[0])
     if op.name == "tt.addptr":
-        offset = _joined("+", offset, _expression(listing, op.operands[1]))
+        offset = _combine("+", offset, _expression(listing, op.operands[1]))
     return buffer, offset
 
 
 def _mask(listing: Listing, op: Operation) -> str:
+    """Returns the mask of an access, or "" if it has none."""
     at = 2 if op.name == "tt.store" else 1
     sizes = op.attributes.get("operandSegmentSizes", ())
     masked = len(op.operands) > at and (len(sizes) < 2 or bool(sizes[1]))
@@ -52,9 +53,10 @@ def _mask(listing: Listing, op: Operation) -> str:
 
 
 def _expression(listing: Listing, value: int) -> Expression:
+    """Returns the expression of a value: its number if it is a constant."""
     op = _producer(listing, value)
     if op is None:
-        return "i"  # of a loop
+        return "i"  # the index of a loop
     if op.name == "arith.constant":
         number = op.attributes["value"]
         return int(number) if not hasattr(number, "shape") or not number.shape else "?"
@@ -63,12 +65,12 @@ def _expression(listing: Listing, value: int) -> Expression:
     if op.name == "tt.make_range":
         return f"arange({op.attributes['end']})"
     operands = [_expression(listing, operand) for operand in op.operands]
-    if op.name in _SAME:
+    if op.name in _CONVERSIONS:
         return operands[0]
     if op.name in _SIGNS:
-        return _joined(_SIGNS[op.name], *operands)
+        return _combine(_SIGNS[op.name], *operands)
     if op.name == "arith.cmpi":
-        return f"{operands[0]} {_COMPARED[op.attributes['predicate']]} {operands[1]}"
+        return f"{operands[0]} {_COMPARISONS[op.attributes['predicate']]} {operands[1]}"
     if op.name in ("arith.andi", "arith.ori"):
         return f"{operands[0]} {'and' if op.name == 'arith.andi' else 'or'} {operands[1]}"
     return f"{op.name.rpartition('.')[2]}({', '.join(map(str, operands))})"
@@ -79,8 +81,8 @@ def _producer(listing: Listing, value: int) -> Operation | None:
     return None if number is None else listing.operations[number]
 
 
-def _joined(sign: str, one: Expression, other: Expression) -> Expression:
-    """Two expressions with a sign between them; what adds nothing is left out."""
+def _combine(sign: str, one: Expression, other: Expression) -> Expression:
+    """Returns two expressions joined by an operator, simplified."""
     if isinstance(one, int) and isinstance(other, int) and sign in "+-*":
         return {"+": one + other, "-": one - other, "*": one * other}[sign]
     if sign in "+-" and other == 0:
