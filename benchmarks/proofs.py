@@ -25,6 +25,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.proofs.answers import Kind, Proof, choices, prove_choice
 from kerneltest.plan.signatures import signatures
 
@@ -79,7 +80,7 @@ def triton_kernels() -> Iterator[tuple[str, Pairing]]:
     """The suites' kernels that are for Triton."""
     (backend,) = resolve([BACKEND])
     for name, pairing in pairings():
-        planned = plan_pairing(pairing, name, [backend], "quick", 0)
+        planned = plan_pairing(pairing, name, [backend], RunSettings(depth="quick"))
         if planned.items and signatures(pairing, "quick"):
             yield name, pairing
 
@@ -88,7 +89,7 @@ def is_found_in_memory(variant: Variant) -> bool:
     """Whether the simulator finds a variant out of bounds or in a race, on planned cases."""
     pairing, cache = variant.broken(), Cache()
     try:
-        for item in plan_pairing(pairing, variant.name, resolve([BACKEND]), "quick", 0).items:
+        for item in plan_pairing(pairing, variant.name, resolve([BACKEND]), RunSettings(depth="quick")).items:
             if item.group.name == "structural":
                 for outcome in run(item, cache):
                     if outcome.record.verdict in MEMORY:

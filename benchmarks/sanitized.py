@@ -28,6 +28,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.sanitizer.tools import GROUP, GUARDS, MISSING, TOOLS, compute_sanitizer
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import environment
@@ -108,7 +109,7 @@ def watched(tool: str, only: str) -> list[Told]:
 
 def _watched(tool: str, backend: Backend, name: str, pairing: Pairing, found: frozenset[str]) -> Told:
     cache, started = Cache(), time.perf_counter()
-    items = plan_pairing(pairing, name, [backend], "quick", 0, sanitize=[tool]).items
+    items = plan_pairing(pairing, name, [backend], RunSettings.of(depth="quick", sanitize=(tool,))).items
     mine = [item for item in items if item.group.name == GROUP]
     records = tuple(outcome.record for item in mine for outcome in run(item, cache))
     cache.pool.close()

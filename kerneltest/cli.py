@@ -224,8 +224,8 @@ def _summary(chosen: argparse.Namespace) -> int:
 
 
 def _merge(chosen: argparse.Namespace) -> int:
-    from kerneltest.pytest_plugin.folder import FolderError, RunFolder
-    from kerneltest.pytest_plugin.session import finish
+    from kerneltest.pytest_plugin.run_folder import FolderError, RunFolder
+    from kerneltest.pytest_plugin.summary import finish
     from kerneltest.records.io import RecordError, write_plan
     from kerneltest.records.merge_shards import JoinError, copy_files, joined
     from kerneltest.records.runs import read_all
@@ -234,7 +234,7 @@ def _merge(chosen: argparse.Namespace) -> int:
     try:
         runs = read_all(chosen.runs)
         plan = joined(runs)
-        home = RunFolder.claimed(chosen.output)
+        home = RunFolder.claim(chosen.output)
         try:
             home.clear()
             for run in runs:

@@ -29,7 +29,7 @@ def expect_together(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> 
     Raises:
       Failure: the oracle failed for the case; that it failed for another is told in the other's turn.
     """
-    if case.id in cache.expectations or cache.budget is not None:
+    if case.id in cache.expectations or cache.process.budget is not None:
         return
     limits, room = [], _FOLLOWED
     for each in (case, *cache.after(case)):
@@ -48,7 +48,7 @@ def expect_together(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> 
             break
     if len(limits) > 1:
         cache.turn_to_case(item.name, case)
-        cache.journal.counts["cases followed at once"] += len(limits)
+        cache.process.journal.counts["cases followed at once"] += len(limits)
         follow_together(limits)
 
 
@@ -74,7 +74,7 @@ def is_queued(item: Item, cache: Cache) -> bool:
     """Whether cases wait in a device's queue together: if they take the device along, another process runs each alone,
     which tells whose fault it was.
     """
-    return item.backend.tier is Tier.DEVICE and cache.end is not None
+    return item.backend.tier is Tier.DEVICE and cache.process.abort is not None
 
 
 def _run(item: Item, case: AnyCase, cache: Cache, found: Together) -> None:
@@ -98,8 +98,8 @@ def _run(item: Item, case: AnyCase, cache: Cache, found: Together) -> None:
         results = found.run_all(inputs)
     except Exception:  # one of them may be the reason, so that each runs alone
         if is_queued(item, cache) and len(cases) > 1 and not answers(item.backend.id):
-            assert cache.end is not None
-            cache.end(f"the device answers no more since {len(cases)} cases ran at once\n")
+            assert cache.process.abort is not None
+            cache.process.abort(f"the device no longer responds after {len(cases)} cases ran at once")
         cache.coming.pop(case.signature, None)
         results = [found.run(inputs[0])]
     cache.turn_to_phase(Phase.RUNNING)

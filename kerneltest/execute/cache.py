@@ -1,7 +1,7 @@
 """What the cases of a pairing share: traces, the oracle's answers, prepared executables."""
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -14,12 +14,12 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cached_expectation import Expected
 from kerneltest.execute.pool import Pool
-from kerneltest.execute.time_budget import Budget
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
 from kerneltest.oracle.noise import oracle_noise
 from kerneltest.plan.explicit import DRAWN, AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.journal import Journal, Phase
+from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import Traced, trace, without_debugging
 
@@ -55,12 +55,8 @@ class Cache:
       coming: the cases of the group in hand, by signature.
       passed: what ran a case that passed, and its record, by that executable's identity and the case.
       used: the largest error / bound of a case so far, by backend and family.
-      journal: where this process notes what it does.
-      planned: pairing, backend and dtype of all that the run does, so that one failure is told once.
-      ahead: whether to compile ahead of the cases; else one after another, so that a death has one cause.
-      budget: of the item in hand; None for no limit.
-      end: ends this process with a word, since another takes its place and goes on; None where none does.
-      lost: since when, or of what, the device answers no more; "" while it does.
+      pool: compiles in threads.
+      process: the state of the process that runs the cases.
     """
 
     owner: tuple[int, int, str] | None = None
@@ -78,12 +74,7 @@ class Cache:
     passed: dict[tuple[int, str], tuple[Executable, Record]] = field(default_factory=dict)
     used: dict[tuple[str, str], float] = field(default_factory=dict)
     pool: Pool = field(default_factory=lambda: Pool(_compilers()))
-    journal: Journal = field(default_factory=Journal)
-    planned: Collection[tuple[str, str, str]] = ()
-    ahead: bool = True
-    budget: Budget | None = None
-    end: Callable[[str], None] | None = None
-    lost: str = ""
+    process: ProcessState = field(default_factory=ProcessState)
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:
         """Clears what belongs to another pairing or dtype."""
@@ -107,7 +98,7 @@ class Cache:
         known = shared or self.traces.get((signature, backend.platform))
         if known is None:
             self.turn_to_phase(Phase.TRACING)
-            self.journal.counts["traces"] += 1
+            self.process.journal.counts["traces"] += 1
             try:
                 known = trace(pairing, signature, backend.platform)
             except Failure as failure:
@@ -120,7 +111,7 @@ class Cache:
         """What a backend makes, or is making, of a traced kernel."""
         key = (backend.id, traced)
         if key not in self.prepared:
-            self.journal.counts[f"prepared for {backend.id}"] += 1
+            self.process.journal.counts[f"prepared for {backend.id}"] += 1
             self.prepared[key] = self.pool.submit(_prepare, backend, traced)
         return self.prepared[key]
 
@@ -172,7 +163,7 @@ class Cache:
             arguments = self.arguments(pairing, case)
             self.filled.pop(case.id, None)
             self.turn_to_phase(Phase.EXPECTING)
-            self.journal.counts["oracle's answers"] += 1
+            self.process.journal.counts["oracle's answers"] += 1
             expectation: Expectation | Failure
             try:
                 expectation = expect(
@@ -224,11 +215,11 @@ class Cache:
     def after(self, case: AnyCase) -> Sequence[AnyCase]:
         """The cases of a signature that come after one of them and may be done with it; () where none may."""
         coming = self.coming.get(case.signature, [])
-        return coming[coming.index(case) + 1 :] if self.ahead and case in coming else ()
+        return coming[coming.index(case) + 1 :] if self.process.compiles_ahead and case in coming else ()
 
     def turn_to_case(self, item: str, case: AnyCase) -> None:
         """Notes the next case."""
-        self.journal.start(item, case.id, case.family.name, str(case.signature), self.pool.under_way)
+        self.process.journal.start(item, case.id, case.family.name, str(case.signature), self.pool.under_way)
 
     def turn_to_phase(self, phase: Phase, *, mine: bool = False, others: int = 0) -> None:
         """Notes the next step of a case.
@@ -238,7 +229,7 @@ class Cache:
           mine: whether it waits for a compilation itself.
           others: how many cases take the same step with it.
         """
-        self.journal.turn_to(phase, self.pool.under_way - mine + others)
+        self.process.journal.turn_to(phase, self.pool.under_way - mine + others)
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
         """A case's array arguments by path.

@@ -46,7 +46,7 @@ def candidate(backend: Backend, cache: Cache, traced: Traced) -> Evaluation | No
     if key not in cache.evaluations:
         found = cache.evaluations[key] = backend.uncompiled(traced)
         if found is not None:
-            cache.journal.counts[f"evaluated for {backend.id}"] += 1
+            cache.process.journal.counts[f"evaluated for {backend.id}"] += 1
     return cache.evaluations[key]
 
 

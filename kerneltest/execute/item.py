@@ -11,6 +11,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.schema import Evidence, Record
 
@@ -31,10 +32,9 @@ class Item:
     Attributes:
       name: the node id of the pytest item, which runs all groups.
       pairing, pairing_id: and the node id of the pairing.
-      dtype: that its signatures stand for.
-      depth, seed, fuzz: of the run; `fuzz` is how many cases are drawn for a pairing and dtype.
-      prove: whether kernels are also proved over all sizes.
-      sanitize: the tools under which device cases are also run.
+      dtype: of its signatures.
+      group: of families.
+      settings: of the run.
     """
 
     name: str
@@ -43,11 +43,17 @@ class Item:
     backend: Backend
     dtype: str
     group: "Group"
-    depth: str
-    seed: int
-    fuzz: int = 0
-    prove: bool = False
-    sanitize: tuple[str, ...] = ()
+    settings: RunSettings
+
+    @property
+    def depth(self) -> str:
+        """The depth of the run, which decides the signatures."""
+        return self.settings.depth
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self.settings.seed
 
     def cases(self) -> Iterator[AnyCase]:
         """In the order in which they are run."""

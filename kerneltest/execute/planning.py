@@ -14,17 +14,20 @@ from kerneltest.execute.fuzz import Drawn
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.production import Production
 from kerneltest.execute.rejections import Rejections
+from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.values import Signatures, Values
 from kerneltest.execute.variations import Varied
 from kerneltest.execute.xfails import unmatched
 from kerneltest.extensions.proofs.group import Proofs
+from kerneltest.extensions.sanitizer import SANITIZE
 from kerneltest.extensions.sanitizer.group import Sanitized, tools_problem
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import dtypes_of, signatures
 from kerneltest.records.schema import ANY, NotApplicable, Plan, PlannedItem, digest
 from kerneltest.records.sources import describe
-from kerneltest.trace.tracing import Traced, environment, settings, trace, version_problem, without_debugging
+from kerneltest.trace.tracing import Traced, environment, trace, version_problem, without_debugging
+from kerneltest.trace.tracing import settings as jax_settings
 
 
 class Absent(Group):
@@ -74,29 +77,6 @@ def group_called(name: str) -> Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much a run asks of a pairing.
-
-    Attributes:
-      depth, seed: of the run.
-      fuzz: how many cases to draw for each dtype.
-      prove: whether to prove kernels over all sizes as well.
-      sanitize: the tools under which to run device cases as well.
-    """
-
-    depth: str
-    seed: int = 0
-    fuzz: int = 0
-    prove: bool = False
-    sanitize: tuple[str, ...] = ()
-
-    def item(self, name: str, pairing: Pairing, pairing_id: str, backend: Backend, dtype: str, group: Group) -> Item:
-        """A part of what a pytest item runs."""
-        settings = (self.depth, self.seed, self.fuzz, self.prove, self.sanitize)
-        return Item(name, pairing, pairing_id, backend, dtype, group, *settings)
-
-
-@dataclass(frozen=True, slots=True)
 class PairingPlan:
     """What will be done with a pairing.
 
@@ -114,39 +94,34 @@ def plan_pairing(
     pairing: Pairing,
     pairing_id: str,
     backends: Sequence[Backend],
-    depth: str,
-    seed: int,
-    fuzz: int = 0,
-    prove: bool = False,
-    sanitize: Sequence[str] = (),
+    settings: RunSettings,
 ) -> PairingPlan:
     """Plans one pairing on some backends.
 
     Args:
       pairing, pairing_id: with the node id by which pytest knows it.
       backends: to plan for.
-      depth, seed, fuzz, prove, sanitize: as in `Extent`.
+      settings: of the run.
     """
-    extent = Extent(depth, seed, fuzz, prove, tuple(sanitize))
-    traced = _first_traced(pairing, depth)
+    traced = _first_traced(pairing, settings.depth)
     served: list[Backend] = []
     absent: list[Item] = []
     not_applicable: list[NotApplicable] = []
     for backend in backends:
         there = pairing.on(backend.id)
-        mine = _first_traced(there, depth, backend.platform) if traced and traced.by_platform else traced
+        mine = _first_traced(there, settings.depth, backend.platform) if traced and traced.by_platform else traced
         reason = _unsupported_reason(backend, mine)
         if pairing.backends and not speaks_of(pairing.backends, backend.id):
             reason = f"declared for {', '.join(pairing.backends)} alone"
-        count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], extent))
+        count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], settings))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
         elif backend.unavailable():
             name = f"{pairing_id}[{backend.id}]"
-            absent.append(extent.item(name, there, pairing_id, backend, ANY, Absent(count)))
+            absent.append(Item(name, there, pairing_id, backend, ANY, Absent(count), settings))
         else:
             served.append(backend)
-    items = (*_items(pairing, pairing_id, served, extent), *absent)
+    items = (*_items(pairing, pairing_id, served, settings), *absent)
     return PairingPlan(items, tuple(not_applicable))
 
 
@@ -166,17 +141,17 @@ def _first_traced(pairing: Pairing, depth: str, platform: str = "") -> Traced | 
     return None
 
 
-def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], extent: Extent) -> Iterator[Item]:
+def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings) -> Iterator[Item]:
     there = {backend.id: pairing.on(backend.id) for backend in backends}
-    dtypes = [dtypes_of(each, extent.depth) for each in there.values()]
+    dtypes = [dtypes_of(each, settings.depth) for each in there.values()]
     for dtype in dict.fromkeys(dtype for each in dtypes for dtype in each):
         for group in GROUP_LIST:
-            if isinstance(group, Drawn) and not (extent.fuzz and pairing.leaves):
+            if isinstance(group, Drawn) and not (settings.fuzz and pairing.leaves):
                 continue  # without arrays there are no values to draw
             for backend in backends:
-                if group.is_asked_of(backend) and dtype in dtypes_of(there[backend.id], extent.depth):
+                if group.is_asked_of(backend) and dtype in dtypes_of(there[backend.id], settings.depth):
                     name = f"{pairing_id}[{backend.id}-{dtype}]"
-                    item = extent.item(name, there[backend.id], pairing_id, backend, dtype, group)
+                    item = Item(name, there[backend.id], pairing_id, backend, dtype, group, settings)
                     if isinstance(group, Drawn) or next(item.cases(), None) is not None:
                         yield item
 
@@ -185,14 +160,8 @@ def plan_of(
     plans: Sequence[PairingPlan],
     items: Sequence[Item],
     node_ids: Sequence[str],
+    settings: RunSettings,
     *,
-    depth: str,
-    seed: int,
-    fuzz: int,
-    prove: bool,
-    sanitize: Sequence[str] = (),
-    orders: int,
-    budget: int,
     run: str,
     problems: tuple[str, ...] = (),
 ) -> Plan:
@@ -201,8 +170,8 @@ def plan_of(
     Args:
       plans: of the pairings that were collected.
       items: those selected to run.
-      depth, seed, fuzz, prove, sanitize, orders, budget: of the run.
       node_ids: the names that select them.
+      settings: of the run.
       run: the run's id.
       problems: what was wrong with the collection.
     """
@@ -210,7 +179,8 @@ def plan_of(
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
     pairings = {item.pairing_id: item.pairing.origin for item in items}
-    warnings = [version_problem(), tools_problem(items, sanitize)]
+    tools = settings.get(SANITIZE)
+    warnings = [version_problem(), tools_problem(items, tools)]
     for name, pairing in pairings.items():
         if not pairing.xfail:
             continue
@@ -221,11 +191,9 @@ def plan_of(
         ]
     return Plan(
         items=tuple(planned_item(item, name) for item, name in zip(items, node_ids, strict=True)),
-        seed=seed,
-        depth=depth,
         environment={
             **environment(),
-            **settings(),
+            **jax_settings(),
             **({"warning": "; ".join(filter(None, warnings))} if any(warnings) else {}),
             **{f"{name}: {key}": str(value) for name, each in facts.items() for key, value in each.items()},
         },
@@ -238,15 +206,11 @@ def plan_of(
             for name, pairing in pairings.items()
             if pairing.xfail
         },
-        fuzz=fuzz,
-        prove=prove,
-        sanitize=tuple(sanitize),
-        orders=orders,
-        budget=budget,
         run=run,
         problems=problems,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         pairings={name: describe(pairing) for name, pairing in pairings.items()},
+        **settings.planned(),
     )
 
 

@@ -71,7 +71,7 @@ def smallest_case(items: Sequence[Item], findings: Sequence[Record], cache: Cach
     try:
         return _smallest(item, case, record, cases, {each.case for each in findings}, cache, seconds)
     finally:
-        cache.journal.stop()
+        cache.process.journal.stop()
 
 
 def _smallest(

@@ -20,6 +20,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item
 from kerneltest.execute.planning import group_called
 from kerneltest.execute.runner import judged
+from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.variations import INVARIANTS
 from kerneltest.extensions.sanitizer.group import family_of
 from kerneltest.extensions.sanitizer.tools import GROUP as SANITIZED
@@ -76,7 +77,8 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
         raise ReproductionError(f"the declaration of {pairing.name} has changed: no signature {record.signature!r}")
     arguments = _arguments(folder, record, pairing, signature)
     group, family = _group_and_family(record)
-    item = Item(record.item, pairing, record.pairing, chosen, signature.dtype, group, plan.depth, plan.seed)
+    settings = RunSettings(depth=plan.depth, seed=plan.seed)
+    item = Item(record.item, pairing, record.pairing, chosen, signature.dtype, group, settings)
     if not chosen.tier.gives_values:
         raise ReproductionError(f"{chosen.id} gives no values, which this finding is about")
     if reason := chosen.unavailable():

@@ -4,5 +4,19 @@
 must hold, `solver` asks z3, and `replay` confirms a counterexample in the simulator. z3 is imported on first use.
 """
 
+from kerneltest.execute.setting_types import FLAG, Setting
+from kerneltest.execute.settings import register_setting
+
+PROVE = register_setting(
+    Setting(
+        "prove",
+        False,
+        FLAG,
+        "also prove kernels in bounds and free of races over all sizes, on simulate:* (needs kerneltest[prove])",
+        planned=True,
+        command="if set",
+    )
+)
+
 GROUP = "proofs"
 """Of a run's cases, those that are proofs."""

@@ -9,7 +9,7 @@ from kerneltest.core.targets import TARGETS, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.extensions.proofs import GROUP
+from kerneltest.extensions.proofs import GROUP, PROVE
 from kerneltest.extensions.proofs.answers import Kind, choices, prove_choice
 from kerneltest.extensions.proofs.solver import MISSING, available
 from kerneltest.plan.cases import Case
@@ -27,7 +27,7 @@ class Proofs(Group):
         return backend.tier is Tier.SIMULATE
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        for signature in choices(item.pairing) if item.prove else ():
+        for signature in choices(item.pairing) if item.settings.get(PROVE) else ():
             if signature.dtype == item.dtype:
                 every_size = replace(signature, dims=())
                 yield Case(item.pairing_id, item.pairing.name, every_size, self._family, "", item.seed)

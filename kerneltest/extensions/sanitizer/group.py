@@ -14,7 +14,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.xfails import quarantined
-from kerneltest.extensions.sanitizer import export
+from kerneltest.extensions.sanitizer import SANITIZE, export
 from kerneltest.extensions.sanitizer.errors import Error, failure_of
 from kerneltest.extensions.sanitizer.session import Changed, Job, Place, Seen, examine
 from kerneltest.extensions.sanitizer.tools import GROUP, GUARDS, TOOLS, missing, serves
@@ -56,7 +56,7 @@ class Sanitized(Group):
         return backend.tier is Tier.DEVICE and any(serves(tool, backend.id) for tool in TOOLS)
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        for tool in item.sanitize:
+        for tool in item.settings.get(SANITIZE):
             for signature in signatures(item.pairing, item.depth) if serves(tool, item.backend.id) else ():
                 if signature.dtype == item.dtype:
                     yield Case(item.pairing_id, item.pairing.name, signature, _FAMILIES[tool], "", item.seed)
@@ -102,7 +102,7 @@ class Sanitized(Group):
         """Runs a case under its tool, and with it those after it that wait for the same tool."""
         tool = case.family.name
         # With a budget the next case may be one too many.
-        alike = [] if cache.budget is not None else [each for each in self._waiting if each.family.name == tool]
+        alike = [] if cache.process.budget is not None else [each for each in self._waiting if each.family.name == tool]
         ids = [each.id for each in alike]
         batch = alike[ids.index(case.id) :] if case.id in ids else [case]
         cases = {each.id: each for each in batch if each is case or not _quarantined(item, each)}

@@ -8,13 +8,14 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.proofs import GROUP, solver
 from kerneltest.records.schema import Record
 
 
 def _proof(copy: Copy) -> Record:
     pairing = copy.pairing()
-    items = plan_pairing(pairing, "p", resolve(["simulate:sm_90"]), "quick", 0, prove=True).items
+    items = plan_pairing(pairing, "p", resolve(["simulate:sm_90"]), RunSettings.of(depth="quick", prove=True)).items
     (item,) = (item for item in items if item.group.name == GROUP)
     (outcome,) = run(item, Cache())
     return outcome.record
@@ -50,6 +51,6 @@ def test_without_z3_the_record_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("backend", "prove"), [("simulate:sm_90", False), ("interpret", True), ("lower:sm_90", True)])
 def test_nothing_is_proved_unasked_or_elsewhere(backend: str, prove: bool) -> None:
-    items = plan_pairing(RIGHT[0].pairing(), "p", resolve([backend]), "quick", 0, prove=prove).items
+    items = plan_pairing(RIGHT[0].pairing(), "p", resolve([backend]), RunSettings.of(depth="quick", prove=prove)).items
     assert items
     assert GROUP not in {item.group.name for item in items}

@@ -19,6 +19,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_of, plan_pairing
 from kerneltest.execute.runner import judged, run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.sanitizer import group, session
 from kerneltest.extensions.sanitizer.tools import GROUP, MISSING, TOOLS
 from kerneltest.plan.explicit import DrawnCase
@@ -54,7 +55,7 @@ def _pairing(body: Any, lengths: Sequence[int] = LENGTHS, **options: Any) -> Pai
 
 
 def _item(pairing: Pairing, tools: Sequence[str], backend: str = "cuda") -> Item:
-    items = plan_pairing(pairing, "p", resolve([backend]), "quick", 0, sanitize=tools).items
+    items = plan_pairing(pairing, "p", resolve([backend]), RunSettings.of(depth="quick", sanitize=tuple(tools))).items
     (item,) = (item for item in items if item.group.name == GROUP)
     return item
 
@@ -199,7 +200,9 @@ def test_without_compute_sanitizer_the_records_and_the_run_say_what_to_install(
 
 
 def test_tools_that_no_device_is_there_for_are_said(fake: Fake) -> None:
-    items = plan_pairing(_pairing(over_body, [8]), "p", resolve(["interpret"]), "quick", 0, sanitize=["guards"]).items
+    items = plan_pairing(
+        _pairing(over_body, [8]), "p", resolve(["interpret"]), RunSettings.of(depth="quick", sanitize=("guards",))
+    ).items
     assert "--kt-sanitize: guards not run: no device" in group.tools_problem(items, ["guards"])
     assert group.tools_problem(items, []) == ""
 
@@ -249,7 +252,9 @@ def test_a_quarantined_case_does_not_run_beside_others(fake: Fake) -> None:
 def test_tools_are_for_the_devices_that_they_serve(
     fake: Fake, backend: str, asked: list[str], planned: list[str]
 ) -> None:
-    items = plan_pairing(_pairing(over_body), "p", resolve([backend]), "quick", 0, sanitize=asked).items
+    items = plan_pairing(
+        _pairing(over_body), "p", resolve([backend]), RunSettings.of(depth="quick", sanitize=tuple(asked))
+    ).items
     assert [name for item in items if item.group.name == GROUP for name in item.families()] == planned
     assert items
 
@@ -257,9 +262,7 @@ def test_tools_are_for_the_devices_that_they_serve(
 def test_the_plan_says_which_tools_were_asked(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "environment", lambda self: {})
     item = _item(_pairing(over_body, [8]), ["guards"])
-    plan = plan_of(
-        [], [item], [item.name], depth="quick", seed=0, fuzz=0, prove=False, sanitize=["guards"], orders=0, budget=0,
-        run="a",
-    )  # fmt: skip
+    settings = RunSettings.of(depth="quick", sanitize=("guards",))
+    plan = plan_of([], [item], [item.name], settings, run="a")
     assert plan.sanitize == ("guards",)
     assert plan.items[0].families == {"guards": 1}

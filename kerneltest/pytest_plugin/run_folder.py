@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, who writes to it now, and what an earlier run left there."""
+"""The folder of a run: claimed by one run at a time, and cleared of what an earlier run wrote."""
 
 import json
 import os
@@ -11,17 +11,17 @@ from shutil import rmtree
 
 from filelock import FileLock, Timeout
 
-MARKER = ".kerneltest"  # a folder that has it is kerneltest's to empty
+MARKER = ".kerneltest"  # kerneltest may clear folders that contain it
 _LOCK = ".kerneltest.lock"
-# All that a run writes there; nothing else is ever deleted.
-_WRITTEN = ("records-*.jsonl", "records-*.jsonl.gz", "end.json", "running-*.txt", "died-*.txt", "said-*.txt",
-            "costs-*.json", "report.html", "smallest-*.jsonl", "smallest-*.jsonl.gz", "suspect-*.claim",
+# All files that a run writes there; no others are ever deleted.
+_WRITTEN = ("records-*.jsonl", "records-*.jsonl.gz", "end.json", "running-*.txt", "crash-*.jsonl", "died-*.txt",
+            "said-*.txt", "costs-*.json", "report.html", "smallest-*.jsonl", "smallest-*.jsonl.gz", "suspect-*.claim",
             "cases/cut_*.py", "cases/*.npz", "cases/reproduce_*.py", "artifacts/*/*.ttir", "artifacts/*/*.ptx",
             "artifacts/*/*.amdgcn", "artifacts/*/*.hlo.txt")  # fmt: skip
 
 
 class FolderError(ValueError):
-    """A folder that a run must not or cannot write to; says why and what to do."""
+    """A folder to which a run cannot or must not write; says why and what to do."""
 
 
 class RunFolder:
@@ -29,32 +29,33 @@ class RunFolder:
 
     Attributes:
       path: of the folder.
-      run: the run's id, which its plan carries.
+      run: the run's id, which its plan also holds.
     """
 
     def __init__(self, path: Path, run: str = "") -> None:
-        """Takes a folder as it is: a worker's, whose controller has claimed it."""
+        """Uses a folder that another process has claimed, as an xdist worker does."""
         self.path = path
         self.run = run
         self._lock: FileLock | None = None
         self._temporary = False
 
     @classmethod
-    def claimed(cls, path: Path) -> "RunFolder":
-        """A new, an empty, or an earlier run's folder, locked against other runs until it is released.
+    def claim(cls, path: Path) -> "RunFolder":
+        """Locks a new, an empty, or an earlier run's folder until it is released.
 
         Raises:
-          FolderError: it holds what kerneltest did not write, another run writes to it, or nobody can.
+          FolderError: it holds other files, another run is using it, or it is not writable.
         """
         folder = cls(path, uuid.uuid4().hex)
         try:
             path.mkdir(parents=True, exist_ok=True)
             if not (path / MARKER).is_file() and any(path.iterdir()):
                 raise FolderError(
-                    f"{path} holds files and no run of kerneltest's: name a new or an empty folder, or empty that one"
+                    f"{path} contains files that are not from a kerneltest run. Name a new or an empty folder, or "
+                    "empty that one"
                 )
             if links := [each.name for each in path.iterdir() if each.is_symlink()]:
-                raise FolderError(f"{path} holds a link, {links[0]}, and nothing is written through one: remove it")
+                raise FolderError(f"{path} contains a symlink, {links[0]}. Refusing to write through it; remove it")
             folder._lock = FileLock(path / _LOCK)
             folder._lock.acquire(timeout=0)
             owner = {
@@ -65,20 +66,20 @@ class RunFolder:
             }
             (path / MARKER).write_text(json.dumps(owner) + "\n", encoding="utf-8")
         except Timeout as error:
-            raise FolderError(f"{path} is in use by {_owner(path)}: name another folder, or wait for it") from error
+            raise FolderError(f"{path} is in use by {_describe_owner(path)}. Name another folder, or wait") from error
         except OSError as error:
             raise FolderError(f"cannot write to {path}: {error.strerror or error}") from error
         return folder
 
     @classmethod
     def temporary(cls) -> "RunFolder":
-        """A folder that goes when it is released."""
+        """Creates a folder that is deleted when it is released."""
         folder = cls(Path(tempfile.mkdtemp(prefix="kerneltest-")), uuid.uuid4().hex)
         folder._temporary = True
         return folder
 
     def clear(self) -> None:
-        """Deletes what an earlier run wrote, but for its plan, which is written over."""
+        """Deletes what an earlier run wrote, except for its plan, which is overwritten."""
         for pattern in _WRITTEN:
             for path in self.path.glob(pattern):
                 if path.resolve().is_relative_to(self.path.resolve()):
@@ -88,14 +89,14 @@ class RunFolder:
                 path.rmdir()
 
     def release(self) -> None:
-        """Lets other runs have it."""
+        """Unlocks the folder for other runs."""
         if self._lock is not None:
             self._lock.release()
         if self._temporary:
             rmtree(self.path, ignore_errors=True)
 
 
-def _owner(path: Path) -> str:
+def _describe_owner(path: Path) -> str:
     try:
         owner = json.loads((path / MARKER).read_text(encoding="utf-8"))
         return f"process {int(owner['pid'])} on {owner['host']!s:.80} since {owner['started']!s:.40}"
