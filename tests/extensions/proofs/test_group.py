@@ -1,7 +1,6 @@
 """Proofs as cases of a run: one for each choice, with its verdict and what it says in the record."""
 
 import pytest
-from tests.proofs.copies import RIGHT, UNDECIDED, WRONG, Copy
 
 from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import Verdict
@@ -11,6 +10,7 @@ from kerneltest.execute.runner import run
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.proofs import GROUP, solver
 from kerneltest.records.schema import Record
+from tests.extensions.proofs.copies import RIGHT, UNDECIDED, WRONG, Copy
 
 
 def _proof(copy: Copy) -> Record:
