@@ -81,10 +81,12 @@ class PlanFile:
 
     def is_written_by_worker(self) -> bool:
         """Returns whether an xdist worker has written this run's plan."""
+        if not (self._folder.path / "plan.json").exists():
+            return False
         from kerneltest.records.io import RecordError, read_plan
 
         try:
-            return (self._folder.path / "plan.json").exists() and read_plan(self._folder.path).run == self._folder.run
+            return read_plan(self._folder.path).run == self._folder.run
         except RecordError:
             return False
 
