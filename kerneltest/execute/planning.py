@@ -1,10 +1,10 @@
-"""What a run will do: the items of a pairing, what is not for it, and the plan as it is written down."""
+"""Planning: the items of a pairing, the backends that do not apply to it, and the plan of a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import kerneltest.execute.invariants  # noqa: F401 - they register themselves
+import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
 from kerneltest.declare.pairing import Pairing
@@ -31,10 +31,10 @@ from kerneltest.trace.tracing import settings as jax_settings
 
 
 class Absent(Group):
-    """All that a backend would be asked, on a machine that lacks it: one item, which ends as unavailable.
+    """The cases of a backend that this machine cannot serve: one item, which ends as unavailable.
 
     Attributes:
-      count: how many cases these are.
+      count: number of these cases.
     """
 
     name = ANY
@@ -52,7 +52,7 @@ class Absent(Group):
         return {}
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        raise AssertionError("a backend that is absent has no cases")
+        raise AssertionError("an unavailable backend has no cases")
 
 
 GROUP_LIST: tuple[Group, ...] = (
@@ -78,11 +78,11 @@ def group_called(name: str) -> Group:
 
 @dataclass(frozen=True, slots=True)
 class PairingPlan:
-    """What will be done with a pairing.
+    """The plan of a pairing.
 
     Attributes:
-      items: in order: backends innermost, so that they share traces and the oracle's answers.
-      not_applicable: backends that are not for its kernel.
+      items: in order, with backends innermost, since they share traces and expectations.
+      not_applicable: backends that do not apply to its kernel.
     """
 
     items: tuple[Item, ...]
@@ -96,43 +96,44 @@ def plan_pairing(
     backends: Sequence[Backend],
     settings: RunSettings,
 ) -> PairingPlan:
-    """Plans one pairing on some backends.
+    """Plans one pairing.
 
     Args:
-      pairing, pairing_id: with the node id by which pytest knows it.
-      backends: to plan for.
+      pairing: to plan.
+      pairing_id: its node id.
+      backends: of the run.
       settings: of the run.
     """
-    traced = _first_traced(pairing, settings.depth)
-    served: list[Backend] = []
+    traced = _trace_first(pairing, settings.depth)
+    available: list[Backend] = []
     absent: list[Item] = []
     not_applicable: list[NotApplicable] = []
     for backend in backends:
-        there = pairing.on(backend.id)
-        mine = _first_traced(there, settings.depth, backend.platform) if traced and traced.by_platform else traced
-        reason = _unsupported_reason(backend, mine)
+        declared = pairing.on(backend.id)
+        kernel = _trace_first(declared, settings.depth, backend.platform) if traced and traced.by_platform else traced
+        reason = _unsupported_reason(backend, kernel)
         if pairing.backends and not speaks_of(pairing.backends, backend.id):
-            reason = f"declared for {', '.join(pairing.backends)} alone"
+            reason = f"declared only for {', '.join(pairing.backends)}"
         count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], settings))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
         elif backend.unavailable():
             name = f"{pairing_id}[{backend.id}]"
-            absent.append(Item(name, there, pairing_id, backend, ANY, Absent(count), settings))
+            absent.append(Item(name, declared, pairing_id, backend, ANY, Absent(count), settings))
         else:
-            served.append(backend)
-    items = (*_items(pairing, pairing_id, served, settings), *absent)
+            available.append(backend)
+    items = (*_items(pairing, pairing_id, available, settings), *absent)
     return PairingPlan(items, tuple(not_applicable))
 
 
 def _unsupported_reason(backend: Backend, traced: Traced | None) -> str:
     if traced is not None and not traced.calls:
-        return "the function holds no Pallas call as it is traced here, so there is no kernel to test"
+        return "the traced function contains no Pallas call, so there is no kernel to test"
     return backend.unsupported_reason(traced) if traced is not None else ""
 
 
-def _first_traced(pairing: Pairing, depth: str, platform: str = "") -> Traced | None:
-    """What tells for whom a kernel is: the first signature that can be traced; None where the first few cannot."""
+def _trace_first(pairing: Pairing, depth: str, platform: str = "") -> Traced | None:
+    """Traces a kernel for its first signature, or the next two if that fails; returns None if all fail."""
     for signature in signatures(pairing, depth)[:3]:
         try:
             return trace(pairing, signature, platform)
@@ -142,16 +143,16 @@ def _first_traced(pairing: Pairing, depth: str, platform: str = "") -> Traced | 
 
 
 def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings) -> Iterator[Item]:
-    there = {backend.id: pairing.on(backend.id) for backend in backends}
-    dtypes = [dtypes_of(each, settings.depth) for each in there.values()]
+    declared = {backend.id: pairing.on(backend.id) for backend in backends}
+    dtypes = [dtypes_of(each, settings.depth) for each in declared.values()]
     for dtype in dict.fromkeys(dtype for each in dtypes for dtype in each):
         for group in GROUP_LIST:
             if isinstance(group, Drawn) and not (settings.fuzz and pairing.leaves):
                 continue  # without arrays there are no values to draw
             for backend in backends:
-                if group.is_asked_of(backend) and dtype in dtypes_of(there[backend.id], settings.depth):
+                if group.is_asked_of(backend) and dtype in dtypes_of(declared[backend.id], settings.depth):
                     name = f"{pairing_id}[{backend.id}-{dtype}]"
-                    item = Item(name, there[backend.id], pairing_id, backend, dtype, group, settings)
+                    item = Item(name, declared[backend.id], pairing_id, backend, dtype, group, settings)
                     if isinstance(group, Drawn) or next(item.cases(), None) is not None:
                         yield item
 
@@ -165,15 +166,15 @@ def plan_of(
     run: str,
     problems: tuple[str, ...] = (),
 ) -> Plan:
-    """The plan of a run as it is written down.
+    """Returns the plan of a run.
 
     Args:
-      plans: of the pairings that were collected.
-      items: those selected to run.
-      node_ids: the names that select them.
+      plans: of the collected pairings.
+      items: selected to run.
+      node_ids: of the items.
       settings: of the run.
       run: the run's id.
-      problems: what was wrong with the collection.
+      problems: of the collection.
     """
     backends = {item.backend.id: item.backend for item in items}
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
@@ -184,8 +185,8 @@ def plan_of(
     for name, pairing in pairings.items():
         if not pairing.xfail:
             continue
-        there = [item for item in items if item.pairing_id == name and not reasons[item.backend.id]]
-        cells = [(item.backend.id, item.dtype, family) for item in there for family in item.families()]
+        runnable = [item for item in items if item.pairing_id == name and not reasons[item.backend.id]]
+        cells = [(item.backend.id, item.dtype, family) for item in runnable for family in item.families()]
         warnings += [
             f"an xfail of {name} ({xfail}) matches nothing planned" for xfail in unmatched(pairing.xfail, cells)
         ]
@@ -215,7 +216,7 @@ def plan_of(
 
 
 def planned_item(item: Item, name: str) -> PlannedItem:
-    """What an item will do, as a plan writes it."""
+    """Returns an item's entry in the plan; `name` is the node id of the pytest item."""
     digests = {family: digest(ids) for family, ids in item.group.ids(item).items()}
     parts = (item.pairing_id, item.backend.id, item.backend.tier, item.dtype, item.group.name)
     return PlannedItem(name, *parts, item.families(), digests)

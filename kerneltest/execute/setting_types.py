@@ -29,7 +29,7 @@ class SettingError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class SettingKind(Generic[T]):
     """A type of setting.
 
     Attributes:
@@ -45,13 +45,13 @@ class Kind(Generic[T]):
     text: Callable[[T], str] = str
 
 
-def one_of(*words: str) -> Kind[str]:
+def one_of(*words: str) -> SettingKind[str]:
     """Returns the kind of a setting that is one of a few words."""
-    return Kind(f"one of {', '.join(words)}", str, lambda value: value in words)
+    return SettingKind(f"one of {', '.join(words)}", str, lambda value: value in words)
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class RunShard:
     """One part of a run that several machines share: number `number` of `count`, counted from 1."""
 
     number: int
@@ -61,7 +61,7 @@ class Shard:
         return f"{self.number}/{self.count}"
 
     @classmethod
-    def parse(cls, text: str) -> Shard | None:
+    def parse(cls, text: str) -> RunShard | None:
         """Returns the shard that `i/n` names, or None for "".
 
         Raises:
@@ -79,14 +79,14 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-TEXT = Kind("text", str)
-INTEGER = Kind("an integer", int)
-COUNT = Kind("a non-negative integer", int, lambda value: value >= 0)
-SECONDS = Kind("a non-negative number of seconds", int, lambda value: value >= 0)
-GIBIBYTES = Kind("a non-negative number of GiB", float, lambda value: 0 <= value < math.inf, "{:g}".format)
-FLAG: Kind[bool] = Kind("true or false", bool)
-BACKENDS = Kind("a comma-separated list of backends", _words, lambda value: True, ",".join)
-SHARD = Kind("i/n with 1 <= i <= n, such as 2/3 for the second of three", Shard.parse)
+TEXT = SettingKind("text", str)
+INTEGER = SettingKind("an integer", int)
+COUNT = SettingKind("a non-negative integer", int, lambda value: value >= 0)
+SECONDS = SettingKind("a non-negative number of seconds", int, lambda value: value >= 0)
+GIBIBYTES = SettingKind("a non-negative number of GiB", float, lambda value: 0 <= value < math.inf, "{:g}".format)
+FLAG: SettingKind[bool] = SettingKind("true or false", bool)
+BACKENDS = SettingKind("a comma-separated list of backends", _words, lambda value: True, ",".join)
+SHARD = SettingKind("i/n with 1 <= i <= n, such as 2/3 for the second of three", RunShard.parse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Setting(Generic[T]):
 
     name: str
     default: T
-    kind: Kind[T]
+    kind: SettingKind[T]
     help: str
     ini: bool = True
     planned: bool = False

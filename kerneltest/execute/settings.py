@@ -23,10 +23,10 @@ from kerneltest.execute.setting_types import (
     SECONDS,
     SHARD,
     TEXT,
-    Kind,
+    RunShard,
     Setting,
     SettingError,
-    Shard,
+    SettingKind,
     one_of,
 )
 from kerneltest.plan.lengths import DEPTHS
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _setting(default: T, kind: Kind[T], help: str, **more: Any) -> T:  # noqa: A002
+def _setting(default: T, kind: SettingKind[T], help: str, **more: Any) -> T:  # noqa: A002
     """Returns a field of `RunSettings`; the arguments are those of `Setting`."""
     entry: T = field(default=default, metadata={"kind": kind, "help": help, **more})
     return entry
@@ -116,7 +116,7 @@ class RunSettings:
     memory: float = _setting(
         0.0, GIBIBYTES, "memory limit of the isolated subprocess in GiB; 0: 90 % of the memory free at its start"
     )
-    shard: Shard | None = _setting(None, SHARD, "run one part of several, such as 2/3; kerneltest merge joins them")  # noqa: RUF009
+    shard: RunShard | None = _setting(None, SHARD, "run one part of several, such as 2/3; kerneltest merge joins them")  # noqa: RUF009
     durations: str = _setting("", TEXT, "an earlier run's folder, whose durations are used to balance shards")
     report: str = _setting("", TEXT, "folder for the plan, the records and report.html")
     resume: bool = _setting(

@@ -1,8 +1,8 @@
 """The pytest plugin: the only room that imports pytest.
 
 pytest's options and the pairings of test modules enter; items, a plan, records, a report and an exit code leave.
-`hooks` is what pytest calls. `run.Run` holds one object for each concern: `options` (settings), `run_folder` and
-`plan_file`, `collection`, `dispatch` (executors: `worker` in this process, `isolation` in another one), `result_reuse`
-with `incremental`, `summary`, and `xdist_crashes`. Other rooms are loaded on first use, so that a run without pairings
-costs nothing.
+`hooks` is what pytest calls. `pytest_run.PytestRun` holds one object for each concern: `options` (settings),
+`run_folder` and `plan_file`, `collection`, `dispatch` (executors: `worker` in this process, `isolation` in another one),
+`result_reuse` with `incremental`, `summary`, and `xdist_crashes`. Other rooms are loaded on first use, so that a run
+without pairings costs nothing.
 """

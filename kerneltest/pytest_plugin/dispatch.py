@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kerneltest.pytest_plugin.collection import Collection
     from kerneltest.pytest_plugin.isolation import IsolatedWorker
     from kerneltest.pytest_plugin.summary import Reporter
-    from kerneltest.pytest_plugin.worker import Worker
+    from kerneltest.pytest_plugin.worker import ItemWorker
     from kerneltest.records.journal import Doing
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
@@ -62,7 +62,7 @@ class Dispatcher:
         self.arguments = PytestArguments(tuple(arguments), config.invocation_params.dir, captures)
         self._config, self._settings, self._folder, self._collection = config, settings, folder, collection
         self._shard, self._executables, self._reporter = shard, executables, reporter
-        self._worker: Worker | None = None
+        self._worker: ItemWorker | None = None
         self._isolated: IsolatedWorker | None = None
 
     @cached_property
@@ -87,14 +87,14 @@ class Dispatcher:
         )
 
     @property
-    def worker(self) -> Worker:
+    def worker(self) -> ItemWorker:
         """The worker in this process."""
         if self._worker is None:
             from kerneltest.pytest_plugin.crash_log import ConsoleCrashLog
-            from kerneltest.pytest_plugin.worker import Worker
+            from kerneltest.pytest_plugin.worker import ItemWorker
 
             console = ConsoleCrashLog(self._reporter.console) if self._reporter is not None else None
-            self._worker = Worker(self.setup(self._shard), self._abandon, console)
+            self._worker = ItemWorker(self.setup(self._shard), self._abandon, console)
         return self._worker
 
     @property

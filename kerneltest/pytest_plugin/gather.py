@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerneltest.pytest_plugin.run import RUN
+from kerneltest.pytest_plugin.pytest_run import RUN
 
 if TYPE_CHECKING:
     from kerneltest.declare.pairing import Pairing

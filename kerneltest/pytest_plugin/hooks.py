@@ -18,7 +18,7 @@ from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UnwrittenItem
 from kerneltest.pytest_plugin.options import add_options, resolve_path
 from kerneltest.pytest_plugin.progress import ProgressLine, open_terminal
-from kerneltest.pytest_plugin.run import RUN, Run
+from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
 from kerneltest.pytest_plugin.sharding import ShardPlugin, seconds_by_item
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and getattr(config.option, "maxworkerrestart", "") is None:
         config.option.maxworkerrestart = _MAX_RESTARTS
     expect_no_tpu()
-    config.stash[RUN] = run = Run.start(config)
+    config.stash[RUN] = run = PytestRun.start(config)
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if run.settings.shard is not None:
         plugins.register(ShardPlugin(run.settings.shard, _balance_with(config, run.settings.durations)), _SHARDING)

@@ -13,7 +13,7 @@ import pytest
 
 from kerneltest.core.targets import Tier
 from kerneltest.pytest_plugin.kernel_item import KernelItem
-from kerneltest.pytest_plugin.run import RUN, Run
+from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
 
 if TYPE_CHECKING:
     from kerneltest.records.fingerprint import Code
@@ -63,7 +63,7 @@ def item_digest(item: KernelItem, config: pytest.Config, code: Code, *, lowering
 class IncrementalPlugin:
     """Computes the digests of the selected items, and stores the green items at the end of the run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: PytestRun) -> None:
         self._run, self._reuse = run, run.reuse
         self._left_out: list[str] = []  # node ids
 

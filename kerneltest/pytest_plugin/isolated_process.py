@@ -23,7 +23,7 @@ from kerneltest.execute.planning import planned_item
 from kerneltest.pytest_plugin.crash_log import output_file
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
-from kerneltest.pytest_plugin.worker import Worker
+from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.io import read_plan
 from kerneltest.records.schema import Plan
 from kerneltest.records.sources import describe
@@ -57,7 +57,7 @@ class _IsolatedProcess:
     ) -> None:
         self.judged, self.ended = judged, ended
         self._setup, self._arguments = setup, arguments
-        self._worker: Worker | None = None
+        self._worker: ItemWorker | None = None
         self._items: dict[Path, ItemsByName] = {}
         self._ahead: ItemsByName = {}
 
@@ -70,7 +70,7 @@ class _IsolatedProcess:
         """Runs one item."""
         if self._worker is None:
             self._redirect_output()
-            self._worker = Worker(replace(self._setup, planned=planned), lambda doing, failure: None)
+            self._worker = ItemWorker(replace(self._setup, planned=planned), lambda doing, failure: None)
         parts = self._parts(request.name)
         try:
             return self._worker.run(parts, request, self._count_case)

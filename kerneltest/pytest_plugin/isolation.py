@@ -29,7 +29,7 @@ from kerneltest.pytest_plugin.crash_log import (
 )
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.isolated_process import collect_ahead, initialize, run_item
-from kerneltest.pytest_plugin.worker import Worker
+from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.journal import Doing, left_running
 
 _EVERY = 0.25  # seconds between two checks
@@ -62,7 +62,7 @@ class IsolatedWorker:
       is_busy: whether an item is running.
     """
 
-    def __init__(self, main: Worker, arguments: PytestArguments, memory: float) -> None:
+    def __init__(self, main: ItemWorker, arguments: PytestArguments, memory: float) -> None:
         """Args:
         main: the worker of this process, which records what the isolated process cannot.
         arguments: with which the isolated process collects the same items.
@@ -100,7 +100,7 @@ class IsolatedWorker:
     def run(
         self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
     ) -> ItemResult:
-        """Runs an item like `Worker.run`, in a new process each time one dies.
+        """Runs an item like `ItemWorker.run`, in a new process each time one dies.
 
         A case that ends its process is a finding, which the next process records.
         """

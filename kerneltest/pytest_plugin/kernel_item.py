@@ -13,7 +13,7 @@ import pytest
 
 from kerneltest.core.verdicts import Gap
 from kerneltest.pytest_plugin.collection import unwritten_message
-from kerneltest.pytest_plugin.run import RUN
+from kerneltest.pytest_plugin.pytest_run import RUN
 
 if TYPE_CHECKING:
     from kerneltest.declare.pairing import Pairing

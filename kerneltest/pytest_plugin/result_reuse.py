@@ -12,7 +12,7 @@ from kerneltest.pytest_plugin.executor import ItemResult
 
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
-    from kerneltest.pytest_plugin.worker import Worker
+    from kerneltest.pytest_plugin.worker import ItemWorker
     from kerneltest.records.result_cache import Store
 
 
@@ -45,7 +45,7 @@ class ResultReuse:
 
         return None if self.cache_folder is None else Store(self.cache_folder / "green")
 
-    def take_over(self, item: Item, node_id: str, worker: Worker) -> ItemResult | None:
+    def take_over(self, item: Item, node_id: str, worker: ItemWorker) -> ItemResult | None:
         """Copies the records of an item from the run that judged it, if nothing has changed since.
 
         Devices always run again: the device itself may have changed.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdist.scheduler.load import LoadScheduling
 
-from kerneltest.pytest_plugin.run import RUN
+from kerneltest.pytest_plugin.pytest_run import RUN
 from kerneltest.pytest_plugin.sharding import COSTS, Part
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from kerneltest.pytest_plugin.kernel_item import KernelItem
 
 if TYPE_CHECKING:
-    from kerneltest.execute.setting_types import Shard
+    from kerneltest.execute.setting_types import RunShard
 
 Part = tuple[str, str]  # a pairing and a dtype: its items share traces and expectations
 
@@ -27,7 +27,7 @@ class ShardPlugin:
       whole: the items of all shards.
     """
 
-    def __init__(self, shard: Shard, seconds: Mapping[str, float]) -> None:
+    def __init__(self, shard: RunShard, seconds: Mapping[str, float]) -> None:
         """Args:
         shard: to select.
         seconds: that items took in an earlier run, by node id.

@@ -36,7 +36,7 @@ from kerneltest.triage.suspects import Suspect
 _MAX_SAVED = 20  # findings of an item whose inputs are saved, in addition to the first of each kind
 
 
-class Worker:
+class ItemWorker:
     """Runs items in this process.
 
     Attributes:

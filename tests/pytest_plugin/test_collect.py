@@ -185,7 +185,7 @@ def test_a_kernel_without_a_pallas_call_is_not_applicable_and_compares_nothing(t
     assert run.returncode == 1, run.stdout
     assert "nothing was compared in the whole run" in run.stdout
     (found,) = read_plan(tmp_path / "out").not_applicable
-    assert "holds no Pallas call" in found.reason
+    assert "contains no Pallas call" in found.reason
 
 
 UNWRITTEN = '''

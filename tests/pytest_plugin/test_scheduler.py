@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kerneltest.pytest_plugin.run import RUN
+from kerneltest.pytest_plugin.pytest_run import RUN
 from kerneltest.pytest_plugin.scheduler import PartScheduling, chunk_size, item_costs, rank_parts
 from kerneltest.records.io import read_plan, read_records
 from tests.pytest_plugin.test_plugin import _pytest

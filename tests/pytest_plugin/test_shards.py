@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kerneltest.execute.setting_types import Shard
+from kerneltest.execute.setting_types import RunShard
 from kerneltest.pytest_plugin.sharding import balance, seconds_by_item
 from kerneltest.records.io import read_plan, read_records
 from kerneltest.records.runs import read_runs
@@ -170,5 +170,5 @@ def test_times_of_an_earlier_run_cut_it(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_shard_is_written_as_it_is_read() -> None:
-    assert Shard.parse("2/3") == Shard(2, 3)
-    assert str(Shard.parse("2/3")) == "2/3"
+    assert RunShard.parse("2/3") == RunShard(2, 3)
+    assert str(RunShard.parse("2/3")) == "2/3"

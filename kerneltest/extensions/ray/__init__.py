@@ -4,7 +4,7 @@ Only `ray_client` imports Ray. `ray_actor` is the node's side; `jobs` tracks whi
 writes each record once. `ray_plugin` is loaded with the pytest plugin, and loads the rest if a run uses a cluster.
 """
 
-from kerneltest.execute.setting_types import TEXT, Kind, Setting
+from kerneltest.execute.setting_types import TEXT, Setting, SettingKind
 from kerneltest.execute.settings import register_setting
 
 RAY = register_setting(
@@ -14,7 +14,7 @@ GPUS = register_setting(
     Setting(
         "ray_gpus",
         1.0,
-        Kind(
+        SettingKind(
             "a positive whole number of GPUs, or a fraction of one",
             float,
             lambda gpus: 0 < gpus < float("inf") and (gpus <= 1 or gpus % 1 == 0),

@@ -30,7 +30,7 @@ from kerneltest.extensions.ray.source_archive import unpack
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.isolation import IsolatedWorker
-from kerneltest.pytest_plugin.worker import Worker
+from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.io import RECORD_LINE, SMALLEST_LINE
 from kerneltest.records.journal import Doing
 from kerneltest.records.schema import Record
@@ -67,7 +67,7 @@ class NodeWorker:
             raise
         os.environ.update(job.environment)
         sys.path[:0] = [each for path in job.paths if (each := _localize(path, session_root, root)) not in sys.path]
-        main = Worker(_local_setup(job.worker, root, self._folder, node), lambda doing, failure: None)
+        main = ItemWorker(_local_setup(job.worker, root, self._folder, node), lambda doing, failure: None)
         self._isolated = IsolatedWorker(main, _local_arguments(job.arguments, session_root, root), job.memory)
         self._sent: dict[str, int] = {}  # bytes by file
         self._last_doing: Doing | None = None

@@ -37,7 +37,7 @@ from kerneltest.trace.tracing import SETTINGS
 if TYPE_CHECKING:
     from kerneltest.backends.base import Backend
     from kerneltest.pytest_plugin.progress import ProgressLine
-    from kerneltest.pytest_plugin.run import Run
+    from kerneltest.pytest_plugin.pytest_run import PytestRun
 
 _EVERY = 0.5  # seconds to wait for messages
 _MAX_WAIT = 60.0  # seconds without a node that can run any remaining item, before the run ends
@@ -55,7 +55,7 @@ class RemoteItemError(Exception):
 class RayLoop:
     """A pytest plugin that runs pairings on a cluster and all other tests here. It is the run's `Cluster`."""
 
-    def __init__(self, run: Run, progress_line: ProgressLine | None) -> None:
+    def __init__(self, run: PytestRun, progress_line: ProgressLine | None) -> None:
         """Args:
         run: of the session.
         progress_line: shows each item that starts.

@@ -8,7 +8,7 @@ import pytest
 
 from kerneltest.extensions.ray import RAY
 from kerneltest.pytest_plugin.hooks import PROGRESS
-from kerneltest.pytest_plugin.run import RUN
+from kerneltest.pytest_plugin.pytest_run import RUN
 
 
 def pytest_configure(config: pytest.Config) -> None:

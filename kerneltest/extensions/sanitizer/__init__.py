@@ -1,6 +1,6 @@
 """Kernels run under NVIDIA's compute-sanitizer, and between guard zones, in processes of their own."""
 
-from kerneltest.execute.setting_types import Kind, Setting
+from kerneltest.execute.setting_types import Setting, SettingKind
 from kerneltest.execute.settings import register_setting
 from kerneltest.extensions.sanitizer.tools import TOOLS, parsed
 
@@ -8,7 +8,7 @@ SANITIZE = register_setting(
     Setting(
         "sanitize",
         (),
-        Kind(f"a comma-separated list of {', '.join(TOOLS)} or all", parsed, lambda tools: True, ",".join),
+        SettingKind(f"a comma-separated list of {', '.join(TOOLS)} or all", parsed, lambda tools: True, ",".join),
         f"on devices, also run under tools that watch memory: {', '.join(TOOLS)}, or all",
         planned=True,
         command="if set",

@@ -50,7 +50,7 @@ class XdistRole:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class PytestRun:
     """One pytest session. Each part owns the state of one concern.
 
     Attributes:
@@ -78,7 +78,7 @@ class Run:
     crashes: XdistCrashes
 
     @classmethod
-    def start(cls, config: pytest.Config) -> Run:
+    def start(cls, config: pytest.Config) -> PytestRun:
         """Reads the settings and claims the run's folder.
 
         Raises:
@@ -120,7 +120,7 @@ class Run:
         self.folder.release()
 
 
-RUN = pytest.StashKey[Run]()
+RUN = pytest.StashKey[PytestRun]()
 
 
 def _claim_folder(config: pytest.Config, settings: RunSettings, role: XdistRole) -> RunFolder:
