@@ -12,9 +12,12 @@ import os
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from kerneltest.core.details.base import at
+
+if TYPE_CHECKING:
+    from kerneltest.records.journal import Doing
 
 _MAX_OUTPUT = 2**20  # bytes
 
@@ -52,7 +55,7 @@ class CrashLog(Protocol):
         """A file with a descriptor, for the stacks of all threads."""
         ...
 
-    def write(self, reason: CrashReason, activity: object) -> None:
+    def write(self, reason: CrashReason, activity: Doing | None) -> None:
         """Writes a reason, and what the process was doing."""
         ...
 
@@ -69,7 +72,7 @@ class FileCrashLog:
         self.stacks: TextIO = stacks_file(folder, shard).open("w", encoding="utf-8")
         faulthandler.enable(self.stacks)
 
-    def write(self, reason: CrashReason, activity: object) -> None:
+    def write(self, reason: CrashReason, activity: Doing | None) -> None:
         write_crash_reason(self._folder, self._shard, reason)
 
     def close(self) -> None:
@@ -85,7 +88,7 @@ class ConsoleCrashLog:
     def __init__(self, console: int) -> None:
         self.stacks: TextIO = os.fdopen(os.dup(console), "w", encoding="utf-8")
 
-    def write(self, reason: CrashReason, activity: object) -> None:
+    def write(self, reason: CrashReason, activity: Doing | None) -> None:
         self.stacks.write(f"\nkerneltest: {reason.cause}{at(reason.location)}. It was {activity}.\n")
         self.stacks.flush()
 

@@ -35,35 +35,35 @@ class UncollectedError(Exception):
     """An item that the process which is to run it did not collect; says what to do."""
 
 
-def failure_from_crash(folder: Path, doing: Doing) -> Failure:
+def failure_from_crash(folder: Path, activity: Doing) -> Failure:
     """Returns the failure of the case that a process was running when it died.
 
     Args:
       folder: of the run.
-      doing: what the process was doing.
+      activity: what the process was doing.
     """
-    reasons = read_crash_reasons(folder, doing.shard)
-    stacks = read_text(stacks_file(folder, doing.shard))[:_MAX_TEXT].strip()
+    reasons = read_crash_reasons(folder, activity.shard)
+    stacks = read_text(stacks_file(folder, activity.shard))[:_MAX_TEXT].strip()
     evidence = [*(reason.cause for reason in reasons), stacks]
-    if output := captured_output(folder, doing.shard)[0][-_MAX_TEXT:].strip():
+    if output := captured_output(folder, activity.shard)[0][-_MAX_TEXT:].strip():
         evidence.append(f"\nThe end of its output:\n{output}")
     stderr = "\n".join(filter(None, evidence)).strip()
-    reason = _reason_of_python(stacks, doing)
+    reason = _reason_of_python(stacks, activity)
     if reasons and (reason is None or reasons[0].source is not ReasonSource.OBSERVER):
         reason = reasons[0]
     if reason is None:
         reason = CrashReason("it exited or was killed, and left no crash report")
     if reason.is_hang:
         return Failure(Verdict.HANG, Hung(reason.cause, reason.location), stderr)
-    return Failure(Verdict.CRASH, Crashed(doing.phase, reason.cause), stderr)
+    return Failure(Verdict.CRASH, Crashed(activity.phase, reason.cause), stderr)
 
 
-def _reason_of_python(stacks: str, doing: Doing) -> CrashReason | None:
+def _reason_of_python(stacks: str, activity: Doing) -> CrashReason | None:
     """Returns the reason that Python's faulthandler wrote, if it did."""
     if fatal := _FATAL_ERROR.match(stacks):
         return CrashReason(fatal[1])
     if timeout := _TIMEOUT.match(stacks):
-        return CrashReason(f"no answer within {timeout[1]} while {doing.phase}", is_hang=True)
+        return CrashReason(f"no answer within {timeout[1]} while {activity.phase}", is_hang=True)
     return None
 
 
@@ -102,12 +102,12 @@ def prior_attempts(
     Returns:
       The cases that need not run again, or None if there are none; and the records of the item.
     """
-    dead = [doing for doing in left_running(folder) if doing.item == item and doing.shard != shard]
+    dead = [activity for activity in left_running(folder) if activity.item == item and activity.shard != shard]
     if not dead and not is_retry:
         records = list((resumed or {}).get(item, ()))
         return Before(records) if records else None, records
     records = [record for record in read_records(folder) if record.item == item]
-    return Before(records, [(doing, failure_from_crash(folder, doing)) for doing in dead]), records
+    return Before(records, [(activity, failure_from_crash(folder, activity)) for activity in dead]), records
 
 
 def planned_items(folder: Path, name: str) -> list[PlannedItem]:
@@ -118,17 +118,17 @@ def planned_items(folder: Path, name: str) -> list[PlannedItem]:
         return []
 
 
-def record_crash(writer: Writer, items: Sequence[PlannedItem], doing: Doing, failure: Failure) -> None:
+def record_crash(writer: Writer, items: Sequence[PlannedItem], activity: Doing, failure: Failure) -> None:
     """Records how a process died: for the case that it was running, or for all cells of which no case had begun.
 
     A case that has a record keeps it.
     """
-    before = [each for each in read_records(writer.folder) if each.item == doing.item]
-    if doing.case and any(each.case == doing.case for each in before):
+    before = [each for each in read_records(writer.folder) if each.item == activity.item]
+    if activity.case and any(each.case == activity.case for each in before):
         return
     begun = {each.family for each in before}
     for item, family in [(each, family) for each in items for family in each.families]:
-        if family != doing.family if doing.case else family in begun:
+        if family != activity.family if activity.case else family in begun:
             continue
         writer.write(
             Record(
@@ -139,11 +139,11 @@ def record_crash(writer: Writer, items: Sequence[PlannedItem], doing: Doing, fai
                 dtype=item.dtype,
                 group=item.group,
                 family=family,
-                signature=doing.signature or "*",
+                signature=activity.signature or "*",
                 target="",
-                case=doing.case,
+                case=activity.case,
                 verdict=failure.verdict,
                 message=str(failure),
-                evidence=Evidence(stderr=failure.stderr) if doing.case else None,
+                evidence=Evidence(stderr=failure.stderr) if activity.case else None,
             )
         )

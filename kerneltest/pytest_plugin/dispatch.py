@@ -176,14 +176,14 @@ class Dispatcher:
             return self._isolated.activity()
         return self._worker.cache.process.journal.doing if self._worker is not None else None
 
-    def _abandon(self, doing: Doing, failure: Failure) -> None:
+    def _abandon(self, activity: Doing, failure: Failure) -> None:
         """Records and reports the run before the watchdog ends this process, unless its supervisor does that."""
         if self._reporter is not None:
             from kerneltest.pytest_plugin import crash_reports
 
-            if items := crash_reports.planned_items(self._folder, doing.item):
-                crash_reports.record_crash(self.worker.writer, items, doing, failure)
-            self._reporter.abandon_run(doing, failure)
+            if items := crash_reports.planned_items(self._folder, activity.item):
+                crash_reports.record_crash(self.worker.writer, items, activity, failure)
+            self._reporter.abandon_run(activity, failure)
 
     def close(self) -> None:
         """Ends the processes."""

@@ -70,7 +70,7 @@ class _IsolatedProcess:
         """Runs one item."""
         if self._worker is None:
             self._redirect_output()
-            self._worker = ItemWorker(replace(self._setup, planned=planned), lambda doing, failure: None)
+            self._worker = ItemWorker(replace(self._setup, planned=planned), lambda activity, failure: None)
         parts = self._parts(request.name)
         try:
             return self._worker.run(parts, request, self._count_case)

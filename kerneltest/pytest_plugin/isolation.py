@@ -105,7 +105,7 @@ class IsolatedWorker:
         A case that ends its process is a finding, which the next process records.
         """
         starts = 0
-        doing = Doing(request.name)
+        activity = Doing(request.name)
         for _ in range(crash_reports.MAX_CRASHES):
             try:
                 result = self._attempt(request, on_case)
@@ -114,12 +114,12 @@ class IsolatedWorker:
                 starts += 1
                 message = f"{request.name}: the answer of its process is unreadable ({garbled}); continued in a new one"
                 warnings.warn(message, pytest.PytestWarning, stacklevel=1)
-                doing = Doing(request.name, shard=self.setup.shard)
+                activity = Doing(request.name, shard=self.setup.shard)
             except _DiedError as died:
-                doing = self.activity() or Doing(request.name, shard=self.setup.shard)
+                activity = self.activity() or Doing(request.name, shard=self.setup.shard)
                 write_crash_reason(self.setup.folder, self.setup.shard, died.reason)
                 self.stop()
-                starts += not doing.case
+                starts += not activity.case
             else:
                 if result.device_lost:
                     self.close()
@@ -127,7 +127,7 @@ class IsolatedWorker:
             if starts == _MAX_STARTS:
                 break
             request = replace(request, is_retry=True)
-        return self._abandon(request, doing)
+        return self._abandon(request, activity)
 
     def _attempt(self, request: ItemRequest, on_case: Callable[[], None]) -> ItemResult:
         """Runs an item once, in the current process or a new one.
@@ -245,12 +245,12 @@ class IsolatedWorker:
         output, self._forwarded = captured_output(self.setup.folder, self.setup.shard, self._forwarded)
         print(output, end="", flush=True)
 
-    def _abandon(self, request: ItemRequest, doing: Doing) -> ItemResult:
+    def _abandon(self, request: ItemRequest, activity: Doing) -> ItemResult:
         """Returns the result of an item that is abandoned after too many crashes."""
-        failure = crash_reports.failure_from_crash(self.setup.folder, doing)
+        failure = crash_reports.failure_from_crash(self.setup.folder, activity)
         planned = crash_reports.planned_items(self.setup.folder, request.name)
-        crash_reports.record_crash(self._main.writer, planned, doing, failure)
-        message = f"{failure}\nIt was {doing}; the rest of the item is not run."
+        crash_reports.record_crash(self._main.writer, planned, activity, failure)
+        message = f"{failure}\nIt was {activity}; the rest of the item is not run."
         families = tuple(family for part in planned for family in part.families)
         return ItemResult(str(failure.verdict), families, str(failure).partition("\n")[0], message)
 

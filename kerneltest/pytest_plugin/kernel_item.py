@@ -94,9 +94,9 @@ class KernelItem(pytest.Item):
         self.cancel_timeout = _set_alarm(seconds, self._on_alarm)
 
     def _on_alarm(self) -> None:
-        doing = self.config.stash[RUN].dispatcher.activity()
-        if doing is not None:
-            self._activity_at_alarm = str(doing)
+        activity = self.config.stash[RUN].dispatcher.activity()
+        if activity is not None:
+            self._activity_at_alarm = str(activity)
             raise TimeIsUp(self._activity_at_alarm)
 
     def _check_alarm(self) -> None:

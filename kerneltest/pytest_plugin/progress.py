@@ -58,8 +58,8 @@ class Progress:
             parts += [f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s", f"{_clock((planned - judged) / rate)} left"]
         name = next(iter(self.running), "").rpartition("/")[2]
         others = f" and {len(self.running) - 1} more" if len(self.running) > 1 else ""
-        doing = f"{stage} {name}{others}".strip()
-        return ", ".join(parts) + (f" · {doing}" if doing else "")
+        activity = f"{stage} {name}{others}".strip()
+        return ", ".join(parts) + (f" · {activity}" if activity else "")
 
 
 def _clock(seconds: float) -> str:

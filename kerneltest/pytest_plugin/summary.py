@@ -86,12 +86,12 @@ class Reporter:
         self.summary = finish(self._folder.path, report=self._report, width=width)
         return self.summary
 
-    def abandon_run(self, doing: Doing, failure: Failure) -> None:
+    def abandon_run(self, activity: Doing, failure: Failure) -> None:
         """Writes the summary to the console and releases the folder, since this process is about to be ended."""
         summary = finish(self._folder.path, report=self._report)
         lines = [
             f"kerneltest ended this process: {failure}",
-            f"It was {doing}.",
+            f"It was {activity}.",
             *(line for line, _ in summary.lines),
         ]
         os.write(self.console, ("\n" + "\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))

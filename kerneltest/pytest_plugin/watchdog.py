@@ -88,9 +88,9 @@ class Watchdog:
     def _watch(self) -> None:
         interrupted: Doing | None = None
         while not self._stopped.wait(_EVERY):
-            doing, since = self.journal.doing, self.journal.changed
+            activity, since = self.journal.doing, self.journal.changed
             late = time.monotonic() - since
-            if doing is None:
+            if activity is None:
                 self.disarm()
                 continue
             if late > _EVERY and self._is_in_debugger():
@@ -100,15 +100,15 @@ class Watchdog:
             self.arm()
             if late < self.seconds:
                 continue
-            if interrupted is not doing and doing.phase is not Phase.STARTING:  # there no case would catch it
-                interrupted = doing
-                self._raise_hang(doing)
+            if interrupted is not activity and activity.phase is not Phase.STARTING:  # there no case would catch it
+                interrupted = activity
+                self._raise_hang(activity)
             elif late > self.seconds + GRACE:
-                self._end_process(doing)
+                self._end_process(activity)
 
-    def _raise_hang(self, doing: Doing) -> None:
+    def _raise_hang(self, activity: Doing) -> None:
         """Raises a hang into the thread that runs the case."""
-        reason = self._reason(doing)
+        reason = self._reason(activity)
 
         class Hang(Failure):
             def __init__(self) -> None:
@@ -116,20 +116,22 @@ class Watchdog:
 
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._main), ctypes.py_object(Hang))
 
-    def _end_process(self, doing: Doing) -> None:
-        reason = self._reason(doing)
-        self._log.write(reason, doing)
+    def _end_process(self, activity: Doing) -> None:
+        reason = self._reason(activity)
+        self._log.write(reason, activity)
         faulthandler.dump_traceback(self._log.stacks)
         try:
-            self._before_exit(doing, Failure(Verdict.HANG, _detail(reason)))
+            self._before_exit(activity, Failure(Verdict.HANG, _detail(reason)))
         finally:
             _exit(1)
 
-    def _reason(self, doing: Doing) -> CrashReason:
+    def _reason(self, activity: Doing) -> CrashReason:
         with stacks() as frames:
             frame = frames.get(self._main)
             location = where_it_is(frame).strip(" ()") if frame else ""
-        return CrashReason(f"no answer within {self.seconds:g} s while {doing.phase}", is_hang=True, location=location)
+        return CrashReason(
+            f"no answer within {self.seconds:g} s while {activity.phase}", is_hang=True, location=location
+        )
 
     def _is_in_debugger(self) -> bool:
         with stacks() as frames:

@@ -35,11 +35,11 @@ class XdistCrashes:
             return
         shard = report.node.gateway.id
         orphans = (each for each in left_running(self._folder) if each.shard == shard and each.item == item)
-        doing = next(orphans, Doing(item, shard=shard))
-        failure = crash_reports.failure_from_crash(self._folder, doing)
+        activity = next(orphans, Doing(item, shard=shard))
+        failure = crash_reports.failure_from_crash(self._folder, activity)
         self._counts[item] += 1
         continues = (
-            bool(doing.case) and self._counts[item] <= crash_reports.MAX_CRASHES and _reschedule(scheduler, item)
+            bool(activity.case) and self._counts[item] <= crash_reports.MAX_CRASHES and _reschedule(scheduler, item)
         )
         families = " ".join(family for each in items for family in each.families)
         known = junit_properties(items[0].backend, items[0].dtype)
@@ -47,8 +47,8 @@ class XdistCrashes:
         if continues:
             report.outcome = "rerun"  # the worker that continues with the item reports the crash
         else:
-            report.longrepr = f"{failure}\n{shard} was {doing}; the rest of the item is not run"
-            crash_reports.record_crash(self._dispatcher.worker.writer, items, doing, failure)
+            report.longrepr = f"{failure}\n{shard} was {activity}; the rest of the item is not run"
+            crash_reports.record_crash(self._dispatcher.worker.writer, items, activity, failure)
 
     def take_properties(self, item: str) -> list[tuple[str, object]] | None:
         """Returns the JUnit XML properties of an item whose worker died, once."""

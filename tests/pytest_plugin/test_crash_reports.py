@@ -176,7 +176,7 @@ class _Log:
         self.stacks = StringIO()
         self.reasons: list[CrashReason] = []
 
-    def write(self, reason: CrashReason, activity: object) -> None:
+    def write(self, reason: CrashReason, activity: Doing | None) -> None:
         self.reasons.append(reason)
 
     def close(self) -> None:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from kerneltest.pytest_plugin.folder import MARKER, FolderError, RunFolder
 
 from kerneltest.core.verdicts import Verdict
+from kerneltest.pytest_plugin.run_folder import MARKER, FolderError, RunFolder
 from kerneltest.pytest_plugin.summary import finish
 from kerneltest.records.io import read_plan
 from kerneltest.records.runs import read_runs

@@ -32,14 +32,14 @@ class ClusterJob:
       requests: of the items that have not ended, by name.
       needs: from its node.
       running: the running item; "" before the first.
-      doing: what its process was doing according to its last message.
+      activity: what its process was doing according to its last message.
       location: host and node; "" before it runs.
     """
 
     requests: dict[str, ItemRequest]
     needs: Resources
     running: str = ""
-    doing: Doing | None = None
+    activity: Doing | None = None
     location: str = ""
 
 
@@ -85,14 +85,14 @@ class JobTable:
         job = self.jobs[number]
         match event:
             case ItemStarted():
-                job.running, job.doing, job.location = event.item, None, f"{event.host} (node {event.node[:8]})"
+                job.running, job.activity, job.location = event.item, None, f"{event.host} (node {event.node[:8]})"
                 self._begun.add(event.item)
             case ItemProgress():
                 self.log.save(event.files)  # before the lines that name them
                 for line in event.records:
                     self.log.add(line)
                 self.log.add_smallest(event.smallest)
-                job.doing = event.doing or job.doing
+                job.activity = event.activity or job.activity
             case ItemDone():
                 self.served[job.location] += 1
                 self._end_item(job, event)
@@ -105,7 +105,7 @@ class JobTable:
 
     def _end_item(self, job: ClusterJob, done: ItemDone) -> None:
         job.requests.pop(done.item, None)
-        job.running, job.doing = "", None
+        job.running, job.activity = "", None
         contradictions = self.log.end(done.item)
         if contradictions and done.result is not None:  # which the node cannot know
             verdict = worst([Verdict.NONDETERMINISTIC, *(each for each in Verdict if each == done.result.verdict)])
@@ -130,11 +130,11 @@ class JobTable:
         more = f", with {others} more item{'s' * (others > 1)}" if others else ""
         outcome = "continues elsewhere" if continues else "is abandoned"
         self.losses.append(f"{subject} that ran {item} was lost{location}: {lost.reason}; the item {outcome}{more}")
-        doing = job.doing or Doing(item)
+        activity = job.activity or Doing(item)
         job.running, job.location = "", ""
         if not continues:
             reason = f"{MAX_LOSSES} nodes or workers were lost while running it: {lost.reason}"
-            self._end_item(job, ItemDone(item, self.abandon(job.requests[item], doing, reason)))
+            self._end_item(job, ItemDone(item, self.abandon(job.requests[item], activity, reason)))
 
     def _submit(self, number: int) -> None:
         job = self.jobs[number]

@@ -97,14 +97,14 @@ class ItemProgress:
       item: its name.
       files: content by name within the run's folder. A file comes no later than the line that names it.
       records, smallest: lines.
-      doing: what its process is doing, if that has changed.
+      activity: what its process is doing, if that has changed.
     """
 
     item: str
     files: Mapping[str, bytes]
     records: tuple[bytes, ...]
     smallest: tuple[bytes, ...]
-    doing: Doing | None = None
+    activity: Doing | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,10 @@ class NodeWorker:
             raise
         os.environ.update(job.environment)
         sys.path[:0] = [each for path in job.paths if (each := _localize(path, session_root, root)) not in sys.path]
-        main = ItemWorker(_local_setup(job.worker, root, self._folder, node), lambda doing, failure: None)
+        main = ItemWorker(_local_setup(job.worker, root, self._folder, node), lambda activity, failure: None)
         self._isolated = IsolatedWorker(main, _local_arguments(job.arguments, session_root, root), job.memory)
         self._sent: dict[str, int] = {}  # bytes by file
-        self._last_doing: Doing | None = None
+        self._last_activity: Doing | None = None
 
     def serve(self, items: Sequence[QueuedItem]) -> Iterator[NodeEvent]:
         """Runs items one after another and yields messages about them."""
@@ -103,8 +103,8 @@ class NodeWorker:
     def _progress(self, item: str) -> Iterator[ItemProgress]:
         records = [line for path in sorted(self._folder.glob("records-*.jsonl")) for line in self._new_lines(path)]
         smallest = [line for path in sorted(self._folder.glob("smallest-*.jsonl")) for line in self._new_lines(path)]
-        doing = self._isolated.activity()
-        changed, self._last_doing = doing if doing != self._last_doing else None, doing
+        activity = self._isolated.activity()
+        changed, self._last_activity = activity if activity != self._last_activity else None, activity
         if records or smallest or changed:
             # A file is complete once a line names it.
             names = [name for line in records for name in _files_of(RECORD_LINE.validate_json(line).record)]

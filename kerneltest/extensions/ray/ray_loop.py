@@ -223,12 +223,12 @@ class RayLoop:
         name, count = ("TPU", needs.tpus) if needs.tpus else ("GPU", needs.gpus) if needs.gpus else ("CPU", 1)
         return self.ray_cluster.resources().get(name, 0.0) >= count
 
-    def _abandon(self, request: ItemRequest, doing: Doing, reason: str) -> ItemResult:
+    def _abandon(self, request: ItemRequest, activity: Doing, reason: str) -> ItemResult:
         failure = Failure(Verdict.CRASH, Crashed("", reason))
         planned = crash_reports.planned_items(self._run.folder.path, request.name)
-        crash_reports.record_crash(self._run.dispatcher.worker.writer, planned, doing, failure)
+        crash_reports.record_crash(self._run.dispatcher.worker.writer, planned, activity, failure)
         families = tuple(family for item in planned for family in item.families)
-        message = f"{failure}\nIt was {doing}; the rest of the item is not run."
+        message = f"{failure}\nIt was {activity}; the rest of the item is not run."
         return ItemResult(str(Verdict.CRASH), families, str(failure), message)
 
     def run(
