@@ -11,7 +11,9 @@ from kerneltest.records.schema import CellKey, Plan
 
 SHARD = "before"  # holds what was recorded
 _OWN = ("run", "started")  # what no two runs share
-_FORGOTTEN = ("end.json", "running-*.txt", "died-*.txt", "said-*.txt", "costs-*.json", "report.html")
+_FORGOTTEN = (
+    "end.json", "running-*.txt", "crash-*.jsonl", "died-*.txt", "said-*.txt", "costs-*.json", "report.html"
+)  # fmt: skip
 
 
 def planned_before(folder: Path) -> Plan:
