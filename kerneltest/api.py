@@ -67,7 +67,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether something was compared and there are no findings."""
+        """True if something was compared and there are no findings."""
         return not self.findings and any(record.compared for record in self.records)
 
 

@@ -211,7 +211,7 @@ def plan_of(
         problems=problems,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         pairings={name: describe(pairing) for name, pairing in pairings.items()},
-        **settings.planned(),
+        **settings.plan_fields(),
     )
 
 

@@ -124,7 +124,7 @@ class Setting(Generic[T]):
 
     @property
     def is_flag(self) -> bool:
-        """Whether the option takes no value."""
+        """True if the option takes no value."""
         return isinstance(self.default, bool)
 
     def parse(self, text: str) -> T:

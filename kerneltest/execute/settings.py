@@ -160,7 +160,7 @@ class RunSettings:
         own: T = getattr(self, setting.name)
         return own
 
-    def planned(self) -> Mapping[str, Any]:
+    def plan_fields(self) -> Mapping[str, Any]:
         """Returns the settings that decide which cases there are and how they are judged, as fields of a plan."""
         return {setting.name: self.get(setting) for setting in known_settings() if setting.planned}
 

@@ -1,4 +1,4 @@
-"""What a process leaves when it dies: the reasons as JSON lines, and the stacks that Python writes.
+"""Crash logs: the reasons why a process died as JSON lines, and the stacks that Python wrote.
 
 Files in the run's folder, by the name of the process: `crash-NAME.jsonl` holds reasons, `died-NAME.txt` what Python's
 faulthandler wrote, `said-NAME.txt` standard output and error. `running-NAME.txt` is the journal (`records.journal`).
@@ -48,7 +48,7 @@ class CrashReason:
 
 
 class CrashLog(Protocol):
-    """Where a process reports why it is about to die."""
+    """Receives the reason why a process is about to die."""
 
     @property
     def stacks(self) -> TextIO:

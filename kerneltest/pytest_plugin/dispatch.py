@@ -98,7 +98,7 @@ class Dispatcher:
         return self._worker
 
     @property
-    def isolated(self) -> IsolatedWorker:
+    def isolated_worker(self) -> IsolatedWorker:
         """The worker in the isolated process."""
         if self._isolated is None:
             from kerneltest.pytest_plugin.isolation import IsolatedWorker
@@ -113,7 +113,7 @@ class Dispatcher:
             return self.cluster
         is_device = available and item.backend.tier is Tier.DEVICE
         isolate = self._settings.isolate
-        return self.isolated if isolate == "always" or (isolate == "device" and is_device) else self.worker
+        return self.isolated_worker if isolate == "always" or (isolate == "device" and is_device) else self.worker
 
     def request(self, item: Item, node_id: str, *, is_retry: bool) -> ItemRequest:
         """Returns the request to run a pytest item.
@@ -143,7 +143,7 @@ class Dispatcher:
             and self._is_likely_to_isolate()
             and not self._config.option.collectonly
         ):
-            self.isolated.start()
+            self.isolated_worker.start()
 
     def _is_likely_to_isolate(self) -> bool:
         if self._settings.isolate == "never" or self.cluster is not None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PytestArguments:
-    """How another process calls pytest to collect the same items.
+    """The pytest call with which another process collects the same items.
 
     Attributes:
       words: the arguments of pytest.

@@ -51,7 +51,7 @@ def item_digest(item: KernelItem, config: pytest.Config, code: Code, *, lowering
     parts = (
         digest,
         installed(),
-        (part.backend.id, part.dtype, sorted(run.settings.planned().items())),
+        (part.backend.id, part.dtype, sorted(run.settings.plan_fields().items())),
         lowering_reported,
         sorted({**environment(), **settings()}.items()),
         "" if part.backend.unavailable() else sorted(part.backend.environment().items()),

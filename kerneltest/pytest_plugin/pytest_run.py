@@ -40,7 +40,7 @@ class XdistRole:
 
     @property
     def is_worker(self) -> bool:
-        """Whether another process hands this one its items."""
+        """True if a controller hands this process its items."""
         return self.worker_input is not None
 
     @property
@@ -104,12 +104,12 @@ class PytestRun:
 
     @property
     def has_plan(self) -> bool:
-        """Whether the plan of this run is written."""
+        """True once the plan of this run is written."""
         return self.plan.is_written or (self.role.is_controller and self.plan.is_written_by_worker())
 
     @property
     def records_are_complete(self) -> bool:
-        """Whether records hold all results of an item: there are no files with them, and no time limit applied."""
+        """True if records hold all results of an item: no files belong to them, and no time limit applied."""
         settings = self.settings
         return not (settings.artifacts or settings.budget or settings.resume or self.dispatcher.cluster is not None)
 

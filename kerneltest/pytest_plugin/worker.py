@@ -101,7 +101,7 @@ class ItemWorker:
         return records
 
     @contextmanager
-    def supervised(self) -> Iterator[None]:
+    def supervise(self) -> Iterator[None]:
         """Enables crash reports and the hang watchdog while an item runs."""
         if self._log is None:
             self._log = self._open_log()
@@ -144,7 +144,7 @@ class ItemWorker:
           request: which item, and how.
           on_case: called after each case, before that is recorded.
         """
-        with self.supervised(), self.jax_settings():
+        with self.supervise(), self.jax_settings():
             result = self._run(parts, request, on_case)
         self.cache.process.journal.leave_costs()
         return result

@@ -13,7 +13,7 @@ from kerneltest.records.journal import Doing
 
 @dataclass(frozen=True, slots=True)
 class JobSetup:
-    """What all jobs of a run share.
+    """The part of their setup that all jobs of a run share.
 
     Attributes:
       run: the run's id.
@@ -40,7 +40,7 @@ class JobSetup:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a job needs from its node.
+    """The resources that a job needs from its node.
 
     Attributes:
       gpus: number of GPUs, or the fraction of one; 0 for none.
@@ -91,7 +91,7 @@ class ItemStarted:
 
 @dataclass(frozen=True, slots=True)
 class ItemProgress:
-    """What a running item has written since the last message.
+    """The output of a running item since the last message.
 
     Attributes:
       item: its name.
