@@ -12,6 +12,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.families import Family
 from kerneltest.records.schema import Evidence, Record
 
 
@@ -90,6 +91,18 @@ class Group(ABC):
     """
 
     name: str
+
+    def family_named(self, name: str) -> Family | None:
+        """The family by which the group itself fills a case's arguments; None if `plan.families` has it."""
+        return None
+
+    def problem(self, items: Sequence[Item]) -> str:
+        """The reason why this run will not do what its options ask of this group, as the plan warns of it; or "".
+
+        Args:
+          items: all that the run has selected, of all groups.
+        """
+        return ""
 
     def is_asked_of(self, backend: Backend) -> bool:
         """Whether a backend gets cases of this group."""

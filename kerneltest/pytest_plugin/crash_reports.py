@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kerneltest.core.failures import Failure
+from kerneltest.core.group_names import SANITIZED
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.runner import Before
-from kerneltest.extensions.sanitizer.tools import GROUP as SANITIZED
 from kerneltest.records.io import RecordError, Writer, read_plan, read_records
 from kerneltest.records.journal import Doing, left_running
 from kerneltest.records.schema import Evidence, PlannedItem, Record

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kerneltest
+from kerneltest.core.run_options import registered_options
 from kerneltest.core.tpus import expect_no_tpu
 from kerneltest.declare.discovery import held
 from kerneltest.pytest_plugin.collect import Holder, chosen, is_unwritten, problems_of
@@ -31,9 +32,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for name, (default, what) in OPTIONS.items():
         group.addoption(f"--{name.replace('_', '-')}", dest=name, help=f"{what} (default: {default or 'none'})")
         parser.addini(name, f"the same as --{name.replace('_', '-')}", default=default)
-    proved = "also prove kernels in bounds and free of races over all sizes, on simulate:* (needs kerneltest[prove])"
-    group.addoption("--kt-prove", dest="kt_prove", action="store_true", default=None, help=proved)
-    parser.addini("kt_prove", "the same as --kt-prove", type="bool", default=False)
+    for option in registered_options():
+        if option.parse is None:
+            group.addoption(option.flag, dest=option.name, action="store_true", default=None, help=option.help)
+            parser.addini(option.name, f"the same as {option.flag}", type="bool", default=False)
+        else:
+            words = f"{option.help} (default: {option.default or 'none'})"
+            group.addoption(option.flag, dest=option.name, help=words)
+            parser.addini(option.name, f"the same as {option.flag}", default=option.default)
     resumed = "go on with the run in the report's folder, which was cut off: only what it had not finished is run"
     group.addoption("--kt-resume", dest="kt_resume", action="store_true", default=False, help=resumed)
     changed = "leave out items that were green and of which no code, setting or version has changed since"

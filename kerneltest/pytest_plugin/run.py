@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerneltest.backends.registry import ALL, backend_ids
-from kerneltest.extensions.sanitizer.tools import parsed as tools_in
+from kerneltest.core.run_options import RunOption, registered_options
 from kerneltest.plan.lengths import DEPTHS
 from kerneltest.pytest_plugin.executor import Arguments
 from kerneltest.pytest_plugin.folder import FolderError, RunFolder
@@ -45,10 +45,6 @@ OPTIONS = {
     ),
     "kt_orders": ("0", "on simulate:*, also run programs one after another in so many random orders"),
     "kt_fuzz": ("0", "also draw so many cases for each pairing and dtype, with Hypothesis, and shrink what fails"),
-    "kt_sanitize": (
-        "",
-        "on devices, also run under tools that watch memory: memcheck, initcheck, racecheck, synccheck, guards, or all",
-    ),
     "kt_timeout": ("600", "seconds that a case may spend in one step, such as its compilation; 0 for no limit"),
     "kt_minimize": ("10", "seconds to look for the smallest case of each suspect; 0 for none"),
     "kt_budget": ("0", "seconds for each pairing on each backend, beyond which cases are left out; 0 for no limit"),
@@ -89,11 +85,9 @@ class Run:
             raise pytest.UsageError("--kt-fuzz needs Hypothesis: pip install 'kerneltest[fuzz]'")
         self.isolate, self.memory = self._isolation()
         self.part = self._part()
-        self.prove = bool(config.getoption("kt_prove") or config.getini("kt_prove"))
-        try:
-            self.sanitize = tools_in(self._option("kt_sanitize"))
-        except ValueError as error:
-            raise pytest.UsageError(f"--kt-sanitize: {error}") from error
+        added: dict[str, Any] = {option.name: self._added(option) for option in registered_options()}
+        self.prove: bool = added["kt_prove"]
+        self.sanitize: tuple[str, ...] = added["kt_sanitize"]
         self.artifacts = bool(config.getoption("kt_artifacts") or config.getini("kt_artifacts"))
         if self.artifacts and not self.report:
             raise pytest.UsageError("--kt-artifacts needs --kt-report, the folder to keep them in")
@@ -136,6 +130,15 @@ class Run:
     def _option(self, name: str) -> str:
         given = self.config.getoption(name)
         return str(self.config.getini(name) if given is None else given)
+
+    def _added(self, option: RunOption) -> object:
+        """The value of an option that an extension or a user has registered."""
+        if option.parse is None:
+            return bool(self.config.getoption(option.name) or self.config.getini(option.name))
+        try:
+            return option.parse(self._option(option.name))
+        except ValueError as error:
+            raise pytest.UsageError(f"{option.flag}: {error}") from error
 
     def _number(self, name: str) -> int:
         try:

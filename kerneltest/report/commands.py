@@ -7,8 +7,7 @@ import keyword
 import shlex
 from typing import Protocol
 
-from kerneltest.extensions.proofs import GROUP
-from kerneltest.extensions.sanitizer.tools import GROUP as SANITIZED
+from kerneltest.core.group_names import PROOFS, SANITIZED
 from kerneltest.plan.explicit import FUZZ
 from kerneltest.records.schema import Record
 
@@ -66,7 +65,7 @@ def python_lines(options: Options, record: Record) -> str | None:
     file, _, name = record.pairing.partition("::")
     module = file.removesuffix(".py").replace("/", ".")
     importable = all(part.isidentifier() and not keyword.iskeyword(part) for part in [*module.split("."), name])
-    if record.group in (FUZZ, GROUP, SANITIZED) or not record.case or not importable:
+    if record.group in (FUZZ, PROOFS, SANITIZED) or not record.case or not importable:
         return None
     orders = f", orders={options.orders!a}" if options.orders else ""
     return (

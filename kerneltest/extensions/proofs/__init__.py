@@ -4,5 +4,13 @@
 must hold, `solver` asks z3, and `replay` confirms a counterexample in the simulator. z3 is imported on first use.
 """
 
-GROUP = "proofs"
-"""Of a run's cases, those that are proofs."""
+from kerneltest.core.run_options import RunOption, register_option
+
+register_option(
+    RunOption(
+        "kt_prove",
+        "also prove over all sizes, on simulate:*, that kernels stay in bounds and have no races (needs "
+        "kerneltest[prove])",
+    ),
+    __name__,
+)

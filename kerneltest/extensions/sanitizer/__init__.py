@@ -1,1 +1,13 @@
-"""Kernels run under NVIDIA's compute-sanitizer, and between guard zones, in processes of their own."""
+"""Kernels under NVIDIA's compute-sanitizer and between guard zones, each in a separate process."""
+
+from kerneltest.core.run_options import RunOption, register_option
+from kerneltest.extensions.sanitizer.tools import TOOLS, parse_tools
+
+register_option(
+    RunOption(
+        "kt_sanitize",
+        f"on devices, also run under tools that watch memory: {', '.join(TOOLS)}, or all",
+        parse=parse_tools,
+    ),
+    __name__,
+)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.proofs.copies import RIGHT, UNDECIDED, WRONG, Copy
-from tests.run.test_addresses import COLUMNS, _flat
+from tests.extensions.proofs.copies import RIGHT, UNDECIDED, WRONG, Copy
+from tests.execute.test_addresses import COLUMNS, _flat
 
 import kerneltest as kt
 from benchmarks.variants import VARIANTS
