@@ -24,12 +24,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.sanitizer_kernels import SUITE
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
+from kerneltest.core.group_names import SANITIZED
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
 from kerneltest.execute.settings import RunSettings
-from kerneltest.extensions.sanitizer.tools import GROUP, GUARDS, MISSING, TOOLS, compute_sanitizer
+from kerneltest.extensions.sanitizer.tools import GUARDS, MISSING, TOOLS, compute_sanitizer
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import environment
 
@@ -110,7 +111,7 @@ def watched(tool: str, only: str) -> list[Told]:
 def _watched(tool: str, backend: Backend, name: str, pairing: Pairing, found: frozenset[str]) -> Told:
     cache, started = Cache(), time.perf_counter()
     items = plan_pairing(pairing, name, [backend], RunSettings.of(depth="quick", sanitize=(tool,))).items
-    mine = [item for item in items if item.group.name == GROUP]
+    mine = [item for item in items if item.group.name == SANITIZED]
     records = tuple(outcome.record for item in mine for outcome in run(item, cache))
     cache.pool.close()
     told = Told(name, tool, tool in found, records, time.perf_counter() - started)

@@ -1,7 +1,7 @@
 """Stands for compute-sanitizer and the process under it: `installed` puts it in their place, with no GPU and no JAX.
 
 The process "runs" a kernel by looking for a name in what was exported. What it has been told to find for that, errors
-recorded on an H200, stands in the file that the tool was to save, once the process has ended.
+recorded on an H200, is in the file that the tool was to save once the process has ended.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-RECORDED = Path(__file__).parent / "backends" / "sanitizer" / "recorded"
+RECORDED = Path(__file__).parent / "extensions" / "sanitizer" / "recorded"
 _TOLD, _SAVED, _LOG = "KERNELTEST_FAKE_TOLD", "KERNELTEST_FAKE_SAVED", "KERNELTEST_FAKE_LOG"
 _TOOL = f"""#!/bin/sh
 tool=$2

@@ -13,6 +13,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.families import Family
 from kerneltest.records.schema import Evidence, Record
 
 
@@ -104,6 +105,18 @@ class Group(ABC):
     """
 
     name: str
+
+    def family_named(self, name: str) -> Family | None:
+        """The family by which the group itself fills a case's arguments; None if `plan.families` has it."""
+        return None
+
+    def problem(self, items: Sequence[Item]) -> str:
+        """The reason why this run will not do what its options ask of this group, as the plan warns of it; or "".
+
+        Args:
+          items: all that the run has selected, of all groups.
+        """
+        return ""
 
     def is_asked_of(self, backend: Backend) -> bool:
         """Returns whether a backend runs cases of this group."""

@@ -11,18 +11,11 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.platforms import speaks_of
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz import Drawn
+from kerneltest.execute.group_registry import registered_groups
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.execute.production import Production
-from kerneltest.execute.rejections import Rejections
 from kerneltest.execute.settings import RunSettings
-from kerneltest.execute.values import Signatures, Values
-from kerneltest.execute.variations import Varied
 from kerneltest.execute.xfails import unmatched
-from kerneltest.extensions.proofs.group import Proofs
-from kerneltest.extensions.sanitizer import SANITIZE
-from kerneltest.extensions.sanitizer.group import Sanitized, tools_problem
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import dtypes_of, signatures
 from kerneltest.records.schema import ANY, NotApplicable, Plan, PlannedItem, digest
 from kerneltest.records.sources import describe
@@ -53,27 +46,6 @@ class Absent(Group):
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         raise AssertionError("an unavailable backend has no cases")
-
-
-GROUP_LIST: tuple[Group, ...] = (
-    Signatures(),
-    *map(Values, GROUPS),
-    Varied(),
-    Production(),
-    Rejections(),
-    Proofs(),
-    Sanitized(),
-    Drawn(),
-)
-
-
-def group_called(name: str) -> Group:
-    """The group that records name so.
-
-    Raises:
-      KeyError: there is none.
-    """
-    return {group.name: group for group in GROUP_LIST}[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +118,7 @@ def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], setti
     declared = {backend.id: pairing.on(backend.id) for backend in backends}
     dtypes = [dtypes_of(each, settings.depth) for each in declared.values()]
     for dtype in dict.fromkeys(dtype for each in dtypes for dtype in each):
-        for group in GROUP_LIST:
+        for group in registered_groups():
             if isinstance(group, Drawn) and not (settings.fuzz and pairing.leaves):
                 continue  # without arrays there are no values to draw
             for backend in backends:
@@ -180,8 +152,7 @@ def plan_of(
     reasons = {name: backend.unavailable() for name, backend in backends.items()}
     facts = {name: backend.environment() for name, backend in backends.items() if not reasons[name]}
     pairings = {item.pairing_id: item.pairing.origin for item in items}
-    tools = settings.get(SANITIZE)
-    warnings = [version_problem(), tools_problem(items, tools)]
+    warnings = [version_problem(), *(group.problem(items) for group in registered_groups())]
     for name, pairing in pairings.items():
         if not pairing.xfail:
             continue

@@ -186,7 +186,7 @@ SETTINGS: tuple[Setting[Any], ...] = tuple(
 
 def known_settings() -> tuple[Setting[Any], ...]:
     """Returns all settings, those of extensions last. Loads the extensions that have some."""
-    import_module("kerneltest.extensions").load("options")
+    import_module("kerneltest.extensions").load("settings")
     return (*SETTINGS, *_EXTENSIONS.values())
 
 

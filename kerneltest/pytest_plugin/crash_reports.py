@@ -6,10 +6,10 @@ from pathlib import Path
 
 from kerneltest.core.details import Crashed, DeviceLost, Hung
 from kerneltest.core.failures import Failure
+from kerneltest.core.group_names import SANITIZED
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.runner import Before
-from kerneltest.extensions.sanitizer.tools import GROUP as SANITIZED
 from kerneltest.pytest_plugin.crash_log import (
     CrashReason,
     ReasonSource,

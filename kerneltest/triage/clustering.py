@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kerneltest.core.group_names import PROOFS
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Kind
-from kerneltest.extensions.proofs import GROUP
 from kerneltest.records.schema import Record, Smallest
 from kerneltest.triage.predicates import Features, two_conditions
 from kerneltest.triage.symptoms import GRADIENT, IMPRECISE, WRONG, Level, Symptom
@@ -258,9 +258,9 @@ def signatures_tried(
         groups.setdefault(record.signature, set()).add(record.group)
     shows = any(r.group == "structural" and r.verdict.is_finding for r in records if r.signature in failing)
     tried: dict[str, Features] = {}
-    proved = all(record.group == GROUP for record in records if record.signature in failing)
+    proved = all(record.group == PROOFS for record in records if record.signature in failing)
     for record in records:
-        if (record.group == GROUP) is not proved:
+        if (record.group == PROOFS) is not proved:
             continue  # a proof is of all lengths, and a signature of some
         fails = record.signature in failing
         hidden = 0 in record.dims.values() or shown.get((record.backend, record.signature), own + 1) <= own

@@ -17,6 +17,3 @@ PROVE = register_setting(
         command="if set",
     )
 )
-
-GROUP = "proofs"
-"""Of a run's cases, those that are proofs."""

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-GROUP = "sanitized"
 GUARDS = "guards"
 _ALL = "all"
 
@@ -22,7 +21,7 @@ MISSING = (
 _TOOLKIT = Path("/usr/local/cuda/bin")
 
 
-def parsed(text: str) -> tuple[str, ...]:
+def parse_tools(text: str) -> tuple[str, ...]:
     """The tools that some comma-separated words stand for, in their own order.
 
     Raises:

@@ -127,4 +127,4 @@ def test_a_test_file_that_cannot_be_imported_is_named(
 
 def test_a_path_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "nowhere"]) == 2
-    assert "there is no nowhere" in capsys.readouterr().err
+    assert "nowhere does not exist" in capsys.readouterr().err

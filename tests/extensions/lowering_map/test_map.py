@@ -147,7 +147,7 @@ def test_the_command_probes_this_environment(
         (["--jax", "0.4.30"], "JAX 0.4.30 is older than 0.4.35, the oldest that can be probed"),
         (["--targets", "sm_1"], f"unknown target sm_1; known are {', '.join([*TARGETS, *TPUS])}"),
         (["--primitives", "sine"], "this environment: unknown primitive sine"),
-        (["map.json", "--targets", "sm_90"], "are for measuring; maps are read whole"),
+        (["map.json", "--targets", "sm_90"], "apply to measuring only; maps are read in full"),
         (["--diff", "no/such/map.json"], "no/such/map.json: no readable map: "),
     ],
 )

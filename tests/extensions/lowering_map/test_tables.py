@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
+from kerneltest.extensions.lowering_map.lowering_panel import section_of
 from kerneltest.extensions.lowering_map.map import LoweringMap, LoweringOutcome, Result, dumps
 from kerneltest.extensions.lowering_map.table import markdown, print_table, tabulate_maps
 from kerneltest.records.io import write_plan
@@ -32,7 +33,7 @@ HOSTILE_MAP = replace(
 def _report(folder: Path, *maps: LoweringMap) -> Page:
     folder.mkdir()
     write_plan(folder, Plan((), 0, "quick", {}, {}, {}))
-    return Page(render(merge(read_all([folder])), maps))
+    return Page(render(merge(read_all([folder])), [section_of(maps)] if maps else []))
 
 
 def test_in_the_report_messages_are_text(tmp_path: Path) -> None:

@@ -14,14 +14,16 @@ from jax.experimental.pallas import triton
 import kerneltest as kt
 from kerneltest.backends.device import Device
 from kerneltest.backends.registry import resolve
+from kerneltest.core.group_names import SANITIZED
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_of, plan_pairing
 from kerneltest.execute.runner import judged, run
 from kerneltest.execute.settings import RunSettings
-from kerneltest.extensions.sanitizer import group, session
-from kerneltest.extensions.sanitizer.tools import GROUP, MISSING, TOOLS
+from kerneltest.extensions.sanitizer import sanitizer_group, session
+from kerneltest.extensions.sanitizer.sanitizer_group import Sanitized, family_of
+from kerneltest.extensions.sanitizer.tools import MISSING, TOOLS
 from kerneltest.plan.explicit import DrawnCase
 from kerneltest.records.schema import Record
 from tests.fake_sanitizer import Fake, installed
@@ -56,7 +58,7 @@ def _pairing(body: Any, lengths: Sequence[int] = LENGTHS, **options: Any) -> Pai
 
 def _item(pairing: Pairing, tools: Sequence[str], backend: str = "cuda") -> Item:
     items = plan_pairing(pairing, "p", resolve([backend]), RunSettings.of(depth="quick", sanitize=tuple(tools))).items
-    (item,) = (item for item in items if item.group.name == GROUP)
+    (item,) = (item for item in items if item.group.name == SANITIZED)
     return item
 
 
@@ -71,7 +73,7 @@ def _verdicts(records: Sequence[Record]) -> list[str]:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(Device, "unavailable", lambda self: "")
-    monkeypatch.setattr(group, "_place", lambda tool, platform: session.Place(tool, platform))
+    monkeypatch.setattr(sanitizer_group, "_place", lambda tool, platform: session.Place(tool, platform))
     return installed(tmp_path, monkeypatch)
 
 
@@ -115,7 +117,7 @@ def test_an_error_is_a_finding_on_its_case(fake: Fake, body: Any, tool: str, ver
     fake.tell(**{body.__name__: {"finds": f"{tool}.xml", "of": 64}})
     records = _records(_pairing(body), tool)
     assert _verdicts(records) == ["pass", verdict, "pass"]
-    assert re.sub(r"tests/run/test_sanitized.py:\d+", "FILE:LINE", records[1].message) == message
+    assert re.sub(r"tests/extensions/sanitizer/test_group.py:\d+", "FILE:LINE", records[1].message) == message
     assert records[1].evidence is not None
     assert records[1].evidence.stderr.startswith("<record>")
 
@@ -196,15 +198,14 @@ def test_without_compute_sanitizer_the_records_and_the_run_say_what_to_install(
     records = [outcome.record for outcome in run(item, Cache())]
     assert [(record.family, record.verdict) for record in records] == [("memcheck", "unavailable"), ("guards", "pass")]
     assert records[0].message == MISSING
-    assert group.tools_problem([item], ["memcheck"]) == f"--kt-sanitize: memcheck not run: {MISSING}"
+    assert Sanitized().problem([item]) == f"--kt-sanitize: memcheck not run: {MISSING}"
 
 
 def test_tools_that_no_device_is_there_for_are_said(fake: Fake) -> None:
-    items = plan_pairing(
-        _pairing(over_body, [8]), "p", resolve(["interpret"]), RunSettings.of(depth="quick", sanitize=("guards",))
-    ).items
-    assert "--kt-sanitize: guards not run: no device" in group.tools_problem(items, ["guards"])
-    assert group.tools_problem(items, []) == ""
+    settings = RunSettings.of(depth="quick", sanitize=("guards",))
+    items = plan_pairing(_pairing(over_body, [8]), "p", resolve(["interpret"]), settings).items
+    assert "--kt-sanitize: guards not run: none of the available backends" in Sanitized().problem(items)
+    assert Sanitized().problem([]) == ""
 
 
 def test_a_tool_that_cannot_use_the_device_accuses_no_kernel(fake: Fake) -> None:
@@ -227,7 +228,7 @@ def test_saved_inputs_are_judged_under_their_tool_again(fake: Fake) -> None:
     item = _item(_pairing(over_body), ["guards"])
     planned = list(item.cases())[1]
     arguments = planned.fill(item.pairing)
-    saved = DrawnCase("p", planned.signature, arguments, family=group.family_of("memcheck"), target="")
+    saved = DrawnCase("p", planned.signature, arguments, family=family_of("memcheck"), target="")
     assert judged(item, saved, Cache()).record.verdict == "out_of_bounds"
     assert len(set(arguments["x"].tolist())) == 16  # every element says where it came from
 
@@ -252,10 +253,9 @@ def test_a_quarantined_case_does_not_run_beside_others(fake: Fake) -> None:
 def test_tools_are_for_the_devices_that_they_serve(
     fake: Fake, backend: str, asked: list[str], planned: list[str]
 ) -> None:
-    items = plan_pairing(
-        _pairing(over_body), "p", resolve([backend]), RunSettings.of(depth="quick", sanitize=tuple(asked))
-    ).items
-    assert [name for item in items if item.group.name == GROUP for name in item.families()] == planned
+    settings = RunSettings.of(depth="quick", sanitize=tuple(asked))
+    items = plan_pairing(_pairing(over_body), "p", resolve([backend]), settings).items
+    assert [name for item in items if item.group.name == SANITIZED for name in item.families()] == planned
     assert items
 
 

@@ -17,14 +17,14 @@ from kerneltest.extensions.sanitizer import tools
     ],
 )
 def test_words_stand_for_tools_in_their_order(text: str, chosen: tuple[str, ...]) -> None:
-    assert tools.parsed(text) == chosen
+    assert tools.parse_tools(text) == chosen
 
 
 def test_an_unknown_word_names_the_known_ones() -> None:
     with pytest.raises(
         ValueError, match=r"unknown tool 'leakcheck'; known are memcheck, initcheck, .* guards, or 'all'"
     ):
-        tools.parsed("memcheck,leakcheck")
+        tools.parse_tools("memcheck,leakcheck")
 
 
 def test_only_guards_need_no_compute_sanitizer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,15 +9,17 @@ import jax
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
+from kerneltest.core.group_names import SANITIZED
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.group_registry import register_group
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.xfails import quarantined
 from kerneltest.extensions.sanitizer import SANITIZE, export
 from kerneltest.extensions.sanitizer.errors import Error, failure_of
 from kerneltest.extensions.sanitizer.session import Changed, Job, Place, Seen, examine
-from kerneltest.extensions.sanitizer.tools import GROUP, GUARDS, TOOLS, missing, serves
+from kerneltest.extensions.sanitizer.tools import GUARDS, TOOLS, missing, serves
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES, Family, Rng, is_data
@@ -37,7 +39,7 @@ def family_of(tool: str) -> Family:
         return FAMILIES["position_coded"].make(slot, rng)
 
     make.__doc__ = TOOLS[tool]
-    return Family(tool, GROUP, make, is_data, False, True)  # type: ignore[arg-type]
+    return Family(tool, SANITIZED, make, is_data, False, True)  # type: ignore[arg-type]
 
 
 _FAMILIES = {tool: family_of(tool) for tool in TOOLS}
@@ -46,11 +48,22 @@ _FAMILIES = {tool: family_of(tool) for tool in TOOLS}
 class Sanitized(Group):
     """Signatures under compute-sanitizer's tools and between guard zones."""
 
-    name = GROUP
+    name = SANITIZED
 
     def __init__(self) -> None:
         self._waiting: list[AnyCase] = []
         self._seen: dict[str, Seen | Failure] = {}
+
+    def family_named(self, name: str) -> Family | None:
+        return _FAMILIES.get(name)
+
+    def problem(self, items: Sequence[Item]) -> str:
+        mine = [item for item in items if item.group.name == SANITIZED]
+        asked = items[0].settings.get(SANITIZE) if items else ()
+        if asked and not mine:
+            return f"--kt-sanitize: {', '.join(asked)} not run: none of the available backends is a device they support"
+        absent = [tool for tool in TOOLS if missing(tool) and any(tool in item.families() for item in mine)]
+        return f"--kt-sanitize: {', '.join(absent)} not run: {missing(absent[0])}" if absent else ""
 
     def is_asked_of(self, backend: Backend) -> bool:
         return backend.tier is Tier.DEVICE and any(serves(tool, backend.id) for tool in TOOLS)
@@ -129,17 +142,6 @@ class Sanitized(Group):
         cache.turn_to_case(item.name, case)
 
 
-def tools_problem(items: Sequence[Item], asked: Sequence[str]) -> str:
-    """What keeps tools that were asked for from running, or ""."""
-    mine = [item for item in items if item.group.name == GROUP]
-    if asked and items and not mine:
-        return (
-            f"--kt-sanitize: {', '.join(asked)} not run: no device that it is for is among the backends that are there"
-        )
-    absent = [tool for tool in TOOLS if missing(tool) and any(tool in item.families() for item in mine)]
-    return f"--kt-sanitize: {', '.join(absent)} not run: {missing(absent[0])}" if absent else ""
-
-
 def _quarantined(item: Item, case: AnyCase) -> bool:
     return bool(quarantined(item.pairing.xfail, item.backend.id, item.dtype, case.family.name, str(case.signature)))
 
@@ -195,3 +197,6 @@ def _besides(tool: str, errors: Sequence[Error]) -> str:
 
 def _compared(traced: Traced, seen: Seen, tool: str) -> int:
     return 2 * len(seen.arrays) if tool == GUARDS else len(traced.calls)
+
+
+register_group(Sanitized(), order=70)

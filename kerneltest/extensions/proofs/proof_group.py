@@ -5,11 +5,13 @@ from dataclasses import replace
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
+from kerneltest.core.group_names import PROOFS
 from kerneltest.core.targets import TARGETS, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.group_registry import register_group
 from kerneltest.execute.item import Group, Item, Outcome
-from kerneltest.extensions.proofs import GROUP, PROVE
+from kerneltest.extensions.proofs import PROVE
 from kerneltest.extensions.proofs.answers import Kind, choices, prove_choice
 from kerneltest.extensions.proofs.solver import MISSING, available
 from kerneltest.plan.cases import Case
@@ -20,7 +22,7 @@ from kerneltest.plan.families import without_values
 class Proofs(Group):
     """Signatures without lengths, which stand for all of them."""
 
-    name = GROUP
+    name = PROOFS
     _family = without_values("proof", name)
 
     def is_asked_of(self, backend: Backend) -> bool:
@@ -52,3 +54,6 @@ class Proofs(Group):
             if proof.kind is Kind.NOT_DECIDED:
                 raise Failure(Verdict.UNAVAILABLE, f"kernel {proof.call}: not decided: {proof.reason}")
         return Outcome(item.record(Verdict.PASS, "\n".join(map(str, proofs)), case=case, compared=len(proofs)))
+
+
+register_group(Proofs(), order=60)
