@@ -123,6 +123,11 @@ def unwritten_message(pairing: Pairing) -> str:
     return f"pairing {pairing.name!r}{_location(pairing)}: write its oracle, which still raises NotImplementedError"
 
 
+def junit_properties(backend: str, dtype: str) -> list[tuple[str, object]]:
+    """Returns the JUnit XML properties of an item that are known before it runs."""
+    return [("backend", backend), ("dtype", dtype)]
+
+
 def _location(pairing: Pairing) -> str:
     code = getattr(pairing.oracle, "__code__", None)
     return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""

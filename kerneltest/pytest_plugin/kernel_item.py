@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerneltest.core.verdicts import Gap
-from kerneltest.pytest_plugin.collection import unwritten_message
+from kerneltest.pytest_plugin.collection import junit_properties, unwritten_message
 from kerneltest.pytest_plugin.pytest_run import RUN
 
 if TYPE_CHECKING:
@@ -144,11 +144,6 @@ class UnwrittenItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, self.name
-
-
-def junit_properties(backend: str, dtype: str) -> list[tuple[str, object]]:
-    """Returns the JUnit XML properties of an item that are known before it runs."""
-    return [("backend", backend), ("dtype", dtype)]
 
 
 def _set_alarm(seconds: float, on_alarm: Callable[[], None]) -> Callable[[], None]:

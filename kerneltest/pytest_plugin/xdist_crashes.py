@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kerneltest.pytest_plugin.collection import junit_properties
+
 if TYPE_CHECKING:
     from kerneltest.pytest_plugin.dispatch import Dispatcher
 
@@ -27,7 +29,6 @@ class XdistCrashes:
           scheduler: xdist's.
         """
         from kerneltest.pytest_plugin import crash_reports
-        from kerneltest.pytest_plugin.kernel_item import junit_properties
         from kerneltest.records.journal import Doing, left_running
 
         items = crash_reports.planned_items(self._folder, item)
