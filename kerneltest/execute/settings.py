@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kerneltest.backends.registry import ALL, backend_ids
+from kerneltest.core.registry import Registry
 from kerneltest.execute.setting_types import (
     BACKENDS,
     COUNT,
@@ -43,11 +43,15 @@ def _setting(default: T, kind: SettingKind[T], help: str, **more: Any) -> T:  # 
     return entry
 
 
-_EXTENSIONS: dict[str, Setting[Any]] = {}
+_REGISTRY: Registry[Setting[Any]] = Registry("setting", extended_by="settings")
 
 
-def register_setting(setting: Setting[T]) -> Setting[T]:
+def register_setting(setting: Setting[T], home: str) -> Setting[T]:
     """Adds a setting of an extension, with its option and its ini value.
+
+    Args:
+      setting: to add.
+      home: the module that adds it.
 
     Returns:
       The setting, by which `RunSettings.get` finds its value.
@@ -55,9 +59,9 @@ def register_setting(setting: Setting[T]) -> Setting[T]:
     Raises:
       ValueError: another setting has the name.
     """
-    if setting.name in _EXTENSIONS or any(each.name == setting.name for each in fields(RunSettings)):
-        raise ValueError(f"the setting {setting.name!r} exists already")
-    _EXTENSIONS[setting.name] = setting
+    if any(each.name == setting.name for each in SETTINGS):
+        raise ValueError(f"setting: the name {setting.name!r} is kerneltest's own")
+    _REGISTRY.add(setting, home)
     return setting
 
 
@@ -137,7 +141,9 @@ class RunSettings:
         for setting in SETTINGS:
             setting.check(getattr(self, setting.name))
         for name, value in self.extensions:
-            _EXTENSIONS[name].check(value)
+            if (registered := _REGISTRY.get(name)) is None:
+                raise SettingError(name, "is not a setting of kerneltest or an extension")
+            registered.check(value)
         if self.fuzz and not find_spec("hypothesis"):
             raise SettingError("fuzz", "needs Hypothesis: pip install 'kerneltest[fuzz]'")
         if self.changed and self.shard is not None:
@@ -148,17 +154,14 @@ class RunSettings:
     @classmethod
     def of(cls, **values: Any) -> RunSettings:
         """Returns settings from values by name, those of extensions included."""
-        known_settings()
-        own = {name: value for name, value in values.items() if name not in _EXTENSIONS}
+        names = {setting.name for setting in SETTINGS}
+        own = {name: value for name, value in values.items() if name in names}
         return cls(**own, extensions=tuple(sorted((name, values[name]) for name in values.keys() - own.keys())))
 
     def get(self, setting: Setting[T]) -> T:
         """Returns the value of a setting, whether it is a field or an extension's."""
-        if setting.name in _EXTENSIONS:
-            value: T = dict(self.extensions).get(setting.name, setting.default)
-            return value
-        own: T = getattr(self, setting.name)
-        return own
+        value: T = dict(self.extensions).get(setting.name, getattr(self, setting.name, setting.default))
+        return value
 
     def plan_fields(self) -> Mapping[str, Any]:
         """Returns the settings that decide which cases there are and how they are judged, as fields of a plan."""
@@ -186,8 +189,7 @@ SETTINGS: tuple[Setting[Any], ...] = tuple(
 
 def known_settings() -> tuple[Setting[Any], ...]:
     """Returns all settings, those of extensions last. Loads the extensions that have some."""
-    import_module("kerneltest.extensions").load("settings")
-    return (*SETTINGS, *_EXTENSIONS.values())
+    return (*SETTINGS, *_REGISTRY.entries())
 
 
 def option_words(source: RunSettings | Plan) -> list[str]:

@@ -15,5 +15,6 @@ PROVE = register_setting(
         "also prove kernels in bounds and free of races over all sizes, on simulate:* (needs kerneltest[prove])",
         planned=True,
         command="if set",
-    )
+    ),
+    __name__,
 )

@@ -8,7 +8,10 @@ from kerneltest.execute.setting_types import TEXT, Setting, SettingKind
 from kerneltest.execute.settings import register_setting
 
 RAY = register_setting(
-    Setting("ray", "", TEXT, "run on the Ray cluster at this address: local, auto or host:port (needs kerneltest[ray])")
+    Setting(
+        "ray", "", TEXT, "run on the Ray cluster at this address: local, auto or host:port (needs kerneltest[ray])"
+    ),
+    __name__,
 )
 GPUS = register_setting(
     Setting(
@@ -21,8 +24,10 @@ GPUS = register_setting(
             "{:g}".format,
         ),
         "number of GPUs, or the fraction of one, that a device item takes on the cluster",
-    )
+    ),
+    __name__,
 )
 ACCELERATOR = register_setting(
-    Setting("ray_accelerator", "", TEXT, "type of these GPUs in Ray's naming, such as H100; any type if empty")
+    Setting("ray_accelerator", "", TEXT, "type of these GPUs in Ray's naming, such as H100; any type if empty"),
+    __name__,
 )

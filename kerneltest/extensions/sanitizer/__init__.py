@@ -12,5 +12,6 @@ SANITIZE = register_setting(
         f"on devices, also run under tools that watch memory: {', '.join(TOOLS)}, or all",
         planned=True,
         command="if set",
-    )
+    ),
+    __name__,
 )
