@@ -8,12 +8,12 @@ from pathlib import Path
 
 import jax
 import pytest
-from tests.extensions.lowering_map.sample_maps import EXP, MAP, SORT, with_exp
 
 from kerneltest.cli import main
 from kerneltest.core.targets import TARGETS, TPUS
 from kerneltest.extensions.lowering_map.compare import compare
 from kerneltest.extensions.lowering_map.map import LoweringMap, MapError, dumps, loads, read
+from tests.extensions.lowering_map.sample_maps import EXP, MAP, SORT, with_exp
 
 
 def test_a_map_survives_its_file() -> None:

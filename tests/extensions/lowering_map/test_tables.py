@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.extensions.lowering_map.sample_maps import EXP, MAP, with_exp, with_tpu
 
 from kerneltest.cli import main
 from kerneltest.extensions.lowering_map.lowering_panel import section_of
@@ -16,6 +15,7 @@ from kerneltest.records.overlay import merge
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import Plan
 from kerneltest.report.html.build import render
+from tests.extensions.lowering_map.sample_maps import EXP, MAP, with_exp, with_tpu
 from tests.pages import Page
 
 ROOT = Path(__file__).parents[3]

@@ -1,7 +1,6 @@
 """Proofs as cases of a run: one for each choice, with its verdict and what it says in the record."""
 
 import pytest
-from tests.extensions.proofs.copies import RIGHT, UNDECIDED, WRONG, Copy
 
 from kerneltest.backends.registry import resolve
 from kerneltest.core.group_names import PROOFS
@@ -11,6 +10,7 @@ from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
 from kerneltest.extensions.proofs import solver
 from kerneltest.records.schema import Record
+from tests.extensions.proofs.copies import RIGHT, UNDECIDED, WRONG, Copy
 
 
 def _proof(copy: Copy) -> Record:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.extensions.proofs.copies import RIGHT, UNDECIDED, WRONG, Copy
-from tests.execute.test_addresses import COLUMNS, _flat
 
 import kerneltest as kt
 from benchmarks.variants import VARIANTS
 from kerneltest.extensions.proofs.answers import Kind
+from tests.execute.test_addresses import COLUMNS, _flat
+from tests.extensions.proofs.copies import RIGHT, UNDECIDED, WRONG, Copy
 
 ROOT = Path(__file__).parents[3]
 
