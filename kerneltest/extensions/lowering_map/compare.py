@@ -1,4 +1,4 @@
-"""What started and what stopped lowering between two maps."""
+"""The differences between two maps: cells that started or stopped lowering."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -7,19 +7,19 @@ from typing import Any, Literal
 
 from kerneltest.extensions.lowering_map.map import Cell, LoweringMap, LoweringOutcome, MapError
 
-REFUSED = "refused when traced"  # JAX refuses the dtype before Pallas sees it
+REFUSED = "refused when traced"  # JAX itself refuses the dtype
 _LOWERED = frozenset(outcome.value for outcome in LoweringOutcome if outcome.is_lowered)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Cells of one primitive that lowered before and do not now, or the reverse.
+    """Cells of one primitive that started or stopped lowering.
 
     Attributes:
-      primitive: as JAX calls it.
+      primitive: its name in JAX.
       before, after: outcomes, or `REFUSED`.
       dtypes, targets: of the cells.
-      message: of the first of them, where it does not lower.
+      message: of the first cell, from the map in which it does not lower.
     """
 
     primitive: str
@@ -36,24 +36,24 @@ class Change:
 
 
 def compare(old: LoweringMap, new: LoweringMap) -> tuple[Change, ...]:
-    """What changed, over the primitives and targets that both maps hold.
+    """Returns the changes, over the primitives and targets that both maps have.
 
     Raises:
-      MapError: they have nothing in common, or only one was compiled.
+      MapError: the maps have nothing in common, or only one was compiled.
     """
     if bool(old.compilers) != bool(new.compilers):
-        raise MapError("one map was compiled and the other only lowered: measure both with --compile, or both without")
+        raise MapError("only one of the maps was compiled: measure both with --compile, or both without")
     targets = set(old.targets) & set(new.targets)
     primitives = old.groups.keys() & new.groups.keys()
     if not targets or not primitives:
-        raise MapError("the two maps have no target or no primitive in common")
+        raise MapError("the maps have no target or no primitive in common")
     cells = [c for c in {**new.cells, **old.cells} if c.primitive in primitives and c.target in targets]
     changes = [change for cell in cells if (change := _change(cell, old, new))]
-    return tuple(_merged(_merged(changes, "dtypes"), "targets"))
+    return tuple(_merge(_merge(changes, "dtypes"), "targets"))
 
 
 def successive_changes(maps: Sequence[LoweringMap]) -> list[tuple[LoweringMap, LoweringMap, tuple[Change, ...]]]:
-    """What changed from each map to the next."""
+    """Returns each map, the next one and the changes between them."""
     return [(old, new, compare(old, new)) for old, new in pairwise(maps)]
 
 
@@ -66,8 +66,8 @@ def _change(cell: Cell, old: LoweringMap, new: LoweringMap) -> Change | None:
     return Change(cell.primitive, before, after, (cell.dtype,), (cell.target,), message)
 
 
-def _merged(changes: Iterable[Change], field: Literal["dtypes", "targets"]) -> Iterable[Change]:
-    """The changes, those as one that differ in one field only; of their messages, the first."""
+def _merge(changes: Iterable[Change], field: Literal["dtypes", "targets"]) -> Iterable[Change]:
+    """Merges changes that differ in one field only, and keeps the first of their messages."""
     merged: dict[Change, Change] = {}
     for change in changes:
         nothing: dict[str, Any] = {field: (), "message": ""}

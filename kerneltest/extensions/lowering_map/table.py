@@ -1,4 +1,4 @@
-"""Maps as tables, on a terminal and as Markdown, and the words in them."""
+"""Tables of maps, for the terminal, as Markdown and for the report."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +19,12 @@ _SHORT_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A primitive in one column.
+    """The entry of a primitive in one column.
 
     Attributes:
-      state: the outcome of its cells, or `PARTLY` where some of them lower, or `NOT_ASKED`.
-      text: dtypes by outcome, and by target where these differ.
-      reasons: the messages of what does not lower.
+      state: the outcome of its cells, `PARTLY` if only some of them lower, or `NOT_ASKED` if there are none.
+      text: dtypes by outcome, and by target if targets differ.
+      reasons: the messages of the cells that do not lower.
     """
 
     state: str
@@ -33,17 +33,17 @@ class Entry:
 
     @property
     def letter(self) -> str:
-        """Shows the state without colour."""
+        """A sign for the state, so that it can be seen without colour."""
         return _LETTERS.get(self.state, "✗")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Primitives against versions of JAX, GPUs and TPUs apart, or against targets if there is only one version.
+    """A table with a row for each primitive.
 
     Attributes:
-      columns: their headings.
-      rows: group, primitive, and an entry for each column; each group's stand together.
+      columns: the headings: versions of JAX, separately for GPUs and TPUs, or targets if there is only one map.
+      rows: group, primitive, and an entry for each column; sorted by group.
     """
 
     columns: tuple[str, ...]
@@ -51,7 +51,7 @@ class Table:
 
 
 def tabulate_maps(maps: Sequence[LoweringMap]) -> Table:
-    """The table of one or more maps."""
+    """Returns the table of one or more maps."""
     if len(maps) == 1:
         columns = [(" ".join(agreeing), maps[0], agreeing[:1]) for agreeing in maps[0].agreeing_targets]
     else:
@@ -72,25 +72,30 @@ def tabulate_maps(maps: Sequence[LoweringMap]) -> Table:
 
 
 def short_dtypes(dtypes: Sequence[str]) -> str:
-    """Dtypes as `f32 bf16 u8`."""
+    """Abbreviates dtypes: `f32 bf16 u8`."""
     return " ".join(_SHORT_DTYPES.get(dtype) or re.sub(r"^([fiu])[a-z]+", r"\1", dtype) for dtype in dtypes)
 
 
 def count_line(lowering_map: LoweringMap) -> str:
-    """How many cells have each outcome: `6 cells = 4 lowers + 2 error`."""
+    """Formats the number of cells of each outcome: `6 cells = 4 lowers + 2 error`."""
     counts = " + ".join(f"{count} {outcome}" for outcome, count in lowering_map.counts.items())
     return f"{len(lowering_map.cells)} cells = {counts}"
 
 
 def change_line(change: Change, targets: Sequence[str]) -> str:
-    """A change on one line; its targets are named unless they are all of `targets`."""
+    """Formats a change on one line.
+
+    Args:
+      change: to format.
+      targets: of the map; the change's are named unless they are all of these.
+    """
     places = "" if set(change.targets) == set(targets) else f" on {_places(change.targets, targets)}"
     line = f"{change.primitive} ({short_dtypes(change.dtypes)}){places}: {change.before} -> {change.after}"
     return f"{line}: {change.message}" if change.stopped and change.message else line
 
 
 def _places(some: Sequence[str], targets: Sequence[str]) -> str:
-    """Some of the targets by name; `all`, `GPUs` or `TPUs` if they are that."""
+    """Formats some of the targets: by name, or as `all`, `GPUs` or `TPUs`."""
     tpus = {target for target in targets if target in TPUS}
     names = {"all": set(targets), "TPUs": tpus, "GPUs": set(targets) - tpus}
     return next((name for name, members in names.items() if members == set(some)), " ".join(some))
@@ -134,15 +139,15 @@ def print_table(maps: Sequence[LoweringMap]) -> None:
 
 
 def markdown(maps: Sequence[LoweringMap]) -> str:
-    """A page for one or more maps."""
+    """Returns a Markdown page about one or more maps."""
     parts = (_introduction(maps), _changes(maps), _table(maps), _errors(maps[-1]))
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
 def _introduction(maps: Sequence[LoweringMap]) -> Iterator[str]:
     yield from ("# What Pallas lowers", "")
-    yield "Made by `kerneltest lowering`. A cell is a primitive with a dtype on a target; what lax itself refuses,"
-    yield "outside of Pallas, is no cell. Nothing here ran on a GPU or TPU; a mark says nothing of values. The marks:"
+    yield "Made by `kerneltest lowering`. A cell is a primitive with a dtype on a target. If lax refuses the dtype,"
+    yield "there is no cell. Nothing here ran on a GPU or TPU, so an outcome says nothing about values. The outcomes:"
     yield ""
     outcomes = [outcome for outcome in LoweringOutcome if any(outcome in each.counts for each in maps)]
     yield from (f"- `{outcome}`: {outcome.meaning}" for outcome in outcomes)
@@ -213,12 +218,12 @@ def _errors(lowering_map: LoweringMap) -> Iterator[str]:
 
 
 def _lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A table. Its columns are not padded: one long message would widen all rows."""
+    """Yields the lines of a table. Columns are not padded: one long message would widen all rows."""
     for row in (heading, ["---"] * len(heading), *rows):
         yield f"| {' | '.join(map(_escaped, row))} |"
 
 
 def _escaped(text: str) -> str:
-    """Text that stays one cell, whatever a message holds."""
+    """Escapes text, such as a message, so that it is one cell."""
     plain = text if re.fullmatch(r"`[^`|<]*`", text) else re.sub(r"([\\`*<\[\]])", r"\\\1", text)
     return " ".join(plain.replace("|", "\\|").split())

@@ -35,8 +35,8 @@ CORRUPT = {
     "no schema": (dumps(MAP).replace('"schema": 2, ', ""), "schema: Field required"),
     "another schema": (dumps(MAP).replace('"schema": 2', '"schema": 1'), "schema: Input should be 2"),
     "an unknown outcome": (dumps(MAP).replace('"lowers"', '"flies"'), "results: 0: outcome: "),
-    "a target it does not name": (dumps(MAP).replace('"sm_90"', '"sm_80"', 1), r"\['sm_90'\] are not among"),
-    "a cell twice": (dumps(replace(MAP, results=(EXP, EXP))), "one cell twice"),
+    "a target it does not name": (dumps(MAP).replace('"sm_90"', '"sm_80"', 1), "that the map does not list: sm_90"),
+    "a cell twice": (dumps(replace(MAP, results=(EXP, EXP))), "one of them twice"),
     "no cells": (dumps(replace(MAP, results=())), "no cells"),
     "a message that is no text": (dumps(MAP).replace('"message":""', '"message":1'), "results: 0: message: "),
     "an unknown field": (dumps(MAP).replace('"group"', '"troop"', 1), "results: 0: group: "),
@@ -47,7 +47,7 @@ CORRUPT = {
 
 @pytest.mark.parametrize(("text", "reason"), CORRUPT.values(), ids=CORRUPT)
 def test_a_corrupt_map_is_refused(text: str, reason: str) -> None:
-    with pytest.raises(MapError, match=rf"^here: no readable map: .*{reason}") as refused:
+    with pytest.raises(MapError, match=rf"^here is not a readable map: .*{reason}") as refused:
         loads(text, "here")
     assert len(str(refused.value).splitlines()) == 1
 
@@ -100,9 +100,9 @@ def test_targets_on_which_other_dtypes_changed_are_changes_of_their_own() -> Non
 
 
 def test_only_like_is_compared_with_like() -> None:
-    with pytest.raises(MapError, match="one map was compiled"):
+    with pytest.raises(MapError, match="only one of the maps was compiled"):
         compare(MAP, replace(MAP, triton="3.0"))
-    with pytest.raises(MapError, match="one map was compiled"):
+    with pytest.raises(MapError, match="only one of the maps was compiled"):
         compare(MAP, replace(MAP, libtpu="0.1"))
     with pytest.raises(MapError, match="no target or no primitive in common"):
         compare(replace(MAP, results=(EXP,)), replace(MAP, results=(SORT,)))
@@ -141,14 +141,14 @@ def test_the_command_probes_this_environment(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["no/such/map.json"], "no/such/map.json: no readable map: "),
-        ([str(ROOT / "README.md")], "README.md: no readable map: Invalid JSON"),
+        (["no/such/map.json"], "no/such/map.json is not a readable map: "),
+        ([str(ROOT / "README.md")], "README.md is not a readable map: Invalid JSON"),
         (["--jax", "newest"], "'newest' is not a version of JAX, such as 0.10.2"),
-        (["--jax", "0.4.30"], "JAX 0.4.30 is older than 0.4.35, the oldest that can be probed"),
+        (["--jax", "0.4.30"], "JAX 0.4.30 is older than 0.4.35, the oldest that the probe supports"),
         (["--targets", "sm_1"], f"unknown target sm_1; known are {', '.join([*TARGETS, *TPUS])}"),
         (["--primitives", "sine"], "this environment: unknown primitive sine"),
         (["map.json", "--targets", "sm_90"], "apply to measuring only; maps are read in full"),
-        (["--diff", "no/such/map.json"], "no/such/map.json: no readable map: "),
+        (["--diff", "no/such/map.json"], "no/such/map.json is not a readable map: "),
     ],
 )
 def test_bad_input_gets_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +165,7 @@ def _one_line(printed: str, words: str) -> None:
 def test_without_uv(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert main(["lowering", "--jax", "0.10.2"]) == 2
-    _one_line(capsys.readouterr().err, "pip install uv. Without --jax, this environment's JAX is probed")
+    _one_line(capsys.readouterr().err, "pip install uv. Without --jax, the installed JAX is probed")
 
 
 FAKE_UV = """#!/bin/sh

@@ -62,7 +62,7 @@ def test_the_report_command_reads_maps(tmp_path: Path, capsys: pytest.CaptureFix
     main(["report", str(run), "--lowering", str(path), "-o", out])
     assert "What Pallas lowers" in Path(out).read_text(encoding="utf-8")
     assert main(["report", str(run), "--lowering", str(ROOT / "README.md"), "-o", out]) == 2
-    assert "README.md: no readable map" in capsys.readouterr().err
+    assert "README.md is not a readable map" in capsys.readouterr().err
 
 
 def test_in_markdown_a_message_stays_in_its_cell() -> None:
