@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kerneltest.extensions.proofs.polynomial import (
-    Condition,
-    Poly,
+    Constraint,
+    Polynomial,
+    any_of,
     at_most,
     between,
-    either,
     equal,
     less,
-    negated,
+    negate,
     poly,
     product,
     symbol,
@@ -51,7 +51,7 @@ class Atom:
         }[self.kind]
 
     @property
-    def symbol(self) -> Poly:
+    def symbol(self) -> Polynomial:
         return symbol(self.name)
 
     def value(self, length: int) -> int:
@@ -70,7 +70,7 @@ class Atom:
             case _:
                 return 1 << max(length - 1, self.block - 1, 0).bit_length()
 
-    def facts(self) -> Iterator[Condition]:
+    def facts(self) -> Iterator[Constraint]:
         """What holds of it at every length from 0."""
         d, b, x = symbol(self.dim), self.block, self.symbol
         match self.kind:
@@ -87,15 +87,15 @@ class Atom:
                 yield from blocks.facts()
                 yield at_most(blocks.symbol, x)
                 yield at_most(1, x)
-                yield either(equal(x, 1), less(x, blocks.symbol * 2))
+                yield any_of(equal(x, 1), less(x, blocks.symbol * 2))
             case "power":
                 yield at_most(d, x)
                 yield at_most(max(b, 1), x)
-                yield either(equal(x, 1 << (b - 1).bit_length()), less(x, d * 2))
+                yield any_of(equal(x, 1 << (b - 1).bit_length()), less(x, d * 2))
 
 
 @dataclass(frozen=True)
-class Test:
+class SizeTest:
     """A condition on sizes that may tell forms apart.
 
     Attributes:
@@ -109,22 +109,22 @@ class Test:
     exact: bool = False
 
     def __call__(self, sizes: Sizes) -> bool:
-        value = _multiplied(self.atoms, sizes)
+        value = _product_at(self.atoms, sizes)
         return value == self.bound if self.exact else value <= self.bound
 
-    def condition(self, holds: bool) -> Condition:
+    def condition(self, holds: bool) -> Constraint:
         """That it holds, or does not."""
         made = (equal if self.exact else at_most)(product(atom.symbol for atom in self.atoms), self.bound)
-        return made if holds else negated(made)
+        return made if holds else negate(made)
 
-    def said(self, holds: bool) -> str:
+    def describe(self, holds: bool) -> str:
         name = " * ".join(atom.name for atom in self.atoms)
         if self.exact:
             return f"{name.strip('()')} {'==' if holds else '!='} {self.bound}"
         return f"{name} {'<=' if holds else '>'} {self.bound}"
 
 
-class Language:
+class FormulaLanguage:
     """The atoms and tests that formulas of a kernel are made of.
 
     Args:
@@ -159,32 +159,32 @@ class Language:
         rounded = [(a, b) for a, b in itertools.combinations(other, 2) if a.dim != b.dim]
         return [*((atom,) for atom in self.atoms.values()), *products, *squares, *mixed, *rounded]
 
-    def tests(self, constants: Sequence[int]) -> list[Test]:
+    def tests(self, constants: Sequence[int]) -> list[SizeTest]:
         """Conditions to try, the simplest first."""
         bounds = sorted({0, 1, *self.blocks, *constants})
         plain = [self.atoms[dim] for dim in self.dims]
         lengths = [((atom,), bound) for bound in bounds for atom in plain]
-        rests = [Test((Atom(dim, "rest", b),), 0, exact=True) for b in self.blocks for dim in self.dims]
+        rests = [SizeTest((Atom(dim, "rest", b),), 0, exact=True) for b in self.blocks for dim in self.dims]
         products = [p for n in range(1, len(plain) + 1) for p in itertools.combinations(plain, n)] if self.most else []
         return [
-            *(Test(p, self.most) for p in products),
-            *(Test(*each) for each in lengths),
+            *(SizeTest(p, self.most) for p in products),
+            *(SizeTest(*each) for each in lengths),
             *rests,
-            *(Test(*each, exact=True) for each in lengths),
+            *(SizeTest(*each, exact=True) for each in lengths),
         ]
 
 
-def fitter(language: Language, sizes: Sequence[Sizes]) -> Callable[[tuple[int, ...]], Poly | None]:
+def formula_fitter(language: FormulaLanguage, sizes: Sequence[Sizes]) -> Callable[[tuple[int, ...]], Polynomial | None]:
     """A function from the values that a number has at these sizes to its formula, None where it has none."""
     columns: dict[tuple[Atom, ...], tuple[int, ...]] = {}
 
-    def fit(values: tuple[int, ...]) -> Poly | None:
+    def fit(values: tuple[int, ...]) -> Polynomial | None:
         if len(set(values)) == 1:
             return poly(values[0])
         for atoms in language.monomials:
             if atoms not in columns:
-                columns[atoms] = tuple(_multiplied(atoms, each) for each in sizes)
-            found = _line(columns[atoms], values)
+                columns[atoms] = tuple(_product_at(atoms, each) for each in sizes)
+            found = _fit_line(columns[atoms], values)
             if found is not None:
                 slope, start = found
                 return product(atom.symbol for atom in atoms) * slope + start
@@ -193,7 +193,7 @@ def fitter(language: Language, sizes: Sequence[Sizes]) -> Callable[[tuple[int, .
     return fit
 
 
-def _multiplied(atoms: Sequence[Atom], sizes: Sizes) -> int:
+def _product_at(atoms: Sequence[Atom], sizes: Sizes) -> int:
     """The product of some atoms at some sizes."""
     total = 1
     for atom in atoms:
@@ -201,7 +201,7 @@ def _multiplied(atoms: Sequence[Atom], sizes: Sizes) -> int:
     return total
 
 
-def _line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
+def _fit_line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
     """Slope and start of the line with integers that points lie on."""
     first = next((i for i in range(1, len(xs)) if xs[i] != xs[0]), None)
     if first is None:
@@ -213,7 +213,7 @@ def _line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
     return slope, start
 
 
-def evaluate(formula: Poly, language: Language, sizes: Sizes) -> int:
+def evaluate_formula(formula: Polynomial, language: FormulaLanguage, sizes: Sizes) -> int:
     """What a formula of sizes is at some sizes."""
     known = {name: language.atoms[name].value(sizes[language.atoms[name].dim]) for name in formula.names}
     value = formula.substitute(known).constant

@@ -8,7 +8,7 @@ Monomial = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Poly:
+class Polynomial:
     """A sum of products.
 
     Attributes:
@@ -24,25 +24,25 @@ class Poly:
     def __hash__(self) -> int:
         return self._hash
 
-    def __add__(self, other: "Poly | int") -> "Poly":
+    def __add__(self, other: "Polynomial | int") -> "Polynomial":
         total = dict(self.terms)
         for monomial, coefficient in poly(other).terms:
             total[monomial] = total.get(monomial, 0) + coefficient
-        return _made(total)
+        return _canonical(total)
 
-    def __neg__(self) -> "Poly":
-        return Poly(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
+    def __neg__(self) -> "Polynomial":
+        return Polynomial(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
 
-    def __sub__(self, other: "Poly | int") -> "Poly":
+    def __sub__(self, other: "Polynomial | int") -> "Polynomial":
         return self + -poly(other)
 
-    def __mul__(self, other: "Poly | int") -> "Poly":
+    def __mul__(self, other: "Polynomial | int") -> "Polynomial":
         product: dict[Monomial, int] = {}
         for one, a in self.terms:
             for two, b in poly(other).terms:
                 both = tuple(sorted(one + two))
                 product[both] = product.get(both, 0) + a * b
-        return _made(product)
+        return _canonical(product)
 
     @property
     def constant(self) -> int | None:
@@ -55,7 +55,7 @@ class Poly:
     def names(self) -> frozenset[str]:
         return frozenset(name for monomial, _ in self.terms for name in monomial)
 
-    def substitute(self, values: Mapping[str, "Poly | int"]) -> "Poly":
+    def substitute(self, values: Mapping[str, "Polynomial | int"]) -> "Polynomial":
         """With some names replaced."""
         if self.names.isdisjoint(values):
             return self
@@ -76,21 +76,21 @@ class Poly:
         return " + ".join(term(*each) for each in self.terms) or "0"
 
 
-def _made(terms: Mapping[Monomial, int]) -> Poly:
-    return Poly(tuple(sorted((monomial, coefficient) for monomial, coefficient in terms.items() if coefficient)))
+def _canonical(terms: Mapping[Monomial, int]) -> Polynomial:
+    return Polynomial(tuple(sorted((monomial, coefficient) for monomial, coefficient in terms.items() if coefficient)))
 
 
-def poly(value: Poly | int) -> Poly:
+def poly(value: Polynomial | int) -> Polynomial:
     """A number as a polynomial."""
-    return value if isinstance(value, Poly) else _made({(): value})
+    return value if isinstance(value, Polynomial) else _canonical({(): value})
 
 
-def symbol(name: str) -> Poly:
+def symbol(name: str) -> Polynomial:
     """A named integer."""
-    return Poly((((name,), 1),))
+    return Polynomial((((name,), 1),))
 
 
-def product(factors: Iterable[Poly | int]) -> Poly:
+def product(factors: Iterable[Polynomial | int]) -> Polynomial:
     """Of some polynomials, 1 for none."""
     total = ONE
     for factor in factors:
@@ -102,7 +102,7 @@ ZERO, ONE = poly(0), poly(1)
 
 
 @dataclass(frozen=True)
-class Condition:
+class Constraint:
     """Something that holds or not: of no parts unless `kind` says so.
 
     Attributes:
@@ -111,8 +111,8 @@ class Condition:
     """
 
     kind: str
-    value: Poly = ZERO
-    parts: "tuple[Condition, ...]" = ()
+    value: Polynomial = ZERO
+    parts: "tuple[Constraint, ...]" = ()
     name: str = ""
 
     @cached_property
@@ -122,7 +122,7 @@ class Condition:
     def __hash__(self) -> int:
         return self._hash
 
-    def polynomials(self) -> Iterator[Poly]:
+    def polynomials(self) -> Iterator[Polynomial]:
         """All that it compares."""
         if self.kind in ("le", "eq"):
             yield self.value
@@ -134,41 +134,41 @@ class Condition:
         inner = [part.names for part in self.parts]
         return self.value.names.union(*inner, {self.name} - {""})
 
-    def over(self, change: Callable[[Poly], Poly]) -> "Condition":
+    def map_polynomials(self, change: Callable[[Polynomial], Polynomial]) -> "Constraint":
         """The same of other polynomials."""
         if self.kind in ("le", "eq"):
-            return Condition(self.kind, change(self.value))
-        return Condition(self.kind, ZERO, tuple(part.over(change) for part in self.parts), self.name)
+            return Constraint(self.kind, change(self.value))
+        return Constraint(self.kind, ZERO, tuple(part.map_polynomials(change) for part in self.parts), self.name)
 
 
-TRUE = Condition("true")
+TRUE = Constraint("true")
 
 
-def at_most(a: Poly | int, b: Poly | int) -> Condition:
-    return Condition("le", poly(a) - b)
+def at_most(a: Polynomial | int, b: Polynomial | int) -> Constraint:
+    return Constraint("le", poly(a) - b)
 
 
-def less(a: Poly | int, b: Poly | int) -> Condition:
-    return Condition("le", poly(a) - b + 1)
+def less(a: Polynomial | int, b: Polynomial | int) -> Constraint:
+    return Constraint("le", poly(a) - b + 1)
 
 
-def equal(a: Poly | int, b: Poly | int) -> Condition:
-    return Condition("eq", poly(a) - b)
+def equal(a: Polynomial | int, b: Polynomial | int) -> Constraint:
+    return Constraint("eq", poly(a) - b)
 
 
-def negated(condition: Condition) -> Condition:
-    return condition.parts[0] if condition.kind == "not" else Condition("not", parts=(condition,))
+def negate(condition: Constraint) -> Constraint:
+    return condition.parts[0] if condition.kind == "not" else Constraint("not", parts=(condition,))
 
 
-def every(*parts: Condition) -> Condition:
+def all_of(*parts: Constraint) -> Constraint:
     kept = tuple(part for part in dict.fromkeys(parts) if part is not TRUE and part != TRUE)
-    return TRUE if not kept else kept[0] if len(kept) == 1 else Condition("all", parts=kept)
+    return TRUE if not kept else kept[0] if len(kept) == 1 else Constraint("all", parts=kept)
 
 
-def either(*parts: Condition) -> Condition:
-    return parts[0] if len(parts) == 1 else Condition("any", parts=parts)
+def any_of(*parts: Constraint) -> Constraint:
+    return parts[0] if len(parts) == 1 else Constraint("any", parts=parts)
 
 
-def between(value: Poly | int, low: Poly | int, end: Poly | int) -> Condition:
+def between(value: Polynomial | int, low: Polynomial | int, end: Polynomial | int) -> Constraint:
     """From `low` up to, not including, `end`."""
-    return every(at_most(low, value), less(value, end))
+    return all_of(at_most(low, value), less(value, end))

@@ -4,29 +4,29 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from kerneltest.extensions.proofs.delinearise import taken
+from kerneltest.extensions.proofs.delinearisation import taken
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
     TRUE,
     ZERO,
-    Condition,
-    Poly,
+    Constraint,
+    Polynomial,
+    all_of,
+    any_of,
     at_most,
     between,
-    either,
     equal,
-    every,
     less,
-    negated,
+    negate,
     poly,
 )
-from kerneltest.extensions.proofs.steps import Step
-from kerneltest.extensions.proofs.values import Coordinates, Pointer, Result, Values
+from kerneltest.extensions.proofs.program_slice import SliceStep
+from kerneltest.extensions.proofs.symbolic_values import Coordinates, SymbolicPointer, SymbolicValue, Values
 
-Rule = Callable[[Values, Step[Poly], Coordinates], Result | None]
+Rule = Callable[[Values, SliceStep[Polynomial], Coordinates], SymbolicValue | None]
 
 
-def _bits(step: Step[Poly]) -> int:
+def _bits(step: SliceStep[Polynomial]) -> int:
     return 8 * np.dtype(step.types[0].dtype).itemsize
 
 
@@ -34,37 +34,37 @@ def _is_boolean(e: Values, number: int) -> bool:
     return e.types[number].dtype == "bool"
 
 
-def _two(e: Values, step: Step[Poly], at: Coordinates) -> tuple[Poly, Poly]:
+def _operands(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> tuple[Polynomial, Polynomial]:
     return e.integer(step.operands[0], at), e.integer(step.operands[1], at)
 
 
-def _ring(compute: Callable[[Poly, Poly], Poly]) -> Rule:
-    def rule(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _integer_operation(compute: Callable[[Polynomial, Polynomial], Polynomial]) -> Rule:
+    def rule(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
         if _is_boolean(e, step.operands[0]):
             return None
-        return e.fits(step, compute(*_two(e, step, at)))
+        return e.require_fit(step, compute(*_operands(e, step, at)))
 
     return rule
 
 
 def _division(wanted: str, *, signed: bool) -> Rule:
-    def rule(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+    def rule(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
         if _is_boolean(e, step.operands[0]):
             return None
-        a, b = _two(e, step, at)
+        a, b = _operands(e, step, at)
         if b.constant is not None and b.constant < 1:
             return None
         if b.constant is None:
-            e.need(step, at_most(1, b))
+            e.require(step, at_most(1, b))
         if not signed:
-            e.need(step, at_most(0, a))
-        quotient, rest = divided(e, a, b, truncated=signed)
+            e.require(step, at_most(0, a))
+        quotient, rest = divide(e, a, b, truncated=signed)
         return quotient if wanted == "quotient" else rest
 
     return rule
 
 
-def divided(e: Values, a: Poly, b: Poly, *, truncated: bool) -> tuple[Poly, Poly]:
+def divide(e: Values, a: Polynomial, b: Polynomial, *, truncated: bool) -> tuple[Polynomial, Polynomial]:
     """Quotient and remainder by something positive: towards zero, or towards minus infinity."""
     if b == ONE:
         return a, ZERO
@@ -73,128 +73,128 @@ def divided(e: Values, a: Poly, b: Poly, *, truncated: bool) -> tuple[Poly, Poly
         sign = -1 if truncated and a.constant < 0 else 1
         return poly(sign * quotient), poly(sign * rest)
     kind = "truncated" if truncated else "floored"
-    (q, new), (r, _) = (e.symbols.defined(part, (kind, a, b)) for part in ("quotient", "rest"))
+    (q, new), (r, _) = (e.symbols.symbol_for(part, (kind, a, b)) for part in ("quotient", "rest"))
     if new:
         whole = equal(a, b * q + r)
-        up = every(at_most(0, r), at_most(0, q), at_most(q, a))
+        up = all_of(at_most(0, r), at_most(0, q), at_most(q, a))
         if truncated:
-            down = every(at_most(r, 0), at_most(q, 0), at_most(a, q))
-            signs = either(every(at_most(0, a), up), every(less(a, 0), down))
+            down = all_of(at_most(r, 0), at_most(q, 0), at_most(a, q))
+            signs = any_of(all_of(at_most(0, a), up), all_of(less(a, 0), down))
         else:
-            signs = every(at_most(0, r), either(less(a, 0), up))
-        small = either(negated(between(a, 0, b)), every(equal(q, 0), equal(r, a)))
-        facts = (whole, less(r, b), less(-b, r), signs, small, *_shared(e, a, b, q))
+            signs = all_of(at_most(0, r), any_of(less(a, 0), up))
+        small = any_of(negate(between(a, 0, b)), all_of(equal(q, 0), equal(r, a)))
+        facts = (whole, less(r, b), less(-b, r), signs, small, *_grid_quotient(e, a, b, q))
         for part in (q, r):
-            e.symbols.state(next(iter(part.names)), *facts)
+            e.symbols.assume(next(iter(part.names)), *facts)
     return q, r
 
 
-def _shared(e: Values, a: Poly, b: Poly, q: Poly) -> Iterator[Condition]:
+def _grid_quotient(e: Values, a: Polynomial, b: Polynomial, q: Polynomial) -> Iterator[Constraint]:
     """That the quotient of a program's id is one of those that the grid has."""
     for axis, length in enumerate(e.code.grid):
-        if a == e.program(axis) and a != ZERO:
+        if a == e.program_id(axis) and a != ZERO:
             count, rest = taken(length, b, lengths_too=True) if len(b.terms) == 1 else (ZERO, ONE)
             if rest == ZERO:
                 yield between(q, 0, count)
 
 
-def _extreme(*, greatest: bool, signed: bool) -> Rule:
-    def rule(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _min_max(*, greatest: bool, signed: bool) -> Rule:
+    def rule(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
         if _is_boolean(e, step.operands[0]):
             return None
-        a, b = _two(e, step, at)
+        a, b = _operands(e, step, at)
         if not signed:
-            e.need(step, every(at_most(0, a), at_most(0, b)))
-        return e.chosen(at_most(b, a) if greatest else at_most(a, b), a, b)
+            e.require(step, all_of(at_most(0, a), at_most(0, b)))
+        return e.select(at_most(b, a) if greatest else at_most(a, b), a, b)
 
     return rule
 
 
-def _and(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _and(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     if _is_boolean(e, step.operands[0]):
-        return every(*(e.boolean(n, at) for n in step.operands))
-    a, b = _two(e, step, at)
+        return all_of(*(e.boolean(n, at) for n in step.operands))
+    a, b = _operands(e, step, at)
     for value, mask in ((a, b), (b, a)):
         if mask.constant is not None and mask.constant >= 0 and mask.constant & (mask.constant + 1) == 0:
-            return divided(e, value, mask + 1, truncated=False)[1]
+            return divide(e, value, mask + 1, truncated=False)[1]
     return None
 
 
-def _or(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
-    return either(*(e.boolean(n, at) for n in step.operands)) if _is_boolean(e, step.operands[0]) else None
+def _or(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+    return any_of(*(e.boolean(n, at) for n in step.operands)) if _is_boolean(e, step.operands[0]) else None
 
 
-def _xor(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _xor(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     if not _is_boolean(e, step.operands[0]):
         return None
     a, b = (e.boolean(n, at) for n in step.operands)
-    return negated(a) if b == TRUE else negated(b) if a == TRUE else _differ(a, b)
+    return negate(a) if b == TRUE else negate(b) if a == TRUE else _differ(a, b)
 
 
-def _differ(a: Condition, b: Condition) -> Condition:
-    return either(every(a, negated(b)), every(negated(a), b))
+def _differ(a: Constraint, b: Constraint) -> Constraint:
+    return any_of(all_of(a, negate(b)), all_of(negate(a), b))
 
 
 def _shift(direction: str) -> Rule:
-    def rule(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+    def rule(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
         if _is_boolean(e, step.operands[0]):
             return None
-        a, b = _two(e, step, at)
+        a, b = _operands(e, step, at)
         if b.constant is None or not 0 <= b.constant < _bits(step):
             return None
         if direction == "left":
-            return e.fits(step, a * 2**b.constant)
+            return e.require_fit(step, a * 2**b.constant)
         if direction == "unsigned":
-            e.need(step, at_most(0, a))
-        return divided(e, a, poly(2**b.constant), truncated=False)[0]
+            e.require(step, at_most(0, a))
+        return divide(e, a, poly(2**b.constant), truncated=False)[0]
 
     return rule
 
 
 # By number: eq ne slt sle sgt sge ult ule ugt uge.
-_COMPARISONS: tuple[Callable[[Poly, Poly], Condition], ...] = (
+_COMPARISONS: tuple[Callable[[Polynomial, Polynomial], Constraint], ...] = (
     equal,
-    lambda a, b: negated(equal(a, b)),
+    lambda a, b: negate(equal(a, b)),
     *(2 * (less, at_most, lambda a, b: less(b, a), lambda a, b: at_most(b, a))),
 )
 
 
-def _compare(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _compare(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     predicate: int = dict(step.fixed)["predicate"]
     if _is_boolean(e, step.operands[0]):
         a, b = (e.boolean(n, at) for n in step.operands)
-        return {0: negated(_differ(a, b)), 1: _differ(a, b)}.get(predicate)
-    x, y = _two(e, step, at)
+        return {0: negate(_differ(a, b)), 1: _differ(a, b)}.get(predicate)
+    x, y = _operands(e, step, at)
     if predicate > 5:
-        e.need(step, every(at_most(0, x), at_most(0, y)))
+        e.require(step, all_of(at_most(0, x), at_most(0, y)))
     return _COMPARISONS[predicate](x, y)
 
 
-def _select(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _select(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     condition, yes, no = step.operands
     where = at if e.types[condition].shape else ()
-    return e.chosen(e.boolean(condition, where), e.value(yes, at), e.value(no, at))
+    return e.select(e.boolean(condition, where), e.value(yes, at), e.value(no, at))
 
 
 def _extend(*, signed: bool) -> Rule:
-    def rule(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+    def rule(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
         if _is_boolean(e, step.operands[0]):
-            return e.chosen(e.boolean(step.operands[0], at), poly(-1 if signed else 1), ZERO)
+            return e.select(e.boolean(step.operands[0], at), poly(-1 if signed else 1), ZERO)
         value = e.integer(step.operands[0], at)
         if not signed:
-            e.need(step, at_most(0, value))
+            e.require(step, at_most(0, value))
         return value
 
     return rule
 
 
-def _truncate(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _truncate(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     if step.types[0].dtype == "bool":
         return None
-    return e.fits(step, e.integer(step.operands[0], at))
+    return e.require_fit(step, e.integer(step.operands[0], at))
 
 
-def _same_bits(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _same_bits(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     before, after = e.types[step.operands[0]], step.types[0]
     if before.pointer and after.pointer:
         size = [np.dtype(kind.dtype).itemsize for kind in (before, after) if kind.dtype != "bfloat16"]
@@ -202,51 +202,51 @@ def _same_bits(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
     return e.value(step.operands[0], at) if before == after else None
 
 
-def _constant(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _constant(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     if not step.numbers:
         return None
     (value,) = step.numbers
     if step.types[0].dtype != "bool":
         return value
-    return TRUE if value.constant else negated(TRUE) if value.constant == 0 else negated(equal(value, 0))
+    return TRUE if value.constant else negate(TRUE) if value.constant == 0 else negate(equal(value, 0))
 
 
-def _range(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _range(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     return step.numbers[0] + at[0]
 
 
-def _program_id(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
-    return e.program(dict(step.fixed)["axis"])
+def _program_id(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+    return e.program_id(dict(step.fixed)["axis"])
 
 
-def _programs(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _program_ranges(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     axis: int = dict(step.fixed)["axis"]
     return e.code.grid[axis]
 
 
-def _advance(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _advance(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     pointer = e.value(step.operands[0], at)
-    assert isinstance(pointer, Pointer)
-    return Pointer(pointer.buffer, pointer.offset + e.integer(step.operands[1], at))
+    assert isinstance(pointer, SymbolicPointer)
+    return SymbolicPointer(pointer.buffer, pointer.offset + e.integer(step.operands[1], at))
 
 
-def _splat(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _splat(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     return e.value(step.operands[0], ())
 
 
-def _broadcast(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _broadcast(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     before, after = e.types[step.operands[0]].shape, step.types[0].shape
     if any(one not in (ONE, other) for one, other in zip(before, after, strict=True)):
         return None
     return e.value(step.operands[0], tuple(c if b == a else ZERO for c, b, a in zip(at, before, after, strict=True)))
 
 
-def _expand(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _expand(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     axis = dict(step.fixed)["axis"]
     return e.value(step.operands[0], (*at[:axis], *at[axis + 1 :]))
 
 
-def _transpose(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _transpose(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     order = dict(step.fixed)["order"]
     before = [ZERO] * len(at)
     for axis, source in enumerate(order):
@@ -254,7 +254,7 @@ def _transpose(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
     return e.value(step.operands[0], tuple(before))
 
 
-def _reshape(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
+def _reshape(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     before, after = e.types[step.operands[0]].shape, step.types[0].shape
     kept = [c for c, length in zip(at, after, strict=True) if length != ONE]
     if [n for n in before if n != ONE] == [n for n in after if n != ONE]:
@@ -263,25 +263,25 @@ def _reshape(e: Values, step: Step[Poly], at: Coordinates) -> Result | None:
     flat = ZERO
     for c, length in zip(at, after, strict=True):
         flat = flat * length + c
-    found: list[Poly] = []
+    found: list[Polynomial] = []
     for length in reversed(before[1:]):
-        flat, rest = divided(e, flat, length, truncated=False)
+        flat, rest = divide(e, flat, length, truncated=False)
         found.append(rest)
     return e.value(step.operands[0], (flat, *reversed(found)) if before else ())
 
 
 RULES: Mapping[str, Rule] = {
-    "arith.addi": _ring(lambda a, b: a + b),
-    "arith.subi": _ring(lambda a, b: a - b),
-    "arith.muli": _ring(lambda a, b: a * b),
+    "arith.addi": _integer_operation(lambda a, b: a + b),
+    "arith.subi": _integer_operation(lambda a, b: a - b),
+    "arith.muli": _integer_operation(lambda a, b: a * b),
     "arith.divsi": _division("quotient", signed=True),
     "arith.divui": _division("quotient", signed=False),
     "arith.remsi": _division("rest", signed=True),
     "arith.remui": _division("rest", signed=False),
-    "arith.maxsi": _extreme(greatest=True, signed=True),
-    "arith.minsi": _extreme(greatest=False, signed=True),
-    "arith.maxui": _extreme(greatest=True, signed=False),
-    "arith.minui": _extreme(greatest=False, signed=False),
+    "arith.maxsi": _min_max(greatest=True, signed=True),
+    "arith.minsi": _min_max(greatest=False, signed=True),
+    "arith.maxui": _min_max(greatest=True, signed=False),
+    "arith.minui": _min_max(greatest=False, signed=False),
     "arith.andi": _and,
     "arith.ori": _or,
     "arith.xori": _xor,
@@ -299,7 +299,7 @@ RULES: Mapping[str, Rule] = {
     "arith.constant": _constant,
     "tt.make_range": _range,
     "tt.get_program_id": _program_id,
-    "tt.get_num_programs": _programs,
+    "tt.get_num_programs": _program_ranges,
     "tt.addptr": _advance,
     "tt.splat": _splat,
     "tt.broadcast": _broadcast,

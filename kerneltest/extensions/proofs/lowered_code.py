@@ -13,8 +13,7 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.proofs.steps import Block, M, N, mapped, sliced
-from kerneltest.extensions.proofs.undecided import Undecided
+from kerneltest.extensions.proofs.program_slice import M, N, SliceBlock, Undecided, map_block, slice_region
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.runnable import references
 from kerneltest.trace.tracing import Call, Traced, trace
@@ -24,7 +23,7 @@ _MOVES = frozenset({"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "tr
 
 
 @dataclass(frozen=True)
-class Memory(Generic[N]):
+class CallArray(Generic[N]):
     """An array that a call reads or writes.
 
     Attributes:
@@ -38,12 +37,12 @@ class Memory(Generic[N]):
     name: str
     shape: tuple[N, ...]
     leaf: str
-    shares: int
-    made: bool
+    allocation: int
+    is_output: bool
 
 
 @dataclass(frozen=True)
-class Code(Generic[N]):
+class LoweredCode(Generic[N]):
     """One Pallas call.
 
     Attributes:
@@ -54,38 +53,42 @@ class Code(Generic[N]):
     """
 
     name: str
-    body: Block[N]
+    body: SliceBlock[N]
     grid: tuple[N, ...]
-    arrays: tuple[Memory[N], ...]
+    arrays: tuple[CallArray[N], ...]
 
-    def over(self, change: Callable[[N], M]) -> "Code[M]":
+    def map_numbers(self, change: Callable[[N], M]) -> "LoweredCode[M]":
         """The same code with every number changed, in the order in which they stand."""
         grid = tuple(map(change, self.grid))
-        arrays = tuple(Memory(a.name, tuple(map(change, a.shape)), a.leaf, a.shares, a.made) for a in self.arrays)
-        return Code(self.name, mapped(self.body, change), grid, arrays)
+        arrays = tuple(
+            CallArray(a.name, tuple(map(change, a.shape)), a.leaf, a.allocation, a.is_output) for a in self.arrays
+        )
+        return LoweredCode(self.name, map_block(self.body, change), grid, arrays)
 
     def numbers(self) -> tuple[N, ...]:
         """All of them, in that order."""
         found: list[N] = []
-        self.over(found.append)
+        self.map_numbers(found.append)
         return tuple(found)
 
-    def skeleton(self) -> "Code[int]":
+    def skeleton(self) -> "LoweredCode[int]":
         """The code without its numbers."""
-        return self.over(lambda _: 0)
+        return self.map_numbers(lambda _: 0)
 
 
-def codes(pairing: Pairing, signature: Signature, target: Target) -> tuple[Code[int], ...]:
+def lower_calls(pairing: Pairing, signature: Signature, target: Target) -> tuple[LoweredCode[int], ...]:
     """The code of each Triton call of a kernel at the sizes of a signature.
 
     Raises:
       Failure: the kernel refuses these sizes, or does not lower at them.
     """
     traced = trace(pairing, signature, target.platform)
-    return tuple(code_of(traced, call, target, tuple(path for path, _ in signature.dtypes)) for call in traced.calls)
+    return tuple(
+        extract_code(traced, call, target, tuple(path for path, _ in signature.dtypes)) for call in traced.calls
+    )
 
 
-def code_of(traced: Traced, call: Call, target: Target, leaves: tuple[str, ...]) -> Code[int]:
+def extract_code(traced: Traced, call: Call, target: Target, leaves: tuple[str, ...]) -> LoweredCode[int]:
     """The code of one call.
 
     Raises:
@@ -95,19 +98,21 @@ def code_of(traced: Traced, call: Call, target: Target, leaves: tuple[str, ...])
     (kernel,) = lower_call(call, target)
     if kernel.language != "triton":
         raise Undecided(f"{call.name} is not lowered to Triton IR")
-    body = parsed(kernel.bytecode)
+    body = parse_code(kernel.bytecode)
     inputs, outputs = references(call)
-    paths = _origins(traced.jaxpr.jaxpr, call.equation, dict(zip(traced.jaxpr.jaxpr.invars, leaves, strict=True)))
+    paths = _operand_origins(
+        traced.jaxpr.jaxpr, call.equation, dict(zip(traced.jaxpr.jaxpr.invars, leaves, strict=True))
+    )
     arrays = [
-        Memory(r.name, r.shape, path, i, made=False)
+        CallArray(r.name, r.shape, path, i, is_output=False)
         for i, (r, path) in enumerate(zip(inputs, paths or (), strict=True))
     ]
     for i, r in enumerate(outputs):
-        arrays.append(Memory(r.name, r.shape, "", kernel.aliases.get(i, len(arrays)), made=True))
-    return Code(call.name, sliced(body), kernel.grid, tuple(arrays))
+        arrays.append(CallArray(r.name, r.shape, "", kernel.aliases.get(i, len(arrays)), is_output=True))
+    return LoweredCode(call.name, slice_region(body), kernel.grid, tuple(arrays))
 
 
-def parsed(bytecode: bytes) -> Region:
+def parse_code(bytecode: bytes) -> Region:
     """The body of a lowered call.
 
     Raises:
@@ -122,7 +127,7 @@ def parsed(bytecode: bytes) -> Region:
         raise Failure(Verdict.COMPILE_ERROR, f"Triton refuses the lowered code: {error}") from error
 
 
-def _origins(jaxpr: Any, wanted: Any, leaves: Mapping[Any, str]) -> list[str] | None:
+def _operand_origins(jaxpr: Any, wanted: Any, leaves: Mapping[Any, str]) -> list[str] | None:
     """For each operand of an equation, the argument of the kernel that it is, or that it holds the elements of."""
     known = dict(leaves)
 
@@ -137,7 +142,9 @@ def _origins(jaxpr: Any, wanted: Any, leaves: Mapping[Any, str]) -> list[str] | 
             for inner in nested(value):
                 named = operands if len(inner.invars) == len(operands) else [""] * len(inner.invars)
                 named = named if name_of(equation) not in ("scan", "while", "cond") else [""] * len(inner.invars)
-                found = _origins(inner, wanted, {v: path for v, path in zip(inner.invars, named, strict=True) if path})
+                found = _operand_origins(
+                    inner, wanted, {v: path for v, path in zip(inner.invars, named, strict=True) if path}
+                )
                 if found is not None:
                     return found
         if name_of(equation) in _MOVES or _is_widening(equation):

@@ -3,30 +3,30 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kerneltest.extensions.proofs.evaluate import Evaluation
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
     TRUE,
     ZERO,
-    Condition,
-    Poly,
+    Constraint,
+    Polynomial,
+    all_of,
+    any_of,
     between,
-    either,
     equal,
-    every,
-    negated,
+    negate,
     symbol,
 )
-from kerneltest.extensions.proofs.steps import ACCESSES, Block, Step, addressing
-from kerneltest.extensions.proofs.values import Key, Need, Pointer
+from kerneltest.extensions.proofs.program_slice import ACCESSES, SliceBlock, SliceStep, address_operands
+from kerneltest.extensions.proofs.symbolic_execution import SymbolicExecution
+from kerneltest.extensions.proofs.symbolic_values import Key, Requirement, SymbolicPointer
 
 # The control flow around an access: a loop or a branch, and in which of its blocks the access lies.
-Path = tuple[tuple[Step[Poly], int], ...]
-Needed = tuple[Condition, tuple[Need, ...]]
+Path = tuple[tuple[SliceStep[Polynomial], int], ...]
+Needed = tuple[Constraint, tuple[Requirement, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class Visit:
+class SymbolicAccess:
     """What one access does in one lane of a program, at one turn of the loops around it.
 
     Attributes:
@@ -40,25 +40,25 @@ class Visit:
       addressing: what must hold for `offset` to be where the machine goes, in enabled lanes.
     """
 
-    step: Step[Poly]
+    step: SliceStep[Polynomial]
     kind: str
     buffer: int
-    offset: Poly
-    reached: Condition
-    enabled: Condition
-    deciding: tuple[Needed, ...]
-    addressing: tuple[Need, ...]
+    offset: Polynomial
+    reachable: Constraint
+    enabled: Constraint
+    decision_requirements: tuple[Needed, ...]
+    address_requirements: tuple[Requirement, ...]
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.step.place}" if self.step.place else self.step.name
 
 
-def visits(evaluation: Evaluation) -> list[Visit]:
+def symbolic_accesses(evaluation: SymbolicExecution) -> list[SymbolicAccess]:
     """Every access of a program."""
     return [_visit(evaluation, step, path) for step, path in _accesses(evaluation.code.body, ())]
 
 
-def _accesses(block: Block[Poly], path: Path) -> Iterator[tuple[Step[Poly], Path]]:
+def _accesses(block: SliceBlock[Polynomial], path: Path) -> Iterator[tuple[SliceStep[Polynomial], Path]]:
     for step in block.steps:
         if step.name in ACCESSES:
             yield step, path
@@ -66,8 +66,8 @@ def _accesses(block: Block[Poly], path: Path) -> Iterator[tuple[Step[Poly], Path
             yield from _accesses(inner, (*path, (step, number)))
 
 
-def _visit(e: Evaluation, step: Step[Poly], path: Path) -> Visit:
-    pointer, *masks = addressing(step.name, step.operands, dict(step.fixed).get("operandSegmentSizes"))
+def _visit(e: SymbolicExecution, step: SliceStep[Polynomial], path: Path) -> SymbolicAccess:
+    pointer, *masks = address_operands(step.name, step.operands, dict(step.fixed).get("operandSegmentSizes"))
     lanes = []
     there = []
     for axis, length in enumerate(e.types[pointer].shape):
@@ -75,53 +75,53 @@ def _visit(e: Evaluation, step: Step[Poly], path: Path) -> Visit:
         lanes.append(ZERO if length == ONE else symbol(name))
         if length != ONE:
             there.append(between(symbol(name), 0, length))
-            e.symbols.state(name, there[-1])
+            e.symbols.assume(name, there[-1])
     at = tuple(lanes)
-    deciding: list[Needed] = []
+    decision_requirements: list[Needed] = []
 
-    def decide(before: Sequence[Condition], *keys: Key) -> None:
+    def decide(before: Sequence[Constraint], *keys: Key) -> None:
         """Notes that a decision rests on values, which must be right wherever it is made, however it ends."""
-        deciding.append((every(*before), tuple(e.cone(list(keys)))))
+        decision_requirements.append((all_of(*before), tuple(e.requirements_of(list(keys)))))
 
     for outer, block in path:
         if outer.name == "scf.for":
-            turning = e.turning(outer, e.turn(outer))
+            iteration_conditions = e.iteration_conditions(outer, e.iteration(outer))
             decide(there, *((number, ()) for number in outer.operands[:3]))
-            there += turning
+            there += iteration_conditions
         elif outer.name == "scf.if":
             condition = e.boolean(outer.operands[0])
             decide(there, (outer.operands[0], ()))
-            there.append(condition if block == 0 else negated(condition))
+            there.append(condition if block == 0 else negate(condition))
         else:
-            there += e.turning(outer, e.turn(outer))
+            there += e.iteration_conditions(outer, e.iteration(outer))
             going = outer.blocks[0].yields[0]
             condition = e.boolean(going)
-            decide([*there, *_turn_before(e, outer, condition)], (going, ()))
-            there += [condition] if block == 1 else _turn_before(e, outer, condition)
-    enabling: list[Condition] = []
+            decide([*there, *_previous_iteration(e, outer, condition)], (going, ()))
+            there += [condition] if block == 1 else _previous_iteration(e, outer, condition)
+    enabling: list[Constraint] = []
     for mask in masks:
         where = at if e.types[mask].shape else ()
         enabling.append(e.boolean(mask, where))
         decide(there, (mask, where))
     address = e.value(pointer, at)
-    assert isinstance(address, Pointer)
-    reached = every(*there) if there else TRUE
-    return Visit(
+    assert isinstance(address, SymbolicPointer)
+    reachable = all_of(*there) if there else TRUE
+    return SymbolicAccess(
         step,
         ACCESSES[step.name],
         address.buffer,
         address.offset,
-        reached,
-        every(*there, *enabling),
-        tuple(deciding),
-        tuple(e.cone([(pointer, at)])),
+        reachable,
+        all_of(*there, *enabling),
+        tuple(decision_requirements),
+        tuple(e.requirements_of([(pointer, at)])),
     )
 
 
-def _turn_before(e: Evaluation, loop: Step[Poly], going: Condition) -> list[Condition]:
+def _previous_iteration(e: SymbolicExecution, loop: SliceStep[Polynomial], going: Constraint) -> list[Constraint]:
     """That the turn before went on, if its condition is one of nothing but the turn's number and what does not vary."""
-    turn = e.turn(loop)
-    (name,) = turn.names
-    if any(name in e.symbols.closure([each]) for each in going.names - {name}):
+    iteration = e.iteration(loop)
+    (name,) = iteration.names
+    if any(name in e.symbols.dependencies([each]) for each in going.names - {name}):
         return []
-    return [either(equal(turn, 0), going.over(lambda value: value.substitute({name: turn - 1})))]
+    return [any_of(equal(iteration, 0), going.map_polynomials(lambda value: value.substitute({name: iteration - 1})))]

@@ -11,12 +11,12 @@ from kerneltest.plan.signatures import covering
 
 LIMIT = 2**31
 """Arrays whose lengths nothing bounds have fewer elements."""
-SEEN, _BEYOND = 48, 8
+_SAMPLES, _BEYOND = 48, 8
 
 Row = tuple[tuple[str, int], ...]
 
 
-def top(dim: Dim) -> int | None:
+def max_length(dim: Dim) -> int | None:
     """The greatest length that is considered, None where nothing bounds it."""
     if dim.values:
         return max(dim.values)
@@ -24,16 +24,16 @@ def top(dim: Dim) -> int | None:
     return max(known, default=None)
 
 
-def near(dim: Dim) -> list[int]:
+def boundary_lengths(dim: Dim) -> list[int]:
     block = dim.block or 16
     return [dim.minimum, 1, block - 1, block, block + 1, 2 * block + 1]
 
 
-def drawn(dim: Dim, rng: random.Random, top: int) -> int:
+def random_length(dim: Dim, rng: random.Random, max_length: int) -> int:
     """An admitted length, about evenly among orders of magnitude."""
     if dim.values:
         return rng.choice(dim.values)
-    length = round(math.exp(rng.uniform(0, math.log(top))))
+    length = round(math.exp(rng.uniform(0, math.log(max_length))))
     block = dim.block or 16
     if rng.random() < 0.3:
         length = max(length // block, 1) * block
@@ -60,7 +60,7 @@ def admitted_lengths(dim: Dim) -> list[int]:
     return sorted({dim.fit(length) for length in lengths if dim.admits(dim.fit(length))})
 
 
-def _groups(dim: Dim) -> list[Callable[[random.Random], int]]:
+def _length_generators(dim: Dim) -> list[Callable[[random.Random], int]]:
     """Ways to draw a length, each from where kernels take another form."""
     if dim.values:
         return [lambda _, value=value: value for value in dim.values]  # type: ignore[misc]
@@ -77,35 +77,35 @@ def _groups(dim: Dim) -> list[Callable[[random.Random], int]]:
 
 def rows(pairing: Pairing, rng: random.Random) -> list[Row]:
     """Sizes to learn from: every pair of ways to draw two lengths, and random ones."""
-    ways = [_groups(dim) for dim in pairing.dims.values()]
+    ways = [_length_generators(dim) for dim in pairing.dims.values()]
     chosen = covering([tuple(range(len(each))) for each in ways], 2)
     rng.shuffle(chosen)
     found = []
-    for numbers in chosen[:SEEN]:
+    for numbers in chosen[:_SAMPLES]:
         lengths = [way[number](rng) for way, number in zip(ways, numbers, strict=True)]
         fitted = (_fitted(dim, x, rng) for dim, x in zip(pairing.dims.values(), lengths, strict=True))
         found.append(tuple(zip(pairing.dims, fitted, strict=True)))
     few = [
-        tuple((name, drawn(dim, rng, 300)) for name, dim in pairing.dims.items())
+        tuple((name, random_length(dim, rng, 300)) for name, dim in pairing.dims.items())
         for _ in range(max(4, 12 - len(found)))
     ]
     return list(dict.fromkeys([*found, *few]))
 
 
-def most_elements(pairing: Pairing) -> int:
+def max_elements(pairing: Pairing) -> int:
     """How many elements an array may have, as far as its lengths are bounded."""
-    return math.prod(top(dim) or 1 for dim in pairing.dims.values())
+    return math.prod(max_length(dim) or 1 for dim in pairing.dims.values())
 
 
-def huge(pairing: Pairing) -> list[Row]:
+def sizes_beyond_int32(pairing: Pairing) -> list[Row]:
     """A few sizes at which declared lengths make arrays of 2^31 elements and more."""
-    if most_elements(pairing) < LIMIT:
+    if max_elements(pairing) < LIMIT:
         return []
-    beyond = [tuple(sizes.items()) for sizes in largest(pairing) if math.prod(sizes.values()) >= LIMIT]
+    beyond = [tuple(sizes.items()) for sizes in largest_sizes(pairing) if math.prod(sizes.values()) >= LIMIT]
     return list(dict.fromkeys(beyond))[:_BEYOND]
 
 
-def largest(pairing: Pairing) -> list[dict[str, int]]:
+def largest_sizes(pairing: Pairing) -> list[dict[str, int]]:
     """Sizes at which one or more dims are as long as they may be."""
     rows = []
     names = list(pairing.dims)
@@ -117,7 +117,7 @@ def largest(pairing: Pairing) -> list[dict[str, int]]:
                 space = LIMIT - 1
                 for number, name in enumerate(chosen):
                     dim = pairing.dims[name]
-                    greatest = top(dim)
+                    greatest = max_length(dim)
                     if greatest is not None:
                         sizes[name] = dim.fit(greatest)
                         if dim.values:

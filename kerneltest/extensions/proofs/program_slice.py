@@ -8,7 +8,11 @@ import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation, Region
 from kerneltest.backends.simulate.operations.table import OPERATIONS
-from kerneltest.extensions.proofs.undecided import Undecided
+
+
+class Undecided(Exception):  # noqa: N818 - an answer, not an error
+    """A kernel is neither proved nor refuted; the message names the operation that stands in the way."""
+
 
 N = TypeVar("N")
 M = TypeVar("M")
@@ -26,7 +30,7 @@ FOLLOWED = frozenset(
 
 
 @dataclass(frozen=True)
-class Value(Generic[N]):
+class ValueType(Generic[N]):
     """The type of a value.
 
     Attributes:
@@ -46,7 +50,7 @@ class Value(Generic[N]):
 
 
 @dataclass(frozen=True)
-class Step(Generic[N]):
+class SliceStep(Generic[N]):
     """One operation.
 
     Attributes:
@@ -61,15 +65,15 @@ class Step(Generic[N]):
     name: str
     operands: tuple[int, ...]
     results: tuple[int, ...]
-    types: tuple[Value[N], ...]
+    types: tuple[ValueType[N], ...]
     numbers: tuple[N, ...]
     fixed: tuple[tuple[str, Any], ...]
-    blocks: "tuple[Block[N], ...]"
+    blocks: "tuple[SliceBlock[N], ...]"
     place: str = field(compare=False)
 
 
 @dataclass(frozen=True)
-class Block(Generic[N]):
+class SliceBlock(Generic[N]):
     """A sequence of operations with the values it is entered with and those it ends with.
 
     Attributes:
@@ -79,29 +83,29 @@ class Block(Generic[N]):
     """
 
     arguments: tuple[int, ...]
-    types: tuple[Value[N], ...]
-    steps: tuple[Step[N], ...]
+    types: tuple[ValueType[N], ...]
+    steps: tuple[SliceStep[N], ...]
     yields: tuple[int, ...]
 
 
-def mapped(block: Block[N], change: Callable[[N], M]) -> Block[M]:
+def map_block(block: SliceBlock[N], change: Callable[[N], M]) -> SliceBlock[M]:
     """The same code with every number changed, in the order in which they stand."""
 
-    def values(types: tuple[Value[N], ...]) -> tuple[Value[M], ...]:
-        return tuple(Value(t.dtype, t.pointer, tuple(map(change, t.shape))) for t in types)
+    def values(types: tuple[ValueType[N], ...]) -> tuple[ValueType[M], ...]:
+        return tuple(ValueType(t.dtype, t.pointer, tuple(map(change, t.shape))) for t in types)
 
-    return Block(
+    return SliceBlock(
         block.arguments,
         values(block.types),
         tuple(
-            Step(
+            SliceStep(
                 s.name,
                 s.operands,
                 s.results,
                 values(s.types),
                 tuple(map(change, s.numbers)),
                 s.fixed,
-                tuple(mapped(b, change) for b in s.blocks),
+                tuple(map_block(b, change) for b in s.blocks),
                 s.place,
             )
             for s in block.steps
@@ -110,16 +114,16 @@ def mapped(block: Block[N], change: Callable[[N], M]) -> Block[M]:
     )
 
 
-def lengths(block: Block[N]) -> Iterator[N]:
+def axis_lengths(block: SliceBlock[N]) -> Iterator[N]:
     """Those of every tensor's axes."""
     for kind in (*block.types, *(kind for step in block.steps for kind in step.types)):
         yield from kind.shape
     for step in block.steps:
         for inner in step.blocks:
-            yield from lengths(inner)
+            yield from axis_lengths(inner)
 
 
-def sliced(body: Region) -> Block[int]:
+def slice_region(body: Region) -> SliceBlock[int]:
     """What matters of a function's body; its values are numbered anew, and those that do not matter are -1.
 
     Raises:
@@ -134,10 +138,10 @@ class _Slicer:
     def __init__(self, body: Region) -> None:
         self.producers: dict[int, tuple[Operation, int]] = {}
         self.sources: dict[int, tuple[int, ...]] = {}  # of what a block is entered with: where it comes from
-        self.types: dict[int, Value[int]] = {}
+        self.types: dict[int, ValueType[int]] = {}
         self.wanted: set[int] = set()
         roots: list[int] = []
-        self.types.update((n, Value("int8", True, ())) for n in body.arguments)
+        self.types.update((n, ValueType("int8", True, ())) for n in body.arguments)
         self.wanted.update(body.arguments)
         self._read(body, roots)
         self._follow(roots)
@@ -151,9 +155,9 @@ class _Slicer:
                 )
             for i, (number, kind) in enumerate(zip(op.results, op.types, strict=True)):
                 self.producers[number] = (op, i)
-                self.types[number] = Value(kind.dtype.name, kind.pointer, kind.shape)
+                self.types[number] = ValueType(kind.dtype.name, kind.pointer, kind.shape)
             if op.name in ACCESSES:
-                roots += addressing(op.name, op.operands, op.attributes.get("operandSegmentSizes"))
+                roots += address_operands(op.name, op.operands, op.attributes.get("operandSegmentSizes"))
             if op.name not in CONTROL:
                 continue
             if op.name == "scf.for":
@@ -172,7 +176,7 @@ class _Slicer:
                 ends = zip(before.arguments, op.operands, after.yields, strict=True)
                 self.sources.update((argument, tuple(each)) for argument, *each in ends)
                 for argument, number, kind in zip(after.arguments, before.yields[1:], op.types, strict=True):
-                    self.types[argument] = Value(kind.dtype.name, kind.pointer, kind.shape)
+                    self.types[argument] = ValueType(kind.dtype.name, kind.pointer, kind.shape)
                     self.sources[argument] = (number,)
             for inner in op.regions:
                 self._read(inner, roots)
@@ -199,23 +203,23 @@ class _Slicer:
             elif op.name in FOLLOWED or op.name == "tt.load":
                 roots += op.operands
 
-    def block(self, region: Region) -> Block[int]:
+    def block(self, region: Region) -> SliceBlock[int]:
         """A region with what is wanted of it."""
-        steps = [self._step(op) for op in region.operations if self._kept(op)]
-        arguments, yields = self._numbered(region.arguments), self._numbered(region.yields)
-        return Block(arguments, self._typed(region.arguments), tuple(steps), yields)
+        steps = [self._step(op) for op in region.operations if self._is_needed(op)]
+        arguments, yields = self._renumber(region.arguments), self._renumber(region.yields)
+        return SliceBlock(arguments, self._types_of(region.arguments), tuple(steps), yields)
 
-    def _numbered(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    def _renumber(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(self.numbers.get(number, -1) for number in numbers)
 
-    def _kept(self, op: Operation) -> bool:
+    def _is_needed(self, op: Operation) -> bool:
         inner = (each for region in op.regions for each in region.operations) if op.name in CONTROL else ()
-        return op.name in ACCESSES or not self.wanted.isdisjoint(op.results) or any(map(self._kept, inner))
+        return op.name in ACCESSES or not self.wanted.isdisjoint(op.results) or any(map(self._is_needed, inner))
 
-    def _typed(self, numbers: tuple[int, ...]) -> tuple[Value[int], ...]:
-        return tuple(self.types[n] if n in self.wanted else Value("float32", False, ()) for n in numbers)
+    def _types_of(self, numbers: tuple[int, ...]) -> tuple[ValueType[int], ...]:
+        return tuple(self.types[n] if n in self.wanted else ValueType("float32", False, ()) for n in numbers)
 
-    def _step(self, op: Operation) -> Step[int]:
+    def _step(self, op: Operation) -> SliceStep[int]:
         fixed = [(key, op.attributes[key]) for key in _FIXED if key in op.attributes]
         numbers: tuple[int, ...] = ()
         value = op.attributes.get("value")
@@ -223,11 +227,11 @@ class _Slicer:
             numbers = (op.attributes["start"], op.attributes["end"])
         elif op.name == "arith.constant" and not isinstance(value, np.ndarray):
             numbers = (int(value or 0),) if self.types[op.results[0]].matters else ()
-        return Step(
+        return SliceStep(
             op.name,
-            self._numbered(op.operands),
-            self._numbered(op.results),
-            self._typed(op.results),
+            self._renumber(op.operands),
+            self._renumber(op.results),
+            self._types_of(op.results),
             numbers,
             tuple(fixed),
             tuple(map(self.block, op.regions)) if op.name in CONTROL else (),
@@ -235,7 +239,7 @@ class _Slicer:
         )
 
 
-def addressing(name: str, operands: tuple[int, ...], segments: Any) -> list[int]:
+def address_operands(name: str, operands: tuple[int, ...], segments: Any) -> list[int]:
     """The pointer of an access, and its mask where it has one."""
     pointer, *rest = operands
     if name == "tt.load":

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from kerneltest.extensions.proofs.polynomial import ONE, ZERO, Monomial, Poly, product
+from kerneltest.extensions.proofs.polynomial import ONE, ZERO, Monomial, Polynomial, product
 
 
-def indices(offset: Poly, shape: Sequence[Poly]) -> Iterator[tuple[Poly, ...]]:
+def index_forms(offset: Polynomial, shape: Sequence[Polynomial]) -> Iterator[tuple[Polynomial, ...]]:
     """Ways to write an offset as the sum of indices, each times its axis' stride; the likeliest first.
 
     Nothing says that an index lies within its axis: that is to be proved.
@@ -25,7 +25,7 @@ def indices(offset: Poly, shape: Sequence[Poly]) -> Iterator[tuple[Poly, ...]]:
             yield way
 
 
-def taken(offset: Poly, stride: Poly, lengths_too: bool) -> tuple[Poly, Poly]:
+def taken(offset: Polynomial, stride: Polynomial, lengths_too: bool) -> tuple[Polynomial, Polynomial]:
     """What of an offset is a multiple of a stride, over the stride; and the rest.
 
     Args:
@@ -38,14 +38,14 @@ def taken(offset: Poly, stride: Poly, lengths_too: bool) -> tuple[Poly, Poly]:
     ((names, factor),) = stride.terms
     taken = ZERO
     for monomial, coefficient in offset.terms:
-        left = _without(monomial, names)
+        left = _divide_monomial(monomial, names)
         if left is None or coefficient % factor or not (left or lengths_too):
             continue
-        taken = taken + Poly(((left, coefficient // factor),))
+        taken = taken + Polynomial(((left, coefficient // factor),))
     return taken, offset - taken * stride
 
 
-def _without(monomial: Monomial, names: Monomial) -> Monomial | None:
+def _divide_monomial(monomial: Monomial, names: Monomial) -> Monomial | None:
     left = list(monomial)
     for name in names:
         if name not in left:

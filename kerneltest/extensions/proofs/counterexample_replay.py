@@ -16,8 +16,8 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.declare.pairing import Pairing
-from kerneltest.extensions.proofs.code import parsed
 from kerneltest.extensions.proofs.formulas import Sizes
+from kerneltest.extensions.proofs.lowered_code import parse_code
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.runnable import references
 from kerneltest.trace.tracing import Call, trace
@@ -26,7 +26,7 @@ from kerneltest.trace.undefined import PartialArray
 _ELEMENTS = 2**22  # of arrays that are held in memory
 
 
-def replayed(
+def replay_programs(
     pairing: Pairing,
     signature: Signature,
     target: Target,
@@ -35,7 +35,7 @@ def replayed(
     programs: Sequence[tuple[int, ...]],
     values: Mapping[int, Mapping[int, int]],
     *,
-    beside: bool = False,
+    with_others: bool = False,
 ) -> list[Fault]:
     """What some programs of a call do to memory and must not.
 
@@ -51,16 +51,16 @@ def replayed(
         traced = trace(pairing, replace(signature, dims=tuple(sizes.items())), target.platform)
         one = traced.calls[call]
         (kernel,) = lower_call(one, target)
-        return _faults(one, kernel, _ids(kernel, programs, beside), values)
+        return _faults(one, kernel, _ids(kernel, programs, with_others), values)
     except Failure:
         return []
 
 
-def _ids(kernel: Kernel, programs: Sequence[tuple[int, ...]], beside: bool) -> Array:
+def _ids(kernel: Kernel, programs: Sequence[tuple[int, ...]], with_others: bool) -> Array:
     """The linear ids of programs, and of the first, the last and those a power of two apart."""
     x, y, z = kernel.grid
     chosen = {a + x * (b + y * c) for a, b, c in programs}
-    if beside:
+    if with_others:
         count = x * y * z
         others = (*range(4), *range(count - 4, count), *(2**i for i in range(count.bit_length())))
         chosen |= {each for each in others if 0 <= each < count}
@@ -72,7 +72,7 @@ def _faults(call: Call, kernel: Kernel, ids: Array, values: Mapping[int, Mapping
     if sum(math.prod(r.shape) for r in (*inputs, *outputs)) > _ELEMENTS:
         return faults_on_zeros(call, kernel, ids)
     given, made, hints = memory_of(call, kernel)
-    simulation = Simulation(parsed(kernel.bytecode), kernel.grid, given, made, hints, ids)
+    simulation = Simulation(parse_code(kernel.bytecode), kernel.grid, given, made, hints, ids)
     arrays = [_filled(r.shape, r.dtype, values.get(i, {})) for i, r in enumerate(inputs)]
     simulation.run(contents([PartialArray(array) for array in arrays]))
     return simulation.faults()

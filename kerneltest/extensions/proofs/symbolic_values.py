@@ -5,29 +5,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.extensions.proofs.code import Code
+from kerneltest.extensions.proofs.lowered_code import LoweredCode
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
     ZERO,
-    Condition,
-    Poly,
+    Constraint,
+    Polynomial,
+    all_of,
+    any_of,
     between,
-    either,
     equal,
-    every,
-    negated,
+    negate,
     symbol,
 )
-from kerneltest.extensions.proofs.steps import Step, Value
+from kerneltest.extensions.proofs.program_slice import SliceStep, Undecided, ValueType
 from kerneltest.extensions.proofs.symbols import Symbols
-from kerneltest.extensions.proofs.undecided import Undecided
 
-Coordinates = tuple[Poly, ...]
+Coordinates = tuple[Polynomial, ...]
 Key = tuple[int, Coordinates]
 
 
 @dataclass(frozen=True)
-class Pointer:
+class SymbolicPointer:
     """An element of an array.
 
     Attributes:
@@ -36,14 +35,14 @@ class Pointer:
     """
 
     buffer: int
-    offset: Poly
+    offset: Polynomial
 
 
-Result = Poly | Condition | Pointer
+SymbolicValue = Polynomial | Constraint | SymbolicPointer
 
 
 @dataclass(frozen=True)
-class Need:
+class Requirement:
     """What must hold for polynomials to be what the machine computes.
 
     Attributes:
@@ -53,9 +52,9 @@ class Need:
       end: one past the greatest integer of that type.
     """
 
-    step: Step[Poly]
-    holds: Condition
-    value: Poly | None = None
+    step: SliceStep[Polynomial]
+    condition: Constraint
+    value: Polynomial | None = None
     end: int = 0
 
 
@@ -72,43 +71,43 @@ class Values(ABC):
       current: the value that is being computed, the innermost last.
     """
 
-    def __init__(self, code: Code[Poly], symbols: Symbols, suffix: str) -> None:
+    def __init__(self, code: LoweredCode[Polynomial], symbols: Symbols, suffix: str) -> None:
         self.code, self.symbols, self.suffix = code, symbols, suffix
-        self.types: dict[int, Value[Poly]] = {}
+        self.types: dict[int, ValueType[Polynomial]] = {}
         self.uses: dict[Key, list[Key]] = {}
-        self.needs: dict[Key, list[Need]] = {}
+        self.requirements: dict[Key, list[Requirement]] = {}
         self.current: list[Key] = []
 
     @abstractmethod
-    def value(self, number: int, coordinates: Coordinates = ()) -> Result:
+    def value(self, number: int, coordinates: Coordinates = ()) -> SymbolicValue:
         """A value, at a place of a tensor.
 
         Raises:
           Undecided: a pointer that cannot be followed.
         """
 
-    def integer(self, number: int, coordinates: Coordinates = ()) -> Poly:
+    def integer(self, number: int, coordinates: Coordinates = ()) -> Polynomial:
         value = self.value(number, coordinates)
-        assert isinstance(value, Poly)
+        assert isinstance(value, Polynomial)
         return value
 
-    def boolean(self, number: int, coordinates: Coordinates = ()) -> Condition:
+    def boolean(self, number: int, coordinates: Coordinates = ()) -> Constraint:
         value = self.value(number, coordinates)
-        assert isinstance(value, Condition)
+        assert isinstance(value, Constraint)
         return value
 
-    def need(self, step: Step[Poly], holds: Condition) -> None:
+    def require(self, step: SliceStep[Polynomial], holds: Constraint) -> None:
         """Notes what must hold for the value that is being computed."""
-        self.needs[self.current[-1]].append(Need(step, holds))
+        self.requirements[self.current[-1]].append(Requirement(step, holds))
 
-    def fits(self, step: Step[Poly], value: Poly, dtype: str = "") -> Poly:
+    def require_fit(self, step: SliceStep[Polynomial], value: Polynomial, dtype: str = "") -> Polynomial:
         """The value of an operation that must not wrap."""
         end = end_of(dtype or step.types[0].dtype)
         if value.constant is None or not -end <= value.constant < end:
-            self.needs[self.current[-1]].append(Need(step, between(value, -end, end), value, end))
+            self.requirements[self.current[-1]].append(Requirement(step, between(value, -end, end), value, end))
         return value
 
-    def something(self, step: Step[Poly], number: int, coordinates: Coordinates) -> Result:
+    def unknown_value(self, step: SliceStep[Polynomial], number: int, coordinates: Coordinates) -> SymbolicValue:
         """A value of which only its type is known.
 
         Raises:
@@ -118,15 +117,15 @@ class Values(ABC):
         where = f" at {step.place}" if step.place else ""
         if kind.pointer:
             raise Undecided(f"{step.name}{where} makes a pointer that is not followed")
-        name, _ = self.symbols.fresh("unknown", (number, coordinates, self.suffix))
+        name, _ = self.symbols.name_for("unknown", (number, coordinates, self.suffix))
         self.symbols.unknown[name] = f"{step.name}{where}"
-        self.symbols.homes[name] = number
+        self.symbols.value_numbers[name] = number
         if kind.dtype == "bool":
-            return Condition("free", name=name)
-        self.symbols.state(name, between(symbol(name), -end_of(kind.dtype), end_of(kind.dtype)))
+            return Constraint("free", name=name)
+        self.symbols.assume(name, between(symbol(name), -end_of(kind.dtype), end_of(kind.dtype)))
         return symbol(name)
 
-    def chosen(self, condition: Condition, yes: Result, no: Result) -> Result:
+    def select(self, condition: Constraint, yes: SymbolicValue, no: SymbolicValue) -> SymbolicValue:
         """One of two values.
 
         Raises:
@@ -134,27 +133,27 @@ class Values(ABC):
         """
         if yes == no:
             return yes
-        if isinstance(yes, Pointer) and isinstance(no, Pointer):
+        if isinstance(yes, SymbolicPointer) and isinstance(no, SymbolicPointer):
             if yes.buffer != no.buffer:
                 raise Undecided("a pointer into one of two arrays is not followed")
-            offset = self.chosen(condition, yes.offset, no.offset)
-            assert isinstance(offset, Poly)
-            return Pointer(yes.buffer, offset)
-        if isinstance(yes, Condition) and isinstance(no, Condition):
-            return either(every(condition, yes), every(negated(condition), no))
-        assert isinstance(yes, Poly)
-        assert isinstance(no, Poly)
-        name, new = self.symbols.fresh("chosen", (condition, yes, no))
+            offset = self.select(condition, yes.offset, no.offset)
+            assert isinstance(offset, Polynomial)
+            return SymbolicPointer(yes.buffer, offset)
+        if isinstance(yes, Constraint) and isinstance(no, Constraint):
+            return any_of(all_of(condition, yes), all_of(negate(condition), no))
+        assert isinstance(yes, Polynomial)
+        assert isinstance(no, Polynomial)
+        name, new = self.symbols.name_for("chosen", (condition, yes, no))
         if new:
             value = symbol(name)
-            one, other = every(condition, equal(value, yes)), every(negated(condition), equal(value, no))
-            self.symbols.state(name, either(one, other))
+            one, other = all_of(condition, equal(value, yes)), all_of(negate(condition), equal(value, no))
+            self.symbols.assume(name, any_of(one, other))
         return symbol(name)
 
-    def program(self, axis: int) -> Poly:
+    def program_id(self, axis: int) -> Polynomial:
         """A program's id along an axis of the grid."""
         name = f"program {axis}{self.suffix}"
-        self.symbols.state(name, between(symbol(name), 0, self.code.grid[axis]))
+        self.symbols.assume(name, between(symbol(name), 0, self.code.grid[axis]))
         return ZERO if self.code.grid[axis] == ONE else symbol(name)
 
 
