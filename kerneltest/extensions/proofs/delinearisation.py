@@ -1,4 +1,4 @@
-"""An offset into an array as an index along each of its axes, where that can be read off the products in it."""
+"""Delinearisation: rewrites an offset into an array as an index along each axis, by the products in it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,9 +6,9 @@ from kerneltest.extensions.proofs.polynomial import ONE, ZERO, Monomial, Polynom
 
 
 def index_forms(offset: Polynomial, shape: Sequence[Polynomial]) -> Iterator[tuple[Polynomial, ...]]:
-    """Ways to write an offset as the sum of indices, each times its axis' stride; the likeliest first.
+    """Yields ways to write an offset as the sum of indices times strides, the likeliest first.
 
-    Nothing says that an index lies within its axis: that is to be proved.
+    That the indices are within their axes is not implied and must be proved.
     """
     strides = [product(shape[axis + 1 :]) for axis in range(len(shape))]
     if any(len(stride.terms) != 1 for stride in strides):
@@ -17,32 +17,35 @@ def index_forms(offset: Polynomial, shape: Sequence[Polynomial]) -> Iterator[tup
     for lengths_too in (False, True):
         rest, found = offset, []
         for stride in strides[:-1]:
-            index, rest = taken(rest, stride, lengths_too)
+            index, rest = split_multiple(rest, stride, lengths_too)
             found.append(index)
-        way = (*found, rest)
-        if way not in seen:
-            seen.add(way)
-            yield way
+        form = (*found, rest)
+        if form not in seen:
+            seen.add(form)
+            yield form
 
 
-def taken(offset: Polynomial, stride: Polynomial, lengths_too: bool) -> tuple[Polynomial, Polynomial]:
-    """What of an offset is a multiple of a stride, over the stride; and the rest.
+def split_multiple(offset: Polynomial, stride: Polynomial, lengths_too: bool) -> tuple[Polynomial, Polynomial]:
+    """Splits an offset into a multiple of a stride and a remainder.
 
     Args:
       offset: to split.
-      stride: a product.
-      lengths_too: whether to take what has nothing but the stride in it as well, such as `-n` of `i n - n + j`.
+      stride: a single term.
+      lengths_too: whether constant multiples of the stride, such as `-n` in `i n - n + j`, belong to the multiple.
+
+    Returns:
+      The multiple divided by the stride, and the remainder.
     """
     if stride == ONE:
         return offset, ZERO
     ((names, factor),) = stride.terms
-    taken = ZERO
+    multiple = ZERO
     for monomial, coefficient in offset.terms:
         left = _divide_monomial(monomial, names)
         if left is None or coefficient % factor or not (left or lengths_too):
             continue
-        taken = taken + Polynomial(((left, coefficient // factor),))
-    return taken, offset - taken * stride
+        multiple = multiple + Polynomial(((left, coefficient // factor),))
+    return multiple, offset - multiple * stride
 
 
 def _divide_monomial(monomial: Monomial, names: Monomial) -> Monomial | None:

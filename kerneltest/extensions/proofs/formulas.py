@@ -1,4 +1,4 @@
-"""Formulas of sizes: which polynomial of lengths, blocks and rounded lengths a number of the lowered code is."""
+"""Formulas of sizes: polynomials of lengths and of lengths rounded to blocks or powers of two."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,13 +24,13 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Atom:
-    """What a kernel makes of the length of a dim.
+    """A quantity that kernels compute from the length of a dim.
 
     Attributes:
-      dim: its name.
-      kind: `length`, `blocks` (how many blocks cover it), `whole` (how many fit in), `rest` (what is left), `power`
-        (the least power of two that is no less than it, and no less than the block), or `tiles` (the least power of two
-        that is no less than the number of blocks that cover it).
+      dim: the name of the dim.
+      kind: `length`; `blocks`, the number of blocks that cover it; `whole`, the number of blocks that fit in; `rest`,
+        the remainder; `power`, the next power of two of the greater of length and block; or `tiles`, the next power of
+        two of `blocks`.
       block: in elements; 1 for `length`.
     """
 
@@ -40,7 +40,7 @@ class Atom:
 
     @property
     def name(self) -> str:
-        """In formulas."""
+        """The name in formulas."""
         return {
             "length": self.dim,
             "blocks": f"cdiv({self.dim}, {self.block})",
@@ -52,10 +52,11 @@ class Atom:
 
     @property
     def symbol(self) -> Polynomial:
+        """The polynomial of the name."""
         return symbol(self.name)
 
     def value(self, length: int) -> int:
-        """Where the dim has a length."""
+        """Returns the value for a length of the dim."""
         match self.kind:
             case "length":
                 return length
@@ -71,7 +72,7 @@ class Atom:
                 return 1 << max(length - 1, self.block - 1, 0).bit_length()
 
     def facts(self) -> Iterator[Constraint]:
-        """What holds of it at every length from 0."""
+        """Yields constraints that hold at every length from 0."""
         d, b, x = symbol(self.dim), self.block, self.symbol
         match self.kind:
             case "blocks":
@@ -96,12 +97,12 @@ class Atom:
 
 @dataclass(frozen=True)
 class SizeTest:
-    """A condition on sizes that may tell forms apart.
+    """A test on sizes that may distinguish forms: the product of atoms is at most a bound, or equal to it.
 
     Attributes:
-      atoms: of dims, multiplied.
-      bound: the greatest value of the product with which it holds.
-      exact: it holds with that value alone.
+      atoms: the factors.
+      bound: of the product.
+      exact: whether the product must be equal to the bound.
     """
 
     atoms: tuple[Atom, ...]
@@ -113,11 +114,12 @@ class SizeTest:
         return value == self.bound if self.exact else value <= self.bound
 
     def condition(self, holds: bool) -> Constraint:
-        """That it holds, or does not."""
-        made = (equal if self.exact else at_most)(product(atom.symbol for atom in self.atoms), self.bound)
-        return made if holds else negate(made)
+        """Returns the constraint that the test has a result."""
+        constraint = (equal if self.exact else at_most)(product(atom.symbol for atom in self.atoms), self.bound)
+        return constraint if holds else negate(constraint)
 
     def describe(self, holds: bool) -> str:
+        """Returns the constraint in words: `n <= 64`."""
         name = " * ".join(atom.name for atom in self.atoms)
         if self.exact:
             return f"{name.strip('()')} {'==' if holds else '!='} {self.bound}"
@@ -125,12 +127,12 @@ class SizeTest:
 
 
 class FormulaLanguage:
-    """The atoms and tests that formulas of a kernel are made of.
+    """The atoms, monomials and tests that may occur in a kernel's formulas.
 
     Args:
       dims: names.
-      blocks: lengths that the kernel may cut them into.
-      most: elements of an array, past which it may be addressed in another way; 0 where none has more.
+      blocks: block lengths that the kernel may use.
+      most: the number of elements past which JAX may address arrays by wider integers; 0 if no array has more.
     """
 
     def __init__(self, dims: Sequence[str], blocks: Sequence[int], most: int = 0) -> None:
@@ -140,17 +142,17 @@ class FormulaLanguage:
 
     @cached_property
     def atoms(self) -> dict[str, Atom]:
-        """By name."""
+        """The atoms, by name."""
         kinds = [
             ("power", 1),
             *((kind, b) for b in self.blocks for kind in ("blocks", "whole", "power", "tiles", "rest")),
         ]
-        made = [Atom(dim, "length") for dim in self.dims] + [Atom(dim, k, b) for k, b in kinds for dim in self.dims]
-        return {atom.name: atom for atom in made}
+        atoms = [Atom(dim, "length") for dim in self.dims] + [Atom(dim, k, b) for k, b in kinds for dim in self.dims]
+        return {atom.name: atom for atom in atoms}
 
     @cached_property
     def monomials(self) -> list[tuple[Atom, ...]]:
-        """Products to try, the simplest first."""
+        """Products of atoms to try, the simplest first."""
         plain = [self.atoms[dim] for dim in self.dims]
         other = [atom for atom in self.atoms.values() if atom.kind != "length"]
         products = [p for n in range(2, 6) for p in itertools.combinations(plain, n)]
@@ -160,7 +162,11 @@ class FormulaLanguage:
         return [*((atom,) for atom in self.atoms.values()), *products, *squares, *mixed, *rounded]
 
     def tests(self, constants: Sequence[int]) -> list[SizeTest]:
-        """Conditions to try, the simplest first."""
+        """Returns tests to try, the simplest first.
+
+        Args:
+          constants: bounds to try besides 0, 1 and the blocks.
+        """
         bounds = sorted({0, 1, *self.blocks, *constants})
         plain = [self.atoms[dim] for dim in self.dims]
         lengths = [((atom,), bound) for bound in bounds for atom in plain]
@@ -175,7 +181,7 @@ class FormulaLanguage:
 
 
 def formula_fitter(language: FormulaLanguage, sizes: Sequence[Sizes]) -> Callable[[tuple[int, ...]], Polynomial | None]:
-    """A function from the values that a number has at these sizes to its formula, None where it has none."""
+    """Returns a function that maps the values of a number at some sizes to its formula, or to None if it finds none."""
     columns: dict[tuple[Atom, ...], tuple[int, ...]] = {}
 
     def fit(values: tuple[int, ...]) -> Polynomial | None:
@@ -194,7 +200,7 @@ def formula_fitter(language: FormulaLanguage, sizes: Sequence[Sizes]) -> Callabl
 
 
 def _product_at(atoms: Sequence[Atom], sizes: Sizes) -> int:
-    """The product of some atoms at some sizes."""
+    """Returns the product of some atoms at some sizes."""
     total = 1
     for atom in atoms:
         total *= atom.value(sizes[atom.dim])
@@ -202,7 +208,7 @@ def _product_at(atoms: Sequence[Atom], sizes: Sizes) -> int:
 
 
 def _fit_line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
-    """Slope and start of the line with integers that points lie on."""
+    """Returns the integer slope and intercept of the line through points, or None."""
     first = next((i for i in range(1, len(xs)) if xs[i] != xs[0]), None)
     if first is None:
         return None
@@ -214,7 +220,7 @@ def _fit_line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
 
 
 def evaluate_formula(formula: Polynomial, language: FormulaLanguage, sizes: Sizes) -> int:
-    """What a formula of sizes is at some sizes."""
+    """Returns the value of a formula at some sizes."""
     known = {name: language.atoms[name].value(sizes[language.atoms[name].dim]) for name in formula.names}
     value = formula.substitute(known).constant
     assert value is not None

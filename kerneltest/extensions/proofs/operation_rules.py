@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from kerneltest.extensions.proofs.delinearisation import taken
+from kerneltest.extensions.proofs.delinearisation import split_multiple
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
     TRUE,
@@ -93,7 +93,7 @@ def _grid_quotient(e: Values, a: Polynomial, b: Polynomial, q: Polynomial) -> It
     """That the quotient of a program's id is one of those that the grid has."""
     for axis, length in enumerate(e.code.grid):
         if a == e.program_id(axis) and a != ZERO:
-            count, rest = taken(length, b, lengths_too=True) if len(b.terms) == 1 else (ZERO, ONE)
+            count, rest = split_multiple(length, b, lengths_too=True) if len(b.terms) == 1 else (ZERO, ONE)
             if rest == ZERO:
                 yield between(q, 0, count)
 

@@ -1,4 +1,4 @@
-"""Polynomials with integer coefficients over named integers, and conditions on them."""
+"""Polynomials with integer coefficients over named integers, and constraints on them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ Monomial = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Polynomial:
-    """A sum of products.
+    """A sum of monomials in canonical form, so that equal polynomials compare equal.
 
     Attributes:
-      terms: names multiplied with each other (in order, () for 1) and their coefficient, never 0; in order.
+      terms: sorted monomials, each a sorted tuple of names (() for 1), with coefficients other than 0.
     """
 
     terms: tuple[tuple[Monomial, int], ...]
@@ -46,17 +46,18 @@ class Polynomial:
 
     @property
     def constant(self) -> int | None:
-        """Its value, if that depends on nothing."""
+        """The value of a constant polynomial; None for others."""
         if not self.terms:
             return 0
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
 
     @cached_property
     def names(self) -> frozenset[str]:
+        """The names that occur."""
         return frozenset(name for monomial, _ in self.terms for name in monomial)
 
     def substitute(self, values: Mapping[str, "Polynomial | int"]) -> "Polynomial":
-        """With some names replaced."""
+        """Replaces some names."""
         if self.names.isdisjoint(values):
             return self
         total = ZERO
@@ -81,17 +82,17 @@ def _canonical(terms: Mapping[Monomial, int]) -> Polynomial:
 
 
 def poly(value: Polynomial | int) -> Polynomial:
-    """A number as a polynomial."""
+    """Returns a number as a polynomial."""
     return value if isinstance(value, Polynomial) else _canonical({(): value})
 
 
 def symbol(name: str) -> Polynomial:
-    """A named integer."""
+    """Returns the polynomial of a name."""
     return Polynomial((((name,), 1),))
 
 
 def product(factors: Iterable[Polynomial | int]) -> Polynomial:
-    """Of some polynomials, 1 for none."""
+    """Returns the product of some polynomials, 1 for none."""
     total = ONE
     for factor in factors:
         total = total * factor
@@ -103,11 +104,14 @@ ZERO, ONE = poly(0), poly(1)
 
 @dataclass(frozen=True)
 class Constraint:
-    """Something that holds or not: of no parts unless `kind` says so.
+    """A constraint on named integers.
 
     Attributes:
-      kind: `true`; `le` and `eq`, of `value` and 0; `free`, which may hold or not, called `name`; `not`, `all` or
-        `any` of its parts.
+      kind: `true`; `le` or `eq`: `value` is at most 0, or 0; `free`: an unknown boolean; `not`, `all` or `any`: of
+        the parts.
+      value: for `le` and `eq`.
+      parts: for `not`, `all` and `any`.
+      name: for `free`.
     """
 
     kind: str
@@ -123,7 +127,7 @@ class Constraint:
         return self._hash
 
     def polynomials(self) -> Iterator[Polynomial]:
-        """All that it compares."""
+        """Yields all polynomials in it."""
         if self.kind in ("le", "eq"):
             yield self.value
         for part in self.parts:
@@ -131,11 +135,12 @@ class Constraint:
 
     @cached_property
     def names(self) -> frozenset[str]:
+        """The names that occur."""
         inner = [part.names for part in self.parts]
         return self.value.names.union(*inner, {self.name} - {""})
 
     def map_polynomials(self, change: Callable[[Polynomial], Polynomial]) -> "Constraint":
-        """The same of other polynomials."""
+        """Replaces each polynomial by its image under `change`."""
         if self.kind in ("le", "eq"):
             return Constraint(self.kind, change(self.value))
         return Constraint(self.kind, ZERO, tuple(part.map_polynomials(change) for part in self.parts), self.name)
@@ -145,30 +150,36 @@ TRUE = Constraint("true")
 
 
 def at_most(a: Polynomial | int, b: Polynomial | int) -> Constraint:
+    """Returns a <= b."""
     return Constraint("le", poly(a) - b)
 
 
 def less(a: Polynomial | int, b: Polynomial | int) -> Constraint:
+    """Returns a < b."""
     return Constraint("le", poly(a) - b + 1)
 
 
 def equal(a: Polynomial | int, b: Polynomial | int) -> Constraint:
+    """Returns a == b."""
     return Constraint("eq", poly(a) - b)
 
 
-def negate(condition: Constraint) -> Constraint:
-    return condition.parts[0] if condition.kind == "not" else Constraint("not", parts=(condition,))
+def negate(constraint: Constraint) -> Constraint:
+    """Returns the negation of a constraint."""
+    return constraint.parts[0] if constraint.kind == "not" else Constraint("not", parts=(constraint,))
 
 
 def all_of(*parts: Constraint) -> Constraint:
-    kept = tuple(part for part in dict.fromkeys(parts) if part is not TRUE and part != TRUE)
-    return TRUE if not kept else kept[0] if len(kept) == 1 else Constraint("all", parts=kept)
+    """Returns the conjunction of some constraints."""
+    remaining = tuple(part for part in dict.fromkeys(parts) if part is not TRUE and part != TRUE)
+    return TRUE if not remaining else remaining[0] if len(remaining) == 1 else Constraint("all", parts=remaining)
 
 
 def any_of(*parts: Constraint) -> Constraint:
+    """Returns the disjunction of some constraints, at least one."""
     return parts[0] if len(parts) == 1 else Constraint("any", parts=parts)
 
 
 def between(value: Polynomial | int, low: Polynomial | int, end: Polynomial | int) -> Constraint:
-    """From `low` up to, not including, `end`."""
+    """Returns low <= value < end."""
     return all_of(at_most(low, value), less(value, end))

@@ -13,8 +13,9 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import COUNTING
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.proofs import declaration_facts
-from kerneltest.extensions.proofs.code_forms import Form, Forms, learn_forms
+from kerneltest.extensions.proofs.code_forms import Form, Forms
 from kerneltest.extensions.proofs.counterexample_replay import replay_programs
+from kerneltest.extensions.proofs.form_learning import learn_forms
 from kerneltest.extensions.proofs.obligations import MAX_TENSOR, FormVerifier, Obligation
 from kerneltest.extensions.proofs.program_slice import Undecided, axis_lengths
 from kerneltest.extensions.proofs.size_samples import max_length

@@ -76,7 +76,7 @@ class Solver:
         return SolverAnswer("sat", {name: model.eval(z3.Int(name), model_completion=True).as_long() for name in names})
 
     def _lemmas(self, monomials: set[Monomial]) -> Iterator[Any]:
-        """Yields that multiplication by a non-negative factor is monotonic, for pairs of products with a common factor."""
+        """Yields, for pairs of products with a common factor that is not negative, that multiplication is monotonic."""
         z3 = self._z3
         by_factor: dict[Monomial, set[str]] = {}
         for monomial in monomials:
