@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerneltest.core.targets import TARGETS, TPUS
-from kerneltest.extensions.lowering_map.map import LoweringMap, MapError, loads
+from kerneltest.extensions.lowering_map.map_model import LoweringMap, MapError, parse_map
 
 OLDEST = (0, 4, 35)
 PYTHON = "3.12"  # JAX 0.4.35 to 0.12 all have wheels for it
@@ -52,7 +52,7 @@ def measure(
     source = f"JAX {jax} with Python {python}" if jax else "this environment"
     if done.returncode:
         raise MapError(f"{source}: {_reason(done.stderr)}")
-    return loads(done.stdout, source)
+    return parse_map(done.stdout, source)
 
 
 def describe_targets(targets: Sequence[str]) -> str:

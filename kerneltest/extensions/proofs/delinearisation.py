@@ -1,8 +1,17 @@
 """Delinearisation: rewrites an offset into an array as an index along each axis, by the products in it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from kerneltest.extensions.proofs.polynomial import ONE, ZERO, Monomial, Polynomial, product
+from kerneltest.extensions.proofs.polynomial import (
+    ONE,
+    ZERO,
+    Constraint,
+    Monomial,
+    Polynomial,
+    all_of,
+    between,
+    product,
+)
 
 
 def index_forms(offset: Polynomial, shape: Sequence[Polynomial]) -> Iterator[tuple[Polynomial, ...]]:
@@ -55,3 +64,8 @@ def _divide_monomial(monomial: Monomial, names: Monomial) -> Monomial | None:
             return None
         left.remove(name)
     return tuple(left)
+
+
+def is_within(indices: Sequence[Polynomial], shape: Sequence[Polynomial], known: Mapping[str, int]) -> Constraint:
+    """Returns the constraint that indices are within their axes, some of whose names have known values."""
+    return all_of(*(between(index, 0, n.substitute(known)) for index, n in zip(indices, shape, strict=True)))

@@ -1,14 +1,16 @@
-"""The lowered code of a Pallas call at given sizes, with its grid and its arrays."""
+"""The lowered code of a Pallas call at given sizes, with its grid and arrays."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Generic
 
 import numpy as np
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
 from kerneltest.backends.codegen.lower import lower_call
 from kerneltest.backends.simulate.ir import Region
 from kerneltest.backends.simulate.parse import parse
+from kerneltest.core.details import NotBuilt, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
@@ -19,6 +21,7 @@ from kerneltest.trace.runnable import references
 from kerneltest.trace.tracing import Call, Traced, trace
 from kerneltest.trace.walk import name_of, nested
 
+_CONTROL = frozenset({"scan", "while", "cond"})
 _MOVES = frozenset({"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "transpose", "copy", "copy_p"})
 
 
@@ -29,9 +32,9 @@ class CallArray(Generic[N]):
     Attributes:
       name: the kernel's name for it.
       shape: of the array.
-      leaf: the path of the argument whose elements it holds, "" where they are others.
-      shares: the number of the array whose memory it is; its own where it has memory of its own.
-      made: whether the call makes it.
+      leaf: the path of the argument whose elements it holds; "" if it holds others.
+      allocation: the number of the array in whose memory it is: its own, or that of an input that it aliases.
+      is_output: whether the call writes it.
     """
 
     name: str
@@ -47,8 +50,8 @@ class LoweredCode(Generic[N]):
 
     Attributes:
       name: of the kernel function.
-      body: what matters of its code.
-      grid: programs along x, y and z.
+      body: the slice of its code.
+      grid: the number of programs along x, y and z.
       arrays: the inputs, then the outputs.
     """
 
@@ -58,7 +61,7 @@ class LoweredCode(Generic[N]):
     arrays: tuple[CallArray[N], ...]
 
     def map_numbers(self, change: Callable[[N], M]) -> "LoweredCode[M]":
-        """The same code with every number changed, in the order in which they stand."""
+        """Returns the code with each number replaced by its image under `change`, which is called in their order."""
         grid = tuple(map(change, self.grid))
         arrays = tuple(
             CallArray(a.name, tuple(map(change, a.shape)), a.leaf, a.allocation, a.is_output) for a in self.arrays
@@ -66,21 +69,22 @@ class LoweredCode(Generic[N]):
         return LoweredCode(self.name, map_block(self.body, change), grid, arrays)
 
     def numbers(self) -> tuple[N, ...]:
-        """All of them, in that order."""
+        """Returns all numbers, in their order."""
         found: list[N] = []
         self.map_numbers(found.append)
         return tuple(found)
 
     def skeleton(self) -> "LoweredCode[int]":
-        """The code without its numbers."""
+        """Returns the code with 0 for each number."""
         return self.map_numbers(lambda _: 0)
 
 
 def lower_calls(pairing: Pairing, signature: Signature, target: Target) -> tuple[LoweredCode[int], ...]:
-    """The code of each Triton call of a kernel at the sizes of a signature.
+    """Lowers each Triton call of a kernel at the sizes of a signature.
 
     Raises:
-      Failure: the kernel refuses these sizes, or does not lower at them.
+      Failure: the kernel refuses these sizes or does not lower at them.
+      Undecided: a call cannot be followed.
     """
     traced = trace(pairing, signature, target.platform)
     return tuple(
@@ -89,11 +93,17 @@ def lower_calls(pairing: Pairing, signature: Signature, target: Target) -> tuple
 
 
 def extract_code(traced: Traced, call: Call, target: Target, leaves: tuple[str, ...]) -> LoweredCode[int]:
-    """The code of one call.
+    """Lowers one call.
+
+    Args:
+      traced: the kernel with the call.
+      call: to lower.
+      target: a GPU.
+      leaves: the paths of the kernel's arguments, in order.
 
     Raises:
-      Failure: it does not lower.
-      Undecided: it is no Triton IR, or has operations that are not followed.
+      Failure: the call does not lower.
+      Undecided: it does not lower to Triton IR, or to operations that cannot be followed.
     """
     (kernel,) = lower_call(call, target)
     if kernel.language != "triton":
@@ -113,26 +123,27 @@ def extract_code(traced: Traced, call: Call, target: Target, leaves: tuple[str, 
 
 
 def parse_code(bytecode: bytes) -> Region:
-    """The body of a lowered call.
+    """Parses the body of a lowered call.
 
     Raises:
-      Failure: Triton refuses it, as for tensors that are too long.
-      Undecided: it has types that are not followed.
+      Failure: Triton refuses it, as it does tensors that are too long.
+      Undecided: it has unknown types.
     """
     try:
         return parse(bytecode)
     except Failure as failure:
         raise Undecided(str(failure)) from failure
-    except Exception as error:  # MLIR's own
-        raise Failure(Verdict.COMPILE_ERROR, f"Triton refuses the lowered code: {error}") from error
+    except Exception as error:  # by MLIR
+        detail = NotBuilt(Stage.COMPILE, "", type(error).__name__, f"Triton refuses the lowered code: {error}")
+        raise Failure(Verdict.COMPILE_ERROR, detail) from error
 
 
-def _operand_origins(jaxpr: Any, wanted: Any, leaves: Mapping[Any, str]) -> list[str] | None:
-    """For each operand of an equation, the argument of the kernel that it is, or that it holds the elements of."""
+def _operand_origins(jaxpr: Jaxpr, wanted: JaxprEqn, leaves: Mapping[Var, str]) -> list[str] | None:
+    """Returns the argument whose elements each operand of an equation holds, or ""; None if the equation is absent."""
     known = dict(leaves)
 
-    def origin(variable: Any) -> str:
-        return known.get(variable, "") if not hasattr(variable, "val") else ""
+    def origin(atom: Var | Literal) -> str:
+        return known.get(atom, "") if isinstance(atom, Var) else ""
 
     for equation in jaxpr.eqns:
         operands = [origin(v) for v in equation.invars]
@@ -140,10 +151,10 @@ def _operand_origins(jaxpr: Any, wanted: Any, leaves: Mapping[Any, str]) -> list
             return operands
         for value in equation.params.values():
             for inner in nested(value):
-                named = operands if len(inner.invars) == len(operands) else [""] * len(inner.invars)
-                named = named if name_of(equation) not in ("scan", "while", "cond") else [""] * len(inner.invars)
+                passed_on = len(inner.invars) == len(operands) and name_of(equation) not in _CONTROL
+                paths = operands if passed_on else [""] * len(inner.invars)
                 found = _operand_origins(
-                    inner, wanted, {v: path for v, path in zip(inner.invars, named, strict=True) if path}
+                    inner, wanted, {v: path for v, path in zip(inner.invars, paths, strict=True) if path}
                 )
                 if found is not None:
                     return found
@@ -152,9 +163,10 @@ def _operand_origins(jaxpr: Any, wanted: Any, leaves: Mapping[Any, str]) -> list
     return None
 
 
-def _is_widening(equation: Any) -> bool:
-    """Whether it keeps every integer it is given."""
+def _is_widening(equation: JaxprEqn) -> bool:
+    """Whether an equation converts integers to a type that holds all of them."""
     if name_of(equation) != "convert_element_type":
         return False
-    before, after = (np.dtype(v.aval.dtype) for v in (equation.invars[0], equation.outvars[0]))
+    before = np.dtype(equation.invars[0].aval.dtype)  # type: ignore[attr-defined]
+    after = np.dtype(equation.params["new_dtype"])
     return before.kind in "iu" and after.kind in "iu" and np.can_cast(before, after)

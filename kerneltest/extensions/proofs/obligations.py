@@ -12,14 +12,13 @@ from kerneltest.extensions.proofs.declaration_facts import (
     length_polynomial,
     size_constraints,
 )
-from kerneltest.extensions.proofs.delinearisation import index_forms
+from kerneltest.extensions.proofs.delinearisation import index_forms, is_within
 from kerneltest.extensions.proofs.formulas import FormulaLanguage, Sizes
 from kerneltest.extensions.proofs.lowered_code import LoweredCode
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
     Constraint,
     Polynomial,
-    all_of,
     any_of,
     at_most,
     between,
@@ -99,8 +98,6 @@ class FormVerifier:
         self._answers: dict[tuple[object, ...], SolverAnswer] = {}
         self._in_bounds: dict[tuple[SymbolicAccess, tuple[tuple[str, int], ...]], int | None] = {}
 
-    # Queries
-
     def check(self, constraints: Sequence[Constraint], given: Sizes, *, exact: bool = False) -> SolverAnswer:
         """Checks whether constraints can hold together at admitted sizes.
 
@@ -167,8 +164,6 @@ class FormVerifier:
 
     def _names(self, obligation: Obligation) -> set[str]:
         return self.symbols.dependencies({name for each in obligation.negation for name in each.names})
-
-    # Obligations
 
     def obligations(self) -> list[Obligation]:
         """Returns all obligations.
@@ -240,7 +235,7 @@ class FormVerifier:
             return False
         known = self._atom_values(given)
         return any(
-            self.is_impossible([when, negate(_is_within(form, shape, known))], given)
+            self.is_impossible([when, negate(is_within(form, shape, known))], given)
             for form in index_forms(value.substitute(known), [n.substitute(known) for n in shape])
         )
 
@@ -253,7 +248,7 @@ class FormVerifier:
             within = (
                 i
                 for i, form in enumerate(forms)
-                if self.is_impossible([access.enabled, negate(_is_within(form, shape, known))], given)
+                if self.is_impossible([access.enabled, negate(is_within(form, shape, known))], given)
             )
             self._in_bounds[key] = next(within, None)
         return self._in_bounds[key]
@@ -299,7 +294,3 @@ class FormVerifier:
             for suffix in ("", "'")
             if length != ONE
         ]
-
-
-def _is_within(indices: Sequence[Polynomial], shape: Sequence[Polynomial], known: Sizes) -> Constraint:
-    return all_of(*(between(index, 0, n.substitute(known)) for index, n in zip(indices, shape, strict=True)))

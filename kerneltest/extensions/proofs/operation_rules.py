@@ -1,10 +1,9 @@
-"""What each operation that an address or a mask may use computes, at given coordinates."""
+"""Rules for the operations of addresses and masks: the result at given coordinates, from those of the operands."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from kerneltest.extensions.proofs.delinearisation import split_multiple
 from kerneltest.extensions.proofs.polynomial import (
     ONE,
     TRUE,
@@ -14,32 +13,31 @@ from kerneltest.extensions.proofs.polynomial import (
     all_of,
     any_of,
     at_most,
-    between,
     equal,
     less,
     negate,
     poly,
 )
 from kerneltest.extensions.proofs.program_slice import SliceStep
-from kerneltest.extensions.proofs.symbolic_values import Coordinates, SymbolicPointer, SymbolicValue, Values
+from kerneltest.extensions.proofs.symbolic_values import Coordinates, SymbolicPointer, SymbolicValue, SymbolicValues
 
-Rule = Callable[[Values, SliceStep[Polynomial], Coordinates], SymbolicValue | None]
+Rule = Callable[[SymbolicValues, SliceStep[Polynomial], Coordinates], SymbolicValue | None]
 
 
 def _bits(step: SliceStep[Polynomial]) -> int:
     return 8 * np.dtype(step.types[0].dtype).itemsize
 
 
-def _is_boolean(e: Values, number: int) -> bool:
+def _is_boolean(e: SymbolicValues, number: int) -> bool:
     return e.types[number].dtype == "bool"
 
 
-def _operands(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> tuple[Polynomial, Polynomial]:
+def _operands(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> tuple[Polynomial, Polynomial]:
     return e.integer(step.operands[0], at), e.integer(step.operands[1], at)
 
 
 def _integer_operation(compute: Callable[[Polynomial, Polynomial], Polynomial]) -> Rule:
-    def rule(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+    def rule(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
         if _is_boolean(e, step.operands[0]):
             return None
         return e.require_fit(step, compute(*_operands(e, step, at)))
@@ -48,7 +46,7 @@ def _integer_operation(compute: Callable[[Polynomial, Polynomial], Polynomial]) 
 
 
 def _division(wanted: str, *, signed: bool) -> Rule:
-    def rule(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+    def rule(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
         if _is_boolean(e, step.operands[0]):
             return None
         a, b = _operands(e, step, at)
@@ -58,48 +56,14 @@ def _division(wanted: str, *, signed: bool) -> Rule:
             e.require(step, at_most(1, b))
         if not signed:
             e.require(step, at_most(0, a))
-        quotient, rest = divide(e, a, b, truncated=signed)
+        quotient, rest = e.divide(a, b, truncated=signed)
         return quotient if wanted == "quotient" else rest
 
     return rule
 
 
-def divide(e: Values, a: Polynomial, b: Polynomial, *, truncated: bool) -> tuple[Polynomial, Polynomial]:
-    """Quotient and remainder by something positive: towards zero, or towards minus infinity."""
-    if b == ONE:
-        return a, ZERO
-    if a.constant is not None and b.constant is not None:
-        quotient, rest = divmod(abs(a.constant) if truncated else a.constant, b.constant)
-        sign = -1 if truncated and a.constant < 0 else 1
-        return poly(sign * quotient), poly(sign * rest)
-    kind = "truncated" if truncated else "floored"
-    (q, new), (r, _) = (e.symbols.symbol_for(part, (kind, a, b)) for part in ("quotient", "rest"))
-    if new:
-        whole = equal(a, b * q + r)
-        up = all_of(at_most(0, r), at_most(0, q), at_most(q, a))
-        if truncated:
-            down = all_of(at_most(r, 0), at_most(q, 0), at_most(a, q))
-            signs = any_of(all_of(at_most(0, a), up), all_of(less(a, 0), down))
-        else:
-            signs = all_of(at_most(0, r), any_of(less(a, 0), up))
-        small = any_of(negate(between(a, 0, b)), all_of(equal(q, 0), equal(r, a)))
-        facts = (whole, less(r, b), less(-b, r), signs, small, *_grid_quotient(e, a, b, q))
-        for part in (q, r):
-            e.symbols.assume(next(iter(part.names)), *facts)
-    return q, r
-
-
-def _grid_quotient(e: Values, a: Polynomial, b: Polynomial, q: Polynomial) -> Iterator[Constraint]:
-    """That the quotient of a program's id is one of those that the grid has."""
-    for axis, length in enumerate(e.code.grid):
-        if a == e.program_id(axis) and a != ZERO:
-            count, rest = split_multiple(length, b, lengths_too=True) if len(b.terms) == 1 else (ZERO, ONE)
-            if rest == ZERO:
-                yield between(q, 0, count)
-
-
 def _min_max(*, greatest: bool, signed: bool) -> Rule:
-    def rule(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+    def rule(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
         if _is_boolean(e, step.operands[0]):
             return None
         a, b = _operands(e, step, at)
@@ -110,21 +74,21 @@ def _min_max(*, greatest: bool, signed: bool) -> Rule:
     return rule
 
 
-def _and(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _and(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     if _is_boolean(e, step.operands[0]):
         return all_of(*(e.boolean(n, at) for n in step.operands))
     a, b = _operands(e, step, at)
     for value, mask in ((a, b), (b, a)):
         if mask.constant is not None and mask.constant >= 0 and mask.constant & (mask.constant + 1) == 0:
-            return divide(e, value, mask + 1, truncated=False)[1]
+            return e.divide(value, mask + 1, truncated=False)[1]
     return None
 
 
-def _or(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _or(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     return any_of(*(e.boolean(n, at) for n in step.operands)) if _is_boolean(e, step.operands[0]) else None
 
 
-def _xor(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _xor(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     if not _is_boolean(e, step.operands[0]):
         return None
     a, b = (e.boolean(n, at) for n in step.operands)
@@ -136,7 +100,7 @@ def _differ(a: Constraint, b: Constraint) -> Constraint:
 
 
 def _shift(direction: str) -> Rule:
-    def rule(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+    def rule(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
         if _is_boolean(e, step.operands[0]):
             return None
         a, b = _operands(e, step, at)
@@ -146,7 +110,7 @@ def _shift(direction: str) -> Rule:
             return e.require_fit(step, a * 2**b.constant)
         if direction == "unsigned":
             e.require(step, at_most(0, a))
-        return divide(e, a, poly(2**b.constant), truncated=False)[0]
+        return e.divide(a, poly(2**b.constant), truncated=False)[0]
 
     return rule
 
@@ -159,7 +123,7 @@ _COMPARISONS: tuple[Callable[[Polynomial, Polynomial], Constraint], ...] = (
 )
 
 
-def _compare(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _compare(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     predicate: int = dict(step.fixed)["predicate"]
     if _is_boolean(e, step.operands[0]):
         a, b = (e.boolean(n, at) for n in step.operands)
@@ -170,14 +134,14 @@ def _compare(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> Symboli
     return _COMPARISONS[predicate](x, y)
 
 
-def _select(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _select(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     condition, yes, no = step.operands
     where = at if e.types[condition].shape else ()
     return e.select(e.boolean(condition, where), e.value(yes, at), e.value(no, at))
 
 
 def _extend(*, signed: bool) -> Rule:
-    def rule(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+    def rule(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
         if _is_boolean(e, step.operands[0]):
             return e.select(e.boolean(step.operands[0], at), poly(-1 if signed else 1), ZERO)
         value = e.integer(step.operands[0], at)
@@ -188,13 +152,13 @@ def _extend(*, signed: bool) -> Rule:
     return rule
 
 
-def _truncate(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _truncate(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     if step.types[0].dtype == "bool":
         return None
     return e.require_fit(step, e.integer(step.operands[0], at))
 
 
-def _same_bits(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _same_bits(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     before, after = e.types[step.operands[0]], step.types[0]
     if before.pointer and after.pointer:
         size = [np.dtype(kind.dtype).itemsize for kind in (before, after) if kind.dtype != "bfloat16"]
@@ -202,7 +166,7 @@ def _same_bits(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> Symbo
     return e.value(step.operands[0], at) if before == after else None
 
 
-def _constant(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _constant(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     if not step.numbers:
         return None
     (value,) = step.numbers
@@ -211,42 +175,42 @@ def _constant(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> Symbol
     return TRUE if value.constant else negate(TRUE) if value.constant == 0 else negate(equal(value, 0))
 
 
-def _range(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _range(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     return step.numbers[0] + at[0]
 
 
-def _program_id(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _program_id(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     return e.program_id(dict(step.fixed)["axis"])
 
 
-def _program_ranges(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _program_ranges(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     axis: int = dict(step.fixed)["axis"]
     return e.code.grid[axis]
 
 
-def _advance(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _advance(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     pointer = e.value(step.operands[0], at)
     assert isinstance(pointer, SymbolicPointer)
     return SymbolicPointer(pointer.buffer, pointer.offset + e.integer(step.operands[1], at))
 
 
-def _splat(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _splat(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     return e.value(step.operands[0], ())
 
 
-def _broadcast(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _broadcast(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     before, after = e.types[step.operands[0]].shape, step.types[0].shape
     if any(one not in (ONE, other) for one, other in zip(before, after, strict=True)):
         return None
     return e.value(step.operands[0], tuple(c if b == a else ZERO for c, b, a in zip(at, before, after, strict=True)))
 
 
-def _expand(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _expand(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     axis = dict(step.fixed)["axis"]
     return e.value(step.operands[0], (*at[:axis], *at[axis + 1 :]))
 
 
-def _transpose(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _transpose(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     order = dict(step.fixed)["order"]
     before = [ZERO] * len(at)
     for axis, source in enumerate(order):
@@ -254,7 +218,7 @@ def _transpose(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> Symbo
     return e.value(step.operands[0], tuple(before))
 
 
-def _reshape(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
+def _reshape(e: SymbolicValues, step: SliceStep[Polynomial], at: Coordinates) -> SymbolicValue | None:
     before, after = e.types[step.operands[0]].shape, step.types[0].shape
     kept = [c for c, length in zip(at, after, strict=True) if length != ONE]
     if [n for n in before if n != ONE] == [n for n in after if n != ONE]:
@@ -265,7 +229,7 @@ def _reshape(e: Values, step: SliceStep[Polynomial], at: Coordinates) -> Symboli
         flat = flat * length + c
     found: list[Polynomial] = []
     for length in reversed(before[1:]):
-        flat, rest = divide(e, flat, length, truncated=False)
+        flat, rest = e.divide(flat, length, truncated=False)
         found.append(rest)
     return e.value(step.operands[0], (flat, *reversed(found)) if before else ())
 

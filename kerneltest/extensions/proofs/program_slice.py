@@ -1,6 +1,6 @@
-"""What matters of the lowered code: the operations that addresses, masks and control flow depend on."""
+"""A program slice of the lowered code: the operations that addresses, masks and control flow depend on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -19,7 +19,7 @@ M = TypeVar("M")
 
 ACCESSES = {"tt.load": "load", "tt.store": "store", "tt.atomic_rmw": "atomic", "tt.atomic_cas": "atomic"}
 CONTROL = frozenset({"scf.for", "scf.if", "scf.while"})
-# Attributes that say what an operation does, whatever the sizes.
+# Attributes that do not depend on sizes.
 _FIXED = ("predicate", "axis", "order", "operandSegmentSizes")
 FOLLOWED = frozenset(
     """arith.addi arith.subi arith.muli arith.divsi arith.divui arith.remsi arith.remui arith.maxsi arith.minsi
@@ -34,8 +34,8 @@ class ValueType(Generic[N]):
     """The type of a value.
 
     Attributes:
-      dtype: by name.
-      pointer: whether it holds pointers to that.
+      dtype: its name.
+      pointer: whether the value is a pointer to the dtype.
       shape: () for a scalar.
     """
 
@@ -45,21 +45,21 @@ class ValueType(Generic[N]):
 
     @property
     def matters(self) -> bool:
-        """Whether it is followed: integers, booleans and pointers."""
+        """Whether values of this type are followed: integers, booleans and pointers."""
         return self.pointer or np.dtype(self.dtype if self.dtype[:2] != "bf" else "float32").kind in "ib"
 
 
 @dataclass(frozen=True)
 class SliceStep(Generic[N]):
-    """One operation.
+    """An operation.
 
     Attributes:
       name, operands, results: as in the IR.
       types: of the results.
-      numbers: a constant's value, or where a range starts and ends.
-      fixed: attributes that depend on no size.
+      numbers: the value of a constant, or the start and end of a range.
+      fixed: attributes that do not depend on sizes.
       blocks: nested code.
-      place: the kernel's source line behind it.
+      place: FILE:LINE of the kernel's source, or "".
     """
 
     name: str
@@ -74,10 +74,10 @@ class SliceStep(Generic[N]):
 
 @dataclass(frozen=True)
 class SliceBlock(Generic[N]):
-    """A sequence of operations with the values it is entered with and those it ends with.
+    """A sequence of operations.
 
     Attributes:
-      arguments, yields: numbers of values.
+      arguments, yields: the numbers of the values with which it starts and ends.
       types: of the arguments.
       steps: in order.
     """
@@ -89,7 +89,7 @@ class SliceBlock(Generic[N]):
 
 
 def map_block(block: SliceBlock[N], change: Callable[[N], M]) -> SliceBlock[M]:
-    """The same code with every number changed, in the order in which they stand."""
+    """Returns the code with each number replaced by its image under `change`, which is called in their order."""
 
     def values(types: tuple[ValueType[N], ...]) -> tuple[ValueType[M], ...]:
         return tuple(ValueType(t.dtype, t.pointer, tuple(map(change, t.shape))) for t in types)
@@ -115,7 +115,7 @@ def map_block(block: SliceBlock[N], change: Callable[[N], M]) -> SliceBlock[M]:
 
 
 def axis_lengths(block: SliceBlock[N]) -> Iterator[N]:
-    """Those of every tensor's axes."""
+    """Yields the lengths of all axes of tensors."""
     for kind in (*block.types, *(kind for step in block.steps for kind in step.types)):
         yield from kind.shape
     for step in block.steps:
@@ -124,35 +124,33 @@ def axis_lengths(block: SliceBlock[N]) -> Iterator[N]:
 
 
 def slice_region(body: Region) -> SliceBlock[int]:
-    """What matters of a function's body; its values are numbered anew, and those that do not matter are -1.
+    """Returns the slice of a function's body, in which values are renumbered and irrelevant ones are -1.
 
     Raises:
-      Undecided: an operation that may do anything to memory.
+      Undecided: an operation is unknown, so that it may access memory.
     """
     return _Slicer(body).block(body)
 
 
 class _Slicer:
-    """Goes backwards from accesses and control flow."""
+    """Follows values backwards from accesses and control flow."""
 
     def __init__(self, body: Region) -> None:
         self.producers: dict[int, tuple[Operation, int]] = {}
-        self.sources: dict[int, tuple[int, ...]] = {}  # of what a block is entered with: where it comes from
+        self.sources: dict[int, tuple[int, ...]] = {}  # by argument of a block: the values that it may have
         self.types: dict[int, ValueType[int]] = {}
-        self.wanted: set[int] = set()
+        self.needed: set[int] = set()
         roots: list[int] = []
         self.types.update((n, ValueType("int8", True, ())) for n in body.arguments)
-        self.wanted.update(body.arguments)
+        self.needed.update(body.arguments)
         self._read(body, roots)
         self._follow(roots)
-        self.numbers = {number: i for i, number in enumerate(sorted(self.wanted))}
+        self.numbers = {number: i for i, number in enumerate(sorted(self.needed))}
 
     def _read(self, region: Region, roots: list[int]) -> None:
         for op in region.operations:
             if op.name not in OPERATIONS:
-                raise Undecided(
-                    f"{op.name}{f' at {op.place}' if op.place else ''} is not an operation that is followed"
-                )
+                raise Undecided(f"{op.name}{f' at {op.place}' if op.place else ''} cannot be followed")
             for i, (number, kind) in enumerate(zip(op.results, op.types, strict=True)):
                 self.producers[number] = (op, i)
                 self.types[number] = ValueType(kind.dtype.name, kind.pointer, kind.shape)
@@ -187,9 +185,9 @@ class _Slicer:
     def _follow(self, roots: list[int]) -> None:
         while roots:
             number = roots.pop()
-            if number in self.wanted or not self.types[number].matters:
+            if number in self.needed or not self.types[number].matters:
                 continue
-            self.wanted.add(number)
+            self.needed.add(number)
             roots += self.sources.get(number, ())
             op, i = self.producers.get(number, (None, 0))
             if op is None:
@@ -204,7 +202,7 @@ class _Slicer:
                 roots += op.operands
 
     def block(self, region: Region) -> SliceBlock[int]:
-        """A region with what is wanted of it."""
+        """Returns the slice of a region."""
         steps = [self._step(op) for op in region.operations if self._is_needed(op)]
         arguments, yields = self._renumber(region.arguments), self._renumber(region.yields)
         return SliceBlock(arguments, self._types_of(region.arguments), tuple(steps), yields)
@@ -214,10 +212,10 @@ class _Slicer:
 
     def _is_needed(self, op: Operation) -> bool:
         inner = (each for region in op.regions for each in region.operations) if op.name in CONTROL else ()
-        return op.name in ACCESSES or not self.wanted.isdisjoint(op.results) or any(map(self._is_needed, inner))
+        return op.name in ACCESSES or not self.needed.isdisjoint(op.results) or any(map(self._is_needed, inner))
 
     def _types_of(self, numbers: tuple[int, ...]) -> tuple[ValueType[int], ...]:
-        return tuple(self.types[n] if n in self.wanted else ValueType("float32", False, ()) for n in numbers)
+        return tuple(self.types[n] if n in self.needed else ValueType("float32", False, ()) for n in numbers)
 
     def _step(self, op: Operation) -> SliceStep[int]:
         fixed = [(key, op.attributes[key]) for key in _FIXED if key in op.attributes]
@@ -239,8 +237,8 @@ class _Slicer:
         )
 
 
-def address_operands(name: str, operands: tuple[int, ...], segments: Any) -> list[int]:
-    """The pointer of an access, and its mask where it has one."""
+def address_operands(name: str, operands: tuple[int, ...], segments: Sequence[int] | None) -> list[int]:
+    """Returns the pointer of an access, and its mask if it has one."""
     pointer, *rest = operands
     if name == "tt.load":
         has_mask = segments[1] if segments is not None else len(rest) > 0

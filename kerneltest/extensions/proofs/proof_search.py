@@ -1,7 +1,7 @@
 """`kt.prove`: proofs of kernels at all sizes, and counterexamples that the simulator confirms."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -10,15 +10,14 @@ from kerneltest.core.details import Access, MemoryFault, Race, Visit
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.arguments import COUNTING
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.proofs import declaration_facts
 from kerneltest.extensions.proofs.code_forms import Form, Forms
 from kerneltest.extensions.proofs.counterexample_replay import replay_programs
 from kerneltest.extensions.proofs.form_learning import learn_forms
-from kerneltest.extensions.proofs.obligations import MAX_TENSOR, FormVerifier, Obligation
-from kerneltest.extensions.proofs.program_slice import Undecided, axis_lengths
-from kerneltest.extensions.proofs.size_samples import max_length
+from kerneltest.extensions.proofs.obligations import FormVerifier, Obligation
+from kerneltest.extensions.proofs.program_slice import Undecided
+from kerneltest.extensions.proofs.proof_conditions import describe_conditions
 from kerneltest.extensions.proofs.solver import MISSING, Solver, available
 from kerneltest.plan.signatures import Signature, signatures
 
@@ -192,7 +191,8 @@ class _ProofSearch:
                     reasons.append(_reason_undecided(verifier, obligation))
         if reasons:
             return Proof(ProofKind.NOT_DECIDED, name, self.signature, reason=reasons[0])
-        return Proof(ProofKind.PROVED, name, self.signature, conditions=tuple(self._conditions(call)))
+        conditions = tuple(describe_conditions(self.pairing, self.signature, self.target, self.found, call))
+        return Proof(ProofKind.PROVED, name, self.signature, conditions=conditions)
 
     def _is_proved(self, verifier: FormVerifier, obligation: Obligation) -> bool:
         if obligation.is_proved({}):
@@ -229,59 +229,6 @@ class _ProofSearch:
                 detail = _detail(fault, obligation, programs)
                 return Counterexample(fault.verdict, dict(sizes), programs, model.lane(), access, fault.message, detail)
         return None
-
-    def _conditions(self, call: Sequence[Form]) -> Iterator[str]:
-        present = [form for form in call if form.code is not None]
-        count = f"as at the {self.found.seen} sizes that were lowered"
-        if self.found.refused:
-            count += f" ({self.found.refused} more did not lower)"
-        yield f"the code lowered for {self.target} has {_describe_forms(present, len(call))} at all sizes, {count}"
-        if any(map(_has_growing_tensor, present)):
-            yield f"no tensor has more than {MAX_TENSOR} elements, which is Triton's limit"
-        cut = ", ".join(
-            f"{name} is declared in blocks of {dim.block}" for name, dim in self.pairing.dims.items() if dim.block
-        )
-        yield f"dtypes and static arguments are {replace(self.signature, dims=())}" + (f", and {cut}" if cut else "")
-        if limits := "; ".join(_declared_limits(self.pairing)):
-            yield f"lengths are as declared: {limits}"
-        if free := declaration_facts.unbounded_assumption(self.pairing):
-            yield free
-        for path, leaf in self.pairing.leaves.items():
-            if leaf.role in COUNTING and any(
-                array.leaf == path for form in call if form.code for array in form.code.arrays
-            ):
-                most = leaf.shape[-1] if leaf.bounded_by is None else leaf.bounded_by
-                below = "" if leaf.role in ("length", "partition", "offsets") else " - 1"
-                yield f"elements of {path} are from 0 to {most}{below}"
-        if self.pairing.where:
-            yield f"{', '.join(self.pairing.where.of)} satisfy where= as at the sizes that were lowered"
-
-
-def _describe_forms(present: Sequence[Form], count: int) -> str:
-    """Describes the forms and their sizes."""
-    if count == 1:
-        return "one form"
-    where = "; ".join(map(str, present))
-    absent = "; no call at other sizes" if len(present) < count else ""
-    return f"{len(present)} form{'s' if len(present) > 1 else ''} ({where}{absent})"
-
-
-def _has_growing_tensor(form: Form) -> bool:
-    """Whether a form has a tensor whose length depends on the sizes."""
-    assert form.code is not None
-    return any(length.constant is None for length in axis_lengths(form.code.body))
-
-
-def _declared_limits(pairing: Pairing) -> Iterator[str]:
-    for name, dim in pairing.dims.items():
-        if dim.values:
-            yield f"{name} is {' or '.join(map(str, sorted(set(dim.values))))}"
-            continue
-        greatest = max_length(dim)
-        parts = [f"{name} from {dim.minimum}" + (f" to {greatest}" if greatest is not None else "")]
-        if dim.multiple_of > 1:
-            parts.append(f"a multiple of {dim.multiple_of}")
-        yield ", ".join(parts)
 
 
 def _confirming_fault(obligation: Obligation, faults: Sequence[Fault]) -> Fault | None:

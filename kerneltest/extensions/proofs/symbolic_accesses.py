@@ -1,4 +1,4 @@
-"""The accesses of a program: which element, when, and what must hold for that to be what the machine computes."""
+"""The memory accesses of a program as polynomials, with the requirements under which these are what it computes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,24 +20,24 @@ from kerneltest.extensions.proofs.program_slice import ACCESSES, SliceBlock, Sli
 from kerneltest.extensions.proofs.symbolic_execution import SymbolicExecution
 from kerneltest.extensions.proofs.symbolic_values import Key, Requirement, SymbolicPointer
 
-# The control flow around an access: a loop or a branch, and in which of its blocks the access lies.
+# The control flow around an access: each loop or branch, with the number of the block that contains the access.
 Path = tuple[tuple[SliceStep[Polynomial], int], ...]
 Needed = tuple[Constraint, tuple[Requirement, ...]]
 
 
 @dataclass(frozen=True, eq=False)
 class SymbolicAccess:
-    """What one access does in one lane of a program, at one turn of the loops around it.
+    """An access by one lane of a program, in one iteration of the loops around it.
 
     Attributes:
       step: the operation.
       kind: `load`, `store` or `atomic`.
       buffer: the number of the array.
       offset: of the element.
-      reached: that control flow gets there, in a lane that there is.
-      enabled: that it does something: reached, and not masked.
-      deciding: what must hold, and when, for `reached` and `enabled` to be what the machine decides.
-      addressing: what must hold for `offset` to be where the machine goes, in enabled lanes.
+      reachable: the constraint that control flow reaches the access, in an existing lane.
+      enabled: the constraint that it is reached and not masked.
+      decision_requirements: requirements under which the machine decides as `enabled` does, with when they apply.
+      address_requirements: requirements under which the machine accesses `offset`, in enabled lanes.
     """
 
     step: SliceStep[Polynomial]
@@ -54,7 +54,7 @@ class SymbolicAccess:
 
 
 def symbolic_accesses(evaluation: SymbolicExecution) -> list[SymbolicAccess]:
-    """Every access of a program."""
+    """Returns all accesses of a program."""
     return [_visit(evaluation, step, path) for step, path in _accesses(evaluation.code.body, ())]
 
 
@@ -80,7 +80,7 @@ def _visit(e: SymbolicExecution, step: SliceStep[Polynomial], path: Path) -> Sym
     decision_requirements: list[Needed] = []
 
     def decide(before: Sequence[Constraint], *keys: Key) -> None:
-        """Notes that a decision rests on values, which must be right wherever it is made, however it ends."""
+        """Records the values on which a decision depends; they must not wrap wherever it is made."""
         decision_requirements.append((all_of(*before), tuple(e.requirements_of(list(keys)))))
 
     for outer, block in path:
@@ -119,7 +119,7 @@ def _visit(e: SymbolicExecution, step: SliceStep[Polynomial], path: Path) -> Sym
 
 
 def _previous_iteration(e: SymbolicExecution, loop: SliceStep[Polynomial], going: Constraint) -> list[Constraint]:
-    """That the turn before went on, if its condition is one of nothing but the turn's number and what does not vary."""
+    """Returns that the previous iteration continued, if that depends only on its number and loop invariants."""
     iteration = e.iteration(loop)
     (name,) = iteration.names
     if any(name in e.symbols.dependencies([each]) for each in going.names - {name}):

@@ -1,7 +1,6 @@
-"""Addresses, masks and control flow of one program, as polynomials and conditions over sizes, lanes and loop turns.
+"""Symbolic execution of one program: its values over sizes, program ids, lanes and loop iterations.
 
-A value is computed where it is asked for, at given coordinates: so moving an axis only moves a coordinate, and what no
-address depends on is never looked at.
+Values are computed on demand, at given coordinates of a tensor: an operation that moves axes only moves coordinates.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +28,7 @@ from kerneltest.extensions.proofs.symbolic_values import (
     Requirement,
     SymbolicPointer,
     SymbolicValue,
-    Values,
+    SymbolicValues,
     end_of,
 )
 from kerneltest.extensions.proofs.symbols import LoadedElement, Symbols
@@ -37,21 +36,27 @@ from kerneltest.extensions.proofs.symbols import LoadedElement, Symbols
 
 @dataclass(frozen=True)
 class Producer:
-    """Where a value is made: by the `index`-th result of a step, or as argument of one of its blocks."""
+    """The step that defines a value.
+
+    Attributes:
+      step: the operation.
+      block: the number of its block of which the value is an argument; -1 for a result of the step.
+      index: of the argument or result.
+    """
 
     step: SliceStep[Polynomial]
     block: int
     index: int
 
 
-class SymbolicExecution(Values):
-    """One program.
+class SymbolicExecution(SymbolicValues):
+    """The values of one program.
 
     Args:
-      code: its numbers are formulas.
-      symbols: takes in what the evaluation names.
-      declared: for each array, what is known of an integer in it.
-      suffix: tells its names from another program's.
+      code: with formulas as numbers.
+      symbols: takes in new names.
+      declared: by the number of an array, the constraint that is declared for the integers in it.
+      suffix: distinguishes the program's names from another program's.
     """
 
     def __init__(
@@ -64,31 +69,32 @@ class SymbolicExecution(Values):
         super().__init__(code, symbols, suffix)
         self.declared = declared
         self.producers: dict[int, Producer] = {}
-        self.loop_values: dict[int, set[int]] = {}  # by loop, the numbers made in it
+        self.loop_values: dict[int, set[int]] = {}  # by loop: the values that it defines
         self.memo: dict[Key, SymbolicValue] = {}
-        self._number_values(code.body)
+        self._index_values(code.body)
 
-    def _number_values(self, block: SliceBlock[Polynomial]) -> set[int]:
-        made = set(block.arguments)
+    def _index_values(self, block: SliceBlock[Polynomial]) -> set[int]:
+        """Records type and producer of each value in a block; returns their numbers."""
+        defined = set(block.arguments)
         self.types.update(zip(block.arguments, block.types, strict=True))
         for step in block.steps:
             self.types.update(zip(step.results, step.types, strict=True))
             self.producers.update((number, Producer(step, -1, i)) for i, number in enumerate(step.results))
-            made.update(step.results)
+            defined.update(step.results)
             inner: set[int] = set()
             for b, nested in enumerate(step.blocks):
                 self.producers.update((number, Producer(step, b, i)) for i, number in enumerate(nested.arguments))
-                inner |= self._number_values(nested)
+                inner |= self._index_values(nested)
             if inner:
                 self.loop_values[id(step)] = inner
-                made |= inner
-        return made - {-1}
+                defined |= inner
+        return defined - {-1}
 
     # Values
 
     def value(self, number: int, coordinates: Coordinates = ()) -> SymbolicValue:
         if number < 0:
-            raise Undecided("an address depends on a value that is not followed")
+            raise Undecided("an address depends on a value that cannot be followed")
         key = (number, coordinates)
         if self.current:
             self.uses[self.current[-1]].append(key)
@@ -96,12 +102,12 @@ class SymbolicExecution(Values):
             self.current.append(key)
             self.uses[key], self.requirements[key] = [], []
             try:
-                self.memo[key] = self._computed(number, coordinates)
+                self.memo[key] = self._compute(number, coordinates)
             finally:
                 self.current.pop()
         return self.memo[key]
 
-    def _computed(self, number: int, coordinates: Coordinates) -> SymbolicValue:
+    def _compute(self, number: int, coordinates: Coordinates) -> SymbolicValue:
         if number in self.code.body.arguments:
             return SymbolicPointer(self.code.body.arguments.index(number), ZERO)
         producer = self.producers[number]
@@ -111,13 +117,13 @@ class SymbolicExecution(Values):
         if step.name in ("scf.for", "scf.if", "scf.while"):
             return self._control_flow_result(number, producer, coordinates)
         if step.name == "tt.load":
-            return self._loaded(step, coordinates)
+            return self._load(step, coordinates)
         rule = operation_rules.RULES.get(step.name)
         found = rule(self, step, coordinates) if rule else None
         return self.unknown_value(step, number, coordinates) if found is None else found
 
-    def _loaded(self, step: SliceStep[Polynomial], coordinates: Coordinates) -> SymbolicValue:
-        """A loaded integer, of which is known what is declared of the array's elements."""
+    def _load(self, step: SliceStep[Polynomial], coordinates: Coordinates) -> SymbolicValue:
+        """Returns a new name for a loaded integer, with the constraint that is declared for the array's elements."""
         number = step.results[0]
         pointer, *rest = step.operands
         has_mask, has_other = dict(step.fixed).get("operandSegmentSizes", (1, int(len(rest) > 0), int(len(rest) > 1)))[
@@ -141,7 +147,7 @@ class SymbolicExecution(Values):
             facts.append(any_of(negate(mask), self.declared[address.buffer](value)))
         else:
             array = self.code.arrays[address.buffer].name
-            self.symbols.unknown[name] = f"tt.load at {step.place} of {array}, of whose values nothing is declared"
+            self.symbols.unknown[name] = f"tt.load at {step.place} of {array}, whose values have no declared range,"
         if isinstance(other, Polynomial):
             facts.append(any_of(mask, equal(value, other)))
         self.symbols.assume(name, *facts)
@@ -150,11 +156,11 @@ class SymbolicExecution(Values):
     # Control flow
 
     def iteration(self, step: SliceStep[Polynomial]) -> Polynomial:
-        """The number of the turn that a loop is in, from 0."""
+        """Returns the number of a loop's current iteration, from 0."""
         return symbol(self.symbols.name_for(f"turn{self.suffix}", id(step))[0])
 
     def iteration_conditions(self, step: SliceStep[Polynomial], iteration: Polynomial) -> list[Constraint]:
-        """What holds in a turn of a loop."""
+        """Returns the constraints that hold in an iteration of a loop."""
         if step.name != "scf.for":
             return [at_most(0, iteration)]
         lower, upper, by = (self.integer(number) for number in step.operands[:3])
@@ -163,7 +169,7 @@ class SymbolicExecution(Values):
         return [at_most(0, iteration), less(lower + iteration * by, upper)]
 
     def _block_argument(self, number: int, producer: Producer, coordinates: Coordinates) -> SymbolicValue:
-        """What a block of a loop is entered with."""
+        """Returns the value of an argument of a loop's block."""
         step = producer.step
         if step.name == "scf.for" and producer.index == 0:
             lower, _, by = (self.integer(n) for n in step.operands[:3])
@@ -174,7 +180,7 @@ class SymbolicExecution(Values):
         return self.unknown_value(step, number, coordinates) if carried is None else carried
 
     def _control_flow_result(self, number: int, producer: Producer, coordinates: Coordinates) -> SymbolicValue:
-        """What a loop or a branch ends with."""
+        """Returns a result of a loop or a branch."""
         step = producer.step
         if step.name == "scf.if":
             then, otherwise = (self.value(block.yields[producer.index], coordinates) for block in step.blocks)
@@ -182,14 +188,13 @@ class SymbolicExecution(Values):
         if step.name == "scf.for":
             argument = step.blocks[0].arguments[producer.index + 1]
             name, new = self.symbols.name_for(f"turns{self.suffix}", id(step))
-            turns = symbol(name)
+            iterations = symbol(name)
             if new:
                 lower, upper, by = (self.integer(n) for n in step.operands[:3])
-                last = self.iteration_conditions(step, turns - 1)[1]
-                self.symbols.assume(
-                    name, at_most(0, turns), at_most(upper, lower + turns * by), any_of(equal(turns, 0), last)
-                )
-            carried = self._induction_value(argument, Producer(step, 0, producer.index + 1), coordinates, turns)
+                last = self.iteration_conditions(step, iterations - 1)[1]
+                ended = at_most(upper, lower + iterations * by)
+                self.symbols.assume(name, at_most(0, iterations), ended, any_of(equal(iterations, 0), last))
+            carried = self._induction_value(argument, Producer(step, 0, producer.index + 1), coordinates, iterations)
             if carried is not None:
                 return carried
         return self.unknown_value(step, number, coordinates)
@@ -197,7 +202,7 @@ class SymbolicExecution(Values):
     def _induction_value(
         self, number: int, producer: Producer, coordinates: Coordinates, iteration: Polynomial
     ) -> SymbolicValue | None:
-        """A carried value after some turns, if each adds the same to it."""
+        """Returns a carried value after some iterations if each increases it by the same, else None."""
         step = producer.step
         if self.types[number].dtype == "bool" and not self.types[number].pointer:
             return None
@@ -208,10 +213,10 @@ class SymbolicExecution(Values):
         start = self.value(initial, coordinates)
         offset = start.offset if isinstance(start, SymbolicPointer) else start
         assert isinstance(offset, Polynomial)
-        grows = self._increment(step, number, last, coordinates, start)
-        if grows is None:
+        increment = self._increment(step, number, last, coordinates, start)
+        if increment is None:
             return None
-        total = offset + iteration * grows
+        total = offset + iteration * increment
         if isinstance(start, SymbolicPointer):
             return SymbolicPointer(start.buffer, total)
         return self.require_fit(step, total, self.types[number].dtype)
@@ -219,7 +224,7 @@ class SymbolicExecution(Values):
     def _increment(
         self, step: SliceStep[Polynomial], number: int, last: int, coordinates: Coordinates, start: SymbolicValue
     ) -> Polynomial | None:
-        """What each turn adds to a carried value; None where that differs from turn to turn."""
+        """Returns the loop-invariant increment of a carried value, or None if there is none."""
         name, _ = self.symbols.name_for(f"carried{self.suffix}", (number, coordinates))
         self.symbols.value_numbers[name] = number
         before = symbol(name)
@@ -242,12 +247,12 @@ class SymbolicExecution(Values):
             after = after.offset
         if not isinstance(after, Polynomial):
             return None
-        grows = after - before
+        increment = after - before
         local = self.loop_values[id(step)]
         iteration = self.iteration(step).names
         if any(
             self.symbols.value_numbers.get(each, -1) in local or each in iteration
-            for each in self.symbols.dependencies(grows.names)
+            for each in self.symbols.dependencies(increment.names)
         ):
             return None
         for requirement in requirements:
@@ -256,12 +261,12 @@ class SymbolicExecution(Values):
                     return None
             else:
                 self.requirements[self.current[-1]].append(requirement)
-        return grows
+        return increment
 
-    # What a value rests on
+    # Requirements
 
     def requirements_of(self, keys: list[Key]) -> list[Requirement]:
-        """All that must hold for some values."""
+        """Returns the requirements of some values and of those that they are computed from."""
         found: dict[Requirement, None] = {}
         seen: set[Key] = set()
         todo = list(keys)

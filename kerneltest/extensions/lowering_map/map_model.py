@@ -50,7 +50,7 @@ class LoweringOutcome(StrEnum):
         return self in (LoweringOutcome.COMPILES, LoweringOutcome.LOWERS)
 
 
-class Cell(NamedTuple):
+class MapCell(NamedTuple):
     """A primitive with one dtype on one target."""
 
     primitive: str
@@ -60,7 +60,7 @@ class Cell(NamedTuple):
 
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
-class Result:
+class LoweringResult:
     """The cells of one primitive, every dtype with every target, that have the same outcome and message.
 
     Attributes:
@@ -98,7 +98,7 @@ class LoweringMap:
     python: str
     triton: str
     targets: tuple[str, ...]
-    results: tuple[Result, ...]
+    results: tuple[LoweringResult, ...]
     libtpu: str = ""  # older maps have no such field
 
     @property
@@ -126,19 +126,19 @@ class LoweringMap:
         return tuple(int(number) for number in re.findall(r"\d+", self.jax))
 
     @cached_property
-    def cells(self) -> Mapping[Cell, Result]:
+    def cells(self) -> Mapping[MapCell, LoweringResult]:
         """The result of each cell."""
         return {
-            Cell(result.primitive, dtype, target): result
+            MapCell(result.primitive, dtype, target): result
             for result in self.results
             for dtype in result.dtypes
             for target in result.targets
         }
 
     @cached_property
-    def by_dtype(self) -> Mapping[tuple[str, str], Mapping[str, Result]]:
+    def by_dtype(self) -> Mapping[tuple[str, str], Mapping[str, LoweringResult]]:
         """The result of each dtype, by primitive and target."""
-        results: dict[tuple[str, str], dict[str, Result]] = {}
+        results: dict[tuple[str, str], dict[str, LoweringResult]] = {}
         for (primitive, dtype, target), result in self.cells.items():
             results.setdefault((primitive, target), {})[dtype] = result
         return results
@@ -172,19 +172,19 @@ class LoweringMap:
         return tuple(map(tuple, together.values()))
 
 
-def read(path: Path) -> LoweringMap:
+def read_map(path: Path) -> LoweringMap:
     """Reads a map.
 
     Raises:
       MapError: the file is missing, corrupt or of another schema.
     """
     try:
-        return loads(path.read_text(encoding="utf-8"), str(path))
+        return parse_map(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise MapError(f"{path} is not a readable map: {error}") from error
 
 
-def loads(text: str, source: str) -> LoweringMap:
+def parse_map(text: str, source: str) -> LoweringMap:
     """Parses the JSON of a map.
 
     Args:
@@ -202,22 +202,22 @@ def loads(text: str, source: str) -> LoweringMap:
         raise MapError(f"{source} is not a readable map: {place}{first['msg']}") from error
 
 
-def dumps(lowering_map: LoweringMap) -> str:
+def format_map(lowering_map: LoweringMap) -> str:
     """Returns the JSON of a map, with one result on each line so that diff can compare maps."""
     header = asdict(lowering_map)
     results = ",\n".join(json.dumps(result, separators=(",", ":")) for result in header.pop("results"))
     return json.dumps(header)[:-1] + ', "results": [\n' + results + "\n]}\n"
 
 
-def save(path: Path, maps: Sequence[LoweringMap]) -> None:
+def save_maps(path: Path, maps: Sequence[LoweringMap]) -> None:
     """Writes one map to a file, or several to a folder, as `jax-VERSION.json` or `compiled-VERSION.json`."""
     if len(maps) == 1 and not path.is_dir():
-        path.write_text(dumps(maps[0]), encoding="utf-8")
+        path.write_text(format_map(maps[0]), encoding="utf-8")
         return
     path.mkdir(parents=True, exist_ok=True)
     for each in maps:
         name = f"{'compiled' if each.compilers else 'jax'}-{each.jax}.json"
-        (path / name).write_text(dumps(each), encoding="utf-8")
+        (path / name).write_text(format_map(each), encoding="utf-8")
 
 
 def _check_consistency(lowering_map: LoweringMap) -> LoweringMap:

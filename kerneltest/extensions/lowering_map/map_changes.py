@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from kerneltest.extensions.lowering_map.map import Cell, LoweringMap, LoweringOutcome, MapError
+from kerneltest.extensions.lowering_map.map_model import LoweringMap, LoweringOutcome, MapCell, MapError
 
 REFUSED = "refused when traced"  # JAX itself refuses the dtype
 _LOWERED = frozenset(outcome.value for outcome in LoweringOutcome if outcome.is_lowered)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LoweringChange:
     """Cells of one primitive that started or stopped lowering.
 
     Attributes:
@@ -35,7 +35,7 @@ class Change:
         return self.before in _LOWERED
 
 
-def compare(old: LoweringMap, new: LoweringMap) -> tuple[Change, ...]:
+def compare_maps(old: LoweringMap, new: LoweringMap) -> tuple[LoweringChange, ...]:
     """Returns the changes, over the primitives and targets that both maps have.
 
     Raises:
@@ -52,23 +52,25 @@ def compare(old: LoweringMap, new: LoweringMap) -> tuple[Change, ...]:
     return tuple(_merge(_merge(changes, "dtypes"), "targets"))
 
 
-def successive_changes(maps: Sequence[LoweringMap]) -> list[tuple[LoweringMap, LoweringMap, tuple[Change, ...]]]:
+def successive_changes(
+    maps: Sequence[LoweringMap],
+) -> list[tuple[LoweringMap, LoweringMap, tuple[LoweringChange, ...]]]:
     """Returns each map, the next one and the changes between them."""
-    return [(old, new, compare(old, new)) for old, new in pairwise(maps)]
+    return [(old, new, compare_maps(old, new)) for old, new in pairwise(maps)]
 
 
-def _change(cell: Cell, old: LoweringMap, new: LoweringMap) -> Change | None:
+def _change(cell: MapCell, old: LoweringMap, new: LoweringMap) -> LoweringChange | None:
     results = [lowering_map.cells.get(cell) for lowering_map in (old, new)]
     before, after = (str(result.outcome) if result else REFUSED for result in results)
     if (before in _LOWERED) == (after in _LOWERED):
         return None
     message = next((result.message for result in results if result and not result.outcome.is_lowered), "")
-    return Change(cell.primitive, before, after, (cell.dtype,), (cell.target,), message)
+    return LoweringChange(cell.primitive, before, after, (cell.dtype,), (cell.target,), message)
 
 
-def _merge(changes: Iterable[Change], field: Literal["dtypes", "targets"]) -> Iterable[Change]:
+def _merge(changes: Iterable[LoweringChange], field: Literal["dtypes", "targets"]) -> Iterable[LoweringChange]:
     """Merges changes that differ in one field only, and keeps the first of their messages."""
-    merged: dict[Change, Change] = {}
+    merged: dict[LoweringChange, LoweringChange] = {}
     for change in changes:
         nothing: dict[str, Any] = {field: (), "message": ""}
         rest = replace(change, **nothing)

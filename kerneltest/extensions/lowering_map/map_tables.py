@@ -8,8 +8,8 @@ from itertools import compress, groupby
 from tabulate import tabulate
 
 from kerneltest.core.targets import TPUS
-from kerneltest.extensions.lowering_map.compare import Change, successive_changes
-from kerneltest.extensions.lowering_map.map import LoweringMap, LoweringOutcome, Result
+from kerneltest.extensions.lowering_map.map_changes import LoweringChange, successive_changes
+from kerneltest.extensions.lowering_map.map_model import LoweringMap, LoweringOutcome, LoweringResult
 
 PARTLY, NOT_ASKED = "partly", "not asked"
 
@@ -18,7 +18,7 @@ _SHORT_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TableEntry:
     """The entry of a primitive in one column.
 
     Attributes:
@@ -38,7 +38,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class LoweringTable:
     """A table with a row for each primitive.
 
     Attributes:
@@ -47,10 +47,10 @@ class Table:
     """
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, str, tuple[Entry, ...]], ...]
+    rows: tuple[tuple[str, str, tuple[TableEntry, ...]], ...]
 
 
-def tabulate_maps(maps: Sequence[LoweringMap]) -> Table:
+def tabulate_maps(maps: Sequence[LoweringMap]) -> LoweringTable:
     """Returns the table of one or more maps."""
     if len(maps) == 1:
         columns = [(" ".join(agreeing), maps[0], agreeing[:1]) for agreeing in maps[0].agreeing_targets]
@@ -68,7 +68,9 @@ def tabulate_maps(maps: Sequence[LoweringMap]) -> Table:
         for primitive, group in groups.items()
     ]
     order = list(dict.fromkeys(groups.values()))
-    return Table(tuple(heading for heading, _, _ in columns), tuple(sorted(rows, key=lambda row: order.index(row[0]))))
+    return LoweringTable(
+        tuple(heading for heading, _, _ in columns), tuple(sorted(rows, key=lambda row: order.index(row[0])))
+    )
 
 
 def short_dtypes(dtypes: Sequence[str]) -> str:
@@ -76,13 +78,13 @@ def short_dtypes(dtypes: Sequence[str]) -> str:
     return " ".join(_SHORT_DTYPES.get(dtype) or re.sub(r"^([fiu])[a-z]+", r"\1", dtype) for dtype in dtypes)
 
 
-def count_line(lowering_map: LoweringMap) -> str:
+def format_counts(lowering_map: LoweringMap) -> str:
     """Formats the number of cells of each outcome: `6 cells = 4 lowers + 2 error`."""
     counts = " + ".join(f"{count} {outcome}" for outcome, count in lowering_map.counts.items())
     return f"{len(lowering_map.cells)} cells = {counts}"
 
 
-def change_line(change: Change, targets: Sequence[str]) -> str:
+def format_change(change: LoweringChange, targets: Sequence[str]) -> str:
     """Formats a change on one line.
 
     Args:
@@ -101,11 +103,11 @@ def _places(some: Sequence[str], targets: Sequence[str]) -> str:
     return next((name for name, members in names.items() if members == set(some)), " ".join(some))
 
 
-def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) -> Entry:
+def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) -> TableEntry:
     by_dtype = {target: lowering_map.by_dtype.get((primitive, target), {}) for target in targets}
     results = [result for of_target in by_dtype.values() for result in of_target.values()]
     if not results:
-        return Entry(NOT_ASKED, "", ())
+        return TableEntry(NOT_ASKED, "", ())
     outcomes = {result.outcome for result in results}
     if len(outcomes) == 1:
         state = str(outcomes.pop())
@@ -117,10 +119,10 @@ def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) ->
     apart = len(targets_by_text) > 1
     text = "; ".join(f"{' '.join(alike)}: {text}" if apart else text for text, alike in targets_by_text.items())
     reasons = dict.fromkeys(f"{short_dtypes(result.dtypes)}: {result.message}" for result in results if result.message)
-    return Entry(state, text, tuple(reasons))
+    return TableEntry(state, text, tuple(reasons))
 
 
-def _dtypes_by_outcome(results: Mapping[str, Result]) -> str:
+def _dtypes_by_outcome(results: Mapping[str, LoweringResult]) -> str:
     by_outcome = {o: [dtype for dtype, result in results.items() if result.outcome == o] for o in LoweringOutcome}
     present = {outcome: dtypes for outcome, dtypes in by_outcome.items() if dtypes}
     if len(present) == 1:
@@ -138,7 +140,7 @@ def print_table(maps: Sequence[LoweringMap]) -> None:
     print(tabulate(rows, ("primitive", *shown.columns), tablefmt="simple", disable_numparse=True))
 
 
-def markdown(maps: Sequence[LoweringMap]) -> str:
+def format_markdown(maps: Sequence[LoweringMap]) -> str:
     """Returns a Markdown page about one or more maps."""
     parts = (_introduction(maps), _changes(maps), _table(maps), _errors(maps[-1]))
     return "\n".join(line for part in parts for line in part) + "\n"
@@ -180,7 +182,7 @@ def _changes(maps: Sequence[LoweringMap]) -> Iterator[str]:
                 yield "Nothing."
 
 
-def _change(change: Change, new: LoweringMap) -> list[str]:
+def _change(change: LoweringChange, new: LoweringMap) -> list[str]:
     dtypes, targets = short_dtypes(change.dtypes), _places(change.targets, new.targets)
     return [f"`{change.primitive}`", dtypes, targets, change.before, change.after, change.message]
 
