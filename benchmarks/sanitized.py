@@ -30,7 +30,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
 from kerneltest.execute.settings import RunSettings
-from kerneltest.extensions.sanitizer.tools import GUARDS, MISSING, TOOLS, compute_sanitizer
+from kerneltest.extensions.sanitizer.sanitizer_tools import GUARDS, MISSING, TOOLS, find_compute_sanitizer
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import environment
 
@@ -70,7 +70,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="part of the names of those to run")
     options = parser.parse_args()
     (backend,) = resolve(["cuda"])
-    if reason := backend.unavailable() or ("" if compute_sanitizer() else MISSING):
+    if reason := backend.unavailable() or ("" if find_compute_sanitizer() else MISSING):
         print(reason, file=sys.stderr)
         return 2
     started = time.perf_counter()
@@ -121,7 +121,7 @@ def _watched(tool: str, backend: Backend, name: str, pairing: Pairing, found: fr
 
 
 def version() -> str:
-    said = subprocess.run([compute_sanitizer(), "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([find_compute_sanitizer(), "--version"], capture_output=True, text=True, check=True).stdout
     return next((line.removeprefix("Version ") for line in said.splitlines() if line.startswith("Version")), "unknown")
 
 

@@ -64,9 +64,9 @@ if TYPE_CHECKING:
     from kerneltest.execute.invariant_context import Wanted as Wanted
     from kerneltest.execute.invariants import invariant as invariant
     from kerneltest.execute.strategies import cases as cases
-    from kerneltest.extensions.proofs.answers import Counterexample as Counterexample
-    from kerneltest.extensions.proofs.answers import Proof as Proof
-    from kerneltest.extensions.proofs.answers import prove as prove
+    from kerneltest.extensions.proofs.proof_search import Counterexample as Counterexample
+    from kerneltest.extensions.proofs.proof_search import Proof as Proof
+    from kerneltest.extensions.proofs.proof_search import prove as prove
     from kerneltest.plan.explicit import DrawnCase as DrawnCase
     from kerneltest.plan.families import Slot as Slot
     from kerneltest.plan.standard_families import family as family
@@ -104,7 +104,7 @@ _HOMES = {
     "kerneltest.plan.explicit": "DrawnCase",
     "kerneltest.plan.families": "Slot",
     "kerneltest.plan.standard_families": "family",
-    "kerneltest.extensions.proofs.answers": "Counterexample Proof prove",
+    "kerneltest.extensions.proofs.proof_search": "Counterexample Proof prove",
     "kerneltest.execute.addresses": "check_addresses",
     "kerneltest.execute.invariant_context": "Asked Share Variation Wanted",
     "kerneltest.execute.invariants": "invariant",

@@ -14,16 +14,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _audit(chosen: argparse.Namespace) -> int:
-    from kerneltest.extensions.audit.audit import audited, lines
-    from kerneltest.extensions.audit.sources import program
+    from kerneltest.extensions.audit.audited_functions import audit_functions, format_audit
+    from kerneltest.extensions.audit.call_graph import read_program
     from kerneltest.pytest_plugin.gather import gather
 
     suites = chosen.suites or [chosen.path]
     if missing := [path for path in (chosen.path, *suites) if not path.exists()]:
         return refuse("audit", FileNotFoundError(f"{missing[0]} does not exist"))
     pairings, broken = gather(suites)
-    found = audited(program([chosen.path, *suites]), pairings, chosen.path)
-    print("\n".join(lines(found, broken)))
+    found = audit_functions(read_program([chosen.path, *suites]), pairings, chosen.path)
+    print("\n".join(format_audit(found, broken)))
     return int(bool(broken) or any(each.is_unpaired for each in found))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kerneltest.cli.command_registry import UNUSABLE_INPUT, Command, refuse, register_command
 
 if TYPE_CHECKING:
-    from kerneltest.extensions.lowering_map.map import LoweringMap
+    from kerneltest.extensions.lowering_map.map_model import LoweringMap
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +28,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _lowering(chosen: argparse.Namespace) -> int:
-    from kerneltest.extensions.lowering_map.map import MapError, read
+    from kerneltest.extensions.lowering_map.map_model import MapError, read_map
 
     maps: list[LoweringMap] = []
     problems: list[Exception] = []
     stopped = False
     try:
-        old = read(chosen.diff) if chosen.diff else None  # before minutes are spent on measuring
+        old = read_map(chosen.diff) if chosen.diff else None  # before minutes are spent on measuring
         if chosen.maps and not chosen.jax and any((chosen.targets, chosen.primitives, chosen.compile, chosen.python)):
             raise MapError(
                 "--targets, --primitives, --compile and --python apply to measuring only; maps are read in full"
@@ -57,15 +57,15 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
       chosen: the command's arguments.
       problems: takes in what kept a map from being read or measured; the others still are.
     """
-    from kerneltest.extensions.lowering_map.map import MapError, read
+    from kerneltest.extensions.lowering_map.map_model import MapError, read_map
+    from kerneltest.extensions.lowering_map.map_tables import format_counts
     from kerneltest.extensions.lowering_map.measure import PYTHON, measure
-    from kerneltest.extensions.lowering_map.table import count_line
 
     targets, primitives = ([n for n in names.split(",") if n] for names in (chosen.targets, chosen.primitives))
     for source in [*chosen.maps, *chosen.jax] or [""]:
         try:
             if isinstance(source, Path):
-                lowering_map = read(source)
+                lowering_map = read_map(source)
             else:
                 subject = f"JAX {source}" if source else "the installed JAX"
                 print(f"measuring {subject}; all primitives take minutes", flush=True)
@@ -79,7 +79,7 @@ def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[
         except MapError as error:
             problems.append(error)
             continue
-        print(f"{lowering_map.title}: {count_line(lowering_map)}", flush=True)
+        print(f"{lowering_map.title}: {format_counts(lowering_map)}", flush=True)
         yield lowering_map
 
 
@@ -94,22 +94,22 @@ def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "Lower
     Returns:
       Whether something stopped lowering since the old map.
     """
-    from kerneltest.extensions.lowering_map.compare import compare, successive_changes
-    from kerneltest.extensions.lowering_map.map import save
-    from kerneltest.extensions.lowering_map.table import change_line, markdown, print_table
+    from kerneltest.extensions.lowering_map.map_changes import compare_maps, successive_changes
+    from kerneltest.extensions.lowering_map.map_model import save_maps
+    from kerneltest.extensions.lowering_map.map_tables import format_change, format_markdown, print_table
     from kerneltest.records.files import write_text
 
     if chosen.json:
-        save(chosen.json, maps)
+        save_maps(chosen.json, maps)
     print()
     print_table(maps)
-    steps = [(old, maps[-1], compare(old, maps[-1]))] if old else successive_changes(maps)
+    steps = [(old, maps[-1], compare_maps(old, maps[-1]))] if old else successive_changes(maps)
     for before, after, changes in steps:
         print(f"\nJAX {before.jax} to {after.jax}: {len(changes) or 'no'} change{'s' * (len(changes) != 1)}")
         for change in changes:
-            print(f"  {'- stopped' if change.stopped else '+ started'} {change_line(change, after.targets)}")
+            print(f"  {'- stopped' if change.stopped else '+ started'} {format_change(change, after.targets)}")
     if chosen.markdown:
-        write_text(chosen.markdown, markdown(maps))
+        write_text(chosen.markdown, format_markdown(maps))
     return old is not None and any(change.stopped for change in steps[0][2])
 
 

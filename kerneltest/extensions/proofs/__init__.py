@@ -1,7 +1,8 @@
-"""Proofs over all sizes: that the lowered code of a kernel stays in bounds, wraps no integer and has no race.
+"""Proofs at all sizes: the lowered code of a kernel stays in bounds, overflows no index and has no race.
 
-`forms` finds how the code depends on sizes, `evaluate` follows addresses and masks through it, `obligations` says what
-must hold, `solver` asks z3, and `replay` confirms a counterexample in the simulator. z3 is imported on first use.
+`form_learning` learns how the code depends on sizes, `symbolic_execution` follows addresses and masks through it,
+`obligations` states the properties to prove, `solver` asks z3, and `counterexample_replay` confirms a counterexample in
+the simulator. z3 is imported on first use.
 """
 
 from kerneltest.execute.setting_types import FLAG, Setting

@@ -1,4 +1,4 @@
-"""The group that proves kernels over all sizes: one case for each choice of dtypes and static arguments."""
+"""The group that proves kernels at all sizes: one case for each choice of dtypes and static arguments."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,15 +12,15 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.group_registry import register_group
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.extensions.proofs import PROVE
-from kerneltest.extensions.proofs.answers import Kind, choices, prove_choice
+from kerneltest.extensions.proofs.proof_search import ProofKind, choices, prove_choice
 from kerneltest.extensions.proofs.solver import MISSING, available
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import without_values
 
 
-class Proofs(Group):
-    """Signatures without lengths, which stand for all of them."""
+class ProofGroup(Group):
+    """Proofs, one for each signature without lengths."""
 
     name = PROOFS
     _family = without_values("proof", name)
@@ -38,22 +38,22 @@ class Proofs(Group):
         return None
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        """A pass with all that was proved; an undecided call of several counts for all of them.
+        """Passes a signature whose calls are all proved.
 
         Raises:
-          Failure: a counterexample, or why it is not decided.
+          Failure: a counterexample, or `unavailable` if a call is not decided.
         """
         if not available():
             raise Failure(Verdict.UNAVAILABLE, MISSING)
         target = TARGETS[item.backend.lowered_by().partition(":")[2]]
         proofs = prove_choice(item.pairing, case.signature, target)
         for proof in proofs:
-            if proof.counterexample is not None:
-                raise Failure(proof.counterexample.verdict, f"kernel {proof.call}: {proof.counterexample}")
+            if (found := proof.counterexample) is not None:
+                raise Failure(found.verdict, replace(found.detail, kernel=proof.call, words=str(found)))
         for proof in proofs:
-            if proof.kind is Kind.NOT_DECIDED:
+            if proof.kind is ProofKind.NOT_DECIDED:
                 raise Failure(Verdict.UNAVAILABLE, f"kernel {proof.call}: not decided: {proof.reason}")
         return Outcome(item.record(Verdict.PASS, "\n".join(map(str, proofs)), case=case, compared=len(proofs)))
 
 
-register_group(Proofs(), order=60)
+register_group(ProofGroup(), order=60)

@@ -2,7 +2,7 @@
 
 from kerneltest.execute.setting_types import Setting, SettingKind
 from kerneltest.execute.settings import register_setting
-from kerneltest.extensions.sanitizer.tools import TOOLS, parse_tools
+from kerneltest.extensions.sanitizer.sanitizer_tools import TOOLS, parse_tools
 
 SANITIZE = register_setting(
     Setting(

@@ -1,4 +1,4 @@
-"""The group that runs signatures again under a tool that watches memory: one case for each tool and signature."""
+"""The group that runs signatures under tools that watch memory: one case for each tool and signature."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 
 from kerneltest.backends.base import Backend
+from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.failures import Failure
 from kerneltest.core.group_names import SANITIZED
 from kerneltest.core.targets import Tier
@@ -16,10 +17,17 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.group_registry import register_group
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.xfails import quarantined
-from kerneltest.extensions.sanitizer import SANITIZE, export
-from kerneltest.extensions.sanitizer.errors import Error, failure_of
-from kerneltest.extensions.sanitizer.session import Changed, Job, Place, Seen, examine
-from kerneltest.extensions.sanitizer.tools import GUARDS, TOOLS, missing, serves
+from kerneltest.extensions.sanitizer import SANITIZE
+from kerneltest.extensions.sanitizer.kernel_export import write_kernel
+from kerneltest.extensions.sanitizer.sanitized_process import (
+    ExportedCase,
+    GuardZoneWrite,
+    SanitizedCase,
+    ToolSetup,
+    run_cases,
+)
+from kerneltest.extensions.sanitizer.sanitizer_errors import KernelSite, SanitizerError, failure_of
+from kerneltest.extensions.sanitizer.sanitizer_tools import GUARDS, TOOLS, reason_missing, supports
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES, Family, Rng, is_data
@@ -29,11 +37,9 @@ from kerneltest.records.journal import Phase
 from kerneltest.trace.accesses import defined_at, lines_of, on_device
 from kerneltest.trace.tracing import Traced, device
 
-_LINES = 4  # named in a message
-
 
 def family_of(tool: str) -> Family:
-    """Under what a tool's cases are recorded: every element of their arrays says where it came from."""
+    """Returns the family of a tool's cases, whose values encode the position of each element."""
 
     def make(slot: Slot, rng: Rng) -> object:
         return FAMILIES["position_coded"].make(slot, rng)
@@ -45,14 +51,14 @@ def family_of(tool: str) -> Family:
 _FAMILIES = {tool: family_of(tool) for tool in TOOLS}
 
 
-class Sanitized(Group):
-    """Signatures under compute-sanitizer's tools and between guard zones."""
+class SanitizedGroup(Group):
+    """Signatures under the tools of compute-sanitizer and between guard zones."""
 
     name = SANITIZED
 
     def __init__(self) -> None:
-        self._waiting: list[AnyCase] = []
-        self._seen: dict[str, Seen | Failure] = {}
+        self._pending: list[AnyCase] = []
+        self._results: dict[str, SanitizedCase | Failure] = {}
 
     def family_named(self, name: str) -> Family | None:
         return _FAMILIES.get(name)
@@ -62,141 +68,139 @@ class Sanitized(Group):
         asked = items[0].settings.get(SANITIZE) if items else ()
         if asked and not mine:
             return f"--kt-sanitize: {', '.join(asked)} not run: none of the available backends is a device they support"
-        absent = [tool for tool in TOOLS if missing(tool) and any(tool in item.families() for item in mine)]
-        return f"--kt-sanitize: {', '.join(absent)} not run: {missing(absent[0])}" if absent else ""
+        absent = [tool for tool in TOOLS if reason_missing(tool) and any(tool in item.families() for item in mine)]
+        return f"--kt-sanitize: {', '.join(absent)} not run: {reason_missing(absent[0])}" if absent else ""
 
     def is_asked_of(self, backend: Backend) -> bool:
-        return backend.tier is Tier.DEVICE and any(serves(tool, backend.id) for tool in TOOLS)
+        return backend.tier is Tier.DEVICE and any(supports(tool, backend.id) for tool in TOOLS)
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         for tool in item.settings.get(SANITIZE):
-            for signature in signatures(item.pairing, item.depth) if serves(tool, item.backend.id) else ():
+            for signature in signatures(item.pairing, item.depth) if supports(tool, item.backend.id) else ():
                 if signature.dtype == item.dtype:
                     yield Case(item.pairing_id, item.pairing.name, signature, _FAMILIES[tool], "", item.seed)
 
     def outcomes(
         self, item: Item, planned: Sequence[AnyCase], cache: Cache, judged: Callable[[AnyCase], Outcome]
     ) -> Iterator[Outcome]:
-        self._waiting, self._seen = list(planned), {}
+        self._pending, self._results = list(planned), {}
         yield from super().outcomes(item, planned, cache, judged)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        """A pass where the tool found nothing in the Pallas calls of a case.
+        """Passes a case in whose Pallas calls the tool found no error.
 
         Raises:
-          Failure: what it found, or why the case could not be run under it.
+          Failure: the tool found an error, or the case could not run under it.
         """
         tool = case.family.name
-        if reason := missing(tool):
+        if reason := reason_missing(tool):
             raise Failure(Verdict.UNAVAILABLE, reason)
-        if case.id not in self._seen:
-            self._examine(item, case, cache)
-        seen = self._seen.pop(case.id)
-        if isinstance(seen, Failure):
-            raise seen.with_traceback(None)
+        if case.id not in self._results:
+            self._run(item, case, cache)
+        result = self._results.pop(case.id)
+        if isinstance(result, Failure):
+            raise result.with_traceback(None)
         traced = cache.traced(item.pairing, case.signature, item.backend)
-        mine = [error for error in seen.errors if _accused(traced, error)]
-        if mine:
-            raise failure_of(tool, mine, seen.arrays, lambda error: _described(traced, error))
-        if seen.failure is not None:
-            raise seen.failure.with_traceback(None)
-        if seen.changed:
-            raise _overrun(seen.changed)
-        if seen.elsewhere and tool == GUARDS:
-            where = ", ".join(f"output {number}" for number in seen.elsewhere)
+        errors = [error for error in result.errors if _is_in_kernel(traced, error)]
+        if errors:
+            raise failure_of(tool, errors, result.arrays, lambda error: _site(traced, error))
+        if result.failure is not None:
+            raise result.failure.with_traceback(None)
+        if result.zone_writes:
+            raise _overrun(result.zone_writes)
+        if result.unguarded and tool == GUARDS:
+            arrays = ", ".join(f"output {number}" for number in result.unguarded)
             raise Failure(
-                Verdict.UNAVAILABLE, f"XLA does not put {where} where guard zones are; no other was written to"
+                Verdict.UNAVAILABLE, f"XLA does not put {arrays} between guard zones; no other zone was written to"
             )
-        return Outcome(
-            item.record(Verdict.PASS, _besides(tool, seen.errors), case=case, compared=_compared(traced, seen, tool))
-        )
+        compared = 2 * len(result.arrays) if tool == GUARDS else len(traced.calls)
+        return Outcome(item.record(Verdict.PASS, _note(tool, result.errors), case=case, compared=compared))
 
-    def _examine(self, item: Item, case: AnyCase, cache: Cache) -> None:
-        """Runs a case under its tool, and with it those after it that wait for the same tool."""
+    def _run(self, item: Item, case: AnyCase, cache: Cache) -> None:
+        """Runs a case under its tool, together with the pending ones after it that have the same tool."""
         tool = case.family.name
-        # With a budget the next case may be one too many.
-        alike = [] if cache.process.budget is not None else [each for each in self._waiting if each.family.name == tool]
-        ids = [each.id for each in alike]
-        batch = alike[ids.index(case.id) :] if case.id in ids else [case]
-        cases = {each.id: each for each in batch if each is case or not _quarantined(item, each)}
-        jobs: list[Job] = []
+        # With a time budget, the next case may not run at all.
+        same_tool = (
+            [] if cache.process.budget is not None else [each for each in self._pending if each.family.name == tool]
+        )
+        ids = [each.id for each in same_tool]
+        batch = same_tool[ids.index(case.id) :] if case.id in ids else [case]
+        cases = {each.id: each for each in batch if each is case or not _is_quarantined(item, each)}
+        exported: list[ExportedCase] = []
         traces: dict[str, Traced] = {}
         with ExitStack() as stack:
             for each in cases.values():
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 try:
                     traces[each.id] = cache.traced(item.pairing, each.signature, item.backend)
-                    jobs.append(_written(item, each, cache, traces[each.id], folder))
+                    exported.append(_export(item, each, cache, traces[each.id], folder))
                 except Failure as failure:
-                    self._seen[each.id] = failure
+                    self._results[each.id] = failure
 
-            def begin(job: Job) -> None:
-                cache.turn_to_case(item.name, cases[job.id])
+            def begin(started: ExportedCase) -> None:
+                cache.turn_to_case(item.name, cases[started.id])
                 cache.turn_to_phase(Phase.RUNNING)
 
-            place = _place(tool, item.backend.id)
+            setup = _setup(tool, item.backend.id)
             try:
-                self._seen |= examine(place, jobs, lambda job, error: _accused(traces[job.id], error), begin)
+                self._results |= run_cases(
+                    setup, exported, lambda each, error: _is_in_kernel(traces[each.id], error), begin
+                )
             except Failure as failure:
-                self._seen |= {job.id: failure for job in jobs}
+                self._results |= {each.id: failure for each in exported}
         cache.turn_to_case(item.name, case)
 
 
-def _quarantined(item: Item, case: AnyCase) -> bool:
+def _is_quarantined(item: Item, case: AnyCase) -> bool:
     return bool(quarantined(item.pairing.xfail, item.backend.id, item.dtype, case.family.name, str(case.signature)))
 
 
-def _place(tool: str, platform: str) -> Place:
-    there = jax.devices(platform)
+def _setup(tool: str, platform: str) -> ToolSetup:
+    devices = jax.devices(platform)
     x64 = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-    return Place(tool, platform, there.index(device(platform)), x64)
+    return ToolSetup(tool, platform, devices.index(device(platform)), x64)
 
 
-def _written(item: Item, case: AnyCase, cache: Cache, traced: Traced, folder: Path) -> Job:
+def _export(item: Item, case: AnyCase, cache: Cache, traced: Traced, folder: Path) -> ExportedCase:
     arguments = cache.arguments(item.pairing, case)
     names = tuple(path for path, _ in case.signature.dtypes)
     cache.turn_to_phase(Phase.COMPILING)
-    export.write(traced, [arguments[name] for name in names], item.backend.id, folder)
-    return Job(case.id, folder, names)
+    write_kernel(traced, [arguments[name] for name in names], item.backend.id, folder)
+    return ExportedCase(case.id, folder, names)
 
 
-def _accused(traced: Traced, error: Error) -> bool:
-    """Whether an error happened in a Pallas call, and not in what XLA makes of the code around it."""
+def _is_in_kernel(traced: Traced, error: SanitizerError) -> bool:
+    """Whether an error is in a Pallas call, rather than in code that XLA generates around it."""
     return any(error.kernel.startswith(on_device(call.name)) for call in traced.calls if call.name)
 
 
-def _described(traced: Traced, error: Error) -> str:
-    """The kernel of an error: its name, and where it reads or writes, or else where it is defined."""
-    fitting = (call for call in traced.calls if call.name and error.kernel.startswith(on_device(call.name)))
-    call = max(fitting, key=lambda call: len(call.name))
-    lines = lines_of(call, error.access)
-    if not lines:
-        where = defined_at(call)
-        return f"kernel {call.name} ({where})" if where else f"kernel {call.name}"
-    more = f" and {len(lines) - _LINES} more lines" if len(lines) > _LINES else ""
-    return f"kernel {call.name}, which {error.access}s at {', '.join(lines[:_LINES])}{more},"
+def _site(traced: Traced, error: SanitizerError) -> KernelSite:
+    """Returns the kernel of an error, with its lines."""
+    calls = (call for call in traced.calls if call.name and error.kernel.startswith(on_device(call.name)))
+    call = max(calls, key=lambda call: len(call.name))
+    return KernelSite(call.name, lines_of(call, error.access), defined_at(call))
 
 
-def _overrun(changed: Sequence[Changed]) -> Failure:
-    lines = []
-    for zone in changed:
+def _overrun(writes: Sequence[GuardZoneWrite]) -> Failure:
+    """Returns the failure of a kernel that wrote to guard zones."""
+    lines, elements = [], []
+    for zone in writes:
         where = "past the end" if zone.side == "after" else "before the start"
         span = f"byte {zone.first:,}" if zone.first == zone.last else f"bytes {zone.first:,} to {zone.last:,}"
         count = f"{zone.count:,} byte{'s' if zone.count > 1 else ''}"
-        lines.append(f"guards: the kernel wrote {count} {where} of {zone.array}: {span} {zone.side} it")
-    return Failure(Verdict.OUT_OF_BOUNDS, "\n".join(lines))
+        elements.append(f"{span} {zone.side} it")
+        lines.append(f"guards: the kernel wrote {count} {where} of {zone.array}: {elements[-1]}")
+    first, *others = lines
+    detail = MemoryFault("", Visit(Access.STORE), writes[0].array.name, elements[0], words=first, others=tuple(others))
+    return Failure(Verdict.OUT_OF_BOUNDS, detail)
 
 
-def _besides(tool: str, errors: Sequence[Error]) -> str:
-    """A note of errors outside the Pallas calls."""
+def _note(tool: str, errors: Sequence[SanitizerError]) -> str:
+    """Returns a note of the errors outside the Pallas calls, or ""."""
     kernels = sorted({error.kernel or "no kernel" for error in errors})
     return (
         f"{tool} also found {len(errors)} errors outside the Pallas calls, in {', '.join(kernels)}" if kernels else ""
     )
 
 
-def _compared(traced: Traced, seen: Seen, tool: str) -> int:
-    return 2 * len(seen.arrays) if tool == GUARDS else len(traced.calls)
-
-
-register_group(Sanitized(), order=70)
+register_group(SanitizedGroup(), order=70)

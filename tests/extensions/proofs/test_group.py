@@ -34,7 +34,7 @@ def test_a_counterexample_has_the_simulator_s_words_and_the_sizes() -> None:
     record = _proof(WRONG[0][0])
     assert record.verdict is Verdict.OUT_OF_BOUNDS
     assert "store at o_ref offset 1 of 1 elements by program (0)" in record.message
-    assert "z3 finds it: at n=1" in record.message
+    assert "first found at n=1" in record.message
 
 
 def test_what_is_not_decided_is_unavailable() -> None:

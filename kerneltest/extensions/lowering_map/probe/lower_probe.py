@@ -1,4 +1,4 @@
-"""One probe lowered, and what comes out compiled."""
+"""Lowering of one probe, and compilation of the result."""
 
 import inspect
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 from .gpu import call_options, compile_ir, triton_ir
 from .kernels.base import Probe
 from .target import Gpu, Target, Tpu
-from .tpu import block_spec, device, tpu_shape
+from .tpu_topology import block_spec, device, tpu_shape
 
 
 class EmptyError(Exception):
@@ -20,11 +20,15 @@ class EmptyError(Exception):
 
 
 def lower(probe: Probe, dtype: str, target: Target, *, compiled: bool) -> bool:
-    """Lowers one probe, and compiles it if asked; False where lax itself has no such operation on the dtype.
+    """Lowers one probe, and compiles it if `compiled`.
+
+    Returns:
+      Whether lax itself has the operation on the dtype; if it does not, nothing is lowered.
 
     Raises:
       AbsentError: this JAX has no such function.
-      Exception: whatever JAX or the compiler raises.
+      EmptyError: the lowered module holds no kernel.
+      Exception: any that JAX or the compiler raises.
     """
     jax.config.update("jax_enable_x64", "64" in probe.name or "64" in dtype)
     operands = [_shape(operand, dtype, target) for operand in probe.operands]
@@ -75,7 +79,7 @@ def _on_tpu(probe: Probe, operands: Sequence[Any], outputs: Sequence[Any], tpu: 
 
 
 def _kernel(probe: Probe) -> Any:
-    """The kernel of a probe, from references to operands and outputs."""
+    """Returns the kernel of a probe, which takes references to operands and outputs."""
 
     def kernel(*refs: Any) -> None:
         if probe.output is not None:
@@ -95,14 +99,14 @@ def _lowered(call: Any, operands: Sequence[Any], target: Target) -> Any:
 
 
 def _shape(described: Any, dtype: str, target: Target) -> jax.ShapeDtypeStruct:
-    """Of an operand or output that is a shape, or a shape and a dtype of its own."""
+    """Returns the shape and dtype of an operand or output; it has the probed dtype unless it names its own."""
     own = len(described) == 2 and isinstance(described[1], str)
     shape, dtype = described if own else (described, dtype)
     return jax.ShapeDtypeStruct(tpu_shape(shape) if isinstance(target, Tpu) else shape, jnp.dtype(dtype))
 
 
 def _as_on(target: Target) -> Any:
-    """A context in which JAX takes its device to be of the target's kind; versions without one do not ask."""
+    """Returns a context in which JAX lowers for the target's kind of device. Old versions of JAX need none."""
     sharding = jax.sharding
     if not hasattr(sharding, "AbstractDevice"):
         return nullcontext()

@@ -1,4 +1,4 @@
-"""What one JAX lowers: a map whose cells are primitives with a dtype on a target."""
+"""`LoweringMap`: the outcome of lowering each primitive with each dtype on each target, for one version of JAX."""
 
 import json
 import re
@@ -18,14 +18,14 @@ _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
 class MapError(ValueError):
-    """A map that cannot be measured, read or compared; says why."""
+    """A map cannot be measured, read or compared; the message says why."""
 
 
 class LoweringOutcome(StrEnum):
-    """What became of a cell, from good to bad.
+    """The outcome of a cell, from best to worst.
 
     Attributes:
-      meaning: in the words of the reports.
+      meaning: an explanation, as reports show it.
     """
 
     meaning: str
@@ -36,10 +36,13 @@ class LoweringOutcome(StrEnum):
         member.meaning = meaning
         return member
 
-    COMPILES = "compiles", "it lowers, and a compiler takes it: the `triton` package for GPUs, libtpu for TPUs"
-    LOWERS = "lowers", "Triton IR comes out for a GPU, a Mosaic module for a TPU"
-    ERROR = "error", "it has a rule in JAX's lowering, which refuses this use; or the compiler refuses what comes out"
-    UNIMPLEMENTED = "unimplemented", "JAX's lowering has no rule for it, or for a primitive it is made of"
+    COMPILES = (
+        "compiles",
+        "it lowers, and the compiler accepts the result: `triton` for GPUs, libtpu for TPUs",
+    )
+    LOWERS = "lowers", "JAX lowers it to Triton IR for a GPU, to a Mosaic module for a TPU"
+    ERROR = "error", "JAX has a lowering rule that refuses this use, or the compiler refuses the lowered code"
+    UNIMPLEMENTED = "unimplemented", "JAX has no lowering rule for it, or for a primitive it consists of"
     ABSENT = "absent", "this JAX has no such function"
 
     @property
@@ -47,8 +50,8 @@ class LoweringOutcome(StrEnum):
         return self in (LoweringOutcome.COMPILES, LoweringOutcome.LOWERS)
 
 
-class Cell(NamedTuple):
-    """What is asked for: one primitive with one dtype on one target."""
+class MapCell(NamedTuple):
+    """A primitive with one dtype on one target."""
 
     primitive: str
     dtype: str
@@ -57,14 +60,14 @@ class Cell(NamedTuple):
 
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
-class Result:
-    """Cells of one primitive that share outcome and message: every dtype with every target.
+class LoweringResult:
+    """The cells of one primitive, every dtype with every target, that have the same outcome and message.
 
     Attributes:
-      primitive: as JAX calls it, with a variant in brackets.
-      group: the heading that it stands under.
-      outcome: of each of the cells.
-      message: JAX's or the compiler's, cut short; "" for what lowers.
+      primitive: its name in JAX, with a variant in brackets.
+      group: the heading in reports.
+      outcome: of each cell.
+      message: of JAX or the compiler, truncated; "" if the cells lower.
       dtypes, targets: of the cells.
     """
 
@@ -79,13 +82,13 @@ class Result:
 @with_config(_STRICT)
 @dataclass(frozen=True)
 class LoweringMap:
-    """What one JAX lowers.
+    """The outcomes of one version of JAX.
 
     Attributes:
-      schema: the version of this description, as files hold it.
+      schema: the version of the file format.
       jax, jaxlib, python: versions.
-      triton, libtpu: the versions that compiled for GPUs and for TPUs; "" if nothing was compiled.
-      targets: those asked for.
+      triton, libtpu: versions of the compilers for GPUs and TPUs; "" if nothing was compiled for them.
+      targets: that were probed.
       results: in the order of the probes.
     """
 
@@ -95,23 +98,23 @@ class LoweringMap:
     python: str
     triton: str
     targets: tuple[str, ...]
-    results: tuple[Result, ...]
-    libtpu: str = ""  # maps that are older than it have none
+    results: tuple[LoweringResult, ...]
+    libtpu: str = ""  # older maps have no such field
 
     @property
     def title(self) -> str:
-        """`JAX 0.12.0`, and the versions of Triton and libtpu if they compiled."""
+        """`JAX 0.12.0`, with the versions of the compilers that were used."""
         return ", ".join([f"JAX {self.jax}", *self.compilers])
 
     @property
     def compilers(self) -> tuple[str, ...]:
-        """Those that compiled, with their versions."""
+        """The compilers that were used, with their versions."""
         versions = {"Triton": self.triton, "libtpu": self.libtpu}
         return tuple(f"{name} {version}" for name, version in versions.items() if version)
 
     @property
     def kinds(self) -> Mapping[str, tuple[str, ...]]:
-        """The targets that are GPUs and those that are TPUs, without a kind that has none."""
+        """The targets by kind, `GPUs` and `TPUs`, without kinds that have no target."""
         kinds: dict[str, list[str]] = {}
         for target in self.targets:
             kinds.setdefault("TPUs" if target in TPUS else "GPUs", []).append(target)
@@ -119,23 +122,23 @@ class LoweringMap:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """JAX's, to sort by."""
+        """The version of JAX, for sorting."""
         return tuple(int(number) for number in re.findall(r"\d+", self.jax))
 
     @cached_property
-    def cells(self) -> Mapping[Cell, Result]:
+    def cells(self) -> Mapping[MapCell, LoweringResult]:
         """The result of each cell."""
         return {
-            Cell(result.primitive, dtype, target): result
+            MapCell(result.primitive, dtype, target): result
             for result in self.results
             for dtype in result.dtypes
             for target in result.targets
         }
 
     @cached_property
-    def by_dtype(self) -> Mapping[tuple[str, str], Mapping[str, Result]]:
-        """For each primitive and target, the result of each dtype."""
-        results: dict[tuple[str, str], dict[str, Result]] = {}
+    def by_dtype(self) -> Mapping[tuple[str, str], Mapping[str, LoweringResult]]:
+        """The result of each dtype, by primitive and target."""
+        results: dict[tuple[str, str], dict[str, LoweringResult]] = {}
         for (primitive, dtype, target), result in self.cells.items():
             results.setdefault((primitive, target), {})[dtype] = result
         return results
@@ -147,17 +150,17 @@ class LoweringMap:
 
     @property
     def counts(self) -> Mapping[LoweringOutcome, int]:
-        """How many cells have each outcome, without those that none has."""
+        """The number of cells by outcome, without outcomes that no cell has."""
         return self.counts_on(self.targets)
 
     def counts_on(self, targets: Sequence[str]) -> Mapping[LoweringOutcome, int]:
-        """`counts` of the cells of some targets."""
+        """Returns the `counts` of some targets."""
         counter = Counter(result.outcome for cell, result in self.cells.items() if cell.target in targets)
         return {outcome: counter[outcome] for outcome in LoweringOutcome if counter[outcome]}
 
     @property
     def agreeing_targets(self) -> tuple[tuple[str, ...], ...]:
-        """The targets, together where every cell has the same outcome."""
+        """The targets, grouped so that those of a group have the same outcome in every cell."""
         together: dict[frozenset[tuple[str, str, str]], list[str]] = {}
         for target in self.targets:
             outcomes = frozenset(
@@ -169,57 +172,61 @@ class LoweringMap:
         return tuple(map(tuple, together.values()))
 
 
-def read(path: Path) -> LoweringMap:
+def read_map(path: Path) -> LoweringMap:
     """Reads a map.
 
     Raises:
-      MapError: there is none, or it is corrupt, or of another schema.
+      MapError: the file is missing, corrupt or of another schema.
     """
     try:
-        return loads(path.read_text(encoding="utf-8"), str(path))
+        return parse_map(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise MapError(f"{path}: no readable map: {error}") from error
+        raise MapError(f"{path} is not a readable map: {error}") from error
 
 
-def loads(text: str, source: str) -> LoweringMap:
-    """A map from its JSON.
+def parse_map(text: str, source: str) -> LoweringMap:
+    """Parses the JSON of a map.
+
+    Args:
+      text: to parse.
+      source: its origin, for the error.
 
     Raises:
-      MapError: it is corrupt, or of another schema; names the `source`.
+      MapError: the text is corrupt or of another schema.
     """
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = "".join(f"{part}: " for part in first["loc"])
-        raise MapError(f"{source}: no readable map: {place}{first['msg']}") from error
+        raise MapError(f"{source} is not a readable map: {place}{first['msg']}") from error
 
 
-def dumps(lowering_map: LoweringMap) -> str:
-    """The JSON of a map, one result a line so that two maps can be compared by diff."""
+def format_map(lowering_map: LoweringMap) -> str:
+    """Returns the JSON of a map, with one result on each line so that diff can compare maps."""
     header = asdict(lowering_map)
     results = ",\n".join(json.dumps(result, separators=(",", ":")) for result in header.pop("results"))
     return json.dumps(header)[:-1] + ', "results": [\n' + results + "\n]}\n"
 
 
-def save(path: Path, maps: Sequence[LoweringMap]) -> None:
-    """Writes one map to a file, or any number to a folder, as `jax-VERSION.json` or `compiled-VERSION.json`."""
+def save_maps(path: Path, maps: Sequence[LoweringMap]) -> None:
+    """Writes one map to a file, or several to a folder, as `jax-VERSION.json` or `compiled-VERSION.json`."""
     if len(maps) == 1 and not path.is_dir():
-        path.write_text(dumps(maps[0]), encoding="utf-8")
+        path.write_text(format_map(maps[0]), encoding="utf-8")
         return
     path.mkdir(parents=True, exist_ok=True)
     for each in maps:
         name = f"{'compiled' if each.compilers else 'jax'}-{each.jax}.json"
-        (path / name).write_text(dumps(each), encoding="utf-8")
+        (path / name).write_text(format_map(each), encoding="utf-8")
 
 
-def _consistent(lowering_map: LoweringMap) -> LoweringMap:
+def _check_consistency(lowering_map: LoweringMap) -> LoweringMap:
     results = lowering_map.results
     if unknown := {target for result in results for target in result.targets} - set(lowering_map.targets):
-        raise ValueError(f"targets {sorted(unknown)} are not among the map's")
+        raise ValueError(f"results have targets that the map does not list: {', '.join(sorted(unknown))}")
     if not results or sum(len(each.dtypes) * len(each.targets) for each in results) != len(lowering_map.cells):
-        raise ValueError("it has no cells, or one cell twice")
+        raise ValueError("there are no cells, or one of them twice")
     return lowering_map
 
 
-_ADAPTER = TypeAdapter(Annotated[LoweringMap, AfterValidator(_consistent)])
+_ADAPTER = TypeAdapter(Annotated[LoweringMap, AfterValidator(_check_consistency)])

@@ -1,4 +1,4 @@
-"""Probes for TPUs alone: the blocks that an array may be cut into, and what `pallas.tpu` adds."""
+"""Probes for TPUs only: block shapes, and the functions of `pallas.tpu`."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from .base import DTYPES, FLOAT32, FLOATS, NUMBERS, VECTOR, Probe, first_available
+from .base import DTYPES, FLOAT32, FLOATS, NUMBERS, VECTOR, Body, Operand, Probe, Ref, Value, first_available
 
 _WIDE, _LONG = (64, 512), (4096,)
 _LENGTHS = (64, 100, 128, 256, 512, 1000, 1024, 2048)
@@ -15,7 +15,7 @@ _DTYPES = tuple(dtype for dtype in DTYPES if "64" not in dtype)
 
 
 def blocks_probes() -> Iterator[Probe]:
-    """Of group `blocks`: an array copied block by block."""
+    """Yields the probes of group `blocks`: an array copied block by block."""
     for rows in (1, 2, 4, 8, 16, 32):
         for columns in (32, 64, 128, 256, 512):
             yield _blocks(_WIDE, (rows, columns))
@@ -30,12 +30,12 @@ def _blocks(whole: tuple[int, ...], block: tuple[int, ...]) -> Probe:
     return Probe(name, "blocks", _copy, _DTYPES, (whole,), whole, grid, block, "tpu")
 
 
-def _copy(x: Any, o: Any) -> None:
+def _copy(x: Ref, o: Ref) -> None:
     o[...] = x[...]
 
 
 def tpus_probes() -> Iterator[Probe]:
-    """Of group `pallas.tpu`."""
+    """Yields the probes of group `pallas.tpu`."""
     yield _tpu("roll", lambda x: _of("roll")(x, 1, 0))
     yield _tpu("roll[lanes]", lambda x: _of("roll")(x, 1, 1))
     yield _tpu("roll[strided]", lambda x: _of("roll")(x, 1, 1, stride=1, stride_axis=0))
@@ -55,42 +55,42 @@ def _of(name: str) -> Any:
     return first_available(f"pltpu.{name}")
 
 
-def _tpu(name: str, body: Callable[..., Any], *operands: Any, dtypes: tuple[str, ...] = NUMBERS) -> Probe:
+def _tpu(name: str, body: Body, *operands: Operand, dtypes: tuple[str, ...] = NUMBERS) -> Probe:
     return Probe(name, "pallas.tpu", body, dtypes, operands or (VECTOR,), only="tpu")
 
 
-def _references(name: str, body: Callable[..., None], *operands: Any) -> Probe:
+def _references(name: str, body: Callable[..., None], *operands: Operand) -> Probe:
     return Probe(name, "pallas.tpu", body, DTYPES, operands or (VECTOR,), VECTOR, only="tpu")
 
 
-def _top_k(x: Any) -> Any:
+def _top_k(x: Value) -> Value:
     return first_available("lax.top_k")(x, 4, is_stable=False)
 
 
-def _gather(axis: int) -> Callable[[Any, Any], Any]:
+def _gather(axis: int) -> Callable[[Value, Value], Value]:
     return lambda x, i: jnp.take_along_axis(x, i, axis=axis, mode="promise_in_bounds")
 
 
-def _round(x: Any, bits: Any) -> Any:
+def _round(x: Value, bits: Value) -> Value:
     return _of("stochastic_round")(x, bits, target_dtype=jnp.bfloat16)
 
 
-def _draw(x: Any) -> Any:
+def _draw(x: Value) -> Value:
     _of("prng_seed")(1)
     bits = _of("prng_random_bits")(x.shape)
     return jax.lax.bitcast_convert_type(bits, x.dtype)
 
 
-def _run_scoped(x: Any, o: Any) -> None:
-    def copy_through(scratch: Any) -> None:
+def _run_scoped(x: Ref, o: Ref) -> None:
+    def copy_through(scratch: Ref) -> None:
         scratch[...] = x[...]
         o[...] = scratch[...]
 
     pl.run_scoped(copy_through, _of("VMEM")(x.shape, x.dtype))
 
 
-def _async_copy(x: Any, o: Any) -> None:
-    def copy(semaphore: Any) -> None:
+def _async_copy(x: Ref, o: Ref) -> None:
+    def copy(semaphore: Ref) -> None:
         description = _of("make_async_copy")(x, o, semaphore)
         description.start()
         description.wait()
@@ -98,5 +98,5 @@ def _async_copy(x: Any, o: Any) -> None:
     pl.run_scoped(copy, _of("SemaphoreType.DMA"))
 
 
-def _masked_store(x: Any, m: Any, o: Any) -> None:
+def _masked_store(x: Ref, m: Ref, o: Ref) -> None:
     _of("store")(o, x[...], mask=m[...])

@@ -1,25 +1,25 @@
-"""What started and what stopped lowering between two maps."""
+"""The differences between two maps: cells that started or stopped lowering."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from kerneltest.extensions.lowering_map.map import Cell, LoweringMap, LoweringOutcome, MapError
+from kerneltest.extensions.lowering_map.map_model import LoweringMap, LoweringOutcome, MapCell, MapError
 
-REFUSED = "refused when traced"  # JAX refuses the dtype before Pallas sees it
+REFUSED = "refused when traced"  # JAX itself refuses the dtype
 _LOWERED = frozenset(outcome.value for outcome in LoweringOutcome if outcome.is_lowered)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Cells of one primitive that lowered before and do not now, or the reverse.
+class LoweringChange:
+    """Cells of one primitive that started or stopped lowering.
 
     Attributes:
-      primitive: as JAX calls it.
+      primitive: its name in JAX.
       before, after: outcomes, or `REFUSED`.
       dtypes, targets: of the cells.
-      message: of the first of them, where it does not lower.
+      message: of the first cell, from the map in which it does not lower.
     """
 
     primitive: str
@@ -35,40 +35,42 @@ class Change:
         return self.before in _LOWERED
 
 
-def compare(old: LoweringMap, new: LoweringMap) -> tuple[Change, ...]:
-    """What changed, over the primitives and targets that both maps hold.
+def compare_maps(old: LoweringMap, new: LoweringMap) -> tuple[LoweringChange, ...]:
+    """Returns the changes, over the primitives and targets that both maps have.
 
     Raises:
-      MapError: they have nothing in common, or only one was compiled.
+      MapError: the maps have nothing in common, or only one was compiled.
     """
     if bool(old.compilers) != bool(new.compilers):
-        raise MapError("one map was compiled and the other only lowered: measure both with --compile, or both without")
+        raise MapError("only one of the maps was compiled: measure both with --compile, or both without")
     targets = set(old.targets) & set(new.targets)
     primitives = old.groups.keys() & new.groups.keys()
     if not targets or not primitives:
-        raise MapError("the two maps have no target or no primitive in common")
+        raise MapError("the maps have no target or no primitive in common")
     cells = [c for c in {**new.cells, **old.cells} if c.primitive in primitives and c.target in targets]
     changes = [change for cell in cells if (change := _change(cell, old, new))]
-    return tuple(_merged(_merged(changes, "dtypes"), "targets"))
+    return tuple(_merge(_merge(changes, "dtypes"), "targets"))
 
 
-def successive_changes(maps: Sequence[LoweringMap]) -> list[tuple[LoweringMap, LoweringMap, tuple[Change, ...]]]:
-    """What changed from each map to the next."""
-    return [(old, new, compare(old, new)) for old, new in pairwise(maps)]
+def successive_changes(
+    maps: Sequence[LoweringMap],
+) -> list[tuple[LoweringMap, LoweringMap, tuple[LoweringChange, ...]]]:
+    """Returns each map, the next one and the changes between them."""
+    return [(old, new, compare_maps(old, new)) for old, new in pairwise(maps)]
 
 
-def _change(cell: Cell, old: LoweringMap, new: LoweringMap) -> Change | None:
+def _change(cell: MapCell, old: LoweringMap, new: LoweringMap) -> LoweringChange | None:
     results = [lowering_map.cells.get(cell) for lowering_map in (old, new)]
     before, after = (str(result.outcome) if result else REFUSED for result in results)
     if (before in _LOWERED) == (after in _LOWERED):
         return None
     message = next((result.message for result in results if result and not result.outcome.is_lowered), "")
-    return Change(cell.primitive, before, after, (cell.dtype,), (cell.target,), message)
+    return LoweringChange(cell.primitive, before, after, (cell.dtype,), (cell.target,), message)
 
 
-def _merged(changes: Iterable[Change], field: Literal["dtypes", "targets"]) -> Iterable[Change]:
-    """The changes, those as one that differ in one field only; of their messages, the first."""
-    merged: dict[Change, Change] = {}
+def _merge(changes: Iterable[LoweringChange], field: Literal["dtypes", "targets"]) -> Iterable[LoweringChange]:
+    """Merges changes that differ in one field only, and keeps the first of their messages."""
+    merged: dict[LoweringChange, LoweringChange] = {}
     for change in changes:
         nothing: dict[str, Any] = {field: (), "message": ""}
         rest = replace(change, **nothing)

@@ -1,4 +1,4 @@
-"""Sizes to look at a kernel's code at: where forms change, at random, and as large as they may be."""
+"""Sizes at which to lower a kernel: around the lengths at which its form may change, random ones and the largest."""
 
 import itertools
 import math
@@ -10,30 +10,31 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import covering
 
 LIMIT = 2**31
-"""Arrays whose lengths nothing bounds have fewer elements."""
-SEEN, _BEYOND = 48, 8
+"""Arrays without declared bounds are assumed to have fewer elements."""
+_SAMPLES, _BEYOND = 48, 8
 
 Row = tuple[tuple[str, int], ...]
 
 
-def top(dim: Dim) -> int | None:
-    """The greatest length that is considered, None where nothing bounds it."""
+def max_length(dim: Dim) -> int | None:
+    """Returns the greatest length of a dim, or None if none is declared."""
     if dim.values:
         return max(dim.values)
     known = [each for each in (dim.maximum, dim.production) if each is not None]
     return max(known, default=None)
 
 
-def near(dim: Dim) -> list[int]:
+def boundary_lengths(dim: Dim) -> list[int]:
+    """Returns lengths around one and two blocks, which may not be admitted."""
     block = dim.block or 16
     return [dim.minimum, 1, block - 1, block, block + 1, 2 * block + 1]
 
 
-def drawn(dim: Dim, rng: random.Random, top: int) -> int:
-    """An admitted length, about evenly among orders of magnitude."""
+def random_length(dim: Dim, rng: random.Random, longest: int) -> int:
+    """Returns a random admitted length, log-uniform up to `longest`."""
     if dim.values:
         return rng.choice(dim.values)
-    length = round(math.exp(rng.uniform(0, math.log(top))))
+    length = round(math.exp(rng.uniform(0, math.log(longest))))
     block = dim.block or 16
     if rng.random() < 0.3:
         length = max(length // block, 1) * block
@@ -41,7 +42,7 @@ def drawn(dim: Dim, rng: random.Random, top: int) -> int:
 
 
 def _fitted(dim: Dim, length: int, rng: random.Random) -> int:
-    """An admitted length at or after another, or so many multiples past the least one."""
+    """Returns an admitted length near another one."""
     if dim.values:
         return length
     fitting = dim.fit(length)
@@ -53,15 +54,15 @@ def _fitted(dim: Dim, length: int, rng: random.Random) -> int:
 
 
 def admitted_lengths(dim: Dim) -> list[int]:
-    """A few dozen lengths that a dim may have, short ones and long ones."""
+    """Returns a few dozen admitted lengths, short and long."""
     if dim.values:
         return sorted(set(dim.values))
     lengths = [dim.minimum + n * dim.multiple_of for n in (*range(40), 100, 1000, 4001)]
     return sorted({dim.fit(length) for length in lengths if dim.admits(dim.fit(length))})
 
 
-def _groups(dim: Dim) -> list[Callable[[random.Random], int]]:
-    """Ways to draw a length, each from where kernels take another form."""
+def _length_generators(dim: Dim) -> list[Callable[[random.Random], int]]:
+    """Returns generators of lengths, one for each range in which kernels may have another form."""
     if dim.values:
         return [lambda _, value=value: value for value in dim.values]  # type: ignore[misc]
     b = dim.block or 16
@@ -75,38 +76,38 @@ def _groups(dim: Dim) -> list[Callable[[random.Random], int]]:
     return [*ways, lambda rng: 0] if dim.minimum == 0 else ways
 
 
-def rows(pairing: Pairing, rng: random.Random) -> list[Row]:
-    """Sizes to learn from: every pair of ways to draw two lengths, and random ones."""
-    ways = [_groups(dim) for dim in pairing.dims.values()]
+def sample_sizes(pairing: Pairing, rng: random.Random) -> list[Row]:
+    """Returns sizes to learn from: a pairwise covering of the generators of lengths, and random ones."""
+    ways = [_length_generators(dim) for dim in pairing.dims.values()]
     chosen = covering([tuple(range(len(each))) for each in ways], 2)
     rng.shuffle(chosen)
     found = []
-    for numbers in chosen[:SEEN]:
+    for numbers in chosen[:_SAMPLES]:
         lengths = [way[number](rng) for way, number in zip(ways, numbers, strict=True)]
         fitted = (_fitted(dim, x, rng) for dim, x in zip(pairing.dims.values(), lengths, strict=True))
         found.append(tuple(zip(pairing.dims, fitted, strict=True)))
     few = [
-        tuple((name, drawn(dim, rng, 300)) for name, dim in pairing.dims.items())
+        tuple((name, random_length(dim, rng, 300)) for name, dim in pairing.dims.items())
         for _ in range(max(4, 12 - len(found)))
     ]
     return list(dict.fromkeys([*found, *few]))
 
 
-def most_elements(pairing: Pairing) -> int:
-    """How many elements an array may have, as far as its lengths are bounded."""
-    return math.prod(top(dim) or 1 for dim in pairing.dims.values())
+def max_elements(pairing: Pairing) -> int:
+    """Returns the greatest number of elements of an array with all dims, counting 1 for those without a bound."""
+    return math.prod(max_length(dim) or 1 for dim in pairing.dims.values())
 
 
-def huge(pairing: Pairing) -> list[Row]:
-    """A few sizes at which declared lengths make arrays of 2^31 elements and more."""
-    if most_elements(pairing) < LIMIT:
+def sizes_beyond_int32(pairing: Pairing) -> list[Row]:
+    """Returns a few sizes at which arrays have 2^31 elements or more; none if the declaration excludes them."""
+    if max_elements(pairing) < LIMIT:
         return []
-    beyond = [tuple(sizes.items()) for sizes in largest(pairing) if math.prod(sizes.values()) >= LIMIT]
+    beyond = [tuple(sizes.items()) for sizes in largest_sizes(pairing) if math.prod(sizes.values()) >= LIMIT]
     return list(dict.fromkeys(beyond))[:_BEYOND]
 
 
-def largest(pairing: Pairing) -> list[dict[str, int]]:
-    """Sizes at which one or more dims are as long as they may be."""
+def largest_sizes(pairing: Pairing) -> list[dict[str, int]]:
+    """Returns sizes at which one or more dims have their greatest length."""
     rows = []
     names = list(pairing.dims)
     for count in range(1, len(names) + 1):
@@ -117,7 +118,7 @@ def largest(pairing: Pairing) -> list[dict[str, int]]:
                 space = LIMIT - 1
                 for number, name in enumerate(chosen):
                     dim = pairing.dims[name]
-                    greatest = top(dim)
+                    greatest = max_length(dim)
                     if greatest is not None:
                         sizes[name] = dim.fit(greatest)
                         if dim.values:

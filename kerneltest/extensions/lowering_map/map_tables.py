@@ -1,4 +1,4 @@
-"""Maps as tables, on a terminal and as Markdown, and the words in them."""
+"""Tables of maps, for the terminal, as Markdown and for the report."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,8 +8,8 @@ from itertools import compress, groupby
 from tabulate import tabulate
 
 from kerneltest.core.targets import TPUS
-from kerneltest.extensions.lowering_map.compare import Change, successive_changes
-from kerneltest.extensions.lowering_map.map import LoweringMap, LoweringOutcome, Result
+from kerneltest.extensions.lowering_map.map_changes import LoweringChange, successive_changes
+from kerneltest.extensions.lowering_map.map_model import LoweringMap, LoweringOutcome, LoweringResult
 
 PARTLY, NOT_ASKED = "partly", "not asked"
 
@@ -18,13 +18,13 @@ _SHORT_DTYPES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "bfloat16": "bf
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A primitive in one column.
+class TableEntry:
+    """The entry of a primitive in one column.
 
     Attributes:
-      state: the outcome of its cells, or `PARTLY` where some of them lower, or `NOT_ASKED`.
-      text: dtypes by outcome, and by target where these differ.
-      reasons: the messages of what does not lower.
+      state: the outcome of its cells, `PARTLY` if only some of them lower, or `NOT_ASKED` if there are none.
+      text: dtypes by outcome, and by target if targets differ.
+      reasons: the messages of the cells that do not lower.
     """
 
     state: str
@@ -33,25 +33,25 @@ class Entry:
 
     @property
     def letter(self) -> str:
-        """Shows the state without colour."""
+        """A sign for the state, so that it can be seen without colour."""
         return _LETTERS.get(self.state, "✗")
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Primitives against versions of JAX, GPUs and TPUs apart, or against targets if there is only one version.
+class LoweringTable:
+    """A table with a row for each primitive.
 
     Attributes:
-      columns: their headings.
-      rows: group, primitive, and an entry for each column; each group's stand together.
+      columns: the headings: versions of JAX, separately for GPUs and TPUs, or targets if there is only one map.
+      rows: group, primitive, and an entry for each column; sorted by group.
     """
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, str, tuple[Entry, ...]], ...]
+    rows: tuple[tuple[str, str, tuple[TableEntry, ...]], ...]
 
 
-def tabulate_maps(maps: Sequence[LoweringMap]) -> Table:
-    """The table of one or more maps."""
+def tabulate_maps(maps: Sequence[LoweringMap]) -> LoweringTable:
+    """Returns the table of one or more maps."""
     if len(maps) == 1:
         columns = [(" ".join(agreeing), maps[0], agreeing[:1]) for agreeing in maps[0].agreeing_targets]
     else:
@@ -68,39 +68,46 @@ def tabulate_maps(maps: Sequence[LoweringMap]) -> Table:
         for primitive, group in groups.items()
     ]
     order = list(dict.fromkeys(groups.values()))
-    return Table(tuple(heading for heading, _, _ in columns), tuple(sorted(rows, key=lambda row: order.index(row[0]))))
+    return LoweringTable(
+        tuple(heading for heading, _, _ in columns), tuple(sorted(rows, key=lambda row: order.index(row[0])))
+    )
 
 
 def short_dtypes(dtypes: Sequence[str]) -> str:
-    """Dtypes as `f32 bf16 u8`."""
+    """Abbreviates dtypes: `f32 bf16 u8`."""
     return " ".join(_SHORT_DTYPES.get(dtype) or re.sub(r"^([fiu])[a-z]+", r"\1", dtype) for dtype in dtypes)
 
 
-def count_line(lowering_map: LoweringMap) -> str:
-    """How many cells have each outcome: `6 cells = 4 lowers + 2 error`."""
+def format_counts(lowering_map: LoweringMap) -> str:
+    """Formats the number of cells of each outcome: `6 cells = 4 lowers + 2 error`."""
     counts = " + ".join(f"{count} {outcome}" for outcome, count in lowering_map.counts.items())
     return f"{len(lowering_map.cells)} cells = {counts}"
 
 
-def change_line(change: Change, targets: Sequence[str]) -> str:
-    """A change on one line; its targets are named unless they are all of `targets`."""
+def format_change(change: LoweringChange, targets: Sequence[str]) -> str:
+    """Formats a change on one line.
+
+    Args:
+      change: to format.
+      targets: of the map; the change's are named unless they are all of these.
+    """
     places = "" if set(change.targets) == set(targets) else f" on {_places(change.targets, targets)}"
     line = f"{change.primitive} ({short_dtypes(change.dtypes)}){places}: {change.before} -> {change.after}"
     return f"{line}: {change.message}" if change.stopped and change.message else line
 
 
 def _places(some: Sequence[str], targets: Sequence[str]) -> str:
-    """Some of the targets by name; `all`, `GPUs` or `TPUs` if they are that."""
+    """Formats some of the targets: by name, or as `all`, `GPUs` or `TPUs`."""
     tpus = {target for target in targets if target in TPUS}
     names = {"all": set(targets), "TPUs": tpus, "GPUs": set(targets) - tpus}
     return next((name for name, members in names.items() if members == set(some)), " ".join(some))
 
 
-def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) -> Entry:
+def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) -> TableEntry:
     by_dtype = {target: lowering_map.by_dtype.get((primitive, target), {}) for target in targets}
     results = [result for of_target in by_dtype.values() for result in of_target.values()]
     if not results:
-        return Entry(NOT_ASKED, "", ())
+        return TableEntry(NOT_ASKED, "", ())
     outcomes = {result.outcome for result in results}
     if len(outcomes) == 1:
         state = str(outcomes.pop())
@@ -112,10 +119,10 @@ def _entry(primitive: str, lowering_map: LoweringMap, targets: Sequence[str]) ->
     apart = len(targets_by_text) > 1
     text = "; ".join(f"{' '.join(alike)}: {text}" if apart else text for text, alike in targets_by_text.items())
     reasons = dict.fromkeys(f"{short_dtypes(result.dtypes)}: {result.message}" for result in results if result.message)
-    return Entry(state, text, tuple(reasons))
+    return TableEntry(state, text, tuple(reasons))
 
 
-def _dtypes_by_outcome(results: Mapping[str, Result]) -> str:
+def _dtypes_by_outcome(results: Mapping[str, LoweringResult]) -> str:
     by_outcome = {o: [dtype for dtype, result in results.items() if result.outcome == o] for o in LoweringOutcome}
     present = {outcome: dtypes for outcome, dtypes in by_outcome.items() if dtypes}
     if len(present) == 1:
@@ -133,16 +140,16 @@ def print_table(maps: Sequence[LoweringMap]) -> None:
     print(tabulate(rows, ("primitive", *shown.columns), tablefmt="simple", disable_numparse=True))
 
 
-def markdown(maps: Sequence[LoweringMap]) -> str:
-    """A page for one or more maps."""
+def format_markdown(maps: Sequence[LoweringMap]) -> str:
+    """Returns a Markdown page about one or more maps."""
     parts = (_introduction(maps), _changes(maps), _table(maps), _errors(maps[-1]))
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
 def _introduction(maps: Sequence[LoweringMap]) -> Iterator[str]:
     yield from ("# What Pallas lowers", "")
-    yield "Made by `kerneltest lowering`. A cell is a primitive with a dtype on a target; what lax itself refuses,"
-    yield "outside of Pallas, is no cell. Nothing here ran on a GPU or TPU; a mark says nothing of values. The marks:"
+    yield "Made by `kerneltest lowering`. A cell is a primitive with a dtype on a target. If lax refuses the dtype,"
+    yield "there is no cell. Nothing here ran on a GPU or TPU, so an outcome says nothing about values. The outcomes:"
     yield ""
     outcomes = [outcome for outcome in LoweringOutcome if any(outcome in each.counts for each in maps)]
     yield from (f"- `{outcome}`: {outcome.meaning}" for outcome in outcomes)
@@ -175,7 +182,7 @@ def _changes(maps: Sequence[LoweringMap]) -> Iterator[str]:
                 yield "Nothing."
 
 
-def _change(change: Change, new: LoweringMap) -> list[str]:
+def _change(change: LoweringChange, new: LoweringMap) -> list[str]:
     dtypes, targets = short_dtypes(change.dtypes), _places(change.targets, new.targets)
     return [f"`{change.primitive}`", dtypes, targets, change.before, change.after, change.message]
 
@@ -213,12 +220,12 @@ def _errors(lowering_map: LoweringMap) -> Iterator[str]:
 
 
 def _lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A table. Its columns are not padded: one long message would widen all rows."""
+    """Yields the lines of a table. Columns are not padded: one long message would widen all rows."""
     for row in (heading, ["---"] * len(heading), *rows):
         yield f"| {' | '.join(map(_escaped, row))} |"
 
 
 def _escaped(text: str) -> str:
-    """Text that stays one cell, whatever a message holds."""
+    """Escapes text, such as a message, so that it is one cell."""
     plain = text if re.fullmatch(r"`[^`|<]*`", text) else re.sub(r"([\\`*<\[\]])", r"\\\1", text)
     return " ".join(plain.replace("|", "\\|").split())

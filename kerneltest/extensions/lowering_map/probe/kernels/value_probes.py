@@ -1,4 +1,4 @@
-"""Probes of what a kernel computes: elementwise, reductions, products, casts, shapes, control, random numbers."""
+"""Probes of computation: elementwise, reductions, products, casts, shapes, control flow, random numbers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +20,10 @@ from .base import (
     NUMBERS,
     SCALAR,
     VECTOR,
+    Body,
+    Operand,
     Probe,
+    Value,
     first_available,
     lax_function,
 )
@@ -40,7 +43,7 @@ _BINARY = {
 
 
 def elementwise_probes() -> Iterator[Probe]:
-    """Of groups `elementwise` and `comparison`."""
+    """Yields the probes of groups `elementwise` and `comparison`."""
     for arity, table in ((1, _UNARY), (2, _BINARY)):
         for dtypes, names in table.items():
             for name in names.split():
@@ -64,7 +67,7 @@ def elementwise_probes() -> Iterator[Probe]:
 
 
 def reductions_probes() -> Iterator[Probe]:
-    """Of groups `reduction` and `scan`."""
+    """Yields the probes of groups `reduction` and `scan`."""
     for name in "reduce_sum reduce_prod reduce_max reduce_min".split():
         yield _reduction(name, NUMBERS)
     for name in "reduce_and reduce_or reduce_xor".split():
@@ -84,7 +87,7 @@ def reductions_probes() -> Iterator[Probe]:
 
 
 def _reduction(name: str, dtypes: tuple[str, ...], variant: str = "", axes: tuple[int, ...] = (1,)) -> Probe:
-    def body(x: Any) -> Any:
+    def body(x: Value) -> Value:
         if hasattr(lax, name):
             return getattr(lax, name)(x, axes)
         return first_available(f"lax.{name}_p").bind(x, axes=axes)  # the primitive is older than the function
@@ -92,11 +95,11 @@ def _reduction(name: str, dtypes: tuple[str, ...], variant: str = "", axes: tupl
     return Probe(name + variant, "reduction", body, dtypes, (MATRIX,))
 
 
-def _reduce_by_function(x: Any) -> Any:
+def _reduce_by_function(x: Value) -> Value:
     return lax.reduce(x, np.zeros((), x.dtype), lambda a, b: a + b + b, (1,))
 
 
-def _reduce_windows(x: Any) -> Any:
+def _reduce_windows(x: Value) -> Value:
     return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, (1, 2), (1, 2), "VALID")
 
 
@@ -111,7 +114,7 @@ _PRESETS = {
 
 
 def dots_probes() -> Iterator[Probe]:
-    """Of group `dot`."""
+    """Yields the probes of group `dot`."""
     yield _dot("", NUMBERS)
     for name in ("HIGH", "HIGHEST"):
         yield _dot(f"[{name}]", NUMBERS, precision=f"Precision.{name}")
@@ -143,7 +146,7 @@ def _dot(
     precision: str = "",
     accumulator: str = "",
 ) -> Probe:
-    def body(x: Any, y: Any) -> Any:
+    def body(x: Value, y: Value) -> Value:
         chosen = first_available(f"lax.{precision}") if precision else None
         dtype = jnp.dtype(accumulator) if accumulator else None
         return lax.dot_general(x, y, (contract, batch), precision=chosen, preferred_element_type=dtype)
@@ -152,7 +155,7 @@ def _dot(
 
 
 def casts_probes() -> Iterator[Probe]:
-    """Of group `cast`; a probe's dtypes are those cast from."""
+    """Yields the probes of group `cast`, whose dtypes are those they cast from."""
     for target in DTYPES:
         others = tuple(dtype for dtype in DTYPES if dtype != target)
         yield _cast("convert_element_type", target, others)
@@ -163,14 +166,14 @@ def casts_probes() -> Iterator[Probe]:
 
 
 def _cast(primitive: str, target: str, dtypes: tuple[str, ...]) -> Probe:
-    def body(x: Any) -> Any:
+    def body(x: Value) -> Value:
         return getattr(lax, primitive)(x, jnp.dtype(target))
 
     return Probe(f"{primitive}[to {target}]", "cast", body, dtypes, (VECTOR,))
 
 
 def shapes_probes() -> Iterator[Probe]:
-    """Of group `shape`."""
+    """Yields the probes of group `shape`."""
     yield _shape("reshape", lambda x: lax.reshape(x, (2 * x.shape[0], x.shape[1] // 2)))
     yield _shape("reshape[to 1D]", lambda x: lax.reshape(x, (x.size,)))
     yield _shape("transpose", lambda x: lax.transpose(x, (1, 0)))
@@ -195,20 +198,20 @@ def shapes_probes() -> Iterator[Probe]:
     yield Probe("iota", "shape", lambda x: lax.broadcasted_iota(x.dtype, x.shape, 1), NUMBERS, (MATRIX,))
 
 
-def _shape(name: str, body: Callable[..., Any], *operands: Any) -> Probe:
+def _shape(name: str, body: Body, *operands: Operand) -> Probe:
     return Probe(name, "shape", body, DTYPES, operands or (MATRIX,))
 
 
-def _broadcast(x: Any) -> Any:
+def _broadcast(x: Value) -> Value:
     return lax.broadcast_in_dim(x, (8, *x.shape), tuple(range(1, x.ndim + 1)))
 
 
-def _pad(x: Any) -> Any:
+def _pad(x: Value) -> Value:
     return lax.pad(x, np.zeros((), x.dtype), ((0, 16, 0), *((0, 0, 0),) * (x.ndim - 1)))
 
 
 def control_probes() -> Iterator[Probe]:
-    """Of group `control flow`."""
+    """Yields the probes of group `control flow`."""
     number = (SCALAR, "int32")
     yield _control("cond", lambda x, i: lax.cond(i > 0, lambda: x + x, lambda: x), number)
     yield _control("cond[switch of three]", lambda x, i: lax.switch(i, [lambda: x, lambda: x + x, lambda: -x]), number)
@@ -230,32 +233,32 @@ def control_probes() -> Iterator[Probe]:
     yield _control("linear_solve", lambda x: lax.custom_linear_solve(lambda v: v, x, lambda f, b: f(b)))
 
 
-def _control(name: str, body: Callable[..., Any], *others: Any) -> Probe:
+def _control(name: str, body: Body, *others: Operand) -> Probe:
     return Probe(name, "control flow", body, ("float32", "int32", "int64"), (VECTOR, *others))
 
 
-def _double(x: Any) -> Any:
+def _double(x: Value) -> Value:
     return x + x
 
 
-def _while(x: Any, n: Any) -> Any:
+def _while(x: Value, n: Value) -> Value:
     return lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, s[1] + s[1]), (n * 0, x))
 
 
-def _custom_jvp() -> Any:
+def _custom_jvp() -> Value:
     function = jax.custom_jvp(_double)
     function.defjvp(lambda primals, tangents: (function(*primals), tangents[0]))
     return function
 
 
-def _custom_vjp() -> Any:
+def _custom_vjp() -> Value:
     function = jax.custom_vjp(_double)
     function.defvjp(lambda x: (x + x, None), lambda _, g: (g,))
     return function
 
 
 def random_probes() -> Iterator[Probe]:
-    """Of group `random`."""
+    """Yields the probes of group `random`."""
     yield _random("threefry2x32", lambda *x: extend_random.threefry2x32_p.bind(*x), *(VECTOR,) * 4)
     yield _random("random_bits", _of_key(lambda key: jax.random.bits(key, (16,))), (2,))
     yield _random("random_split", _of_key(lambda key: jax.random.key_data(jax.random.split(key))), (2,))
@@ -263,9 +266,9 @@ def random_probes() -> Iterator[Probe]:
     yield _random("rng_uniform", lambda a, b: lax.rng_uniform(a, b, (16,)), SCALAR, SCALAR, dtype="float32")
 
 
-def _random(name: str, body: Callable[..., Any], *operands: Any, dtype: str = "uint32") -> Probe:
+def _random(name: str, body: Body, *operands: Operand, dtype: str = "uint32") -> Probe:
     return Probe(name, "random", body, (dtype,), operands)
 
 
-def _of_key(draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _of_key(draw: Callable[[Value], Value]) -> Callable[[Value], Value]:
     return lambda x: draw(jax.random.wrap_key_data(x))

@@ -1,6 +1,6 @@
-"""What matters of the lowered code: the operations that addresses, masks and control flow depend on."""
+"""A program slice of the lowered code: the operations that addresses, masks and control flow depend on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -8,14 +8,18 @@ import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation, Region
 from kerneltest.backends.simulate.operations.table import OPERATIONS
-from kerneltest.extensions.proofs.undecided import Undecided
+
+
+class Undecided(Exception):  # noqa: N818 - an answer, not an error
+    """A kernel is neither proved nor refuted; the message names the operation that stands in the way."""
+
 
 N = TypeVar("N")
 M = TypeVar("M")
 
 ACCESSES = {"tt.load": "load", "tt.store": "store", "tt.atomic_rmw": "atomic", "tt.atomic_cas": "atomic"}
 CONTROL = frozenset({"scf.for", "scf.if", "scf.while"})
-# Attributes that say what an operation does, whatever the sizes.
+# Attributes that do not depend on sizes.
 _FIXED = ("predicate", "axis", "order", "operandSegmentSizes")
 FOLLOWED = frozenset(
     """arith.addi arith.subi arith.muli arith.divsi arith.divui arith.remsi arith.remui arith.maxsi arith.minsi
@@ -26,12 +30,12 @@ FOLLOWED = frozenset(
 
 
 @dataclass(frozen=True)
-class Value(Generic[N]):
+class ValueType(Generic[N]):
     """The type of a value.
 
     Attributes:
-      dtype: by name.
-      pointer: whether it holds pointers to that.
+      dtype: its name.
+      pointer: whether the value is a pointer to the dtype.
       shape: () for a scalar.
     """
 
@@ -41,67 +45,67 @@ class Value(Generic[N]):
 
     @property
     def matters(self) -> bool:
-        """Whether it is followed: integers, booleans and pointers."""
+        """Whether values of this type are followed: integers, booleans and pointers."""
         return self.pointer or np.dtype(self.dtype if self.dtype[:2] != "bf" else "float32").kind in "ib"
 
 
 @dataclass(frozen=True)
-class Step(Generic[N]):
-    """One operation.
+class SliceStep(Generic[N]):
+    """An operation.
 
     Attributes:
       name, operands, results: as in the IR.
       types: of the results.
-      numbers: a constant's value, or where a range starts and ends.
-      fixed: attributes that depend on no size.
+      numbers: the value of a constant, or the start and end of a range.
+      fixed: attributes that do not depend on sizes.
       blocks: nested code.
-      place: the kernel's source line behind it.
+      place: FILE:LINE of the kernel's source, or "".
     """
 
     name: str
     operands: tuple[int, ...]
     results: tuple[int, ...]
-    types: tuple[Value[N], ...]
+    types: tuple[ValueType[N], ...]
     numbers: tuple[N, ...]
     fixed: tuple[tuple[str, Any], ...]
-    blocks: "tuple[Block[N], ...]"
+    blocks: "tuple[SliceBlock[N], ...]"
     place: str = field(compare=False)
 
 
 @dataclass(frozen=True)
-class Block(Generic[N]):
-    """A sequence of operations with the values it is entered with and those it ends with.
+class SliceBlock(Generic[N]):
+    """A sequence of operations.
 
     Attributes:
-      arguments, yields: numbers of values.
+      arguments, yields: the numbers of the values with which it starts and ends.
       types: of the arguments.
       steps: in order.
     """
 
     arguments: tuple[int, ...]
-    types: tuple[Value[N], ...]
-    steps: tuple[Step[N], ...]
+    types: tuple[ValueType[N], ...]
+    steps: tuple[SliceStep[N], ...]
     yields: tuple[int, ...]
 
 
-def mapped(block: Block[N], change: Callable[[N], M]) -> Block[M]:
-    """The same code with every number changed, in the order in which they stand."""
+def map_block(block: SliceBlock[N], change: Callable[[N], M]) -> SliceBlock[M]:
+    """Returns the code with each number replaced by its image under `change`, which is called in their order."""
 
-    def values(types: tuple[Value[N], ...]) -> tuple[Value[M], ...]:
-        return tuple(Value(t.dtype, t.pointer, tuple(map(change, t.shape))) for t in types)
+    def values(types: tuple[ValueType[N], ...]) -> tuple[ValueType[M], ...]:
+        return tuple(ValueType(t.dtype, t.pointer, tuple(map(change, t.shape))) for t in types)
 
-    return Block(
+    return SliceBlock(
         block.arguments,
         values(block.types),
         tuple(
-            Step(
+            SliceStep(
                 s.name,
                 s.operands,
                 s.results,
                 values(s.types),
                 tuple(map(change, s.numbers)),
                 s.fixed,
-                tuple(mapped(b, change) for b in s.blocks),
+                tuple(map_block(b, change) for b in s.blocks),
                 s.place,
             )
             for s in block.steps
@@ -110,50 +114,48 @@ def mapped(block: Block[N], change: Callable[[N], M]) -> Block[M]:
     )
 
 
-def lengths(block: Block[N]) -> Iterator[N]:
-    """Those of every tensor's axes."""
+def axis_lengths(block: SliceBlock[N]) -> Iterator[N]:
+    """Yields the lengths of all axes of tensors."""
     for kind in (*block.types, *(kind for step in block.steps for kind in step.types)):
         yield from kind.shape
     for step in block.steps:
         for inner in step.blocks:
-            yield from lengths(inner)
+            yield from axis_lengths(inner)
 
 
-def sliced(body: Region) -> Block[int]:
-    """What matters of a function's body; its values are numbered anew, and those that do not matter are -1.
+def slice_region(body: Region) -> SliceBlock[int]:
+    """Returns the slice of a function's body, in which values are renumbered and irrelevant ones are -1.
 
     Raises:
-      Undecided: an operation that may do anything to memory.
+      Undecided: an operation is unknown, so that it may access memory.
     """
     return _Slicer(body).block(body)
 
 
 class _Slicer:
-    """Goes backwards from accesses and control flow."""
+    """Follows values backwards from accesses and control flow."""
 
     def __init__(self, body: Region) -> None:
         self.producers: dict[int, tuple[Operation, int]] = {}
-        self.sources: dict[int, tuple[int, ...]] = {}  # of what a block is entered with: where it comes from
-        self.types: dict[int, Value[int]] = {}
-        self.wanted: set[int] = set()
+        self.sources: dict[int, tuple[int, ...]] = {}  # by argument of a block: the values that it may have
+        self.types: dict[int, ValueType[int]] = {}
+        self.needed: set[int] = set()
         roots: list[int] = []
-        self.types.update((n, Value("int8", True, ())) for n in body.arguments)
-        self.wanted.update(body.arguments)
+        self.types.update((n, ValueType("int8", True, ())) for n in body.arguments)
+        self.needed.update(body.arguments)
         self._read(body, roots)
         self._follow(roots)
-        self.numbers = {number: i for i, number in enumerate(sorted(self.wanted))}
+        self.numbers = {number: i for i, number in enumerate(sorted(self.needed))}
 
     def _read(self, region: Region, roots: list[int]) -> None:
         for op in region.operations:
             if op.name not in OPERATIONS:
-                raise Undecided(
-                    f"{op.name}{f' at {op.place}' if op.place else ''} is not an operation that is followed"
-                )
+                raise Undecided(f"{op.name}{f' at {op.place}' if op.place else ''} cannot be followed")
             for i, (number, kind) in enumerate(zip(op.results, op.types, strict=True)):
                 self.producers[number] = (op, i)
-                self.types[number] = Value(kind.dtype.name, kind.pointer, kind.shape)
+                self.types[number] = ValueType(kind.dtype.name, kind.pointer, kind.shape)
             if op.name in ACCESSES:
-                roots += addressing(op.name, op.operands, op.attributes.get("operandSegmentSizes"))
+                roots += address_operands(op.name, op.operands, op.attributes.get("operandSegmentSizes"))
             if op.name not in CONTROL:
                 continue
             if op.name == "scf.for":
@@ -172,7 +174,7 @@ class _Slicer:
                 ends = zip(before.arguments, op.operands, after.yields, strict=True)
                 self.sources.update((argument, tuple(each)) for argument, *each in ends)
                 for argument, number, kind in zip(after.arguments, before.yields[1:], op.types, strict=True):
-                    self.types[argument] = Value(kind.dtype.name, kind.pointer, kind.shape)
+                    self.types[argument] = ValueType(kind.dtype.name, kind.pointer, kind.shape)
                     self.sources[argument] = (number,)
             for inner in op.regions:
                 self._read(inner, roots)
@@ -183,9 +185,9 @@ class _Slicer:
     def _follow(self, roots: list[int]) -> None:
         while roots:
             number = roots.pop()
-            if number in self.wanted or not self.types[number].matters:
+            if number in self.needed or not self.types[number].matters:
                 continue
-            self.wanted.add(number)
+            self.needed.add(number)
             roots += self.sources.get(number, ())
             op, i = self.producers.get(number, (None, 0))
             if op is None:
@@ -199,23 +201,23 @@ class _Slicer:
             elif op.name in FOLLOWED or op.name == "tt.load":
                 roots += op.operands
 
-    def block(self, region: Region) -> Block[int]:
-        """A region with what is wanted of it."""
-        steps = [self._step(op) for op in region.operations if self._kept(op)]
-        arguments, yields = self._numbered(region.arguments), self._numbered(region.yields)
-        return Block(arguments, self._typed(region.arguments), tuple(steps), yields)
+    def block(self, region: Region) -> SliceBlock[int]:
+        """Returns the slice of a region."""
+        steps = [self._step(op) for op in region.operations if self._is_needed(op)]
+        arguments, yields = self._renumber(region.arguments), self._renumber(region.yields)
+        return SliceBlock(arguments, self._types_of(region.arguments), tuple(steps), yields)
 
-    def _numbered(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    def _renumber(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(self.numbers.get(number, -1) for number in numbers)
 
-    def _kept(self, op: Operation) -> bool:
+    def _is_needed(self, op: Operation) -> bool:
         inner = (each for region in op.regions for each in region.operations) if op.name in CONTROL else ()
-        return op.name in ACCESSES or not self.wanted.isdisjoint(op.results) or any(map(self._kept, inner))
+        return op.name in ACCESSES or not self.needed.isdisjoint(op.results) or any(map(self._is_needed, inner))
 
-    def _typed(self, numbers: tuple[int, ...]) -> tuple[Value[int], ...]:
-        return tuple(self.types[n] if n in self.wanted else Value("float32", False, ()) for n in numbers)
+    def _types_of(self, numbers: tuple[int, ...]) -> tuple[ValueType[int], ...]:
+        return tuple(self.types[n] if n in self.needed else ValueType("float32", False, ()) for n in numbers)
 
-    def _step(self, op: Operation) -> Step[int]:
+    def _step(self, op: Operation) -> SliceStep[int]:
         fixed = [(key, op.attributes[key]) for key in _FIXED if key in op.attributes]
         numbers: tuple[int, ...] = ()
         value = op.attributes.get("value")
@@ -223,11 +225,11 @@ class _Slicer:
             numbers = (op.attributes["start"], op.attributes["end"])
         elif op.name == "arith.constant" and not isinstance(value, np.ndarray):
             numbers = (int(value or 0),) if self.types[op.results[0]].matters else ()
-        return Step(
+        return SliceStep(
             op.name,
-            self._numbered(op.operands),
-            self._numbered(op.results),
-            self._typed(op.results),
+            self._renumber(op.operands),
+            self._renumber(op.results),
+            self._types_of(op.results),
             numbers,
             tuple(fixed),
             tuple(map(self.block, op.regions)) if op.name in CONTROL else (),
@@ -235,8 +237,8 @@ class _Slicer:
         )
 
 
-def addressing(name: str, operands: tuple[int, ...], segments: Any) -> list[int]:
-    """The pointer of an access, and its mask where it has one."""
+def address_operands(name: str, operands: tuple[int, ...], segments: Sequence[int] | None) -> list[int]:
+    """Returns the pointer of an access, and its mask if it has one."""
     pointer, *rest = operands
     if name == "tt.load":
         has_mask = segments[1] if segments is not None else len(rest) > 0

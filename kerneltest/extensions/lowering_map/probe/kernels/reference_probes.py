@@ -1,4 +1,4 @@
-"""Probes of what a kernel reads and writes: indexing, memory, and Pallas' own."""
+"""Probes of memory accesses and of Pallas' own functions."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +10,21 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 
-from .base import BITWISE, DTYPES, FLOAT32, FLOATS, NUMBERS, SCALAR, VECTOR, Probe, first_available
+from .base import (
+    BITWISE,
+    DTYPES,
+    FLOAT32,
+    FLOATS,
+    NUMBERS,
+    SCALAR,
+    VECTOR,
+    Body,
+    Operand,
+    Probe,
+    Ref,
+    Value,
+    first_available,
+)
 
 _SCATTERS = {
     "scatter": "set",
@@ -22,7 +36,7 @@ _SCATTERS = {
 
 
 def indexing_probes() -> Iterator[Probe]:
-    """Of group `indexing`."""
+    """Yields the probes of group `indexing`."""
     indices, start = (VECTOR, "int32"), (SCALAR, "int32")
     yield _indexing("gather[take]", lambda x, i: jnp.take(x, _rows(i), axis=0, mode="clip"), (VECTOR, indices))
     yield _indexing("gather[take_along_axis]", _take_along_axis, (VECTOR, indices))
@@ -36,28 +50,28 @@ def indexing_probes() -> Iterator[Probe]:
     yield _indexing("approx_top_k", lambda x: lax.approx_max_k(x, 4), (VECTOR,), ("float32", "bfloat16"))
 
 
-def _indexing(name: str, body: Callable[..., Any], operands: Any, dtypes: tuple[str, ...] = DTYPES) -> Probe:
+def _indexing(name: str, body: Body, operands: tuple[Operand, ...], dtypes: tuple[str, ...] = DTYPES) -> Probe:
     return Probe(name, "indexing", body, dtypes, operands)
 
 
-def _rows(indices: Any) -> Any:
-    """A vector of indices, also on TPUs, whose operands have two dimensions."""
+def _rows(indices: Value) -> Value:
+    """Returns a vector of indices; on TPUs, operands have two dimensions."""
     return indices if indices.ndim == 1 else indices[:, 0]
 
 
-def _take_along_axis(x: Any, i: Any) -> Any:
+def _take_along_axis(x: Value, i: Value) -> Value:
     return jnp.take_along_axis(x, i, axis=0, mode="clip")
 
 
-def _dynamic_slice(x: Any, i: Any) -> Any:
+def _dynamic_slice(x: Value, i: Value) -> Value:
     return lax.dynamic_slice(x, (i, *(0,) * (x.ndim - 1)), (8, *x.shape[1:]))
 
 
-def _dynamic_update_slice(x: Any, v: Any, i: Any) -> Any:
+def _dynamic_update_slice(x: Value, v: Value, i: Value) -> Value:
     return lax.dynamic_update_slice(x, v, (i, *(0,) * (x.ndim - 1)))
 
 
-def _scatter(method: str) -> Callable[..., Any]:
+def _scatter(method: str) -> Body:
     return lambda x, i, v: getattr(x.at[_rows(i)], method)(v)
 
 
@@ -65,7 +79,7 @@ _WHOLE, _HALF = pl.ds(0, 16), pl.ds(0, 8)
 
 
 def memory_probes() -> Iterator[Probe]:
-    """Of groups `memory` and `atomic`."""
+    """Yields the probes of groups `memory` and `atomic`."""
     mask = (VECTOR, "bool")
     yield _memory("get, swap[whole]", _copy)
     yield _memory("get[one element]", _get_element)
@@ -88,88 +102,88 @@ def memory_probes() -> Iterator[Probe]:
     yield _of_atomics("atomic_cas", _compare_and_swap, DTYPES, SCALAR)
 
 
-def _memory(name: str, body: Callable[..., Any], *operands: Any, only: str = "") -> Probe:
+def _memory(name: str, body: Body, *operands: Operand, only: str = "") -> Probe:
     return Probe(name, "memory", body, DTYPES, operands or (VECTOR,), VECTOR, only=only)
 
 
-def _of_atomics(name: str, body: Callable[..., Any], dtypes: tuple[str, ...], shape: tuple[int, ...] = VECTOR) -> Probe:
+def _of_atomics(name: str, body: Body, dtypes: tuple[str, ...], shape: tuple[int, ...] = VECTOR) -> Probe:
     return Probe(name, "atomic", body, dtypes, (shape,), shape, only="gpu")
 
 
-def _copy(x: Any, o: Any) -> None:
+def _copy(x: Ref, o: Ref) -> None:
     o[...] = x[...]
 
 
-def _get_element(x: Any, o: Any) -> None:
+def _get_element(x: Ref, o: Ref) -> None:
     o[...] = jnp.full(o.shape, x[(3,) * len(x.shape)])
 
 
-def _get_dynamic_slice(x: Any, i: Any, o: Any) -> None:
+def _get_dynamic_slice(x: Ref, i: Ref, o: Ref) -> None:
     o[_HALF] = x[pl.ds(i[()], 8)]
 
 
-def _get_strided(x: Any, o: Any) -> None:
+def _get_strided(x: Ref, o: Ref) -> None:
     o[_HALF] = x[pl.ds(0, 8, 2)]
 
 
-def _get_by_array(x: Any, i: Any, o: Any) -> None:
+def _get_by_array(x: Ref, i: Ref, o: Ref) -> None:
     o[...] = x[_rows(i[...])]
 
 
-def _add_update(index: Any) -> Callable[[Any, Any], None]:
-    def body(x: Any, o: Any) -> None:
-        # Before JAX 0.7 it was not public, and `o[index] += x` is a read and a write.
+def _add_update(index: Any) -> Callable[[Ref, Ref], None]:
+    def body(x: Ref, o: Ref) -> None:
+        # Before JAX 0.7 it was not public; `o[index] += x` is a read and a write instead.
         first_available("jax.ref.addupdate", "jax._src.state.primitives.ref_addupdate")(o, index, x[...])
 
     return body
 
 
-def _swap(x: Any, o: Any) -> None:
+def _swap(x: Ref, o: Ref) -> None:
     first_available("jax.ref.swap", "pl.swap")(o, (_WHOLE,), x[...])
 
 
-def _load(ref: Any, index: Any, **options: Any) -> Any:
-    """`load`, which at first took the indices apart from the reference."""
+def _load(ref: Ref, index: Any, **options: Any) -> Value:
+    """Calls `load`, which in old versions took the indices as a separate argument."""
     if hasattr(plt, "load"):
         return plt.load(ref.at[index], **options)
     return first_available("pl.load")(ref, index, **options)
 
 
-def _masked_load(x: Any, m: Any, o: Any) -> None:
+def _masked_load(x: Ref, m: Ref, o: Ref) -> None:
     o[...] = _load(x, (_WHOLE,), mask=m[...])
 
 
-def _masked_load_other(x: Any, m: Any, o: Any) -> None:
+def _masked_load_other(x: Ref, m: Ref, o: Ref) -> None:
     o[...] = _load(x, (_WHOLE,), mask=m[...], other=np.zeros((), x.dtype))
 
 
-def _hinted_load(**hint: str) -> Callable[[Any, Any], None]:
-    def body(x: Any, o: Any) -> None:
+def _hinted_load(**hint: str) -> Callable[[Ref, Ref], None]:
+    def body(x: Ref, o: Ref) -> None:
         o[...] = _load(x, (_WHOLE,), **hint)
 
     return body
 
 
-def _masked_store(x: Any, m: Any, o: Any) -> None:
+def _masked_store(x: Ref, m: Ref, o: Ref) -> None:
     if hasattr(plt, "store"):
         plt.store(o.at[(_WHOLE,)], x[...], mask=m[...])
-    else:  # at first it took the indices apart from the reference
+    else:  # old versions took the indices as a separate argument
         first_available("pl.store")(o, (_WHOLE,), x[...], mask=m[...])
 
 
 def _atomic(name: str, index: Any) -> Callable[..., None]:
-    def body(x: Any, o: Any) -> None:
+    def body(x: Ref, o: Ref) -> None:
         first_available(f"plt.atomic_{name}", f"pl.atomic_{name}")(o, index, x[index])
 
     return body
 
 
-def _compare_and_swap(x: Any, o: Any) -> None:
+def _compare_and_swap(x: Ref, o: Ref) -> None:
     o[...] = first_available("plt.atomic_cas", "pl.atomic_cas")(x, x[()], x[()])
 
 
 def pallas_probes() -> Iterator[Probe]:
-    """Of group `pallas`."""
+    """Yields the probes of group `pallas`."""
     yield _of_references("program_id", _add_number("pl.program_id"))
     yield _of_references("num_programs", _add_number("pl.num_programs"))
     debug_print = "pl.debug_print"
@@ -193,18 +207,18 @@ def pallas_probes() -> Iterator[Probe]:
     yield _of_values("reciprocal[approx]", lambda x: first_available("pl.reciprocal")(x, approx=True), FLOATS)
 
 
-def _of_values(name: str, body: Callable[..., Any], dtypes: tuple[str, ...], only: str = "") -> Probe:
+def _of_values(name: str, body: Body, dtypes: tuple[str, ...], only: str = "") -> Probe:
     return Probe(name, "pallas", body, dtypes, (VECTOR,), only=only)
 
 
 def _of_references(
-    name: str, body: Callable[..., Any], *operands: Any, dtypes: tuple[str, ...] = FLOAT32, only: str = ""
+    name: str, body: Body, *operands: Operand, dtypes: tuple[str, ...] = FLOAT32, only: str = ""
 ) -> Probe:
     return Probe(name, "pallas", body, dtypes, operands or (VECTOR,), VECTOR, (2,), only=only)
 
 
-def _effect(name: str, effect: Callable[[Any], Any], dtypes: tuple[str, ...] = FLOAT32, only: str = "") -> Probe:
-    def body(x: Any, o: Any) -> None:
+def _effect(name: str, effect: Callable[[Ref], object], dtypes: tuple[str, ...] = FLOAT32, only: str = "") -> Probe:
+    def body(x: Ref, o: Ref) -> None:
         effect(x)
         o[...] = x[...]
 
@@ -212,14 +226,14 @@ def _effect(name: str, effect: Callable[[Any], Any], dtypes: tuple[str, ...] = F
 
 
 def _add_number(path: str) -> Callable[..., None]:
-    def body(x: Any, o: Any) -> None:
+    def body(x: Ref, o: Ref) -> None:
         o[...] = x[...] + jnp.asarray(first_available(path)(0)).astype(x.dtype)
 
     return body
 
 
-def _run_scoped(x: Any, o: Any) -> None:
-    def copy_through(scratch: Any) -> None:
+def _run_scoped(x: Ref, o: Ref) -> None:
+    def copy_through(scratch: Ref) -> None:
         scratch[...] = x[...]
         o[...] = scratch[...]
 
@@ -228,30 +242,30 @@ def _run_scoped(x: Any, o: Any) -> None:
     pl.run_scoped(copy_through, scratch)
 
 
-def _loop(x: Any, o: Any) -> None:
-    def turn(i: Any) -> None:
+def _loop(x: Ref, o: Ref) -> None:
+    def turn(i: Ref) -> None:
         o[i] = x[i]
 
     first_available("pl.loop")(0, 4)(turn)
 
 
-def _when(x: Any, o: Any) -> None:
+def _when(x: Ref, o: Ref) -> None:
     @pl.when(pl.program_id(0) == 0)
     def first() -> None:
         o[...] = x[...]
 
 
-def _multiple_of(x: Any, i: Any, o: Any) -> None:
+def _multiple_of(x: Ref, i: Ref, o: Ref) -> None:
     o[pl.ds(0, 8)] = x[pl.ds(pl.multiple_of(i[()], 8), 8)]
 
 
-def _max_contiguous(x: Any, o: Any) -> None:
+def _max_contiguous(x: Ref, o: Ref) -> None:
     hint = first_available("plt.max_contiguous", "pl.max_contiguous")
     o[...] = x[hint(jnp.arange(16, dtype=jnp.int32), 16)]
 
 
-def _assembly(instruction: str, constraints: str) -> Callable[[Any], Any]:
-    def body(x: Any) -> Any:
+def _assembly(instruction: str, constraints: str) -> Callable[[Value], Value]:
+    def body(x: Value) -> Value:
         shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype)]
         inline = first_available("plt.elementwise_inline_asm")
         return inline(instruction, args=[x], constraints=constraints, pack=1, result_shape_dtypes=shapes)

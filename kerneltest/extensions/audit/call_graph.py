@@ -1,6 +1,6 @@
-"""What functions there are below some folders, which of them name which, and which reach a Pallas call.
+"""The call graph of Python sources: which definitions name which others, and which reach a Pallas call.
 
-All of it is read off the source: nothing is imported.
+It is built from syntax trees; nothing is imported.
 """
 
 import ast
@@ -13,12 +13,12 @@ _ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A function, a method or a name that is assigned at the top of a module.
+class QualifiedName:
+    """The name of a function, a method or a variable of a module.
 
     Attributes:
-      path: of its file.
-      name: as the module has it: `softmax`, `Layer.apply`.
+      path: of the file.
+      name: in the module: `softmax`, `Layer.apply`.
     """
 
     path: Path
@@ -27,18 +27,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """Where something is defined, and what it names.
+    """A definition in a module.
 
     Attributes:
-      line, last: of its source, decorators included.
-      shown: the line of its `def`.
-      names: dotted names in it, as they are written.
-      enters: it names a Pallas call itself.
+      line, last: its first and last line, with decorators.
+      def_line: the line of its `def`.
+      names: the dotted names that it contains, as written.
+      enters: whether it names a Pallas call itself.
     """
 
     line: int
     last: int
-    shown: int
+    def_line: int
     names: frozenset[str]
     enters: bool
 
@@ -48,9 +48,9 @@ class Module:
     """One file.
 
     Attributes:
-      path: of it.
-      imports: what each imported name stands for, dotted; names of its own package are made whole.
-      stars: modules of which all names are imported.
+      path: of the file.
+      imports: the dotted name that each imported name refers to; relative imports are resolved.
+      stars: modules from which all names are imported.
       definitions: by name.
     """
 
@@ -61,7 +61,7 @@ class Module:
 
     @cached_property
     def dotted(self) -> str:
-        """Its name, from the outermost package on."""
+        """The module's dotted name, from the outermost package."""
         parts, folder = ([] if self.path.stem == "__init__" else [self.path.stem]), self.path.parent
         while (folder / "__init__.py").exists():
             parts.insert(0, folder.name)
@@ -69,8 +69,8 @@ class Module:
         return ".".join(parts)
 
 
-def read(path: Path) -> Module:
-    """Reads one file; what is no Python has no definitions."""
+def read_module(path: Path) -> Module:
+    """Reads one file. A file that is not valid Python has no definitions."""
     module = Module(path)
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -83,7 +83,7 @@ def read(path: Path) -> Module:
                     alias.name if alias.asname else alias.name.partition(".")[0]
                 )
         elif isinstance(node, ast.ImportFrom):
-            base = _base(module, node)
+            base = _import_source(module, node)
             for alias in node.names:
                 if alias.name == "*":
                     module.stars.append(base)
@@ -93,8 +93,8 @@ def read(path: Path) -> Module:
     return module
 
 
-def _base(module: Module, node: ast.ImportFrom) -> str:
-    """The module that an import takes from, without leading dots."""
+def _import_source(module: Module, node: ast.ImportFrom) -> str:
+    """Returns the module that an import takes names from, without leading dots."""
     if not node.level:
         return node.module or ""
     package = module.dotted.split(".") if module.path.stem == "__init__" else module.dotted.split(".")[:-1]
@@ -107,10 +107,10 @@ def _define(module: Module, body: Sequence[ast.stmt], prefix: str) -> None:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 _add(module, prefix + name, node, prefix)
-                for decorator in node.decorator_list:  # `@f.defvjp` gives f what stands below it
+                for decorator in node.decorator_list:  # `@f.defvjp` adds the function below it to f
                     target = decorator.func if isinstance(decorator, ast.Call) else decorator
                     if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-                        _give(module, prefix + target.value.id, {prefix + name})
+                        _add_names(module, prefix + target.value.id, {prefix + name})
             case ast.ClassDef(name=name):
                 _define(module, node.body, f"{prefix}{name}.")
             case (
@@ -120,28 +120,30 @@ def _define(module: Module, body: Sequence[ast.stmt], prefix: str) -> None:
                 if isinstance(value, (ast.Call, ast.Lambda, ast.Name, ast.Attribute)):
                     _add(module, prefix + name, node, prefix)
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)), args=given)):
-                _give(module, prefix + name, {each for one in given for each in _names(one)})  # f.defvjp(forward, ...)
+                _add_names(
+                    module, prefix + name, {each for one in given for each in _names(one)}
+                )  # f.defvjp(forward, ...)
             case ast.If(body=first, orelse=second) | ast.Try(body=first, orelse=second):
                 _define(module, [*first, *second], prefix)
 
 
 def _add(module: Module, name: str, node: ast.stmt, prefix: str) -> None:
     first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
-    names = set(_names(node)) - _own(node)
+    names = set(_names(node)) - _local_names(node)
     if prefix:
         names |= {f"{prefix}{each[5:]}" for each in names if each.startswith("self.")}
-    enters = any(_enters(module, each) for each in names)
+    enters = any(_calls_pallas(module, each) for each in names)
     module.definitions[name] = Definition(first, node.end_lineno or first, node.lineno, frozenset(names), enters)
 
 
-def _give(module: Module, name: str, names: set[str]) -> None:
+def _add_names(module: Module, name: str, names: set[str]) -> None:
     known = module.definitions.get(name)
     if known is not None:
-        module.definitions[name] = Definition(known.line, known.last, known.shown, known.names | names, known.enters)
+        module.definitions[name] = Definition(known.line, known.last, known.def_line, known.names | names, known.enters)
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """The dotted names that a piece of source reads, each with the names that it begins with."""
+    """Yields the dotted names that a piece of source reads, each with its prefixes."""
     for each in ast.walk(node):
         parts: list[str] = []
         while isinstance(each, ast.Attribute):
@@ -151,15 +153,15 @@ def _names(node: ast.AST) -> Iterator[str]:
             yield ".".join([each.id, *parts])
 
 
-def _own(node: ast.AST) -> set[str]:
-    """The names that a function gives to values of its own: its parameters, and what it assigns."""
+def _local_names(node: ast.AST) -> set[str]:
+    """Returns the local names of a function: its parameters and the names that it assigns."""
     arguments = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
     stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     return arguments | (stored if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else set())
 
 
-def _enters(module: Module, name: str) -> bool:
-    """Whether a name is one by which Pallas is called. `kernel` is a common name, so it must come from Pallas."""
+def _calls_pallas(module: Module, name: str) -> bool:
+    """Whether a name calls Pallas. `kernel` is a common name, so it must be imported from Pallas."""
     first, _, rest = name.partition(".")
     whole = f"{module.imports.get(first, first)}.{rest}".rstrip(".")
     last = whole.rpartition(".")[2]
@@ -168,7 +170,7 @@ def _enters(module: Module, name: str) -> bool:
 
 @dataclass(eq=False)
 class Program:
-    """All files below some folders.
+    """The modules below some folders.
 
     Attributes:
       modules: by path.
@@ -184,7 +186,7 @@ class Program:
         return found
 
     def module_named(self, dotted: str) -> Module | None:
-        """The file of a module: the one whose whole name agrees, or else whose name ends so, as in a src layout."""
+        """Returns the module with a dotted name, or one whose name has it as its end, as in a src layout; or None."""
         candidates = self._by_name.get(dotted.rpartition(".")[2], [])
         exact = [each for each in candidates if each.dotted == dotted]
         loose = [
@@ -192,24 +194,32 @@ class Program:
         ]
         return next(iter([*exact, *loose]), None)
 
-    def resolve(self, module: Module, name: str, seen: frozenset[tuple[Path, str]] = frozenset()) -> Place | None:
-        """What a dotted name in a module stands for, through imports and what packages pass on."""
+    def resolve(
+        self, module: Module, name: str, seen: frozenset[tuple[Path, str]] = frozenset()
+    ) -> QualifiedName | None:
+        """Returns the definition that a dotted name refers to, through imports and re-exports; or None.
+
+        Args:
+          module: in which the name occurs.
+          name: dotted.
+          seen: paths and names that are being resolved already, to end cycles of imports.
+        """
         if (module.path, name) in seen:
             return None
         seen |= {(module.path, name)}
         parts = name.split(".")
         for size in range(len(parts), 0, -1):  # `Layer.apply.__wrapped__` is about `Layer.apply`
             if (own := ".".join(parts[:size])) in module.definitions:
-                return Place(module.path, own)
+                return QualifiedName(module.path, own)
         if parts[0] in module.imports:
-            return self._whole(".".join([module.imports[parts[0]], *parts[1:]]), seen)
+            return self._resolve_absolute(".".join([module.imports[parts[0]], *parts[1:]]), seen)
         for star in module.stars:
             other = self.module_named(star)
             if other is not None and (found := self.resolve(other, name, seen)):
                 return found
         return None
 
-    def _whole(self, dotted: str, seen: frozenset[tuple[Path, str]]) -> Place | None:
+    def _resolve_absolute(self, dotted: str, seen: frozenset[tuple[Path, str]]) -> QualifiedName | None:
         parts = dotted.split(".")
         for size in range(len(parts) - 1, 0, -1):
             module = self.module_named(".".join(parts[:size]))
@@ -218,21 +228,21 @@ class Program:
         return None
 
     @cached_property
-    def named_by(self) -> dict[Place, frozenset[Place]]:
-        """For each definition those that it names."""
+    def named_by(self) -> dict[QualifiedName, frozenset[QualifiedName]]:
+        """The definitions that each definition names."""
         return {
-            Place(module.path, name): frozenset(
+            QualifiedName(module.path, name): frozenset(
                 place
                 for each in made.names
-                if (place := self.resolve(module, each)) and place != Place(module.path, name)
+                if (place := self.resolve(module, each)) and place != QualifiedName(module.path, name)
             )
             for module in self.modules.values()
             for name, made in module.definitions.items()
         }
 
-    def reached_from(self, place: Place) -> frozenset[Place]:
-        """All that a definition names, and what these name in turn."""
-        found: set[Place] = set()
+    def reached_from(self, place: QualifiedName) -> frozenset[QualifiedName]:
+        """Returns all definitions that a definition names, directly or through others."""
+        found: set[QualifiedName] = set()
         waiting = [place]
         while waiting:
             for each in self.named_by.get(waiting.pop(), ()):
@@ -242,29 +252,32 @@ class Program:
         return frozenset(found)
 
     @cached_property
-    def kernels(self) -> frozenset[Place]:
-        """What reaches a Pallas call."""
-        reaching = {Place(m.path, name) for m in self.modules.values() for name, d in m.definitions.items() if d.enters}
+    def kernels(self) -> frozenset[QualifiedName]:
+        """The definitions that reach a Pallas call."""
+        reaching = {
+            QualifiedName(m.path, name) for m in self.modules.values() for name, d in m.definitions.items() if d.enters
+        }
         while more := {place for place, named in self.named_by.items() if named & reaching} - reaching:
             reaching |= more
         return frozenset(reaching)
 
-    def definition(self, place: Place) -> Definition:
+    def definition(self, place: QualifiedName) -> Definition:
+        """Returns the definition of a name."""
         return self.modules[place.path].definitions[place.name]
 
-    def around(self, path: Path, line: int) -> Place | None:
-        """The innermost definition around a line, or None."""
+    def around(self, path: Path, line: int) -> QualifiedName | None:
+        """Returns the innermost definition that contains a line, or None."""
         module = self.modules.get(path)
         found = (
             [(d.last - d.line, name) for name, d in module.definitions.items() if d.line <= line <= d.last]
             if module
             else []
         )
-        return Place(path, min(found)[1]) if found else None
+        return QualifiedName(path, min(found)[1]) if found else None
 
 
-def program(roots: Sequence[Path]) -> Program:
-    """Reads all Python files below some folders, or the files themselves."""
+def read_program(roots: Sequence[Path]) -> Program:
+    """Reads Python files, and all those below folders."""
     paths: dict[Path, None] = {}
     for root in roots:
         found = sorted(root.rglob("*.py")) if root.is_dir() else [root]
@@ -274,4 +287,4 @@ def program(roots: Sequence[Path]) -> Program:
                 part.startswith(".") or part in ("node_modules", "site-packages", "__pycache__") for part in inside[:-1]
             ):
                 paths[path.resolve()] = None
-    return Program({path: read(path) for path in paths})
+    return Program({path: read_module(path) for path in paths})

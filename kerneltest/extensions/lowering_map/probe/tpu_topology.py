@@ -1,4 +1,4 @@
-"""What is particular to TPUs: the shapes and memories that their kernels use, and libtpu's devices."""
+"""Shapes and memory spaces that TPU kernels use, and the devices of libtpu."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 from .kernels.base import BLOCK, MATRIX, VECTOR
 from .target import Tpu
 
-# What libtpu asks of a machine without a TPU; several processes may load it.
+# libtpu needs these on a machine without a TPU, and to be loaded by several processes.
 ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
@@ -17,7 +17,7 @@ ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 
-# A TPU works on tiles of 8 by 128, and one dimension or a few columns are refused for reasons of their own.
+# A TPU works on tiles of 8 by 128; it refuses one-dimensional and narrow arrays for reasons other than the primitive.
 _SHAPES = {
     VECTOR: (16, 128),
     MATRIX: (8, 128),
@@ -30,19 +30,19 @@ _SHAPES = {
 
 
 def tpu_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that a probe for TPUs has in place of one of a probe for GPUs."""
+    """Returns the shape that replaces a GPU probe's shape on TPUs."""
     if shape in _SHAPES:
         return _SHAPES[shape]
     return (*shape[:-2], *_SHAPES.get(shape[-2:], shape[-2:]))
 
 
 def block_spec(shape: tuple[int, ...], block: tuple[int, ...]) -> Any:
-    """How an array is passed: in blocks, or whole in VMEM. A scalar lies in scalar memory, in an array of one."""
+    """Returns the spec that passes an array in blocks, or whole in VMEM; a scalar is an array of one in SMEM."""
     if block:
         return pl.BlockSpec(block, lambda *position: position)
     return pl.BlockSpec(memory_space=pltpu.VMEM if shape else pltpu.SMEM)
 
 
 def device(tpu: Tpu) -> Any:
-    """A device to compile for; starts libtpu."""
+    """Returns a device to compile for; starts libtpu."""
     return topologies.get_topology_desc(platform="tpu", topology_name=tpu.topology).devices[0]

@@ -1,6 +1,6 @@
-"""A device's memory by its driver: allocations of exactly an array's size, with zones around it where that is asked.
+"""Device memory allocated through the driver: exactly as large as an array, optionally between guard zones.
 
-XLA rounds the ends of its own up to 256 bytes, and no tool sees what a kernel does there.
+XLA rounds its own allocations up to 256 bytes, and no tool sees accesses to the padding.
 """
 
 import ctypes
@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.core.dtypes import Array
+
 PATTERN = 0xA5
 
 
-class Driver:
-    """CUDA's driver, or ROCm's runtime, by the few calls that arrays need; in the context that JAX uses.
+class DeviceDriver:
+    """The memory functions of CUDA's driver or ROCm's runtime, in the context that JAX uses.
 
     Args:
       platform: `cuda` or `rocm`.
-      device: its number among those of the process.
+      device: its number among the devices of the process.
     """
 
     def __init__(self, platform: str, device: int) -> None:
@@ -26,7 +28,7 @@ class Driver:
             self._library = ctypes.CDLL("libcuda.so.1")
             self._names = {"allocate": "cuMemAlloc_v2", "free": "cuMemFree_v2"}
             self._names |= {"put": "cuMemcpyHtoD_v2", "get": "cuMemcpyDtoH_v2"}
-            self.kind = 2  # as DLPack calls them
+            self.kind = 2  # DLPack's device types
             handle, context = ctypes.c_int(), ctypes.c_void_p()
             self._call("cuDeviceGet", ctypes.byref(handle), device)
             self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
@@ -38,28 +40,28 @@ class Driver:
             self._call("hipSetDevice", device)
 
     def allocate(self, count: int) -> int:
-        """The address of so many bytes, which hold whatever stood there."""
-        made = ctypes.c_uint64()
-        self._call(self._names["allocate"], ctypes.byref(made), ctypes.c_size_t(count))
-        return made.value
+        """Allocates `count` bytes, which are not initialised, and returns their address."""
+        address = ctypes.c_uint64()
+        self._call(self._names["allocate"], ctypes.byref(address), ctypes.c_size_t(count))
+        return address.value
 
     def free(self, address: int) -> None:
-        """Gives an allocation back."""
+        """Frees an allocation."""
         self._call(self._names["free"], ctypes.c_uint64(address))
 
-    def put(self, address: int, values: np.ndarray[Any, Any]) -> None:
+    def put(self, address: int, values: Array) -> None:
         """Copies bytes to the device."""
         source, count = ctypes.c_void_p(values.ctypes.data), ctypes.c_size_t(values.nbytes)
         self._call(self._names["put"], ctypes.c_uint64(address), source, count)
 
-    def get(self, address: int, count: int) -> np.ndarray[Any, Any]:
-        """Bytes of the device."""
+    def get(self, address: int, count: int) -> Array:
+        """Copies `count` bytes from the device."""
         values = np.empty(count, np.uint8)
         target = ctypes.c_void_p(values.ctypes.data)
         self._call(self._names["get"], target, ctypes.c_uint64(address), ctypes.c_size_t(count))
         return values
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: object) -> None:
         if code := getattr(self._library, name)(*arguments):
             raise RuntimeError(f"{name} failed with error {code}")
 
@@ -84,42 +86,47 @@ _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _capsule = ctypes.pythonapi.PyCapsule_New
 _capsule.restype = ctypes.py_object
 _capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_kept: list[Any] = []  # XLA looks at what it was given whenever it gives a buffer back, perhaps after a case has ended
-_nothing = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda managed: None)  # `close` frees, once nobody reads any more
+# XLA reads a tensor when it releases the buffer, which may be after a case has ended, so tensors are never freed.
+_retained: list[tuple[_Tensor, "ctypes.Array[ctypes.c_int64]"]] = []
+_no_deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda managed: None)  # `close` frees the memory
 
 
-class Carved:
-    """Memory for one array, which `jax.dlpack.from_dlpack` takes; zones of a pattern before and after it.
+class GuardedArray:
+    """Memory of one array, for `jax.dlpack.from_dlpack`, between two guard zones that hold a pattern.
 
     Args:
       driver: of the device.
-      shape, dtype: of the array; a dtype that NumPy itself knows.
-      zone: the bytes of each zone, a multiple of 256 or 0.
+      shape, dtype: of the array; one of NumPy's own dtypes.
+      zone: the size of each zone in bytes, a multiple of 256 or 0.
     """
 
-    def __init__(self, driver: Driver, shape: tuple[int, ...], dtype: np.dtype[Any], zone: int) -> None:
+    def __init__(self, driver: DeviceDriver, shape: tuple[int, ...], dtype: np.dtype[Any], zone: int) -> None:
         self.driver, self.dtype, self.zone = driver, dtype, zone
         self.size = int(np.prod(shape)) * dtype.itemsize
         self._start = driver.allocate(self.size + 2 * zone)
         self.address = self._start + zone
         self._shape = (ctypes.c_int64 * max(1, len(shape)))(*shape)
         kind = _Type(_CODES[dtype.kind], 8 * dtype.itemsize, 1)
-        place = _Device(driver.kind, driver.device)
-        free = ctypes.cast(_nothing, ctypes.c_void_p)
-        self._tensor = _Tensor(self.address, place, len(shape), kind, self._shape, None, 0, None, free)
-        _kept.append((self._tensor, self._shape))
+        on_device = _Device(driver.kind, driver.device)
+        deleter = ctypes.cast(_no_deleter, ctypes.c_void_p)
+        self._tensor = _Tensor(self.address, on_device, len(shape), kind, self._shape, None, 0, None, deleter)
+        _retained.append((self._tensor, self._shape))
         for start in self._zones() if zone else ():
             driver.put(start, np.full(zone, PATTERN, np.uint8))
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: object) -> object:
         return _capsule(ctypes.addressof(self._tensor), b"dltensor", None)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.driver.kind, self.driver.device
 
-    def changed(self) -> Iterator[tuple[str, int, int, int]]:
-        """Where a zone lost its pattern: `before` or `after`, how many bytes, and the nearest and the farthest of them,
-        counted away from the array."""
+    def zone_writes(self) -> Iterator[tuple[str, int, int, int]]:
+        """Yields the zones that were written to.
+
+        Returns:
+          `before` or `after`, the number of bytes that lost the pattern, and the smallest and largest distance of such
+          a byte from the array.
+        """
         for side, start in zip(("before", "after"), self._zones(), strict=True) if self.zone else ():
             wrong = np.flatnonzero(self.driver.get(start, self.zone) != PATTERN)
             if len(wrong):
@@ -127,7 +134,7 @@ class Carved:
                 yield side, len(wrong), int(away.min()), int(away.max())
 
     def close(self) -> None:
-        """Gives the memory back; no array may still be read."""
+        """Frees the memory; the array must not be read afterwards."""
         self.driver.free(self._start)
 
     def _zones(self) -> tuple[int, int]:
