@@ -27,7 +27,7 @@ from kerneltest.trace.tracing import Traced, trace, without_debugging
 # choice depends only on the case, so it is the same in every process.
 REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN.name})
 
-_ANY = "any"  # the platform of a kernel that is traced alike for all
+_ANY = "any"  # the platform of a kernel whose trace is the same on all of them
 
 _MORE = 1.5  # an error budget costs as much as several bounds
 

@@ -23,20 +23,20 @@ _MAX_OUTPUT = 2**20  # bytes
 
 
 class ReasonSource(StrEnum):
-    """Who gave a reason, the most trustworthy first."""
+    """The origin of a reason, the most trustworthy first."""
 
-    KILLER = "killer"  # ended the process for this reason, so that whatever else was written follows from it
+    KILLER = "killer"  # ended the process for this reason; whatever else was written follows from that
     PROCESS = "process"  # the process itself
     OBSERVER = "observer"  # saw only how the process exited
 
 
 @dataclass(frozen=True, slots=True)
 class CrashReason:
-    """Why a process died.
+    """The reason why a process died.
 
     Attributes:
       cause: in words: "killed by SIGKILL"; of a hang, what did not answer in time.
-      source: who says so.
+      source: its origin.
       is_hang: whether the process was ended because a case did not answer in time.
       location: FILE:LINE of the user's source at which it was then, or "".
     """
@@ -76,7 +76,7 @@ class FileCrashLog:
         write_crash_reason(self._folder, self._shard, reason)
 
     def close(self) -> None:
-        faulthandler.disable()  # it would go on to write to the file
+        faulthandler.disable()  # it would still write to the closed file
         self.stacks.close()
         for path in (stacks_file(self._folder, self._shard), _reasons_file(self._folder, self._shard)):
             path.unlink(missing_ok=True)

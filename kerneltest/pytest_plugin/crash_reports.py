@@ -100,7 +100,7 @@ def prior_attempts(
       resumed: in a resumed run, the records from before the interruption, by item.
 
     Returns:
-      The cases that need not run again, or None if there are none; and the records of the item.
+      The cases that need not run again, or None without any; and the records of the item.
     """
     dead = [activity for activity in left_running(folder) if activity.item == item and activity.shard != shard]
     if not dead and not is_retry:
@@ -119,7 +119,7 @@ def planned_items(folder: Path, name: str) -> list[PlannedItem]:
 
 
 def record_crash(writer: Writer, items: Sequence[PlannedItem], activity: Doing, failure: Failure) -> None:
-    """Records how a process died: for the case that it was running, or for all cells of which no case had begun.
+    """Records how a process died: for the case that it was running, or else for all cells without a record.
 
     A case that has a record keeps it.
     """

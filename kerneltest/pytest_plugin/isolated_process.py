@@ -105,7 +105,7 @@ class _IsolatedProcess:
         return parts
 
     def _check_plan(self, name: str, parts: tuple[Item, ...]) -> None:
-        """Refuses an item of which this machine would run other cases than planned.
+        """Refuses an item if this machine would run other cases than planned.
 
         Raises:
           UncollectedError: it would.
@@ -148,7 +148,7 @@ def run_item(request: ItemRequest, planned: PlannedParts) -> ItemResult:
 
 
 def _exit_with(parent: Any, temporary: Path | None) -> None:
-    """Kills this process when its parent ends, and deletes a folder that nobody else uses."""
+    """Kills this process when its parent ends, and deletes its temporary folder."""
     parent.join()
     if temporary is not None:
         rmtree(temporary, ignore_errors=True)

@@ -124,7 +124,7 @@ class ProgressLine:
         try:
             os.write(self._output, text.encode())
         except OSError:
-            self._stopped.set()  # the terminal is gone; the run goes on
+            self._stopped.set()  # the terminal is gone; the run continues
 
     def _keep_drawing(self) -> None:
         while not self._stopped.wait(_EVERY):

@@ -17,7 +17,7 @@ from kerneltest.pytest_plugin.crash_log import CrashLog, CrashReason
 from kerneltest.records.journal import Doing, Journal, Phase
 
 _EVERY = 0.5  # seconds between two checks
-GRACE = 10.0  # seconds that a case has to end once it is told to, and its process after that
+GRACE = 10.0  # seconds for a case to end after the hang is raised, and then for its process
 _exit = os._exit  # a run replaces it, see `exit_with_report`
 _DEBUGGERS = {"bdb", "pdb", "pydevd"}
 

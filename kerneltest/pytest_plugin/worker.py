@@ -79,7 +79,7 @@ class ItemWorker:
         return self._writer
 
     def close(self) -> None:
-        """Ends the worker; the process goes on."""
+        """Releases the worker's files and threads. The process continues."""
         if self._watchdog is not None:
             self._watchdog.stop()
         if self._writer is not None:

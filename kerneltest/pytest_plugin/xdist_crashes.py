@@ -21,7 +21,7 @@ class XdistCrashes:
         self._properties: dict[str, list[tuple[str, object]]] = {}  # by item
 
     def handle(self, item: str, report: Any, scheduler: Any) -> None:
-        """Records why a worker died and reschedules the item; leaves tests alone that are not kerneltest's.
+        """Records why a worker died and reschedules the item; ignores tests that are not kerneltest's.
 
         Args:
           item: the node id of the item that the worker was running.
