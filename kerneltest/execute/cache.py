@@ -6,7 +6,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kerneltest.backends.base import Artifact, Backend, Evaluation, Executable
+from kerneltest.backends.base import Artifact, Backend, Executable, FastPath
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.targets import TPUS
@@ -46,11 +46,9 @@ class Cache:
 
     Attributes:
       held: size of the expectations in bytes, approximately.
-      evaluations: what runs a kernel without compiling it; None where nothing does.
-      faithful: whether that gives what the backend does.
-      alike: whether it gives what compiled code does, by backend.
-      evaluated: outputs of cases that ran so, ahead of their turn.
-      filled: inputs of cases that are to run so.
+      fast_paths: by backend, its own way to run cases without compiling each signature; None if it has none.
+      evaluated: outputs of cases that ran in a batch, ahead of their turn.
+      filled: inputs of cases that are to run in a batch.
       coming: the cases of the current group, by signature.
       passed: the executable and the record of cases that passed, by the executable's identity and the case.
       used: the largest error / bound so far, by backend and family.
@@ -64,12 +62,10 @@ class Cache:
     expectations: dict[str, Expected] = field(default_factory=dict)
     held: int = 0
     varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
-    evaluations: dict[tuple[str, Traced], Evaluation | None] = field(default_factory=dict)
+    fast_paths: dict[str, FastPath | None] = field(default_factory=dict)
     evaluated: dict[tuple[str, str], tuple[Array, ...]] = field(default_factory=dict)
     coming: dict[Signature, list[AnyCase]] = field(default_factory=dict)
     filled: dict[str, Mapping[str, Array]] = field(default_factory=dict)
-    faithful: dict[tuple[str, Traced], bool] = field(default_factory=dict)
-    alike: dict[str, bool] = field(default_factory=dict)
     passed: dict[tuple[int, str], tuple[Executable, Record]] = field(default_factory=dict)
     used: dict[tuple[str, str], float] = field(default_factory=dict)
     pool: Pool = field(default_factory=lambda: Pool(_compilers()))
@@ -83,7 +79,7 @@ class Cache:
             for store in (self.traces, self.prepared, self.expectations, self.varied, self.used):
                 store.clear()
             self.held = 0
-            for other in (self.evaluations, self.evaluated, self.filled, self.faithful, self.alike, self.passed):
+            for other in (self.fast_paths, self.evaluated, self.filled, self.passed):
                 other.clear()
 
     def traced(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:

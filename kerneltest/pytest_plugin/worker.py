@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kerneltest.backends.device import answers
+from kerneltest.backends.device import device_responds
 from kerneltest.backends.disk_cache import cached_on_disk
 from kerneltest.core.failures import Failure, printable
 from kerneltest.core.targets import Tier
@@ -174,7 +174,7 @@ class ItemWorker:
         if findings and not process.device_lost:
             suspects = self._suspects.investigate(parts, self.cache, self.writer)
             backend = parts[0].backend
-            if backend.tier is Tier.DEVICE and not answers(backend.id):
+            if backend.tier is Tier.DEVICE and not device_responds(backend.id):
                 process.device_lost = "since the search for the smallest case of a finding"
         return self._result(parts, request, records, findings, suspects)
 

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.blocks import Block, blocks_of
 from kerneltest.trace.jax_compat.names import line_of
@@ -24,11 +25,15 @@ class _Stray:
 
     Attributes:
       array: the parameter.
+      visit: the first program that takes one.
+      element: the block that it takes: `block 4`.
       words: who takes them.
       advice: what to write instead.
     """
 
     array: str
+    visit: Visit
+    element: str
     words: str
     advice: str
 
@@ -45,23 +50,24 @@ class MappedCall:
     call: Call
     scalars: tuple[int | None, ...]
 
-    def outside(self, leaves: Sequence[Array] | None = None) -> str:
-        """Which programs take a block that does not lie in its array, in words; "" where none does.
+    def outside(self, leaves: Sequence[Array] | None = None) -> MemoryFault | None:
+        """Returns the programs that take a block outside its array, if any.
 
         Args:
-          leaves: of a case. Index maps that read prefetched scalars are known with these alone.
+          leaves: of a case. Index maps that read prefetched scalars are known only with these.
         """
         given = [None if leaves is None or leaf is None else leaves[leaf] for leaf in self.scalars]
         found = [stray for block in self._blocks if (stray := self._stray(block, given)) is not None]
         if not found:
-            return ""
+            return None
+        first = found[0]
         others = dict.fromkeys(stray.array for stray in found[1:])
         also = f"; likewise of {', '.join(others)}" if others else ""
-        name = f"kernel {self.call.name}: " if self.call.name else ""
-        return (
-            f"{name}{found[0].words}{also}; interpret mode gives a block that lies inside instead, and so hides it: "
-            f"{found[0].advice}"
+        words = (
+            f"{first.words}{also}; interpret mode substitutes a block that lies inside, which hides this: "
+            f"{first.advice}"
         )
+        return MemoryFault(self.call.name, first.visit, first.array, first.element, words)
 
     @cached_property
     def _blocks(self) -> list[Block]:
@@ -94,20 +100,22 @@ class MappedCall:
         index = int(np.broadcast_to(indices[axis], mesh)[at])
         count = int(stray.sum())
         place = block.place or line_of(self.call.equation.source_info)
+        program, element = self._program(at), block.ranges[axis].taken(index)
+        who = f"program {program}" if program else "the one program"
         words = (
-            f"{self._program(at)} takes {block.ranges[axis].taken(index)} of {block.name} along axis {axis}, which has "
-            f"{block.ranges[axis].words}, by the index map at {place}; "
+            f"{who} takes {element} of {block.name} along axis {axis}, which has {block.ranges[axis].words}, "
+            f"by the index map at {place}; "
             f"{'' if stray.size == math.prod(self.call.grid) else 'at least '}"
             f"{count} program{'' if count == 1 else 's'} in all"
         )
-        return _Stray(block.name, words, self._advice(block, axis))
+        visit = Visit(Access.BLOCK, program, place)
+        return _Stray(block.name, visit, element, words, self._advice(block, axis))
 
-    def _program(self, at: Sequence[int]) -> str:
-        """Which program stands at a place of the mesh, in words; it does not count the axes that vmap has added."""
+    def _program(self, at: Sequence[int]) -> tuple[int, ...]:
+        """Returns the number of the program at an index of the mesh, without the axes that vmap has added."""
         vmapped = self.call.equation.params["grid_mapping"].vmapped_dims
         pairs = enumerate(zip(self._programs, at, strict=True))
-        own = tuple(int(numbers.ravel()[i]) for axis, (numbers, i) in pairs if axis not in vmapped)
-        return f"program {own}" if own else "the one program"
+        return tuple(int(numbers.ravel()[i]) for axis, (numbers, i) in pairs if axis not in vmapped)
 
     def _advice(self, block: Block, axis: int) -> str:
         """What to write instead of an index map that leaves the array along an axis."""

@@ -60,13 +60,13 @@ def _records(cache: Cache, before: Before | None = None) -> list[Record]:
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many cases each call of the device gets."""
     sizes = []
-    plain = Jitted.run_all
+    plain = Jitted.run_batch
 
     def counted(self: Jitted, cases: Sequence[Any]) -> Any:
         sizes.append(len(cases))
         return plain(self, cases)
 
-    monkeypatch.setattr(Jitted, "run_all", counted)
+    monkeypatch.setattr(Jitted, "run_batch", counted)
     return sizes
 
 
@@ -87,9 +87,9 @@ def test_after_a_death_each_case_runs_alone(batches: list[int]) -> None:
     assert set(batches) == {1}
 
 
-@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize("responds", [True, False])
 def test_a_fault_is_told_by_each_case_alone_and_a_lost_device_ends_the_process(
-    answers: bool, monkeypatch: pytest.MonkeyPatch
+    responds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Ended(KeyboardInterrupt):
         pass
@@ -100,17 +100,17 @@ def test_a_fault_is_told_by_each_case_alone_and_a_lost_device_ends_the_process(
         assert (doing.phase, doing.beside > 0) == (Phase.RUNNING, True)  # so that none is blamed
         raise Ended(word)
 
-    plain = Jitted.run_all
+    plain = Jitted.run_batch
 
     def failing(self: Jitted, cases: Sequence[Sequence[np.ndarray]]) -> Any:
         if any(np.isnan(leaf).any() for leaves in cases for leaf in leaves):
             raise Failure(Verdict.RUNTIME_ERROR, "the kernel raised")
         return plain(self, cases)
 
-    monkeypatch.setattr(Jitted, "run_all", failing)
-    monkeypatch.setattr(batching, "answers", lambda platform: answers)
+    monkeypatch.setattr(Jitted, "run_batch", failing)
+    monkeypatch.setattr(batching, "device_responds", lambda platform: responds)
     cache = Cache(process=ProcessState(abort=end))
-    if not answers:
+    if not responds:
         with pytest.raises(Ended, match="no longer responds after"):
             _records(cache)
         return
@@ -129,6 +129,6 @@ def test_a_kernel_that_writes_to_its_input_is_told_of_whichever_case_did() -> No
 
     fine, bad = np.ones(16, np.float32), np.full(16, 2, np.float32)
     jitted = Jitted(writing, device("cpu"), XLA_CPU, eager=True)
-    assert [each[0][0] for each in jitted.run_all([[fine], [3 * fine]])] == [2, 4]
+    assert [each[0][0] for each in jitted.run_batch([[fine], [3 * fine]])] == [2, 4]
     with pytest.raises(Failure, match="wrote to its array argument 0"):
-        jitted.run_all([[fine], [bad], [fine]])
+        jitted.run_batch([[fine], [bad], [fine]])

@@ -27,6 +27,7 @@ class NotBuilt(BaseDetail):
       meaning: of it for the kernel's author, in words; "" where no rule knows it.
       hint: what to write instead, or "".
       source: FILE:LINE of the user's source, or "".
+      target: that it was compiled for; "" where a message need not name it.
     """
 
     stage: Stage
@@ -37,6 +38,7 @@ class NotBuilt(BaseDetail):
     meaning: str = ""
     hint: str = ""
     source: str = ""
+    target: str = ""
     kind: Literal["not_built"] = "not_built"
 
     @property
@@ -51,10 +53,12 @@ class NotBuilt(BaseDetail):
         if self.meaning:
             hint = f"; {self.hint}" if self.hint else ""
             first = self.said.strip().partition("\n")[0]
-            return f"{within(self.kernel)}{self.meaning}{at(self.source)}{hint}" + (f"\n{first}" if first else "")
+            return f"{within(self.kernel, self.target)}{self.meaning}{at(self.source)}{hint}" + (
+                f"\n{first}" if first else ""
+            )
         primitive = f"primitive {self.primitive}: " if self.primitive else ""
         error = f"{self.error}: " if self.error else ""
-        return f"{within(self.kernel)}{primitive}{error}{self.said}{at(self.source)}"
+        return f"{within(self.kernel, self.target)}{primitive}{error}{self.said}{at(self.source)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class ResourceExceeded(BaseDetail):
       words: the failure in words, without the kernel's name.
       said: the compiler's own text, or "".
       source: FILE:LINE of the user's source, or "".
+      target: that it was compiled for; "" where a message need not name it.
     """
 
     stage: Stage
@@ -81,6 +86,7 @@ class ResourceExceeded(BaseDetail):
     words: str
     said: str = ""
     source: str = ""
+    target: str = ""
     kind: Literal["resource_exceeded"] = "resource_exceeded"
 
     @property
@@ -93,4 +99,4 @@ class ResourceExceeded(BaseDetail):
 
     def text(self) -> str:
         first = self.said.strip().partition("\n")[0]
-        return f"{within(self.kernel)}{self.words}{at(self.source)}" + (f"\n{first}" if first else "")
+        return f"{within(self.kernel, self.target)}{self.words}{at(self.source)}" + (f"\n{first}" if first else "")

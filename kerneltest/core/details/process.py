@@ -59,10 +59,12 @@ class DeviceLost(BaseDetail):
     Attributes:
       error: the exception's type.
       said: its text.
+      who: raised it.
     """
 
     error: str
     said: str
+    who: str = "the kernel"
     kind: Literal["device_lost"] = "device_lost"
 
     @property
@@ -70,4 +72,4 @@ class DeviceLost(BaseDetail):
         return f"device lost: {without_numbers(self.said.partition(chr(10))[0])}"
 
     def text(self) -> str:
-        return f"the kernel raised {self.error}: {self.said}"
+        return f"{self.who} raised {self.error}: {self.said}"

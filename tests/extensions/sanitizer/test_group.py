@@ -150,7 +150,7 @@ def test_an_error_in_another_kernel_accuses_nobody_and_is_noted(fake: Fake) -> N
     ("ends", "verdict", "words"),
     [
         ("die", "crash", "the process under racecheck died with exit code 7"),
-        ("hang", "hang", "the process under racecheck gave no answer within 2 s"),
+        ("hang", "hang", "the process under racecheck did not answer within 2 s"),
         (
             "raise",
             "runtime_error",
