@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from kerneltest.execute.invariant_context import Wanted as Wanted
     from kerneltest.execute.invariants import invariant as invariant
     from kerneltest.execute.strategies import cases as cases
-    from kerneltest.extensions.proofs.answers import Counterexample as Counterexample
-    from kerneltest.extensions.proofs.answers import Proof as Proof
-    from kerneltest.extensions.proofs.answers import prove as prove
+    from kerneltest.extensions.proofs.proof_search import Counterexample as Counterexample
+    from kerneltest.extensions.proofs.proof_search import Proof as Proof
+    from kerneltest.extensions.proofs.proof_search import prove as prove
     from kerneltest.numerics.bounds import Bound as Bound
     from kerneltest.numerics.bounds import Limit as Limit
     from kerneltest.plan.explicit import DrawnCase as DrawnCase
@@ -115,7 +115,7 @@ _HOMES = {
     "kerneltest.trace.tracing": "Traced",
     "kerneltest.numerics.bounds": "Bound Limit",
     "kerneltest.plan.explicit": "DrawnCase",
-    "kerneltest.extensions.proofs.answers": "Counterexample Proof prove",
+    "kerneltest.extensions.proofs.proof_search": "Counterexample Proof prove",
     "kerneltest.execute.addresses": "check_addresses",
     "kerneltest.execute.invariant_context": "Asked Share Variation Wanted",
     "kerneltest.execute.strategies": "cases",

@@ -29,7 +29,7 @@ def expect_batch(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> Non
     Raises:
       Failure: the oracle failed for this case. If it fails for another one, that one reports it when it is judged.
     """
-    if case.id in cache.expectations or cache.budget is not None:
+    if case.id in cache.expectations or cache.process.budget is not None:
         return
     limits, room = [], _MOST_SAMPLED
     for each in (case, *cache.after(case)):
@@ -48,7 +48,7 @@ def expect_batch(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> Non
             break
     if len(limits) > 1:
         cache.turn_to_case(item.name, case)
-        cache.journal.counts["cases followed at once"] += len(limits)
+        cache.process.journal.counts["cases followed at once"] += len(limits)
         follow_together(limits)
 
 
@@ -75,7 +75,7 @@ def is_queued(item: Item, cache: Cache) -> bool:
 
     If they poison the device, another process must run each one separately to find the case at fault.
     """
-    return item.backend.tier is Tier.DEVICE and cache.end is not None
+    return item.backend.tier is Tier.DEVICE and cache.process.abort is not None
 
 
 def _run_batch(item: Item, case: AnyCase, cache: Cache, executable: BatchExecutable) -> None:
@@ -99,8 +99,8 @@ def _run_batch(item: Item, case: AnyCase, cache: Cache, executable: BatchExecuta
         results = executable.run_batch(inputs)
     except Exception:  # any of the cases may be the cause, so each one runs separately
         if is_queued(item, cache) and len(cases) > 1 and not device_responds(item.backend.platform):
-            assert cache.end is not None
-            cache.end(f"the device no longer responds after {len(cases)} cases ran at once\n")
+            assert cache.process.abort is not None
+            cache.process.abort(f"the device no longer responds after {len(cases)} cases ran at once")
         cache.coming.pop(case.signature, None)
         results = [executable.run(inputs[0])]
     cache.turn_to_phase(Phase.RUNNING)

@@ -114,7 +114,7 @@ def _fast_path(backend: Backend, cache: Cache) -> FastPath | None:
 
 
 def _count(backend: Backend, cache: Cache) -> None:
-    cache.journal.counts[f"evaluated for {backend.id}"] += 1
+    cache.process.journal.counts[f"evaluated for {backend.id}"] += 1
 
 
 def _or_raise(executable: Executable | None) -> Executable:

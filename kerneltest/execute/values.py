@@ -40,7 +40,7 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
     for case in planned:
         cache.coming.setdefault(case.signature, []).append(case)
     begun: set[Signature] = set()
-    for case in planned if cache.ahead else ():
+    for case in planned if cache.process.compiles_ahead else ():
         place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
         if case.signature in begun or quarantined(item.pairing.xfail, *place):
             continue
@@ -112,7 +112,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
 
 def _passed_there(item: Item, case: AnyCase, cache: Cache, record: Record) -> Outcome:
     """The outcome of a case that the same executable has passed for another backend."""
-    cache.journal.counts[f"taken over for {item.backend.id}"] += 1
+    cache.process.journal.counts[f"taken over for {item.backend.id}"] += 1
     told = cache.uses_more(item.backend, case.family.name, record.used or 0.0) or not record.compared
     return Outcome(replace(record, item=item.name, backend=item.backend.id, budget=record.budget if told else ()))
 

@@ -8,12 +8,12 @@ from kerneltest.backends.codegen.lower import lower
 from kerneltest.backends.codegen.program_reduction import cut
 from kerneltest.core.details import MemoryFault, Race, Visit
 from kerneltest.core.failures import Failure
+from kerneltest.core.groups import GroupName
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Kind, Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.variations import Varied
-from kerneltest.extensions.proofs import GROUP
 from kerneltest.judge.evidence import excerpt
 from kerneltest.localize.access_expression import describe_offset
 from kerneltest.localize.fault_location import locate_fault
@@ -56,12 +56,16 @@ def smallest_case(items: Sequence[Item], findings: Sequence[Record], cache: Cach
       seconds: the time to spend.
     """
     parts = {(item.name, item.group.name): item for item in items}
-    record = min(findings, key=lambda each: (each.group == GROUP, sum(each.dims.values()), each.group != "structural"))
+    record = min(
+        findings, key=lambda each: (each.group == GroupName.PROOFS, sum(each.dims.values()), each.group != "structural")
+    )
     item = parts[record.item, record.group]
     cache.turn_to(item.pairing, item.dtype)
     varied = isinstance(item.group, Varied)  # an invariant calls the kernel in ways of its own
     alike = [each for each in items if each.name == item.name and isinstance(each.group, Varied) is varied]
-    alike = [each for each in alike if (each.group.name == GROUP) is (record.group == GROUP)]  # proofs have no sizes
+    alike = [
+        each for each in alike if (each.group.name == GroupName.PROOFS) is (record.group == GroupName.PROOFS)
+    ]  # proofs have no sizes
     cases = [case for each in alike for case in each.cases()]
     case = next((each for each in cases if each.id == record.case), None)
     if case is None:
@@ -70,7 +74,7 @@ def smallest_case(items: Sequence[Item], findings: Sequence[Record], cache: Cach
     try:
         return _reduce(item, case, record, cases, {each.case for each in findings}, cache, seconds)
     finally:
-        cache.journal.stop()
+        cache.process.journal.stop()
 
 
 def _reduce(

@@ -11,7 +11,9 @@ from kerneltest.records.schema import CellKey, Plan
 
 SHARD = "before"  # holds the records of the interrupted run
 _OWN = ("run", "started")  # fields in which any two plans differ
-_REMOVED = ("end.json", "running-*.txt", "died-*.txt", "said-*.txt", "costs-*.json", "report.html")
+_REMOVED = (
+    "end.json", "running-*.txt", "crash-*.jsonl", "died-*.txt", "said-*.txt", "costs-*.json", "report.html"
+)  # fmt: skip
 
 
 def planned_before(folder: Path) -> Plan:

@@ -19,6 +19,7 @@ from kerneltest.declare.domains import EVERYTHING
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.families import FAMILIES, Slot
 from kerneltest.records.schema import Record
 from tests.sample import double, elementwise
@@ -76,7 +77,7 @@ def test_a_kernel_of_every_narrow_dtype_is_planned_drawn_and_judged(name: str) -
 
 def _records(pairing: kt.Pairing, group: str = "", fuzz: int = 0) -> list[Record]:
     """Returns records of all groups, with few invariants, since each compiles."""
-    items = plan_pairing(pairing, "oracle", resolve(["interpret"]), "quick", 0, fuzz).items
+    items = plan_pairing(pairing, "oracle", resolve(["interpret"]), RunSettings(depth="quick", fuzz=fuzz)).items
     found: list[Record] = []
     for item in items:
         cache = Cache()

@@ -159,7 +159,7 @@ def test_what_a_kernel_does_wrong_is_found_though_jax_raises_it() -> None:
     ("wrong", "words"),
     [
         (dict(backends=["cpu"]), "unknown backend 'cpu'; known are interpret, interpret-mosaic-gpu, interpret-tpu"),
-        (dict(depth="shallow"), "unknown depth 'shallow'; known are quick, standard, deep"),
+        (dict(depth="shallow"), "depth must be one of quick, standard, deep, not 'shallow'"),
         (dict(case="0123"), "has no case 0123 at depth standard with seed 0"),
     ],
 )

@@ -20,6 +20,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.records.schema import Record
 from tests.production_bugs import TWINS
 
@@ -28,7 +29,7 @@ MOST_MEMORY = 2 * 2**20  # KiB
 
 def at_production(pairing: kt.Pairing, backend: str, depth: str = "standard") -> Sequence[Record]:
     """The records of a pairing's cases at production sizes."""
-    items = plan_pairing(pairing, "tests/x.py::p", resolve([backend]), depth, 0).items
+    items = plan_pairing(pairing, "tests/x.py::p", resolve([backend]), RunSettings(depth=depth)).items
     return [outcome.record for item in items if item.group.name == "production" for outcome in run(item, Cache())]
 
 

@@ -17,7 +17,9 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute import batching
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import Before, run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import Traced, device
@@ -48,7 +50,7 @@ def doubled(x: np.ndarray) -> np.ndarray:
 
 def _records(cache: Cache, before: Before | None = None) -> list[Record]:
     pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=LENGTHS)})(doubled)
-    items = plan_pairing(pairing, "suite.py::doubled", [Pretended()], "quick", 0).items
+    items = plan_pairing(pairing, "suite.py::doubled", [Pretended()], RunSettings(depth="quick")).items
     records = [outcome.record for item in items for outcome in run(item, cache, before=before)]
     cache.pool.close()
     return records
@@ -72,7 +74,7 @@ def test_cases_of_a_signature_are_queued_and_end_as_each_does_alone(batches: lis
     alone = _records(Cache())
     assert set(batches) == {1}
     batches.clear()
-    queued = _records(Cache(end=lambda word: None))
+    queued = _records(Cache(process=ProcessState(abort=lambda word: None)))
     assert max(batches) > 3
     assert [(each.case, each.verdict, each.used) for each in queued] == [
         (each.case, each.verdict, each.used) for each in alone
@@ -81,7 +83,7 @@ def test_cases_of_a_signature_are_queued_and_end_as_each_does_alone(batches: lis
 
 
 def test_after_a_death_each_case_runs_alone(batches: list[int]) -> None:
-    _records(Cache(end=lambda word: None), Before())
+    _records(Cache(process=ProcessState(abort=lambda word: None)), Before())
     assert set(batches) == {1}
 
 
@@ -93,7 +95,7 @@ def test_a_fault_is_told_by_each_case_alone_and_a_lost_device_ends_the_process(
         pass
 
     def end(word: str) -> None:
-        doing = cache.journal.doing
+        doing = cache.process.journal.doing
         assert doing is not None
         assert (doing.phase, doing.beside > 0) == (Phase.RUNNING, True)  # so that none is blamed
         raise Ended(word)
@@ -107,7 +109,7 @@ def test_a_fault_is_told_by_each_case_alone_and_a_lost_device_ends_the_process(
 
     monkeypatch.setattr(Jitted, "run_batch", failing)
     monkeypatch.setattr(batching, "device_responds", lambda platform: responds)
-    cache = Cache(end=end)
+    cache = Cache(process=ProcessState(abort=end))
     if not responds:
         with pytest.raises(Ended, match="no longer responds after"):
             _records(cache)

@@ -167,7 +167,7 @@ def test_bad_input_is_said() -> None:
     (case, *_) = _drawn(doubled(), 2)
     with pytest.raises(ValueError, match="unknown depth 'shallow'; known are quick"):
         kt.cases(doubled(), depth="shallow")
-    with pytest.raises(ValueError, match="lower:sm_90 gives no values; choose interpret"):
+    with pytest.raises(ValueError, match="lower:sm_90 computes no values; choose interpret"):
         kt.assert_conforms(doubled(), case, backends=["lower:sm_90"])
     with pytest.raises(ValueError, match="not to <other>"):
         kt.assert_conforms(kt.oracle_for(double, x=kt.array("n", "float32"))(_named("<other>")), case)

@@ -20,6 +20,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import judged, run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.variations import INVARIANTS
 from kerneltest.plan.explicit import DRAWN, AnyCase, DrawnCase
 from kerneltest.plan.families import FAMILIES
@@ -148,7 +149,7 @@ def same(x: np.ndarray) -> np.ndarray:
 def found(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> tuple[Item, AnyCase, Record, Cache]:
     """The first finding of a run with these fields in its record."""
     cache = Cache()
-    for item in plan_pairing(pairing, "p", resolve([backend]), "quick", 0, 20).items:
+    for item in plan_pairing(pairing, "p", resolve([backend]), RunSettings(depth="quick", fuzz=20)).items:
         cases = {case.id: case for case in item.cases()}
         for outcome in run(item, cache):
             record = outcome.record

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from kerneltest.core.details.base import BaseDetail, without_numbers
+from kerneltest.core.details.base import BaseDetail, at, without_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Hung(BaseDetail):
 
     Attributes:
       words: what did not answer, and for how long.
-      source: FILE:LINE at which it waits, or "".
+      source: FILE:LINE at which it waits, or ""; added to the text unless the words show it.
     """
 
     words: str
@@ -49,7 +49,7 @@ class Hung(BaseDetail):
         return f"hung: {without_numbers(self.words)}"
 
     def text(self) -> str:
-        return self.words
+        return self.words if self.source in self.words else self.words + at(self.source)
 
 
 @dataclass(frozen=True, slots=True)

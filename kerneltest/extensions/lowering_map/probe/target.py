@@ -1,4 +1,4 @@
-"""The GPUs and TPUs to lower for, as the caller describes them."""
+"""GPUs and TPUs to lower for, as the caller describes them."""
 
 import json
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ Target = Gpu | Tpu
 
 
 def read_targets(text: str) -> list[Target]:
-    """The targets in a JSON list of objects.
+    """Returns the targets in a JSON list of objects.
 
     Raises:
-      ValueError, TypeError: it is no such list.
+      ValueError, TypeError: the text is not such a list.
     """
     return [(Tpu if "topology" in described else Gpu)(**described) for described in json.loads(text)]
