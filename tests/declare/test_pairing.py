@@ -291,7 +291,7 @@ def test_a_misfit_names_the_pairing_the_argument_and_the_fix(misfit: str) -> Non
         (lambda: kt.dim(minimum=5, maximum=3), "dim: no multiple of 1 is between minimum=5 and maximum=3"),
         (
             lambda: kt.dim(minimum=3, maximum=5, multiple_of=8),
-            "dim: no multiple of 8 is between minimum=3 and maximum=5",
+            "no multiple of 8 is between minimum=3 and maximum=5",
         ),
         (lambda: kt.static(1, "1"), "static: two values read '1' in records; name them"),
         (lambda: kt.static(), "at least one"),
