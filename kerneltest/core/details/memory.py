@@ -34,15 +34,19 @@ class Visit:
       access: the way in which the element is accessed.
       program: the program's index along each axis of the grid; () if unknown.
       place: FILE:LINE of the access, or "".
+      thread: the core or warpgroup that makes it, as text; "" if programs are not divided further.
     """
 
     access: Access
     program: tuple[int, ...] = ()
     place: str = ""
+    thread: str = ""
 
     @property
     def who(self) -> str:
-        """`program (3, 1)`."""
+        """`program (3, 1)`, or the thread."""
+        if self.thread:
+            return self.thread
         return f"program ({', '.join(map(str, self.program))})" if self.program else "a program"
 
     def text(self) -> str:
