@@ -34,7 +34,7 @@ class Visit:
       access: the way in which the element is accessed.
       program: the program's index along each axis of the grid; () if unknown.
       place: FILE:LINE of the access, or "".
-      thread: the core or warpgroup that makes it, as text; "" where programs are not told apart further.
+      thread: the core or warpgroup that makes it, as text; "" if programs are not divided further.
     """
 
     access: Access
@@ -44,7 +44,9 @@ class Visit:
 
     @property
     def who(self) -> str:
-        """`program (3, 1)`."""
+        """`program (3, 1)`, or the thread."""
+        if self.thread:
+            return self.thread
         return f"program ({', '.join(map(str, self.program))})" if self.program else "a program"
 
     def text(self) -> str:
