@@ -8,7 +8,6 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from tests.run.test_strategies import doubled, drops_nan_at_17, paired
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
@@ -19,6 +18,7 @@ from kerneltest.execute.runner import run
 from kerneltest.plan.explicit import FUZZ
 from kerneltest.records.io import load_arguments, read_plan, read_records
 from tests import forked
+from tests.execute.test_strategies import doubled, drops_nan_at_17, paired
 from tests.pages import Page
 from tests.plugins import PLUGINS
 from tests.sample import double
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 SUITE = """
 import kerneltest as kt
 from tests.sample import double
-from tests.run.test_strategies import drops_nan_at_17
+from tests.execute.test_strategies import drops_nan_at_17
 
 dims = dict(n=kt.dim(values=(16, 17)))
 

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.custom_batching import custom_vmap
-from tests.jaxprs.test_rewrite import TILE, accumulated, large_counted, last_wins
 
 import kerneltest as kt
 from kerneltest.api import Result
@@ -18,6 +17,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.variations import INVARIANTS, Varied
 from tests.sample import double, elementwise
+from tests.trace.test_rewrite import TILE, accumulated, large_counted, last_wins
 
 DIMS = dict(n=kt.dim(block=TILE))
 WHOLE = dict(n=kt.dim(values=(3 * TILE,)))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy import arange, float64
 from numpy import linspace as between
-from tests.rounding.watching import PLAIN, samples_of
 
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics.numpy_patch import watching
 from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.tracked import Watched
+from tests.numerics.watching import PLAIN, samples_of
 
 X = np.linspace(0.1, 1.2, 12).reshape(3, 4)
 TENTH = 0.1

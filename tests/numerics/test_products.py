@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.rounding.watching import PLAIN, samples_of, watched
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_format
 from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, SIMULATED, XLA_CPU, Precision
 from kerneltest.numerics.rounding_model import Machine
+from tests.numerics.watching import PLAIN, samples_of, watched
 
 ON_TENSOR_CORES = Precision("tensor cores", {}, dot_input={"float32": TF32})
 BFLOAT16 = float_format(dtype_named("bfloat16"))

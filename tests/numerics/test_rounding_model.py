@@ -6,12 +6,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.rounding.watching import PLAIN
 
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_format
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.formats import nearest, truncated
 from kerneltest.numerics.rounding_model import QUIET, Machine, Source
+from tests.numerics.watching import PLAIN
 
 FLUSHING = replace(PLAIN, name="flushing", flushes=True)
 BFLOAT16, FLOAT16 = float_format(dtype_named("bfloat16")), float_format(np.dtype(np.float16))

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
-from tests.rounding.watching import rows_of, silent, watched
 
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics.samples import UnfollowedError
+from tests.numerics.watching import rows_of, silent, watched
 
 ROWS = 4
 

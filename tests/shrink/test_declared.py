@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
-from tests.run.test_minimize import smallest
 
 import kerneltest as kt
 from tests.sample import double
+from tests.shrink.test_engine import smallest
 
 FLOATS = kt.array("m n", "float32", domain=(-9, 9))
 

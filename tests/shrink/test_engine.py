@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
-from tests.run.test_invariants import WRONG
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
@@ -28,6 +27,7 @@ from kerneltest.records.schema import Evidence, Record
 from kerneltest.shrink import engine as module
 from kerneltest.shrink.engine import Smallest, minimize, resembles
 from kerneltest.shrink.shapes import fillings
+from tests.execute.test_invariants import WRONG
 from tests.sample import double, elementwise
 from tests.written import case as recorded
 
