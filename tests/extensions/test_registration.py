@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from kerneltest.core.run_options import registered_options
 
 import kerneltest as kt
 from kernels.vector_add import vector_add
@@ -19,6 +18,7 @@ from kerneltest.execute.group_registry import find_group, register_group, regist
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings, known_settings
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import without_values
@@ -41,7 +41,7 @@ def test_built_in_extensions_are_registered() -> None:
     assert [command.name for command in registered_commands()] == (
         "init doctor audit run report summary merge diff repro lowering".split()
     )
-    assert {"kt_prove", "kt_sanitize"} <= {option.name for option in registered_options()}
+    assert {"--kt-prove", "--kt-sanitize"} <= {setting.option for setting in known_settings()}
     assert [panel.name for panel in registered_panels()] == ["lowering"]
 
 
@@ -73,7 +73,7 @@ def test_a_group_of_a_user_is_planned_and_judged(monkeypatch: pytest.MonkeyPatch
     pairing = kt.oracle_for(
         vector_add, x=kt.array("n", "float32"), y=kt.array("n", "float32"), dims={"n": kt.dim(block=128)}
     )(lambda x, y: x + y)
-    items = plan_pairing(pairing, "p", resolve(["interpret"]), "quick", 0).items
+    items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings(depth="quick")).items
     (item,) = (item for item in items if item.group is group)
     assert item is items[-1]
     (outcome,) = run(item, Cache())

@@ -11,7 +11,7 @@ from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.formats import round_to_nearest, truncate
 from kerneltest.numerics.origins import Source
-from kerneltest.numerics.rounding_model import QUIET, Machine, Source
+from kerneltest.numerics.rounding_model import QUIET, Machine
 from tests.numerics.tracking import PLAIN
 
 FLUSHING = replace(PLAIN, name="flushing", flushes=True)
