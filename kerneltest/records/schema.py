@@ -271,7 +271,7 @@ class Record:
     case: str
     verdict: Verdict
     message: str = ""
-    detail: Detail | None = None
+    detail: Annotated[Detail, Field(discriminator="kind")] | None = None
     compared: Count = 0
     wrong: Count = 0
     used: Float | None = None

@@ -1,9 +1,5 @@
 """Failures as data: one frozen dataclass for each kind, from which its text is rendered. Nothing parses that text."""
 
-from typing import Annotated
-
-from pydantic import Field
-
 from kerneltest.core.details.build import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.details.memory import (
     Access,
@@ -19,7 +15,7 @@ from kerneltest.core.details.process import Crashed, DeviceLost, Hung
 from kerneltest.core.details.raised import Raised, Stated, Unavailable
 from kerneltest.core.details.values import InputModified, Mismatch, Nondeterministic
 
-Detail = Annotated[
+Detail = (
     Mismatch
     | Nondeterministic
     | InputModified
@@ -33,9 +29,8 @@ Detail = Annotated[
     | Unavailable
     | Crashed
     | Hung
-    | DeviceLost,
-    Field(discriminator="kind"),
-]
+    | DeviceLost
+)
 
 __all__ = [
     "Access",
