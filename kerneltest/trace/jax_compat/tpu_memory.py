@@ -153,9 +153,9 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         count = self._allocations[allocator] = self._allocations.get(allocator, -1) + 1
         return names[count % len(names)] if names else f"the {key[0]} memory of {self.line(source)}"
 
-    def get_buffer_content(
+    def get_buffer_content(  # type: ignore[override]
         self, key: BufferKey, rnge: IndexRanges, thread: ThreadKey, *args: Any, **kwargs: Any
-    ) -> Any:  # type: ignore[override]
+    ) -> Any:
         source = _source(kwargs)
         self._check(Access.LOAD, key, rnge, source)
         part = self._written[key][rnge] if key in self._written else None
