@@ -20,6 +20,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Outcome
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.tracing import Traced, trace
 from kerneltest.trace.walk import equations, name_of
@@ -109,7 +110,7 @@ def kerneltest(pairing: Pairing, depth: str) -> dict[str, Found]:
     cache, clock = Cache(), dict.fromkeys(BACKENDS, 0.0)
     alone: Found | None = None
     both: Found | None = None
-    for item in plan_pairing(pairing, pairing.name, resolve(BACKENDS), depth, 0).items:
+    for item in plan_pairing(pairing, pairing.name, resolve(BACKENDS), RunSettings(depth=depth)).items:
         if both and item.backend.id != BACKENDS[0]:
             continue
         started = time.perf_counter()

@@ -35,14 +35,16 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import Limit, Measured, Tolerance
-from kerneltest.declare.closed_forms import Exact
+from kerneltest.declare.built_in_models import Exact
 from kerneltest.declare.dims import Dim
+from kerneltest.declare.error_model import Measured, Tolerance
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
+from kerneltest.numerics.bounds import Limit
 from kerneltest.plan.signatures import dtypes_of
 
 FOLDER = ROOT / "reports" / "detection"
@@ -132,7 +134,7 @@ def alarms(wanted: int) -> dict[str, Any]:
     a_seed = sum(
         sum(item.families().values())
         for name, pairing in right().items()
-        for item in plan_pairing(pairing, name, backends, DEPTH, 0).items
+        for item in plan_pairing(pairing, name, backends, RunSettings(depth=DEPTH)).items
     )
     seeds = math.ceil(wanted / a_seed)
     counts: Counter[str] = Counter()
@@ -165,7 +167,11 @@ def alarms(wanted: int) -> dict[str, Any]:
 
 def _items(pairing: Pairing, name: str, dtype: str, seed: int, backends: Sequence[Backend]) -> list[Item]:
     """A pairing's items of one dtype."""
-    return [item for item in plan_pairing(pairing, name, backends, DEPTH, seed).items if item.dtype == dtype]
+    return [
+        item
+        for item in plan_pairing(pairing, name, backends, RunSettings(depth=DEPTH, seed=seed)).items
+        if item.dtype == dtype
+    ]
 
 
 def _digest(name: str, arguments: Mapping[str, Array]) -> bytes:
@@ -208,7 +214,7 @@ def _summary(outcomes: list[Outcome]) -> dict[str, Any]:
 
 def _numeric(pairing: Pairing, factor: float) -> Iterator[Outcome]:
     scaled, cache = replace(pairing, tolerance=Scaled(pairing.tolerance, factor)), Cache()
-    for item in plan_pairing(scaled, pairing.name, resolve(checkers.BACKENDS), DEPTH, 0).items:
+    for item in plan_pairing(scaled, pairing.name, resolve(checkers.BACKENDS), RunSettings(depth=DEPTH)).items:
         if item.group.name == "numeric":
             yield from run(item, cache)
     cache.pool.close()

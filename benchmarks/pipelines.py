@@ -34,6 +34,7 @@ from kerneltest.execute.cache import Cache  # noqa: E402
 from kerneltest.execute.item import Item  # noqa: E402
 from kerneltest.execute.planning import plan_pairing  # noqa: E402
 from kerneltest.execute.runner import run  # noqa: E402
+from kerneltest.execute.settings import RunSettings  # noqa: E402
 from kerneltest.trace.tracing import environment  # noqa: E402
 
 SUITES = ("test_pipeline_copy", "test_pipeline_compute", "test_pipeline_specialized")
@@ -98,7 +99,7 @@ def repeated(name: str, backend_id: str, rounds: int) -> dict[str, Any]:
     cache = Cache()
     by_dtype: dict[str, list[Item]] = {}
     for seed in range(rounds):
-        for item in plan_pairing(pairing, name, [backend], DEPTH, seed).items:
+        for item in plan_pairing(pairing, name, [backend], RunSettings(depth=DEPTH, seed=seed)).items:
             if seed == 0 or item.group.name != "rejects":
                 by_dtype.setdefault(item.dtype, []).append(item)
     for items in by_dtype.values():
@@ -126,7 +127,7 @@ def sampled(backend: Backend, only: str) -> int:
     for name, pairing in pairings(only):
         cache = Cache()
         seen: set[str] = set()
-        for item in plan_pairing(pairing, name, [backend], "quick", 0).items:
+        for item in plan_pairing(pairing, name, [backend], RunSettings(depth="quick")).items:
             for case in item.cases():
                 if item.group.name == "structural" and str(case.signature) not in seen:
                     seen.add(str(case.signature))

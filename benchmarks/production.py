@@ -27,11 +27,12 @@ def judged(name: str, which: str, backend: str) -> dict[str, object]:
     from kerneltest.execute.cache import Cache
     from kerneltest.execute.planning import plan_pairing
     from kerneltest.execute.runner import run
+    from kerneltest.execute.settings import RunSettings
     from tests.production_bugs import TWINS
 
     pairing = getattr(TWINS[name], which)
     started = time.perf_counter()
-    items = plan_pairing(pairing, f"{name}::{which}", resolve([backend]), "standard", 0).items
+    items = plan_pairing(pairing, f"{name}::{which}", resolve([backend]), RunSettings(depth="standard")).items
     (record,) = [o.record for item in items if item.group.name == "production" for o in run(item, Cache())]
     return {
         "verdict": str(record.verdict),

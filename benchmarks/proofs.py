@@ -25,7 +25,8 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
-from kerneltest.extensions.proofs.answers import Kind, Proof, choices, prove_choice
+from kerneltest.execute.settings import RunSettings
+from kerneltest.extensions.proofs.proof_search import Proof, ProofKind, choices, prove_choice
 from kerneltest.plan.signatures import signatures
 
 FOLDER, BACKEND, TARGET = ROOT / "reports" / "proofs", "simulate:sm_90", TARGETS["sm_90"]
@@ -47,10 +48,12 @@ class Row:
     seconds: tuple[float, ...]
 
     @property
-    def answer(self) -> Kind:
+    def answer(self) -> ProofKind:
         """A counterexample if there is one, and proved if all is."""
         kinds = {proof.kind for each in self.proofs for proof in each}
-        return next(kind for kind in (Kind.COUNTEREXAMPLE, Kind.NOT_DECIDED, Kind.PROVED) if kind in kinds)
+        return next(
+            kind for kind in (ProofKind.COUNTEREXAMPLE, ProofKind.NOT_DECIDED, ProofKind.PROVED) if kind in kinds
+        )
 
     @property
     def in_the_way(self) -> str:
@@ -79,7 +82,7 @@ def triton_kernels() -> Iterator[tuple[str, Pairing]]:
     """The suites' kernels that are for Triton."""
     (backend,) = resolve([BACKEND])
     for name, pairing in pairings():
-        planned = plan_pairing(pairing, name, [backend], "quick", 0)
+        planned = plan_pairing(pairing, name, [backend], RunSettings(depth="quick"))
         if planned.items and signatures(pairing, "quick"):
             yield name, pairing
 
@@ -88,7 +91,7 @@ def is_found_in_memory(variant: Variant) -> bool:
     """Whether the simulator finds a variant out of bounds or in a race, on planned cases."""
     pairing, cache = variant.broken(), Cache()
     try:
-        for item in plan_pairing(pairing, variant.name, resolve([BACKEND]), "quick", 0).items:
+        for item in plan_pairing(pairing, variant.name, resolve([BACKEND]), RunSettings(depth="quick")).items:
             if item.group.name == "structural":
                 for outcome in run(item, cache):
                     if outcome.record.verdict in MEMORY:
@@ -100,9 +103,9 @@ def is_found_in_memory(variant: Variant) -> bool:
 
 def page(kernels: Sequence[Row], variants: Sequence[Row]) -> str:
     """reports/proofs/README.md."""
-    whole = sum(row.answer is Kind.PROVED for row in kernels)
+    whole = sum(row.answer is ProofKind.PROVED for row in kernels)
     every = [second for row in kernels for second in row.seconds]
-    found = sum(row.answer is Kind.COUNTEREXAMPLE for row in variants)
+    found = sum(row.answer is ProofKind.COUNTEREXAMPLE for row in variants)
     lines = [
         "# Proofs over all sizes",
         "",
@@ -139,7 +142,7 @@ def main(names: list[str]) -> int:
         FOLDER.mkdir(parents=True, exist_ok=True)
         (FOLDER / "README.md").write_text(text, encoding="utf-8")
     print(text)
-    return 0 if all(row.answer is Kind.COUNTEREXAMPLE for row in variants) else 1
+    return 0 if all(row.answer is ProofKind.COUNTEREXAMPLE for row in variants) else 1
 
 
 if __name__ == "__main__":

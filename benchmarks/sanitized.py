@@ -24,11 +24,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.sanitizer_kernels import SUITE
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
+from kerneltest.core.group_names import SANITIZED
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
-from kerneltest.extensions.sanitizer.tools import GROUP, GUARDS, MISSING, TOOLS, compute_sanitizer
+from kerneltest.execute.settings import RunSettings
+from kerneltest.extensions.sanitizer.sanitizer_tools import GUARDS, MISSING, TOOLS, find_compute_sanitizer
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import environment
 
@@ -68,7 +70,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="part of the names of those to run")
     options = parser.parse_args()
     (backend,) = resolve(["cuda"])
-    if reason := backend.unavailable() or ("" if compute_sanitizer() else MISSING):
+    if reason := backend.unavailable() or ("" if find_compute_sanitizer() else MISSING):
         print(reason, file=sys.stderr)
         return 2
     started = time.perf_counter()
@@ -108,8 +110,8 @@ def watched(tool: str, only: str) -> list[Told]:
 
 def _watched(tool: str, backend: Backend, name: str, pairing: Pairing, found: frozenset[str]) -> Told:
     cache, started = Cache(), time.perf_counter()
-    items = plan_pairing(pairing, name, [backend], "quick", 0, sanitize=[tool]).items
-    mine = [item for item in items if item.group.name == GROUP]
+    items = plan_pairing(pairing, name, [backend], RunSettings.of(depth="quick", sanitize=(tool,))).items
+    mine = [item for item in items if item.group.name == SANITIZED]
     records = tuple(outcome.record for item in mine for outcome in run(item, cache))
     cache.pool.close()
     told = Told(name, tool, tool in found, records, time.perf_counter() - started)
@@ -119,7 +121,7 @@ def _watched(tool: str, backend: Backend, name: str, pairing: Pairing, found: fr
 
 
 def version() -> str:
-    said = subprocess.run([compute_sanitizer(), "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([find_compute_sanitizer(), "--version"], capture_output=True, text=True, check=True).stdout
     return next((line.removeprefix("Version ") for line in said.splitlines() if line.startswith("Version")), "unknown")
 
 

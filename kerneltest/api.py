@@ -15,9 +15,9 @@ from kerneltest.execute.fuzz import Drawn
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import judged, run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.localize.reduction import ROUNDS, smallest_case
 from kerneltest.plan.explicit import DrawnCase
-from kerneltest.plan.lengths import DEPTHS
 from kerneltest.records.schema import BudgetPart, Record, Smallest
 from kerneltest.triage.suspects import Suspect, suspects
 
@@ -28,9 +28,9 @@ class Finding:
 
     Attributes:
       verdict, backend, family, signature, message: as recorded.
-      budget: what makes the bound, the largest part first; () where no error model judged, or it cannot say.
+      budget: the parts of the error bound, the largest first; () if no error model judged or the model has no parts.
       arguments: the failing inputs as NumPy arrays, in the kernel's dtypes, by name (`x`, `params.w`).
-      record: all that was recorded.
+      record: the whole record.
     """
 
     verdict: Verdict
@@ -45,16 +45,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a `check`.
+    """The result of `check`.
 
     Attributes:
-      findings: in the plan's order.
-      cases: how many were judged.
-      seconds: how long all of it took.
-      unavailable: backends that this machine lacks, to the reason.
-      not_applicable: backends that are not for the kernel, to the reason.
-      records: one a case.
-      suspects: what is thought to be wrong with the kernel, the most telling first: one for all that a bug causes.
+      findings: in the order of the plan.
+      cases: number of judged cases.
+      seconds: total time.
+      unavailable: backends that this machine cannot serve, with the reason.
+      not_applicable: backends that do not apply to the kernel, with the reason.
+      records: one for each case.
+      suspects: presumed bugs, the most telling first; the findings of one bug form one suspect.
     """
 
     findings: tuple[Finding, ...]
@@ -67,7 +67,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether something was compared and nothing was found."""
+        """True if something was compared and there are no findings."""
         return not self.findings and any(record.compared for record in self.records)
 
 
@@ -81,7 +81,7 @@ def check(
     orders: int = 0,
     minimize: float = 0,
 ) -> Result:
-    """Runs a pairing without pytest, and writes nothing down.
+    """Runs a pairing without pytest and writes no files.
 
         result = kt.check(matmul_oracle, backends=["interpret", "simulate:gfx942"], depth="quick")
         assert result.ok, result.findings[0].message
@@ -91,30 +91,29 @@ def check(
       backends: ids, such as `interpret` or `cuda`, or patterns of them.
       depth: `quick`, `standard` or `deep`.
       seed: of all random values.
-      case: the id of the one case to run, as a finding shows it; by default all. Ids hold the path of the pairing's
-        file, relative to the current folder.
-      orders: on `simulate:*`, in how many random orders programs are also run one after another.
-      minimize: seconds to look for the smallest case of each suspect, and for where its wrong values come from.
+      case: id of the only case to run, as a finding shows it; "" runs all cases. Ids depend on the path of the
+        pairing's file, relative to the current folder.
+      orders: number of random orders in which `simulate:*` also runs the programs of a grid, one after another.
+      minimize: seconds to search for the smallest case of each suspect, and for the source of its wrong values.
 
     Returns:
-      Findings, with their inputs as NumPy arrays, what they make suspect, counts, and a record of each case.
+      The findings with their inputs as NumPy arrays, the suspects, counts, and a record of each case.
 
     Raises:
-      ValueError: an unknown backend or depth (lists the known ones), or a case that is not in the plan.
+      ValueError: a setting is not allowed, a backend is unknown, or the plan has no such case.
     """
-    if depth not in DEPTHS:
-        raise ValueError(f"unknown depth {depth!r}; known are {', '.join(DEPTHS)}")
+    settings = RunSettings(depth=depth, seed=seed, backends=tuple(backends), orders=orders, minimize=minimize)
     cache, started = Cache(), time.perf_counter()
-    planned = plan_pairing(pairing, pairing_id(pairing), resolve(backends, orders), depth, seed)
-    cache.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
+    planned = plan_pairing(pairing, pairing_id(pairing), resolve(backends, orders), settings)
+    cache.process.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
     outcomes = [outcome for item in planned.items for outcome in run(item, cache, case)]
     records = tuple(outcome.record for outcome in outcomes)
-    found = _suspected(records, planned.items, cache, minimize)
+    found = _find_suspects(records, planned.items, cache, minimize)
     cache.pool.close()
     if case and not outcomes:
         raise ValueError(
-            f"{pairing.name} has no case {case} at depth {depth} with seed {seed}; ids hold the path of the pairing's "
-            "file, as seen from the folder in which a run was started"
+            f"{pairing.name} has no case {case} at depth {depth} with seed {seed}; ids depend on the path of the "
+            "pairing's file, relative to the folder in which the run was started"
         )
     findings = tuple(
         Finding(r.verdict, r.backend, r.family, r.signature, r.message, r.budget, outcome.arguments or {}, r)
@@ -128,8 +127,10 @@ def check(
     return Result(findings, count, seconds, unavailable, not_applicable, records, found)
 
 
-def _suspected(records: Sequence[Record], items: Sequence[Item], cache: Cache, seconds: float) -> tuple[Suspect, ...]:
-    """What is thought to be wrong, each with its smallest case if there is time to look for it."""
+def _find_suspects(
+    records: Sequence[Record], items: Sequence[Item], cache: Cache, seconds: float
+) -> tuple[Suspect, ...]:
+    """Returns the suspects, each with the smallest case that a search of `seconds` finds."""
     blocks = {i.pairing_id: {name: d.block for name, d in i.pairing.dims.items() if d.block} for i in items[:1]}
     smallest: list[Smallest] = []
     for _ in range(ROUNDS if seconds else 0):
@@ -140,34 +141,34 @@ def _suspected(records: Sequence[Record], items: Sequence[Item], cache: Cache, s
 
 
 def pairing_id(pairing: Pairing) -> str:
-    """The node id that pytest gives a pairing, if it runs in the current folder: the oracle's file and name."""
+    """Returns the node id that pytest gives a pairing if it runs in the current folder: the oracle's file and name."""
     code = getattr(pairing.oracle, "__code__", None)
     return f"{shown(code.co_filename)}::{pairing.name}" if code is not None else pairing.name
 
 
 def assert_conforms(pairing: Pairing, case: DrawnCase, backends: Sequence[str] = ("interpret",)) -> None:
-    """Judges a drawn case as an ordinary run would. For tests with `@given`; say `@settings(deadline=None)`.
+    """Judges a drawn case as an ordinary run would. For tests with `@given`; use `@settings(deadline=None)`.
 
     Args:
-      pairing: to which the case belongs.
+      pairing: the case's.
       case: from `cases(pairing)`.
-      backends: ids of backends that give values.
+      backends: ids of backends that compute values.
 
     Raises:
-      AssertionError: a finding, with its message, or a backend that cannot serve the kernel here, with the reason.
-      ValueError: an unknown backend, or one that gives no values.
+      AssertionError: the case has a finding, or a backend is unavailable; the message says which and why.
+      ValueError: a backend is unknown or computes no values.
     """
     if case.pairing_id != pairing.name:
         raise ValueError(f"the case belongs to pairing {case.pairing_id}, not to {pairing.name}")
     for backend in resolve(backends):
         if not backend.tier.gives_values:
-            raise ValueError(f"{backend.id} gives no values; choose interpret, simulate:TARGET or a device")
+            raise ValueError(f"{backend.id} computes no values; choose interpret, simulate:TARGET or a device")
         dtype = case.signature.dtype
-        item = Item(pairing.name, pairing, pairing.name, backend, dtype, Drawn(), depth="standard", seed=0)
+        item = Item(pairing.name, pairing, pairing.name, backend, dtype, Drawn(), RunSettings())
         cache = _cache(pairing, dtype)
         reason = backend.unavailable()
         record = judged(item, case, cache).record if not reason else item.record(Verdict.UNAVAILABLE, reason)
-        cache.expectations.clear()  # examples hardly ever come back, and there may be thousands
+        cache.expectations.clear()  # there may be thousands of examples, and they rarely recur
         if record.verdict is Verdict.UNAVAILABLE:
             raise AssertionError(f"{backend.id} unavailable: {record.message}")
         if record.verdict.is_finding:
@@ -176,5 +177,5 @@ def assert_conforms(pairing: Pairing, case: DrawnCase, backends: Sequence[str] =
 
 @functools.lru_cache(maxsize=16)
 def _cache(pairing: Pairing, dtype: str) -> Cache:
-    """What was compiled for earlier examples."""
+    """Returns the cache that all examples of a pairing and dtype share."""
     return Cache()

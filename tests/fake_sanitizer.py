@@ -1,7 +1,7 @@
 """Stands for compute-sanitizer and the process under it: `installed` puts it in their place, with no GPU and no JAX.
 
 The process "runs" a kernel by looking for a name in what was exported. What it has been told to find for that, errors
-recorded on an H200, stands in the file that the tool was to save, once the process has ended.
+recorded on an H200, is in the file that the tool was to save once the process has ended.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-RECORDED = Path(__file__).parent / "backends" / "sanitizer" / "recorded"
+RECORDED = Path(__file__).parent / "extensions" / "sanitizer" / "recorded"
 _TOLD, _SAVED, _LOG = "KERNELTEST_FAKE_TOLD", "KERNELTEST_FAKE_SAVED", "KERNELTEST_FAKE_LOG"
 _TOOL = f"""#!/bin/sh
 tool=$2
@@ -38,7 +38,7 @@ class Fake:
 
     def tell(self, **does: dict[str, object]) -> None:
         """By kernel's name: `finds`, a recorded file; `of`, the bytes of the first input with which; `ends`: `raise`,
-        `die` or `hang`, so many `times`; `changed`, `elsewhere`: of the answer."""
+        `die` or `hang`, so many `times`; `zone_writes`, `unguarded`: of the reply."""
         self._told.write_text(json.dumps(does))
 
     @property
@@ -56,8 +56,8 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     fake.tell()
     monkeypatch.setenv(_TOLD, str(folder / "told.json"))
     monkeypatch.setenv(_LOG, str(folder / "log.txt"))
-    monkeypatch.setattr("kerneltest.extensions.sanitizer.session._MODULE", "tests.fake_sanitizer")
-    monkeypatch.setattr("kerneltest.extensions.sanitizer.tools.compute_sanitizer", lambda: str(tool))
+    monkeypatch.setattr("kerneltest.extensions.sanitizer.sanitized_process._MODULE", "tests.fake_sanitizer")
+    monkeypatch.setattr("kerneltest.extensions.sanitizer.sanitizer_tools.find_compute_sanitizer", lambda: str(tool))
     return fake
 
 
@@ -65,7 +65,10 @@ def main() -> None:
     told = json.loads(Path(os.environ[_TOLD]).read_text())
     found: list[str] = []
     settings = json.loads(sys.stdin.readline())
-    print(json.dumps({"error": "no device"} if "device" in told else {"zone": settings["zone"]}), flush=True)
+    print(
+        json.dumps({"error": ["RuntimeError", "no device"]} if "device" in told else {"zone": settings["zone"]}),
+        flush=True,
+    )
     for line in sys.stdin:
         folder = Path(json.loads(line)["folder"])
         size = (folder / "0.bin").stat().st_size
@@ -79,10 +82,10 @@ def main() -> None:
             if does.get("of", size) != size or before >= does.get("times", 9):
                 continue
             found += [(RECORDED / does["finds"]).read_text()] if "finds" in does else []
-            answer |= {key: does[key] for key in ("changed", "elsewhere") if key in does}
+            answer |= {key: does[key] for key in ("zone_writes", "unguarded") if key in does}
             match does.get("ends"):
                 case "raise":
-                    answer["error"] = "JaxRuntimeError: INTERNAL: unspecified launch failure"
+                    answer["error"] = ["JaxRuntimeError", "INTERNAL: unspecified launch failure"]
                 case "die":
                     print("Fatal Python error", file=sys.stderr, flush=True)
                     os._exit(7)

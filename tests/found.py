@@ -8,6 +8,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.records.schema import Record
 
 
@@ -15,7 +16,7 @@ def findings(pairing: Pairing, backends: list[str], depth: str = "quick") -> Ite
     """What `kt.check` finds, in its order, as soon as it is found."""
     cache = Cache()
     try:
-        for item in plan_pairing(pairing, pairing_id(pairing), resolve(backends), depth, 0).items:
+        for item in plan_pairing(pairing, pairing_id(pairing), resolve(backends), RunSettings(depth=depth)).items:
             for outcome in run(item, cache):
                 if outcome.record.verdict.is_finding:
                     yield outcome.record

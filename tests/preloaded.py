@@ -8,8 +8,8 @@ from _pytest.assertion.rewrite import AssertionRewritingHook
 
 import kerneltest.api
 import kerneltest.pytest_plugin.incremental
-import kerneltest.pytest_plugin.item
-import kerneltest.pytest_plugin.session
+import kerneltest.pytest_plugin.kernel_item
+import kerneltest.pytest_plugin.summary
 import kerneltest.pytest_plugin.suspect_tracker
 import kerneltest.pytest_plugin.worker
 import kerneltest.report.html.build

@@ -75,7 +75,7 @@ def test_what_only_some_backends_take() -> None:
     assert lengths["simulate:sm_90"] == {1, 16, 64}
     assert len(lengths["interpret"]) > 3
     assert lengths["lower:tpu-v5e"] == set()
-    assert result.not_applicable == {"lower:tpu-v5e": "declared for interpret, gpu alone"}
+    assert result.not_applicable == {"lower:tpu-v5e": "declared only for interpret, gpu"}
     on_tpu = pairing.on("lower:tpu-v5e")
     assert (on_tpu.leaves["x"].dtypes, on_tpu.dims["n"].multiple_of) == (("float32", "bfloat16"), 128)
     assert pairing.on("interpret") is pairing

@@ -18,14 +18,14 @@ from kerneltest.backends import hints
 from kerneltest.backends.registry import ALL, REGISTRY, backend_ids, resolve
 from kerneltest.core.targets import TARGETS, TPUS
 from kerneltest.core.verdicts import Verdict, worst
-from kerneltest.declare.arrays import DEFAULT_FLOATS, DEFAULT_INTEGERS
+from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, DEFAULT_INTEGERS
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing  # also fills the registries, before they are compared and put back
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings, known_settings
 from kerneltest.execute.variations import INVARIANTS
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.lengths import boundary_lengths
-from kerneltest.pytest_plugin.run import OPTIONS
 from kerneltest.records.io import read_plan, read_records
 from kerneltest.triage.changes import MEANING as CHANGES
 from kerneltest.triage.changes import REGRESSIONS
@@ -123,7 +123,9 @@ def test_the_guide_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_guide_shows_the_smallest_drawn_case(monkeypatch: pytest.MonkeyPatch) -> None:
     pairing = _executed("docs/guide.md", monkeypatch).relu_oracle
-    planned = plan_pairing(pairing, "guide.py::relu_oracle", resolve(["simulate:sm_90"]), "standard", 0, fuzz=200)
+    planned = plan_pairing(
+        pairing, "guide.py::relu_oracle", resolve(["simulate:sm_90"]), RunSettings(depth="standard", fuzz=200)
+    )
     (item,) = [item for item in planned.items if item.group.name == "fuzz"]
     first = next(o.record for o in run(item, Cache()) if o.record.verdict.is_finding)
     told = f"{first.verdict}: {first.family}, {first.signature} {first.message}"
@@ -137,7 +139,7 @@ def test_the_guide_shows_what_pytest_says(tmp_path: Path) -> None:
     lines = {line.strip().replace(f"{ROOT}/", "") for line in shown.stdout.splitlines()}
     assert {line.strip() for line in _shown("docs/guide.md", "E   NaN")} <= lines
     if "cuda" in read_plan(tmp_path / "out").unavailable:
-        (absent,) = _shown("docs/guide.md", "cuda was asked for")
+        (absent,) = _shown("docs/guide.md", "cuda was requested")
         assert absent in shown.stdout
 
 
@@ -179,7 +181,7 @@ def test_the_worked_tolerance_is_what_comes_out() -> None:
 
 def test_every_page_with_python_is_run() -> None:
     # Those of docs/tpu.md are run by tests/backends/tpu/test_page.py, those of docs/production-sizes.md by
-    # tests/run/test_production.py, those of docs/declarations.md by tests/test_declarations.py, and those of
+    # tests/execute/test_production.py, those of docs/declarations.md by tests/test_declarations.py, and those of
     # docs/getting-started.md by tests/start/test_getting_started.py.
     executed = {
         "README.md",
@@ -225,11 +227,10 @@ def test_the_broken_examples_end_as_the_page_on_the_report_says(row: tuple[str, 
 
 def test_the_guide_has_every_option() -> None:
     rows = dict(re.findall(r"^\| (`--.+?`\)) \| (\S+) \|", GUIDE, re.MULTILINE))
-    options = {f"`--{name.replace('_', '-')}` (`{name}`)": default or "none" for name, (default, _) in OPTIONS.items()}
     assert {name: default.strip("`") for name, default in rows.items()} == {
-        **options,
-        "`--kt-artifacts` (`kt_artifacts`)": "no",
-        "`--kt-prove` (`kt_prove`)": "no",
+        f"`{setting.option}` (`kt_{setting.name}`)": "no" if setting.is_flag else setting.default_text or "none"
+        for setting in known_settings()
+        if setting.ini
     }
 
 

@@ -1,6 +1,6 @@
 """Places to run kernels, and stages to take them to.
 
-A traced kernel enters. An `Executable` leaves, which turns arrays into outputs, or an `Artifact` where the tier gives
-no values; what goes wrong leaves as a `Failure`. Other rooms ask `registry` for backends by id and know them as
-`base.Backend`; checks that need lowered code itself call `codegen.lower` and `simulate`.
+`base.Backend.prepare` takes a traced kernel and returns an `Executable`, which computes outputs from arrays, or an
+`Artifact` if the tier computes no values. All errors leave as a `Failure`. Other rooms get backends by id from
+`registry`; checks that need lowered code call `codegen.lower` and `simulate` directly.
 """

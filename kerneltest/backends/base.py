@@ -1,4 +1,4 @@
-"""What a backend is."""
+"""The interface of backends, of executables, and of artifacts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -12,22 +12,41 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.trace.tracing import Traced, device_problem
 
+Outputs = tuple[Array, ...]
+DType = np.dtype[Any]
+
 
 class Executable(Protocol):
     """A kernel prepared for one signature.
 
     Attributes:
-      precision: what running it does to its numbers.
+      precision: the rounding of the machine that it runs on.
     """
 
     @property
     def precision(self) -> Precision: ...
 
-    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        """The outputs, once they are all there.
+    def run(self, leaves: Sequence[Array]) -> Outputs:
+        """Returns the outputs, once all are complete.
 
         Raises:
-          Failure: with verdict `runtime_error` or a sharper one.
+          Failure: with verdict `runtime_error` or a more precise one.
+        """
+        ...
+
+
+@runtime_checkable
+class BatchExecutable(Executable, Protocol):
+    """An executable that can run several cases at once."""
+
+    def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
+        """Returns the outputs of each case.
+
+        Args:
+          cases: the inputs of each.
+
+        Raises:
+          Failure: as `run` does for any of them.
         """
         ...
 
@@ -39,13 +58,13 @@ class Samples:
     Attributes:
       shape, dtype: of the output.
       offsets: flat, int64 (n,).
-      values: the elements there (n,).
-      undefined: which of them depend on memory that nobody wrote, bool (n,).
-      unwritten: flat offsets of elements that are known to be written by no program, int64 (k,).
+      values: the elements at the offsets (n,).
+      undefined: elements that depend on memory that was never written, bool (n,).
+      unwritten: flat offsets of elements that no program writes, as far as known, int64 (k,).
     """
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     offsets: Array
     values: Array
     undefined: Array
@@ -53,7 +72,7 @@ class Samples:
 
 
 class Content(Protocol):
-    """What an array argument holds: an element follows from where it is.
+    """An array argument whose elements are computed from their indices.
 
     Attributes:
       shape, dtype: as of any array.
@@ -63,41 +82,46 @@ class Content(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> DType: ...
 
     def at(self, indices: Sequence[Any], xp: Any = np) -> Any:
-        """The elements at some places: arrays of `xp` of 64-bit integers, one for each axis, that broadcast."""
+        """Returns the elements at some indices.
+
+        Args:
+          indices: an array of 64-bit integers for each axis; they broadcast.
+          xp: the array module of `indices` and of the result, `numpy` or `jax.numpy`.
+        """
         ...
 
 
 class AtScale(Protocol):
-    """A kernel prepared for sizes that users run.
+    """A kernel prepared for production sizes.
 
     Attributes:
-      precision: what running it does to its numbers.
+      precision: the rounding of the machine that it runs on.
     """
 
     @property
     def precision(self) -> Precision: ...
 
     def run(self, leaves: Sequence[Content]) -> tuple[Samples, ...]:
-        """Some elements of each output.
+        """Returns some elements of each output.
 
         Raises:
-          Failure: what the kernel did and must not; `unavailable`, where it cannot be run at these sizes.
+          Failure: the kernel is wrong or failed; `unavailable` if it cannot run at these sizes.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A kernel taken as far as its tier goes, which gives no values.
+    """The result of a tier that computes no values.
 
     Attributes:
-      kernels: how many Pallas calls were taken there.
-      facts: by kernel, what the compiler tells: registers a thread, bytes of shared memory, ...
-      advice: what in those facts its author may want to change.
-      files: makes file names and texts: Triton IR and assembly.
+      kernels: the number of Pallas calls that were taken there.
+      facts: the compiler's report by kernel: registers per thread, bytes of shared memory, ...
+      advice: facts that the kernel's author may want to change, in words.
+      files: makes a text for each file name: Triton IR and assembly.
     """
 
     kernels: int
@@ -106,20 +130,38 @@ class Artifact:
     files: Callable[[], Mapping[str, str]] = dict
 
 
-@runtime_checkable
-class Together(Executable, Protocol):
-    """What runs several cases at once."""
+Inputs = Callable[[], Sequence[Array]]
+Agree = Callable[[Outputs, Outputs, Precision], bool]
 
-    def run_all(self, cases: Sequence[Sequence[Array]]) -> Sequence[tuple[Array, ...]]:
-        """The outputs of each, from the inputs of each; raises as `run` does where it would for any of them."""
+
+class FastPath(Protocol):
+    """A backend's own way to run the cases of one pairing in one dtype without compiling every signature.
+
+    The backend alone decides what to check before it trusts the fast path. A case that does not pass on it runs again
+    on the executable of `Backend.prepare`, whose result is final.
+    """
+
+    def covers(self, traced: Traced) -> bool:
+        """Checks whether it can run a kernel. If so, nothing needs to be compiled ahead."""
         ...
 
+    def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> Executable | None:
+        """Returns the kernel's executable, checked on one case; None if it must not be used.
 
-class Evaluation(Executable, Protocol):
-    """A kernel that runs without a compiler: what it takes is time, and no executable."""
+        Args:
+          traced: the kernel.
+          inputs: returns the inputs of the case; called only if something is checked.
+          agree: checks whether the outputs of that case (first argument) agree with those of compiled code (second)
+            within the oracle's bounds for a `Precision`.
+        """
+        ...
 
-    def is_faithful(self, leaves: Sequence[Array]) -> bool:
-        """Whether what stands in for the backend gives the same bits as that for some inputs."""
+    def is_trusted(self, traced: Traced) -> bool:
+        """Checks whether `prepare_checked` has returned an executable for a kernel."""
+        ...
+
+    def prepare_unchecked(self, traced: Traced) -> Executable | None:
+        """Returns the executable of a variation of a kernel that is trusted; None if there is none."""
         ...
 
 
@@ -129,11 +171,11 @@ class Backend(ABC):
     Attributes:
       id: as users select it and records name it.
       tier: how far it takes a kernel.
-      costly: a run costs as much as a compilation, so not every family is run on every signature, but each of either
-        at least once.
-      runs_jaxpr: it runs the whole traced function as it is, so that a rewritten one says something.
-      scales: it can run a kernel for sizes that are too large to hold, by `at_scale`.
-      platform: what kernels are traced for: `cuda`, `rocm`, `tpu` or a TPU generation; "" for any.
+      costly: a run costs as much as a compilation. Then each family runs on only some signatures, and each signature
+        with only some families, but each at least once.
+      runs_jaxpr: it runs the whole traced function as it is, so that rewritten functions can be run as well.
+      scales: it can run a kernel at production sizes, by `at_scale`.
+      platform: the platform for which kernels are traced: `cuda`, `rocm`, `tpu` or a TPU generation; "" for any.
     """
 
     id: str
@@ -142,12 +184,19 @@ class Backend(ABC):
     runs_jaxpr: ClassVar[bool] = False
     scales: ClassVar[bool] = False
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Gives members that a user's class defines under their former names the names they have now."""
+        super().__init_subclass__(**options)
+        for former, name in FORMER_NAMES.items():
+            if former in cls.__dict__ and name not in cls.__dict__:
+                setattr(cls, name, cls.__dict__[former])
+
     def unavailable(self) -> str:
-        """Why this machine cannot serve it, or "". By default it needs a JAX that starts, on whatever device."""
+        """Returns why this machine cannot serve it, or "". The default checks that JAX finds a device of any kind."""
         return device_problem()
 
     def unsupported_reason(self, traced: Traced) -> str:
-        """Why it is not for this kernel, whatever its values, or ""."""
+        """Returns why it is not applicable to a kernel, whatever the values, or ""."""
         return ""
 
     @property
@@ -156,18 +205,26 @@ class Backend(ABC):
 
     @abstractmethod
     def prepare(self, traced: Traced) -> Executable | Artifact:
-        """Takes one signature as far as it goes: an artifact where the tier gives no values.
+        """Takes one signature as far as the backend goes.
+
+        Returns:
+          An executable, or an artifact if the tier computes no values.
 
         Raises:
           Failure: with verdict `unimplemented`, `resource_exceeded` or `compile_error`.
         """
 
-    def uncompiled(self, traced: Traced) -> Evaluation | None:
-        """What runs it without a compiler, right within the same bounds; None where nothing does."""
+    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> FastPath | None:
+        """Returns a faster way to run the cases of one pairing in one dtype; None if there is none.
+
+        Args:
+          compiled: returns the executable that `prepare` makes of a kernel; may wait for a compilation.
+          count: to call once for each kernel that the fast path prepares.
+        """
         return None
 
     def at_scale(self, traced: Traced) -> AtScale:
-        """The kernel for sizes that may be too large to hold, from a backend that `scales`.
+        """Prepares a kernel for sizes that may be too large to hold. Called only if the backend `scales`.
 
         Raises:
           Failure: as `prepare` does.
@@ -175,13 +232,22 @@ class Backend(ABC):
         raise NotImplementedError
 
     def lowered_by(self) -> str:
-        """The backend that says whether a kernel lowers for this one, where that is another; else ""."""
+        """Returns the id of another backend that reports whether a kernel lowers for this one, or ""."""
         return ""
 
     def in_orders(self, count: int) -> "Backend":
-        """The same, which also runs programs in so many random orders, where it can."""
+        """Returns the same backend, which also runs programs in `count` random orders if it can."""
         return self
 
     def environment(self) -> dict[str, Any]:
-        """What to record about the device, for reports."""
+        """Returns facts about the device to record for reports."""
         return {}
+
+
+# Members of `Backend` in version 0.1 and their present names; remove them after the next release.
+FORMER_NAMES: Mapping[str, str] = {
+    "scales": "supports_scale",
+    "at_scale": "prepare_at_scale",
+    "lowered_by": "lowering_backend",
+    "in_orders": "with_program_orders",
+}

@@ -1,4 +1,4 @@
-"""Answers of compilers, kept on disk between runs by the content of the question."""
+"""A cache on disk for the answers of compilers, keyed by a hash of the request."""
 
 import gzip
 import hashlib
@@ -11,26 +11,32 @@ from typing import Any
 
 _folder: Path | None = None
 
+Answer = dict[str, Any]  # plain JSON
 
-def keep_answers(folder: Path) -> None:
-    """Keeps the compilers' answers in `folder` between runs."""
+
+def enable(folder: Path) -> None:
+    """Stores the compilers' answers in `folder`."""
     global _folder
     _folder = folder
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def answered(
-    request: Mapping[str, Any], versions: Mapping[str, str], told: frozenset[str], ask: Callable[[], dict[str, Any]]
-) -> dict[str, Any]:
-    """The answer to a request that is plain JSON: the one kept for it and these versions, or what `ask` returns.
+def cached_compile(
+    request: Mapping[str, Any], versions: Mapping[str, str], keys: frozenset[str], run: Callable[[], Answer]
+) -> Answer:
+    """Returns the stored answer to a request, or else asks the compiler and stores its answer.
 
-    An answer has all of the keys `told`, or a verdict and a message.
+    Args:
+      request: plain JSON.
+      versions: of the compilers, which are part of the key.
+      keys: that an answer must have, unless it has a verdict and a message.
+      run: asks the compiler.
     """
     path = _path(request, versions)
-    known = _recalled(path, told)
+    known = _read(path, keys)
     if known is not None:
         return known
-    answer = ask()
+    answer = run()
     if path is not None:
         temporary = path.with_suffix(f".{os.getpid()}.{id(answer)}")
         temporary.write_bytes(gzip.compress(json.dumps(answer).encode()))
@@ -38,13 +44,13 @@ def answered(
     return answer
 
 
-def _recalled(path: Path | None, told: frozenset[str]) -> dict[str, Any] | None:
+def _read(path: Path | None, keys: frozenset[str]) -> Answer | None:
     if path is None or not path.exists():
         return None
     try:
         answer = json.loads(gzip.decompress(path.read_bytes()))
-        if not (told <= answer.keys() or {"verdict", "message"} <= answer.keys()):
-            raise ValueError("it is not an answer of a compiler")
+        if not (keys <= answer.keys() or {"verdict", "message"} <= answer.keys()):
+            raise ValueError("not an answer of a compiler")
     except (OSError, ValueError, AttributeError, EOFError) as error:
         warnings.warn(f"{path} cannot be read ({error}): compiling again", stacklevel=2)
         return None

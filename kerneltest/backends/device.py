@@ -1,4 +1,4 @@
-"""Real devices, through JAX's device list."""
+"""Real devices, as JAX finds them."""
 
 import functools
 import subprocess
@@ -16,8 +16,8 @@ from kerneltest.core.targets import Tier
 from kerneltest.trace.tracing import Traced, device, device_problem
 from kerneltest.trace.walk import computes_around
 
-# Of what is inside Pallas calls, and of what is around them.
-_ROWS = {"cuda": (NVIDIA, XLA_NVIDIA), "rocm": (AMD, XLA_AMD), "tpu": (TPU, TPU)}
+# The rounding inside Pallas calls, and of the operations around them.
+_PRECISIONS = {"cuda": (NVIDIA, XLA_NVIDIA), "rocm": (AMD, XLA_AMD), "tpu": (TPU, TPU)}
 _DRIVER = {
     "cuda": ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
     "rocm": ["rocm-smi", "--showdriverversion", "--csv"],
@@ -26,11 +26,11 @@ _DRIVER = {
 
 @dataclass(frozen=True, slots=True)
 class Device(Backend):
-    """The device of a platform.
+    """The device of one platform.
 
     Attributes:
-      id: the platform as JAX calls it, `cuda`, `rocm` or `tpu`.
-      foreign: dialects it has no lowering for.
+      id: the platform as JAX names it, `cuda`, `rocm` or `tpu`.
+      foreign: dialects that have no lowering for it.
     """
 
     id: str
@@ -57,9 +57,9 @@ class Device(Backend):
         return DeviceAtScale(traced, device(self.id), self._precision_of(traced))
 
     def _precision_of(self, traced: Traced) -> Precision:
-        inside, around = _ROWS[self.id]
-        row = inside.beside(around) if computes_around(traced.jaxpr.jaxpr) else inside
-        return traced.products_on(row)
+        inside, around = _PRECISIONS[self.id]
+        precision = inside.beside(around) if computes_around(traced.jaxpr.jaxpr) else inside
+        return traced.products_on(precision)
 
     def environment(self) -> dict[str, Any]:
         place = device(self.id)
@@ -70,8 +70,10 @@ class Device(Backend):
         }
 
 
-def answers(platform: str) -> bool:
-    """Whether the device of a platform does anything any more: some errors leave the whole process without it."""
+def device_responds(platform: str) -> bool:
+    """Checks whether the device of a platform ("" for none) still works: some errors poison it for the process."""
+    if not platform:
+        return True
     try:
         return bool(np.asarray(jax.device_put(np.ones(1, bool), device(platform)))[0])
     except Exception:
@@ -80,6 +82,7 @@ def answers(platform: str) -> bool:
 
 @functools.cache
 def _driver(platform: str) -> str:
+    """Returns the driver's version."""
     try:
         shown = subprocess.run(_DRIVER[platform], capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:

@@ -1,4 +1,4 @@
-"""Kernels on a real device at sizes that users run: arrays are made there, and some elements of outputs come back."""
+"""Kernels on a real device at production sizes: arrays are computed there, and samples of the outputs come back."""
 
 import math
 from collections.abc import Sequence
@@ -10,26 +10,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from kerneltest.backends.base import Content, Samples
-from kerneltest.backends.jitted import compile_for
+from kerneltest.backends.jitted import compile_for, running_failure
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.plan.sample import sample
+from kerneltest.plan.production import sample
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual import unflat
 
-_SAMPLED = 48  # elements of an output
+_SAMPLED = 48  # elements of each output
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceAtScale:
-    """A kernel on a device, whose arrays fit into its memory or the case is `unavailable`.
+    """A kernel on a device, `unavailable` if its arrays do not fit into the device's memory.
 
     Attributes:
-      traced: for the sizes.
-      device: of JAX.
-      precision: what running it there does to its numbers.
+      traced: the kernel, for production sizes.
+      device: as JAX has it.
+      precision: the rounding on the device.
     """
 
     traced: Traced
@@ -37,10 +37,10 @@ class DeviceAtScale:
     precision: Precision
 
     def run(self, leaves: Sequence[Content]) -> tuple[Samples, ...]:
-        """Some elements of each output.
+        """Returns some elements of each output.
 
         Raises:
-          Failure: `unavailable`, with the bytes that are needed and free; or as the kernel fails.
+          Failure: `unavailable`, with the memory needed and free; or the kernel's own failure.
         """
         jitted = compile_for(self.traced, self.device, self.precision, interpret=False)
         self._check_memory(jitted.compiled)
@@ -52,9 +52,10 @@ class DeviceAtScale:
                     array.delete()
                 return tuple(map(_samples, outputs))
         except Exception as error:
-            raise Failure(Verdict.RUNTIME_ERROR, f"the kernel raised {type(error).__name__}: {error}") from error
+            raise Failure(Verdict.RUNTIME_ERROR, running_failure(error, self.device).detail) from error
 
     def _check_memory(self, compiled: Any) -> None:
+        """Raises Failure if arguments, outputs and temporaries need more memory than is free."""
         analysis = compiled.memory_analysis() if hasattr(compiled, "memory_analysis") else None
         temporary = int(getattr(analysis, "temp_size_in_bytes", 0) or 0)
         needed = sum(map(_bytes, (*self.traced.inputs, *self.traced.outputs))) + temporary
@@ -63,7 +64,7 @@ class DeviceAtScale:
         if stats and needed > free:
             raise Failure(
                 Verdict.UNAVAILABLE,
-                f"the arrays take {needed / 2**30:,.1f} GiB at these sizes, and {free / 2**30:,.1f} GiB of "
+                f"the arrays take {needed / 2**30:,.1f} GiB at these sizes, but only {free / 2**30:,.1f} GiB of "
                 f"{self.device.device_kind} are free",
             )
 
@@ -73,7 +74,7 @@ def _bytes(array: ShapeDtype) -> int:
 
 
 def _made(leaf: Content) -> Any:
-    """The whole of a content, computed on the device: an index into more than 2^31 elements has 64 bits."""
+    """Returns all elements of an argument, computed on the device with 64-bit indices: it may have more than 2^31."""
     with jax.enable_x64(True):
 
         def fill() -> Any:
@@ -84,13 +85,14 @@ def _made(leaf: Content) -> Any:
 
 
 def _samples(output: Any) -> Samples:
+    """Returns some elements of an output on the device, and frees the output."""
     count = math.prod(output.shape)
     offsets = sample(count, _SAMPLED, [count]) if count else np.zeros(0, np.int64)
     places = list(zip(*(index.tolist() for index in unflat(offsets, output.shape)), strict=True))
 
-    def taken(array: Any) -> Any:
+    def gather(array: Any) -> Any:
         return jnp.stack([jax.lax.slice(array, at, [i + 1 for i in at]).reshape(()) for at in places])
 
-    values = np.asarray(jax.jit(taken)(output)) if places else np.zeros(0, output.dtype)
+    values = np.asarray(jax.jit(gather)(output)) if places else np.zeros(0, output.dtype)
     output.delete()
     return Samples(tuple(output.shape), np.dtype(output.dtype), offsets, values, np.zeros(offsets.size, bool))

@@ -1,4 +1,4 @@
-"""What a kernel can say instead of a primitive that has no lowering."""
+"""Replacements for primitives that have no lowering."""
 
 _HINTS: dict[str, str] = {
     "is_finite": "jnp.abs(x) < jnp.inf, which is false for NaN too",
@@ -25,16 +25,16 @@ def add_lowering_hint(primitive: str, text: str) -> None:
 
     Args:
       primitive: its name, as the finding shows it.
-      text: what a kernel can say instead; it replaces what is known of the primitive.
+      text: what to write instead; it replaces an earlier hint for the primitive.
 
     Raises:
       ValueError: either is empty.
     """
     if not primitive.strip() or not text.strip():
-        raise ValueError(f"add_lowering_hint: give a primitive and a text, not {primitive!r} and {text!r}")
+        raise ValueError(f"add_lowering_hint: primitive and text must not be empty, not {primitive!r} and {text!r}")
     _HINTS[primitive] = text
 
 
 def lowering_hint(primitive: str) -> str:
-    """What to write instead, or ""."""
+    """Returns what to write instead of a primitive, or ""."""
     return _HINTS.get(primitive, "")

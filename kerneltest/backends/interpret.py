@@ -1,12 +1,13 @@
 """Pallas' own interpreter, on the CPU."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.backends.base import Backend, Evaluation, Executable
+from kerneltest.backends.base import Backend, Executable, Outputs
 from kerneltest.backends.jitted import compile_for
+from kerneltest.backends.numpy_path import NumpyExecutable, NumpyPath
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import XLA_CPU, Precision
@@ -21,7 +22,7 @@ from kerneltest.trace.tracing import Traced, device, device_problem
 
 @dataclass(frozen=True, slots=True)
 class Interpret(Backend):
-    """Any kernel, with no cooperation from it: its jaxpr is rewritten."""
+    """Runs any kernel but Mosaic GPU's: its jaxpr is rewritten, so the kernel need not cooperate."""
 
     id: str
     tier = Tier.INTERPRET
@@ -39,24 +40,29 @@ class Interpret(Backend):
 
     def prepare(self, traced: Traced) -> Executable:
         calls = mapped_calls(traced)
-        _check(calls)
+        _check_blocks(calls)
         compiled = compile_for(traced, device("cpu"), XLA_CPU, interpret=True, options=quick(traced.jaxpr.jaxpr))
         prefetching = [call for call in calls if call.scalars]
-        return Checked(compiled, prefetching) if prefetching else compiled
+        return PrefetchChecked(compiled, prefetching) if prefetching else compiled
 
-    def uncompiled(self, traced: Traced) -> Evaluation | None:
-        if traced.eager:  # that is about JAX itself
-            return None
-        calls = mapped_calls(traced)
-        try:
-            _check(calls)
-            return Evaluated(traced, _rows(traced), [call for call in calls if call.scalars])
-        except (Failure, UnknownError):
-            return None
+    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> NumpyPath:
+        return NumpyPath(evaluate, compiled, count)
+
+
+def evaluate(traced: Traced) -> NumpyExecutable | None:
+    """Returns the evaluation of a kernel in NumPy; None if it needs a compiler."""
+    if traced.eager:  # such a call tests JAX itself
+        return None
+    calls = mapped_calls(traced)
+    try:
+        _check_blocks(calls)
+        return NumpyEvaluation(traced, _rows(traced), [call for call in calls if call.scalars])
+    except (Failure, UnknownError):
+        return None
 
 
 def _rows(traced: Traced) -> Rows:
-    """A kernel in NumPy, by JAX's own interpreter, which takes longer, where it does what is not known there."""
+    """Returns a kernel in NumPy, by JAX's own interpreter, which is slower, if the batched one lacks an operation."""
     try:
         return Rows(traced)
     except UnknownError:
@@ -64,32 +70,32 @@ def _rows(traced: Traced) -> Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
-    """A kernel that runs in NumPy, whose functions are no less exact than XLA's.
+class NumpyEvaluation:
+    """A kernel that runs in NumPy, whose functions are at least as accurate as XLA's.
 
     Attributes:
       traced: the kernel.
-      rows: the same, for many inputs at once.
-      calls: in it, with index maps that read prefetched scalars.
+      rows: evaluates it for many inputs at once.
+      prefetching: its calls with index maps that read prefetched scalars.
     """
 
     traced: Traced
     rows: Rows
-    calls: Sequence[MappedCall]
+    prefetching: Sequence[MappedCall]
     precision = XLA_CPU
 
-    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        _check(self.calls, leaves)
+    def run(self, leaves: Sequence[Array]) -> Outputs:
+        _check_blocks(self.prefetching, leaves)
         return tuple(output[0] for output in self.rows([leaf[None] for leaf in leaves]))
 
-    def run_all(self, cases: Sequence[Sequence[Array]]) -> Sequence[tuple[Array, ...]]:
+    def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
         for leaves in cases:
-            _check(self.calls, leaves)
+            _check_blocks(self.prefetching, leaves)
         outputs = self.rows([np.stack(column) for column in zip(*cases, strict=True)])
         return [tuple(output[row] for output in outputs) for row in range(len(cases))]
 
     def is_faithful(self, leaves: Sequence[Array]) -> bool:
-        """Whether JAX's own interpreter, its operations in NumPy as well, gives the same bits."""
+        """Checks whether JAX's own interpreter, with its operations in NumPy as well, gives the same bits."""
         if self.rows.by_jax:
             return True
         whole = [leaf[None] for leaf in leaves]
@@ -98,27 +104,27 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A kernel with calls whose index maps read prefetched scalars, which each case has others of."""
+class PrefetchChecked:
+    """A compiled kernel whose index maps read prefetched scalars, so that its blocks are checked for each case."""
 
     compiled: Executable
-    calls: Sequence[MappedCall]
+    prefetching: Sequence[MappedCall]
 
     @property
     def precision(self) -> Precision:
         return self.compiled.precision
 
-    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        _check(self.calls, leaves)
+    def run(self, leaves: Sequence[Array]) -> Outputs:
+        _check_blocks(self.prefetching, leaves)
         return self.compiled.run(leaves)
 
 
-def _check(calls: Iterable[MappedCall], leaves: Sequence[Array] | None = None) -> None:
-    """Pallas' interpreter moves a block that does not lie in its array to where it does.
+def _check_blocks(calls: Iterable[MappedCall], leaves: Sequence[Array] | None = None) -> None:
+    """Checks that all blocks lie inside their arrays; Pallas' interpreter silently moves those that do not.
 
     Raises:
-      Failure: `out_of_bounds`, where a program takes such a block.
+      Failure: `out_of_bounds`, if a program takes a block outside its array.
     """
     for call in calls:
-        if outside := call.outside(leaves):
-            raise Failure(Verdict.OUT_OF_BOUNDS, outside)
+        if fault := call.outside(leaves):
+            raise Failure(Verdict.OUT_OF_BOUNDS, fault)

@@ -1,4 +1,4 @@
-"""Compiles a traced kernel through `jax.jit` for one device: what interpret mode and real devices share."""
+"""Traced kernels compiled by `jax.jit` for one device: the common part of Pallas' interpreter and real devices."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,8 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from kerneltest.backends.base import DType, Outputs
+from kerneltest.core.details import DeviceLost, InputModified, NotBuilt, Raised, ResourceExceeded, Stage
 from kerneltest.core.dtypes import Array, is_float, is_packed
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, text_of
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.names import fails_by_itself, limit, user_line
@@ -17,22 +19,23 @@ from kerneltest.trace.jax_compat.patches import whole_tracebacks
 from kerneltest.trace.runnable import eagerly, runnable
 from kerneltest.trace.tracing import Traced
 
-# Words by which JAX, XLA and the drivers tell these causes.
-_CAUSES = (
+# Words by which JAX, XLA and the drivers report these causes, while they compile and while a kernel runs.
+_COMPILING = (
     (
         Verdict.UNIMPLEMENTED,
         re.compile(r"unimplemented primitive|no lowering|not implemented in pallas|rule for primitive"),
     ),
     (Verdict.RESOURCE_EXCEEDED, re.compile(r"shared memory|resource_exhausted|out of resource|exceeds the limit")),
 )
-
-_ENDINGS = (
+_RUNNING = (
     (
         Verdict.OUT_OF_BOUNDS,
         re.compile(r"illegal_?\s?address|invalid_address_space|illegal memory access|memory access fault"),
     ),
     (Verdict.RESOURCE_EXCEEDED, re.compile(r"resource_exhausted|out of memory")),
 )
+# Errors of CUDA and HIP after which every call in the process fails.
+_STICKY = re.compile("CUDA_ERROR_(?!OUT_OF_MEMORY)|hipError(?!OutOfMemory)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,8 @@ class Jitted:
 
     Attributes:
       compiled: the function.
-      device: where it runs.
-      precision: what that does to numbers.
+      device: where it runs, as JAX has it.
+      precision: the rounding there.
       eager: it is the kernel itself, called outside of `jax.jit`, to which it may donate its arguments.
     """
 
@@ -51,33 +54,31 @@ class Jitted:
     precision: Precision
     eager: bool = False
 
-    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        (outputs,) = self.run_all([leaves])
+    def run(self, leaves: Sequence[Array]) -> Outputs:
+        (outputs,) = self.run_batch([leaves])
         return outputs
 
-    def run_all(self, cases: Sequence[Sequence[Array]]) -> Sequence[tuple[Array, ...]]:
-        """The outputs of several cases, of which the device has all before the first is awaited.
+    def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
+        """Returns the outputs of several cases, all of which are queued on the device before the first is awaited.
 
         Raises:
           Failure: as `run` does, for any of them.
         """
         try:
-            given = [[leaf.astype(_carrier(leaf.dtype), copy=False) for leaf in leaves] for leaves in cases]
-            before = [[leaf.tobytes() for leaf in leaves] for leaves in given]  # a CPU's arrays may share their memory
-            copied = [[leaf.copy() for leaf in leaves] for leaves in given] if self.eager else given
+            carried = [[leaf.astype(_carrier(leaf.dtype), copy=False) for leaf in leaves] for leaves in cases]
+            before = [[leaf.tobytes() for leaf in leaves] for leaves in carried]  # a CPU's arrays may share memory
+            copied = [[leaf.copy() for leaf in leaves] for leaves in carried] if self.eager else carried
             placed = jax.device_put(copied, self.device)
             with jax.default_device(self.device):
                 outputs = jax.block_until_ready([self.compiled(*leaves) for leaves in placed])
             left = [[None if each.is_deleted() else each for each in leaves] for leaves in placed]
             results, after = jax.device_get((outputs, left))
         except Exception as error:
-            text = str(error).lower()
-            verdict = next((v for v, words in _ENDINGS if words.search(text)), Verdict.RUNTIME_ERROR)
-            raise Failure(verdict, f"the kernel raised {type(error).__name__}: {error}") from error
+            raise running_failure(error, self.device) from error
         for was, became in zip(before, after, strict=True):
             for number, (one, other) in enumerate(zip(was, became, strict=True)):
                 if other is not None and one != other.tobytes():
-                    raise Failure(Verdict.INPUT_MODIFIED, f"the kernel wrote to its array argument {number}")
+                    raise Failure(Verdict.INPUT_MODIFIED, InputModified(number))
         return [tuple(each) for each in results]
 
 
@@ -89,52 +90,83 @@ def compile_for(
     interpret: bool,
     options: Mapping[str, Any] | None = None,
 ) -> Jitted:
-    """Compiles `traced` for `device`, unless it is to be called eagerly.
+    """Compiles a kernel for a device of JAX, unless it is to be called eagerly.
+
+    Args:
+      traced: the kernel.
+      device: to compile for.
+      precision: the rounding on the device.
+      interpret: whether Pallas' interpreter takes the place of its calls.
+      options: for XLA's compiler.
 
     Raises:
-      Failure: naming the exception and the user's line.
+      Failure: the exception and the user's line.
     """
     if traced.eager:
-        return Jitted(_carried(eagerly(traced.function, interpret=interpret), traced), device, precision, eager=True)
+        return Jitted(_carry(eagerly(traced.function, interpret=interpret), traced), device, precision, eager=True)
     place = jax.sharding.SingleDeviceSharding(device)
     arguments = [jax.ShapeDtypeStruct(i.shape, _carrier(i.dtype), sharding=place) for i in traced.inputs]
     try:
-        function = _carried(runnable(traced, interpret=interpret), traced)
+        function = _carry(runnable(traced, interpret=interpret), traced)
         with whole_tracebacks():
             lowered = jax.jit(function, out_shardings=place).lower(*arguments)
         return Jitted(lowered.compile(compiler_options=dict(options) if options else None), device, precision)
     except Exception as error:
-        raise (interpreting_failure(error) if interpret else failure(error)) from error
+        raise (interpreting_failure(error) if interpret else compile_failure(error)) from error
 
 
-def _carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What a leaf is placed as: JAX before 0.12 gives packed arrays another layout than it compiles for."""
+def _carrier(dtype: DType) -> DType:
+    """Returns the dtype in which a leaf is placed: JAX before 0.12 mixes up two layouts of packed arrays."""
     if not is_packed(dtype):
         return dtype
     return np.dtype(np.float32 if is_float(dtype) else np.int8)
 
 
-def _carried(function: Callable[..., Any], traced: Traced) -> Callable[..., Any]:
-    """A function of the leaves as one of what carries them."""
+def _carry(function: Callable[..., Any], traced: Traced) -> Callable[..., Any]:
+    """Returns a function of leaves in their carriers' dtypes, from a function of the leaves."""
     if not any(is_packed(each.dtype) for each in traced.inputs):
         return function
     return lambda *leaves: function(*(x.astype(i.dtype) for x, i in zip(leaves, traced.inputs, strict=True)))
 
 
-def failure(error: Exception) -> Failure:
-    """What a compilation raised, with its verdict and the user's line."""
-    text = str(error)
-    verdict = next((v for v, words in _CAUSES if words.search(text.lower())), Verdict.COMPILE_ERROR)
-    return Failure(verdict, f"{type(error).__name__}: {text}{user_line(error)}")
+def running_failure(error: Exception, device: Any) -> Failure:
+    """Returns the failure for an exception that a running kernel raised.
+
+    Args:
+      error: the exception.
+      device: where it ran. Only the errors of GPUs can be sticky.
+    """
+    said = text_of(error)
+    verdict = next((v for v, words in _RUNNING if words.search(said.lower())), Verdict.RUNTIME_ERROR)
+    if poisons_device(said) and getattr(device, "platform", "") != "cpu":
+        return Failure(verdict, DeviceLost(type(error).__name__, said))
+    return Failure(verdict, Raised("the kernel", type(error).__name__, said))
+
+
+def poisons_device(said: str) -> bool:
+    """Checks whether a driver's error makes every further call in the process fail."""
+    return bool(_STICKY.search(said))
+
+
+def compile_failure(error: Exception) -> Failure:
+    """Returns the failure for an exception of a compilation, with the user's line."""
+    said, name, source = text_of(error), type(error).__name__, user_line(error).strip(" ()")
+    verdict = next((v for v, words in _COMPILING if words.search(said.lower())), Verdict.COMPILE_ERROR)
+    if poisons_device(said):
+        return Failure(verdict, DeviceLost(name, said))
+    if verdict is Verdict.RESOURCE_EXCEEDED:
+        words = f"{name}: {said}"
+        return Failure(verdict, ResourceExceeded(Stage.COMPILE, "", "memory", None, None, "B", words, source=source))
+    return Failure(verdict, NotBuilt(Stage.COMPILE, "", name, said, source=source))
 
 
 def interpreting_failure(error: Exception, *, checks: bool = False) -> Failure:
-    """What an interpreter raised before it ran a traced kernel: `unavailable` where that is no fault of the kernel.
+    """Returns the failure for an exception of an interpreter before it ran a kernel: `unavailable` for limits of JAX.
 
     Args:
-      error: what it raised.
-      checks: it checks kernels, and says in a `ValueError` what is wrong with one.
+      error: the exception.
+      checks: whether the interpreter checks kernels, and raises a `ValueError` for those that are wrong.
     """
     if not fails_by_itself(error, checks=checks):
-        return failure(error)
+        return compile_failure(error)
     return Failure(Verdict.UNAVAILABLE, limit(error, "cannot interpret this"))

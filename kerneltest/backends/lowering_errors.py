@@ -1,50 +1,100 @@
-"""What a lowering raised, in words for the author of a kernel."""
+"""Errors of JAX's lowering rules and of compilers, explained to the author of a kernel."""
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from kerneltest.backends.hints import lowering_hint
-from kerneltest.core.details import NotBuilt, Stage
+from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.names import equations_being_lowered, line_of_nested
 
-# What JAX says, the verdict, and what it means: a text with a place for each group, or a function of the groups.
-Rule = tuple[re.Pattern[str], Verdict, str | Callable[..., str]]
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A resource of which a kernel needs more than there is.
+
+    Attributes:
+      words: the error in words.
+      resource: its name.
+      needed, available: in `unit`; None if unknown.
+      unit: `B`, or "" for a count.
+    """
+
+    words: str
+    resource: str
+    needed: int | None = None
+    available: int | None = None
+    unit: str = ""
+
+
+# A pattern of JAX's or a compiler's text, the verdict, and the meaning: a text with a place for each group of the
+# pattern, or a function of the groups.
+Rule = tuple[re.Pattern[str], Verdict, str | Callable[..., str | Excess]]
 
 _MISSING = re.compile(r"unimplemented primitive in pallas (?:\w+ )?lowering(?: for [^:]+)?: ([\w-]+)", re.IGNORECASE)
 
 
-def meant(text: str, rules: Sequence[Rule]) -> tuple[Verdict, str] | None:
-    """The verdict and the meaning of a message by the first rule that knows it."""
-    for words, verdict, meaning in rules:
-        if match := words.search(text):
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """The meaning of an error.
+
+    Attributes:
+      verdict: of the case.
+      words: for the kernel's author.
+      excess: the resource that is exceeded, if it is known.
+    """
+
+    verdict: Verdict
+    words: str
+    excess: Excess | None = None
+
+    def detail(
+        self, stage: Stage, kernel: str, said: str, *, error: str = "", primitive: str = "", source: str = ""
+    ) -> NotBuilt | ResourceExceeded:
+        """Returns the failure as data; see the attributes of `NotBuilt`."""
+        if (excess := self.excess) is None:
+            return NotBuilt(stage, kernel, error, said, primitive, self.words, source=source)
+        return ResourceExceeded(
+            stage, kernel, excess.resource, excess.needed, excess.available, excess.unit, self.words, said, source
+        )
+
+
+def match_rule(text: str, rules: Sequence[Rule]) -> Meaning | None:
+    """Returns the meaning of an error by the first rule whose pattern it matches."""
+    for pattern, verdict, meaning in rules:
+        if match := pattern.search(text):
             groups = [group or "" for group in match.groups()]
-            return verdict, meaning.format(*groups) if isinstance(meaning, str) else meaning(*groups)
+            found = meaning.format(*groups) if isinstance(meaning, str) else meaning(*groups)
+            return Meaning(verdict, found) if isinstance(found, str) else Meaning(verdict, found.words, found)
     return None
 
 
-def explained(error: Exception, name: str, rules: Sequence[Rule], line: str = "") -> Failure:
-    """What JAX said while it lowered a kernel, with the primitive, the user's line (`line` where none is nearer) and a
-    mend."""
+def lowering_failure(error: Exception, name: str, rules: Sequence[Rule], line: str = "") -> Failure:
+    """Returns the failure for an exception that JAX raised while it lowered a kernel.
+
+    Args:
+      error: the exception.
+      name: of the kernel's call.
+      rules: to explain the exception by.
+      line: the user's line, in case the exception does not point to a nearer one.
+    """
     text = str(error) or type(error).__name__
-    first = text.splitlines()[0]
+    first, kind = text.splitlines()[0], type(error).__name__
     equations = equations_being_lowered(error)
     source = line_of_nested(equations) or line
     stopped_at = equations[-1].primitive.name if equations else ""
-
-    def not_built(said: str, primitive: str, meaning: str = "", hint: str = "") -> NotBuilt:
-        return NotBuilt(Stage.LOWER, name, type(error).__name__, said, primitive, meaning, hint, source)
-
     if missing := _MISSING.search(text):
         primitive = missing.group(1)
         instead = lowering_hint(primitive)
         hint = f"write instead: {instead}" if instead else ""
+        meaning = f"primitive {primitive} has no lowering"
         return Failure(
-            Verdict.UNIMPLEMENTED, not_built(first, primitive, f"primitive {primitive} has no lowering", hint)
+            Verdict.UNIMPLEMENTED, NotBuilt(Stage.LOWER, name, kind, first, primitive, meaning, hint, source)
         )
-    if found := meant(text, rules):
-        verdict, meaning = found
-        return Failure(verdict, not_built(first, stopped_at, meaning))
+    if found := match_rule(text, rules):
+        detail = found.detail(Stage.LOWER, name, first, error=kind, primitive=stopped_at, source=source)
+        return Failure(found.verdict, detail)
     verdict = Verdict.UNIMPLEMENTED if isinstance(error, NotImplementedError) else Verdict.COMPILE_ERROR
-    return Failure(verdict, not_built(text, stopped_at))
+    return Failure(verdict, NotBuilt(Stage.LOWER, name, kind, text, stopped_at, source=source))

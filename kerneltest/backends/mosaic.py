@@ -1,7 +1,7 @@
-"""JAX's interpreters of Mosaic kernels, for GPUs and TPUs, on the CPU, with races and out-of-bounds reads detected."""
+"""JAX's interpreters of Mosaic kernels for GPUs and TPUs, on the CPU. They detect races and out-of-bounds reads."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,10 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.backends.base import Backend
+from kerneltest.backends.base import Backend, DType, Executable, Outputs
 from kerneltest.backends.jitted import interpreting_failure
+from kerneltest.backends.numpy_path import NumpyPath
+from kerneltest.core.details import Raised
 from kerneltest.core.dtypes import Array, is_float
-from kerneltest.core.failures import Failure
+from kerneltest.core.failures import Failure, text_of
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
@@ -33,16 +35,18 @@ from kerneltest.trace.rewrite import Fill
 from kerneltest.trace.tracing import Call, Traced, device, device_problem
 from kerneltest.trace.undefined import UNINITIALISED, UNWRITTEN, PartialArray, all_defined
 
-# For TPUs, a kernel may leave its language open.
+Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
+
+# Languages that each dialect excludes. A kernel for TPUs may leave its language open.
 _FOREIGN = {"mosaic_gpu": {"triton", "mosaic_tpu", "any"}, "mosaic_tpu": {"triton", "mosaic_gpu"}}
 
 
 @dataclass(frozen=True, slots=True)
 class InterpretMosaic(Backend):
-    """Threads, on-chip memory, asynchronous copies and barriers of a Mosaic kernel, with their order in time.
+    """Runs Mosaic kernels with their threads, on-chip memory, asynchronous copies, barriers and order in time.
 
     Attributes:
-      dialect: of the kernels it is for, `mosaic_gpu` or `mosaic_tpu`.
+      dialect: of the kernels it runs, `mosaic_gpu` or `mosaic_tpu`.
     """
 
     id: str
@@ -59,76 +63,80 @@ class InterpretMosaic(Backend):
 
     def unsupported_reason(self, traced: Traced) -> str:
         foreign = traced.written_for(_FOREIGN[self.dialect])
-        return f"a kernel whose language is {foreign} is not one of {self.dialect}" if foreign else ""
+        return f"the kernel is written for {foreign}, not for {self.dialect}" if foreign else ""
 
     def prepare(self, traced: Traced) -> "Interpreted":
-        return Interpreted(traced, self._calls(traced, self._compiled), XLA_CPU)
+        return Interpreted(traced, self._prepare_calls(traced, self._compile), XLA_CPU)
 
-    def uncompiled(self, traced: Traced) -> "Uncompiled | None":
+    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> NumpyPath:
+        return NumpyPath(self.evaluate, compiled, count)
+
+    def evaluate(self, traced: Traced) -> "InterpretedInNumpy | None":
+        """Returns the kernel with the operations of JAX's interpreter in NumPy; None if it needs a compiler."""
         if self.unsupported_reason(traced):
             return None
         try:
-            return Uncompiled(traced, self._calls(traced, self._evaluated), XLA_CPU)
+            return InterpretedInNumpy(traced, self._prepare_calls(traced, self._evaluate), XLA_CPU)
         except (Failure, UnknownError):
             return None
 
-    def _calls(self, traced: Traced, prepared: Callable[[Call, Any], "_Run"]) -> dict[int, "_Run"]:
+    def _prepare_calls(self, traced: Traced, prepare: Callable[[Call, Equation], "_Run"]) -> dict[int, "_Run"]:
         try:
             with jax.default_device(device("cpu")), self._place(), patch_interpreters():
-                return {id(call.equation): prepared(call, self._interpreted(call)) for call in traced.calls}
+                return {id(call.equation): prepare(call, self._rewrite(call)) for call in traced.calls}
         except (Failure, UnknownError):
             raise
         except Exception as error:
             raise interpreting_failure(error, checks=True) from error
 
-    def _interpreted(self, call: Call) -> Any:
-        """A call's equation, which asks for the interpreter."""
+    def _rewrite(self, call: Call) -> Equation:
+        """Returns a call's equation with the parameter that asks for the interpreter."""
         equation = call.equation
         if any(hasattr(v.aval, "inner_aval") for v in equation.invars):
             raise Failure(
                 Verdict.UNAVAILABLE,
-                f"{call.name or 'a kernel'} takes references from around it (pl.run_state), which are not followed: "
-                "call it by pl.kernel, which takes arrays",
+                f"{call.name or 'a kernel'} uses references from outside (pl.run_state), which kerneltest does not "
+                "follow: call it by pl.kernel, which takes arrays",
             )
         on_a_gpu = self.dialect == "mosaic_gpu"
         if not on_a_gpu and (name := overhanging_alias(equation)):
             raise Failure(
                 Verdict.UNAVAILABLE,
                 f"{call.name or 'a kernel'} writes {name} over an input, and {name} ends within a block, which JAX's "
-                "interpreter cannot run: try lengths that are multiples of the block",
+                "interpreter cannot run: use lengths that are multiples of the block",
             )
         return interpreted(call, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.parameters(equation))
 
-    def _compiled(self, call: Call, interpreting: Any) -> "_Run":
-        shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in interpreting.invars]
-        traced = jax.jit(partial(interpreting.primitive.bind, **interpreting.params)).trace(*shapes)
-        compiled = traced.lower().compile(compiler_options=quick(traced.jaxpr.jaxpr))
-        return self._runs(call, compiled)
+    def _compile(self, call: Call, equation: Equation) -> "_Run":
+        shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+        traced = jax.jit(partial(equation.primitive.bind, **equation.params)).trace(*shapes)
+        return self._runner(call, traced.lower().compile(compiler_options=quick(traced.jaxpr.jaxpr)))
 
-    def _evaluated(self, call: Call, interpreting: Any) -> "_Run":
-        evaluated = InterpretedRows(interpreting)
-        return self._runs(call, evaluated, evaluated.thread)
+    def _evaluate(self, call: Call, equation: Equation) -> "_Run":
+        evaluation = InterpretedRows(equation)
+        return self._runner(call, evaluation, evaluation.thread)
 
-    def _runs(self, call: Call, runs: Callable[..., Any], thread: Evaluate | None = None) -> "_Run":
+    def _runner(self, call: Call, function: Callable[..., Any], thread: Evaluate | None = None) -> "_Run":
         if self.dialect == "mosaic_gpu":
-            return lambda operands, fill: tpu.Ran(gpu.run(runs, operands, thread))
+            return lambda operands, fill: tpu.Ran(gpu.run(function, operands, thread))
         layout = layout_of(call.equation)
-        return lambda operands, fill: tpu.run(runs, layout, operands, fill, thread)
+        return lambda operands, fill: tpu.run(function, layout, operands, fill, thread)
 
     def environment(self) -> dict[str, Any]:
-        lacking = f"JAX {jax.__version__} detects those between copies into shared memory and reads, and no others"
+        lacking = f"JAX {jax.__version__} detects only those between copies into shared memory and reads"
         return {"races": "detected" if gpu.DETECTS_ALL_RACES or self.dialect == "mosaic_tpu" else lacking}
 
-    def _place(self) -> Any:
+    def _place(self) -> AbstractContextManager[Any]:
         return on_a(INTERPRETED) if self.dialect == "mosaic_tpu" else nullcontext()
 
 
-# Runs a call on its operands, with something of its own choice, or else this, where nobody wrote.
+# Runs a call on its operands. Unwritten memory holds the values of the second argument, or the interpreter's own if
+# that is None.
 _Run = Callable[[Sequence[Any], AnyFill | None], tpu.Ran]
 
 
-def _other(dtype: np.dtype[Any]) -> Any:
-    """Not what JAX's interpreter puts where nobody wrote: that is NaN, or the largest integer."""
+def _other_fill(dtype: DType) -> Any:
+    """Returns another value for unwritten memory than JAX's interpreter puts there: NaN, or the largest integer."""
     return Fill(nan=not is_float(dtype))(dtype)
 
 
@@ -138,39 +146,40 @@ class Interpreted:
 
     Attributes:
       traced: the kernel.
-      calls: what runs each call, by the id of its equation.
-      precision: of the numbers.
+      calls: the function that runs each call, by the id of its equation.
+      precision: the rounding of the interpreter's operations.
     """
 
     traced: Traced
     calls: dict[int, _Run]
     precision: Precision
 
-    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
+    def run(self, leaves: Sequence[Array]) -> Outputs:
         try:
             with jax.default_device(device("cpu")), debugging_off_in_callbacks():
-                outputs = evaluate(self.traced, leaves, lambda e, operands: _called(self.calls[id(e)], operands))
+                outputs = evaluate(self.traced, leaves, lambda e, operands: _run_call(self.calls[id(e)], operands))
         except Failure:
             raise
         except Exception as error:
-            raise Failure(Verdict.RUNTIME_ERROR, f"the kernel raised {type(error).__name__}: {error}") from error
+            detail = Raised("the kernel", type(error).__name__, text_of(error))
+            raise Failure(Verdict.RUNTIME_ERROR, detail) from error
         return all_defined(outputs)
 
 
-class Uncompiled(Interpreted):
-    """The same in NumPy. JAX's own interpreter is what runs there, so that it stands in for nothing but XLA."""
+class InterpretedInNumpy(Interpreted):
+    """The same with NumPy in place of XLA. JAX's own interpreter runs there, so nothing else is substituted."""
 
     def is_faithful(self, leaves: Sequence[Array]) -> bool:
         return True
 
 
-def _called(run: _Run, operands: Sequence[PartialArray]) -> list[PartialArray]:
-    """One call; where it read what nobody wrote, it is run again with something else there, to see what follows it."""
+def _run_call(run: _Run, operands: Sequence[PartialArray]) -> list[PartialArray]:
+    """Runs one call; if it reads unwritten memory, a second time with other values there, to see what depends on it."""
     ran = run([operand.values for operand in operands], None)
     sources = tuple(dict.fromkeys([*ran.reads, *(s for operand in operands for s in operand.sources)]))
     if not sources and not any(mask is not None for mask in ran.unwritten):
         return [PartialArray(output) for output in ran.outputs]
-    others = run([_refilled(operand) for operand in operands], _other)
+    others = run([_refill(operand) for operand in operands], _other_fill)
     results = []
     for number, (output, other) in enumerate(zip(ran.outputs, others.outputs, strict=True)):
         codes = np.where(_differ(output, other), np.uint8(UNINITIALISED), np.uint8(0))
@@ -180,13 +189,14 @@ def _called(run: _Run, operands: Sequence[PartialArray]) -> list[PartialArray]:
     return results
 
 
-def _refilled(operand: PartialArray) -> Any:
+def _refill(operand: PartialArray) -> Any:
     if operand.undefined is None:
         return operand.values
     values = np.array(operand.values)
-    values[operand.undefined != 0] = _other(values.dtype)
+    values[operand.undefined != 0] = _other_fill(values.dtype)
     return values
 
 
 def _differ(one: Array, other: Array) -> Array:
+    """Returns where two arrays differ (bool); NaN equals NaN."""
     return np.asarray((one != other) & ~((one != one) & (other != other)))

@@ -1,4 +1,4 @@
-"""The backends there are, by id. Loading it imports neither NumPy nor JAX; resolving a backend imports its module."""
+"""The registry of backends by id. Loading it imports neither NumPy nor JAX; resolving a backend imports its module."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A backend that can be asked for.
+    """A backend that users can select.
 
     Attributes:
       id: as users select it and records name it.
       home: the module that defines it.
-      make: the backend, on first use.
-      in_all: whether `all` stands for it too; others are asked for by name or pattern.
+      make: creates the backend, on first use.
+      in_all: whether `all` includes it; others are selected by id or pattern.
     """
 
     id: str
@@ -32,45 +32,60 @@ class Entry:
     in_all: bool
 
 
-def _entry(id: str, home: str, *arguments: Any, in_all: bool = True) -> Entry:  # noqa: A002
-    """An entry of a class in `kerneltest.backends`, named as `module:Class`, which takes the id and more arguments."""
-
-    module, _, name = f"kerneltest.backends.{home}".partition(":")
+def _entry(id: str, path: str, *arguments: Any, in_all: bool = True) -> Entry:  # noqa: A002
+    """Returns an entry for a class of kerneltest, by its full name, that takes `id` and `arguments`."""
+    module, _, name = path.rpartition(".")
 
     def make() -> "Backend":
-        made: Backend = getattr(import_module(module), name)(id, *arguments)
-        return made
+        instance: Backend = getattr(import_module(module), name)(id, *arguments)
+        return instance
 
     return Entry(id, module, make, in_all)
 
 
-# In the order of reports: from the interpreters to the devices. `all` has one target of each kind where it takes
-# milliseconds, and no compiler.
+# In the order of reports, from the interpreters to the devices. `all` includes one target of each kind for tiers that
+# take milliseconds, and no compilers.
 _ENTRIES = [
-    _entry("interpret", "interpret:Interpret"),
-    _entry("interpret-mosaic-gpu", "mosaic:InterpretMosaic", "mosaic_gpu"),
-    _entry("interpret-tpu", "mosaic:InterpretMosaic", "mosaic_tpu"),
+    _entry("interpret", "kerneltest.backends.interpret.Interpret"),
+    _entry("interpret-mosaic-gpu", "kerneltest.backends.mosaic.InterpretMosaic", "mosaic_gpu"),
+    _entry("interpret-tpu", "kerneltest.backends.mosaic.InterpretMosaic", "mosaic_tpu"),
     *(
-        _entry(f"lower:{target}", "codegen.tiers:Lower", target, in_all=str(target) in ("sm_90", "gfx942", "gfx1151"))
+        _entry(
+            f"lower:{target}",
+            "kerneltest.backends.codegen.tiers.Lower",
+            target,
+            in_all=str(target) in ("sm_90", "gfx942", "gfx1151"),
+        )
         for target in TARGETS.values()
     ),
-    *(_entry(f"lower:{tpu}", "tpu.tiers:LowerTpu", tpu, in_all=str(tpu) == "tpu-v5e") for tpu in TPUS.values()),
-    *(_entry(f"compile:{target}", "codegen.tiers:Compile", target, in_all=False) for target in TARGETS.values()),
-    *(_entry(f"compile:{tpu}", "tpu.tiers:CompileTpu", tpu, in_all=False) for tpu in TPUS.values()),
-    _entry("compile:xla-sm_90", "codegen.xla:XlaCompile", TARGETS["sm_90"], in_all=False),
     *(
-        _entry(f"simulate:{target}", "simulate.simulate:Simulate", target, in_all=str(target) in ("sm_90", "gfx942"))
+        _entry(f"lower:{tpu}", "kerneltest.backends.tpu.tiers.LowerTpu", tpu, in_all=str(tpu) == "tpu-v5e")
+        for tpu in TPUS.values()
+    ),
+    *(
+        _entry(f"compile:{target}", "kerneltest.backends.codegen.tiers.Compile", target, in_all=False)
         for target in TARGETS.values()
     ),
-    _entry("cuda", "device:Device", frozenset({"mosaic_tpu"})),
-    _entry("rocm", "device:Device", frozenset({"mosaic_tpu", "mosaic_gpu"})),
-    _entry("tpu", "device:Device", frozenset({"triton", "mosaic_gpu"})),
+    *(_entry(f"compile:{tpu}", "kerneltest.backends.tpu.tiers.CompileTpu", tpu, in_all=False) for tpu in TPUS.values()),
+    _entry("compile:xla-sm_90", "kerneltest.backends.codegen.xla.XlaCompile", TARGETS["sm_90"], in_all=False),
+    *(
+        _entry(
+            f"simulate:{target}",
+            "kerneltest.backends.simulate.simulate.Simulate",
+            target,
+            in_all=str(target) in ("sm_90", "gfx942"),
+        )
+        for target in TARGETS.values()
+    ),
+    _entry("cuda", "kerneltest.backends.device.Device", frozenset({"mosaic_tpu"})),
+    _entry("rocm", "kerneltest.backends.device.Device", frozenset({"mosaic_tpu", "mosaic_gpu"})),
+    _entry("tpu", "kerneltest.backends.device.Device", frozenset({"triton", "mosaic_gpu"})),
 ]
 REGISTRY = {entry.id: entry for entry in _ENTRIES}
 
 
 def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], type["Backend"]]:  # noqa: A002
-    """Registers a class of yours as a backend; in the root folder's `conftest.py`, so that `--kt-backends` knows it.
+    """Registers a class as a backend. Use it in the root folder's `conftest.py`, so that `--kt-backends` knows the id.
 
         @kt.backend("my-simulator")
         class MySimulator(kt.Backend):
@@ -81,38 +96,38 @@ def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], typ
 
     Args:
       id: as users select it and records name it.
-      in_all: whether `all`, the default of `--kt-backends`, stands for it too.
+      in_all: whether `all`, the default of `--kt-backends`, includes it.
 
     Raises:
-      ValueError: the id is taken, or is not one word; or the class does not say its tier, or has no `prepare`.
+      ValueError: the id is taken or is not one word, or the class has no tier or no `prepare`.
     """
     if not id or set(id) & set(" ,*?[]"):
         raise ValueError(f"backend: the id {id!r} must be one word without commas and wildcards")
 
-    def register(made: type["Backend"]) -> type["Backend"]:
+    def register(cls: type["Backend"]) -> type["Backend"]:
         def make() -> "Backend":
-            instance = made()
-            object.__setattr__(instance, "id", id)  # which a frozen dataclass allows too
-            guarded: Backend = import_module("kerneltest.backends.user_backend").Guarded(instance, id)
-            return guarded
+            instance = cls()
+            object.__setattr__(instance, "id", id)  # it may be a frozen dataclass
+            checked: Backend = import_module("kerneltest.backends.user_backend").UserBackend(instance, id)
+            return checked
 
-        if id in REGISTRY and REGISTRY[id].home != made.__module__:
+        if id in REGISTRY and REGISTRY[id].home != cls.__module__:
             raise ValueError(f"backend: the id {id!r} is taken by {REGISTRY[id].home}")
-        if not isinstance(getattr(made, "tier", None), Tier):
-            raise ValueError(f"backend: {made.__name__} must say its tier, as in `tier = kt.Tier.DEVICE`")
-        if isabstract(made):
-            raise ValueError(f"backend: {made.__name__} must define `prepare`")
-        REGISTRY[id] = Entry(id, made.__module__, make, in_all)
-        return made
+        if not isinstance(getattr(cls, "tier", None), Tier):
+            raise ValueError(f"backend: {cls.__name__} must set its tier, as in `tier = kt.Tier.DEVICE`")
+        if isabstract(cls):
+            raise ValueError(f"backend: {cls.__name__} must define `prepare`")
+        REGISTRY[id] = Entry(id, cls.__module__, make, in_all)
+        return cls
 
     return register
 
 
 def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
-    """The ids that some words stand for: ids, patterns such as `lower:*`, or `all`.
+    """Returns the ids that some words select: ids, patterns such as `lower:*`, or `all`.
 
     Raises:
-      ValueError: a word that stands for none; lists the known ones.
+      ValueError: a word selects nothing; lists the known ids.
     """
     chosen: dict[str, None] = {}
     for word in words:
@@ -128,35 +143,36 @@ def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def without_target(backend_id: str) -> str:
-    """An id as help shows it, in which TARGET stands for all of them: `lower:TARGET`."""
+    """Returns an id as help texts show it, with TARGET in place of its target: `lower:TARGET`."""
     tier, _, target = backend_id.partition(":")
     return f"{tier}:TARGET" if target in TARGETS or target in TPUS else backend_id
 
 
 def in_order(ids: Iterable[str]) -> list[str]:
-    """Backend ids, each once, as tables show them: from the interpreters to the devices, unknown ones last."""
+    """Returns backend ids, each once, in the order of reports: interpreters first, devices and unknown ids last."""
     known = list(REGISTRY)
     return sorted(dict.fromkeys(ids), key=lambda each: known.index(each) if each in REGISTRY else len(known))
 
 
 def resolve(words: Sequence[str], orders: int = 0) -> tuple["Backend", ...]:
-    """The backends that some ids or patterns stand for, in this order.
+    """Returns the backends that some words select, in that order.
 
     Args:
       words: ids and patterns.
-      orders: on simulators, in how many random orders programs are also run one after another.
+      orders: the number of random orders in which simulators also run the programs.
 
     Raises:
-      ValueError: an unknown id; lists the known ones.
+      ValueError: as `backend_ids` does.
     """
-    return tuple(_made(each).in_orders(orders) for each in backend_ids(words))
+    return tuple(_instance(each).in_orders(orders) for each in backend_ids(words))
 
 
-_MADE: dict[str, tuple[Entry, "Backend"]] = {}
+_INSTANCES: dict[str, tuple[Entry, "Backend"]] = {}
 
 
-def _made(backend_id: str) -> "Backend":
+def _instance(backend_id: str) -> "Backend":
+    """Returns the one instance of a backend, unless it has been registered again."""
     entry = REGISTRY[backend_id]
-    if backend_id not in _MADE or _MADE[backend_id][0] is not entry:
-        _MADE[backend_id] = entry, entry.make()
-    return _MADE[backend_id][1]
+    if backend_id not in _INSTANCES or _INSTANCES[backend_id][0] is not entry:
+        _INSTANCES[backend_id] = entry, entry.make()
+    return _INSTANCES[backend_id][1]

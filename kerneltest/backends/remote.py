@@ -1,43 +1,44 @@
-"""A device that another machine has: it can be planned for here, and not run."""
+"""Devices of other machines: kernels can be planned for them here, but not run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from kerneltest.backends.base import Artifact, Backend, Executable
+from kerneltest.backends.base import Artifact, AtScale, Backend, Executable, FastPath
+from kerneltest.backends.delegating import DelegatingBackend
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.tracing import Traced
 
 
-class Elsewhere(Backend):
-    """A backend as another machine has it, or lacks it.
+class Elsewhere(DelegatingBackend):
+    """A backend as another machine serves it."""
 
-    Attributes:
-      here: the same of this machine.
-    """
-
-    def __init__(self, here: Backend, reason: str, facts: Mapping[str, str]) -> None:
+    def __init__(self, wrapped: Backend, reason: str, facts: Mapping[str, str]) -> None:
         """Args:
-        here: the same of this machine.
-        reason: why the other cannot serve it; "" where it can.
-        facts: what is recorded of the device.
+        wrapped: the same backend on this machine.
+        reason: why the other machine cannot serve it; "" if it can.
+        facts: recorded about the device.
         """
-        self.here, self.id, self._reason, self._facts = here, here.id, reason, facts
-        self.tier, self.costly = here.tier, here.costly  # type: ignore[misc]
-        self.runs_jaxpr, self.scales = here.runs_jaxpr, here.scales  # type: ignore[misc]
-
-    @property
-    def platform(self) -> str:
-        return self.here.platform
+        super().__init__(wrapped)
+        self._reason, self._facts = reason, facts
 
     def unavailable(self) -> str:
         return self._reason
 
-    def unsupported_reason(self, traced: Traced) -> str:
-        return self.here.unsupported_reason(traced)
-
     def prepare(self, traced: Traced) -> Executable | Artifact:
-        raise Failure(Verdict.UNAVAILABLE, f"{self.id} is on another machine")
+        raise self._failure()
+
+    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> FastPath | None:
+        return None
+
+    def at_scale(self, traced: Traced) -> AtScale:
+        raise self._failure()
+
+    def in_orders(self, count: int) -> Backend:
+        return Elsewhere(self.wrapped.in_orders(count), self._reason, self._facts)
 
     def environment(self) -> dict[str, Any]:
         return dict(self._facts)
+
+    def _failure(self) -> Failure:
+        return Failure(Verdict.UNAVAILABLE, f"{self.id} is on another machine")

@@ -1,12 +1,28 @@
-"""A user's backend, held to what a backend may do: what else it raises or gives ends one case, and names it."""
+"""Checks of users' backends: a wrong exception or result ends one case and names the backend."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.base import Artifact, Backend, Executable
+from kerneltest.backends.base import (
+    Agree,
+    Artifact,
+    AtScale,
+    Backend,
+    BatchExecutable,
+    Content,
+    Executable,
+    FastPath,
+    Inputs,
+    Outputs,
+    Samples,
+)
+from kerneltest.backends.delegating import DelegatingBackend
+from kerneltest.backends.jitted import poisons_device
+from kerneltest.core.details import DeviceLost, Raised, Stated
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.failures import Failure, convert_exceptions, format_exception
 from kerneltest.core.precision import Precision
@@ -14,73 +30,166 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.tracing import Traced
 
 
-class Guarded(Backend):
-    """A backend that `kt.backend` registered.
+@contextmanager
+def _convert_exceptions(backend: str) -> Iterator[None]:
+    try:
+        with convert_exceptions(f"backend {backend}", Verdict.RUNTIME_ERROR, located=True):
+            yield
+    except Failure as failure:
+        detail = failure.detail
+        if isinstance(detail, Raised) and poisons_device(detail.said):
+            raise Failure(failure.verdict, DeviceLost(detail.error, detail.said, detail.who)) from failure
+        raise
 
-    Attributes:
-      made: the user's own.
-    """
 
-    def __init__(self, made: Backend, id: str) -> None:  # noqa: A002
-        self.made, self.id = made, id
-        self.tier, self.costly, self.runs_jaxpr = made.tier, made.costly, made.runs_jaxpr  # type: ignore[misc]
-
-    @property
-    def platform(self) -> str:
-        return self.made.platform
+class UserBackend(DelegatingBackend):
+    """A backend that `kt.backend` registered. Its exceptions become failures, and its results are checked."""
 
     def unavailable(self) -> str:
         try:
-            return self.made.unavailable()
+            return self.wrapped.unavailable()
         except Exception as error:
-            return f"backend {self.id} raised {format_exception(error)} when it was asked"
+            return f"backend {self.id} raised {format_exception(error)} when asked whether it is available"
 
     def unsupported_reason(self, traced: Traced) -> str:
         try:
-            return self.made.unsupported_reason(traced)
+            return self.wrapped.unsupported_reason(traced)
         except Exception:
-            return ""  # each case will tell
+            return ""  # `prepare` reports it for each case
 
     def prepare(self, traced: Traced) -> Executable | Artifact:
-        with convert_exceptions(f"backend {self.id}", Verdict.RUNTIME_ERROR, located=True):
-            self.made.unsupported_reason(traced)
-            prepared = self.made.prepare(traced)
+        with _convert_exceptions(self.id):
+            self.wrapped.unsupported_reason(traced)
+            prepared = self.wrapped.prepare(traced)
         if self.tier.gives_values:
-            return _Checked(self.id, prepared, traced.outputs)  # type: ignore[arg-type]
+            return _checked(self.id, prepared, traced)
         if not isinstance(prepared, Artifact):
-            raise Failure(Verdict.RUNTIME_ERROR, f"backend {self.id} prepared {prepared!r}, and no kt.Artifact")
+            sentence = "backend {backend} prepared {value} instead of a kt.Artifact"
+            values = {"backend": self.id, "value": repr(prepared)}
+            raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, values))
         return prepared
 
+    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> FastPath | None:
+        try:
+            found = self.wrapped.fast_path(compiled, count)
+        except Exception:
+            return None  # all cases run on the executables of `prepare`
+        return None if found is None else CheckedFastPath(self.id, found)
+
+    def at_scale(self, traced: Traced) -> AtScale:
+        with _convert_exceptions(self.id):
+            return CheckedAtScale(self.id, self.wrapped.at_scale(traced), traced.outputs)
+
+    def lowered_by(self) -> str:
+        try:
+            return self.wrapped.lowered_by()
+        except Exception:
+            return ""
+
     def in_orders(self, count: int) -> Backend:
-        return Guarded(self.made.in_orders(count), self.id)
+        return UserBackend(self.wrapped.in_orders(count), self.id)
 
     def environment(self) -> dict[str, Any]:
         try:
-            return self.made.environment()
+            return self.wrapped.environment()
         except Exception as error:
             return {"environment": f"unknown ({format_exception(error)})"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Checked:
-    """What a user's backend prepared."""
+class CheckedExecutable:
+    """An executable of a user's backend, whose outputs must have the kernel's shapes and dtypes."""
 
     backend: str
-    made: Executable
+    wrapped: Executable
     outputs: tuple[ShapeDtype, ...]
 
     @property
     def precision(self) -> Precision:
-        with convert_exceptions(f"backend {self.backend}", Verdict.RUNTIME_ERROR, located=True):
-            return self.made.precision
+        with _convert_exceptions(self.backend):
+            return self.wrapped.precision
 
-    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        with convert_exceptions(f"backend {self.backend}", Verdict.RUNTIME_ERROR, located=True):
-            outputs = tuple(np.asarray(output) for output in self.made.run(leaves))
-        given, wanted = ([f"{each.dtype}{list(each.shape)}" for each in arrays] for arrays in (outputs, self.outputs))
-        if given != wanted:
-            message = (
-                f"backend {self.backend} gave {', '.join(given)}, and the kernel's outputs are {', '.join(wanted)}"
-            )
-            raise Failure(Verdict.RUNTIME_ERROR, message)
+    def run(self, leaves: Sequence[Array]) -> Outputs:
+        with _convert_exceptions(self.backend):
+            outputs = tuple(np.asarray(output) for output in self.wrapped.run(leaves))
+        _check_outputs(self.backend, outputs, self.outputs)
         return outputs
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBatchExecutable(CheckedExecutable):
+    """The same for one that runs several cases at once."""
+
+    wrapped: BatchExecutable
+
+    def run_batch(self, cases: Sequence[Sequence[Array]]) -> Sequence[Outputs]:
+        with _convert_exceptions(self.backend):
+            results = [tuple(map(np.asarray, outputs)) for outputs in self.wrapped.run_batch(cases)]
+        if len(results) != len(cases):
+            sentence = "backend {backend} returned outputs for {returned} of {cases} cases"
+            detail = Stated(sentence, {"backend": self.backend, "returned": len(results), "cases": len(cases)})
+            raise Failure(Verdict.RUNTIME_ERROR, detail)
+        for outputs in results:
+            _check_outputs(self.backend, outputs, self.outputs)
+        return results
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAtScale:
+    """A kernel that a user's backend prepared for production sizes."""
+
+    backend: str
+    wrapped: AtScale
+    outputs: tuple[ShapeDtype, ...]
+
+    @property
+    def precision(self) -> Precision:
+        with _convert_exceptions(self.backend):
+            return self.wrapped.precision
+
+    def run(self, leaves: Sequence[Content]) -> tuple[Samples, ...]:
+        with _convert_exceptions(self.backend):
+            samples = tuple(self.wrapped.run(leaves))
+            _check_outputs(self.backend, samples, self.outputs)
+        return samples
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFastPath:
+    """The fast path of a user's backend."""
+
+    backend: str
+    wrapped: FastPath
+
+    def covers(self, traced: Traced) -> bool:
+        with _convert_exceptions(self.backend):
+            return self.wrapped.covers(traced)
+
+    def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> Executable | None:
+        found = self.wrapped.prepare_checked(traced, inputs, agree)
+        return None if found is None else _checked(self.backend, found, traced)
+
+    def is_trusted(self, traced: Traced) -> bool:
+        with _convert_exceptions(self.backend):
+            return self.wrapped.is_trusted(traced)
+
+    def prepare_unchecked(self, traced: Traced) -> Executable | None:
+        found = self.wrapped.prepare_unchecked(traced)
+        return None if found is None else _checked(self.backend, found, traced)
+
+
+def _checked(backend: str, prepared: Any, traced: Traced) -> CheckedExecutable:
+    if hasattr(prepared, "run_batch"):
+        return CheckedBatchExecutable(backend, prepared, traced.outputs)
+    return CheckedExecutable(backend, prepared, traced.outputs)
+
+
+def _check_outputs(
+    backend: str, outputs: Sequence[ShapeDtype | Samples | Array], expected: Sequence[ShapeDtype]
+) -> None:
+    """Raises Failure if outputs have other shapes or dtypes than expected."""
+    returned, wanted = (", ".join(f"{x.dtype}{list(x.shape)}" for x in arrays) for arrays in (outputs, expected))
+    if returned != wanted:
+        sentence = "backend {backend} returned {returned}, but the kernel's outputs are {wanted}"
+        values = {"backend": backend, "returned": returned, "wanted": wanted}
+        raise Failure(Verdict.RUNTIME_ERROR, Stated(sentence, values))

@@ -1,4 +1,4 @@
-"""Compilers in child processes: asked side by side, ended when they hang, started again when they die."""
+"""Compilers in child processes, which run in parallel, are killed if they hang and restarted if they die."""
 
 import json
 import os
@@ -12,20 +12,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from kerneltest.core.details import Crashed, Hung
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 
-# The child finds modules where its parent does, which pytest or a script may have changed.
+# The child gets its parent's `sys.path`, which pytest or a script may have changed.
 _RUN = "import json, runpy, sys; sys.path[:] = json.loads(sys.argv[1]); runpy.run_module(sys.argv[2], None, '__main__')"
 
 
 class Worker:
-    """A child process that runs a module which answers JSON lines with JSON lines; started again when it died.
+    """A child process that answers JSON lines with JSON lines. It is restarted if it dies.
 
     Args:
-      module: to run.
-      name: what failures call it.
-      under: the command that runs it, with its options, such as a debugger's; it may start processes of its own.
+      module: the module that it runs.
+      name: its name in failures.
+      under: a command with options to run it under, such as a debugger's, which may start further processes.
       environment: variables to set for it.
     """
 
@@ -38,7 +39,7 @@ class Worker:
         self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")  # noqa: SIM115
 
     def start(self) -> "subprocess.Popen[str]":
-        """The child; a new one where there is none, or where it died."""
+        """Returns the child, started if there is none or if it died."""
         if self._process is None or self._process.poll() is not None:
             command = [*self.under, sys.executable, "-c", _RUN, json.dumps(sys.path), self.module]
             pipe = subprocess.PIPE
@@ -50,10 +51,10 @@ class Worker:
         return self._process
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> Any:
-        """The answer to one request, with what the child wrote to standard error meanwhile under `stderr`.
+        """Returns the answer to one request; its key `stderr` holds the child's standard error meanwhile.
 
         Raises:
-          Failure: the child died, or took longer than `seconds` and was ended.
+          Failure: the child died, or took longer than `seconds` and was killed.
         """
         process = self.start()
         assert process.stdin is not None
@@ -77,22 +78,23 @@ class Worker:
         self._errors.seek(start)
         errors = self._errors.read()
         if expired:
-            raise Failure(Verdict.HANG, f"{self.name} gave no answer within {seconds:g} s and was ended", errors)
+            words = f"{self.name} did not answer within {seconds:g} s and was killed"
+            raise Failure(Verdict.HANG, Hung(words), errors)
         last = [text for text in errors.splitlines() if text.strip()][-3:]
         said = f": {' | '.join(last)}" if last else ""
-        raise Failure(Verdict.CRASH, f"{self.name} died with exit code {code}{said}", errors)
+        raise Failure(Verdict.CRASH, Crashed("", f"{self.name} died with exit code {code}{said}"), errors)
 
     def kill(self) -> None:
-        """Ends the child at once, whatever it does."""
+        """Kills the child."""
         if self._process is None or self._process.poll() is not None:
             return
-        if self.under:  # what it has started as well
+        if self.under:  # with the processes that it has started
             os.killpg(self._process.pid, signal.SIGKILL)
         else:
             self._process.kill()
 
     def close(self, seconds: float | None = None) -> None:
-        """Ends the child, once it has answered; at once if it takes longer than `seconds` to leave."""
+        """Ends the child after its current answer; kills it if that takes longer than `seconds`."""
         if self._process is not None:
             assert self._process.stdin is not None
             with suppress(BrokenPipeError):
@@ -106,7 +108,7 @@ class Worker:
 
 
 class Workers:
-    """As many workers as threads ask at once, kept for the next question."""
+    """A pool of workers that grows to the number of threads that ask at the same time."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
@@ -114,7 +116,7 @@ class Workers:
         self._busy: set[Worker] = set()
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> Any:
-        """As `Worker.ask`, by a worker that is idle or a new one."""
+        """Returns the answer of an idle worker or a new one; see `Worker.ask`."""
         try:
             worker = self._idle.get_nowait()
         except queue.Empty:
@@ -127,7 +129,7 @@ class Workers:
             self._idle.put(worker)
 
     def close(self) -> None:
-        """Ends the children, those that are at work too."""
+        """Ends all children; kills those that are busy."""
         for worker in list(self._busy):
             worker.kill()
         while not self._idle.empty():

@@ -1,37 +1,37 @@
-"""Cases of one signature that are done together: the oracle is followed for all at once, and all run at once."""
+"""Cases of one signature in one batch: the oracle is sampled for all at once, and a backend runs all at once."""
 
-from kerneltest.backends.base import Together
-from kerneltest.backends.device import answers
+from kerneltest.backends.base import BatchExecutable, Outputs
+from kerneltest.backends.device import device_responds
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.rounding import ROWS, follow_together
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
+from kerneltest.numerics.rounding_bounds import ROWS, follow_together
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
 from kerneltest.trace.tracing import Traced
 
-_FOLLOWED = 2**16  # numbers in the samples of their arguments and outputs: what a processor keeps near itself
-_RUN = 2**22  # elements of the arguments of cases that run at once
+_MOST_SAMPLED = 2**16  # numbers in the samples of arguments and outputs: they fit into a processor's cache
+_MOST_RUN = 2**22  # elements in the arguments of cases that run at once
 
 
-def expect_together(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> None:
-    """Asks the oracle about a case, and about those of its signature that come after it, as many as are small enough.
+def expect_batch(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> None:
+    """Evaluates the oracle for a case and for coming cases of its signature, as long as their samples are small.
 
     Args:
-      item: in hand.
-      case: of it.
-      cache: gets what is expected of each.
-      traced: the kernel, for the signature.
+      item: the current item.
+      case: one of its cases.
+      cache: stores the expectation of each case.
+      traced: the kernel, traced for the signature.
 
     Raises:
-      Failure: the oracle failed for the case; that it failed for another is told in the other's turn.
+      Failure: the oracle failed for this case. If it fails for another one, that one reports it when it is judged.
     """
-    if case.id in cache.expectations or cache.budget is not None:
+    if case.id in cache.expectations or cache.process.budget is not None:
         return
-    limits, room = [], _FOLLOWED
+    limits, room = [], _MOST_SAMPLED
     for each in (case, *cache.after(case)):
         if each is not case:
             cache.turn_to_case(item.name, each)
@@ -48,37 +48,38 @@ def expect_together(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> 
             break
     if len(limits) > 1:
         cache.turn_to_case(item.name, case)
-        cache.journal.counts["cases followed at once"] += len(limits)
+        cache.process.journal.counts["cases followed at once"] += len(limits)
         follow_together(limits)
 
 
 def leaves_of(item: Item, case: AnyCase, cache: Cache) -> list[Array]:
-    """A case's inputs, as a kernel gets them."""
+    """Returns a case's inputs in the order in which the kernel takes them."""
     arguments = cache.arguments(item.pairing, case)
     return [arguments[path] for path, _ in case.signature.dtypes]
 
 
-def run_together(item: Item, case: AnyCase, cache: Cache, found: Together) -> tuple[Array, ...]:
-    """The outputs for a case, which runs together with those of its signature that come after it.
+def run_batched(item: Item, case: AnyCase, cache: Cache, executable: BatchExecutable) -> Outputs:
+    """Returns the outputs for a case, run in one batch with coming cases of its signature.
 
     Raises:
-      Failure: as `Executable.run` does for the case alone.
+      Failure: as `Executable.run` does for this case.
     """
     key = item.backend.id, case.id
     if key not in cache.evaluated:
-        _run(item, case, cache, found)
+        _run_batch(item, case, cache, executable)
     return cache.evaluated.pop(key)
 
 
 def is_queued(item: Item, cache: Cache) -> bool:
-    """Whether cases wait in a device's queue together: if they take the device along, another process runs each alone,
-    which tells whose fault it was.
+    """Checks whether cases may be queued on a device together.
+
+    If they poison the device, another process must run each one separately to find the case at fault.
     """
-    return item.backend.tier is Tier.DEVICE and cache.end is not None
+    return item.backend.tier is Tier.DEVICE and cache.process.abort is not None
 
 
-def _run(item: Item, case: AnyCase, cache: Cache, found: Together) -> None:
-    cases, inputs, room = [case], [leaves_of(item, case, cache)], _RUN
+def _run_batch(item: Item, case: AnyCase, cache: Cache, executable: BatchExecutable) -> None:
+    cases, inputs, room = [case], [leaves_of(item, case, cache)], _MOST_RUN
     for other in cache.after(case):
         room -= sum(leaf.size for leaf in inputs[0]) + 1
         if room < 0:
@@ -89,19 +90,19 @@ def _run(item: Item, case: AnyCase, cache: Cache, found: Together) -> None:
         except Failure as failure:
             if failure.verdict is Verdict.HANG:
                 raise
-            continue  # told in its turn
+            continue  # reported when that case is judged
         cases.append(other)
         inputs.append(leaves_of(item, other, cache))
     cache.turn_to_case(item.name, case)
     cache.turn_to_phase(Phase.RUNNING, others=len(cases) - 1)
     try:
-        results = found.run_all(inputs)
-    except Exception:  # one of them may be the reason, so that each runs alone
-        if is_queued(item, cache) and len(cases) > 1 and not answers(item.backend.id):
-            assert cache.end is not None
-            cache.end(f"the device answers no more since {len(cases)} cases ran at once\n")
+        results = executable.run_batch(inputs)
+    except Exception:  # any of the cases may be the cause, so each one runs separately
+        if is_queued(item, cache) and len(cases) > 1 and not device_responds(item.backend.platform):
+            assert cache.process.abort is not None
+            cache.process.abort(f"the device no longer responds after {len(cases)} cases ran at once")
         cache.coming.pop(case.signature, None)
-        results = [found.run(inputs[0])]
+        results = [executable.run(inputs[0])]
     cache.turn_to_phase(Phase.RUNNING)
     for each, outputs in zip(cases, results, strict=False):
         cache.evaluated[item.backend.id, each.id] = outputs

@@ -1,12 +1,12 @@
-"""What the cases of a pairing share: traces, the oracle's answers, prepared executables."""
+"""The cache of a process: traces, expectations and executables that the cases of a pairing share."""
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kerneltest.backends.base import Artifact, Backend, Evaluation, Executable
+from kerneltest.backends.base import Artifact, Backend, Executable, FastPath
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.targets import TPUS
@@ -14,53 +14,46 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cached_expectation import Expected
 from kerneltest.execute.pool import Pool
-from kerneltest.execute.time_budget import Budget
-from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
-from kerneltest.oracle.noise import oracle_noise
+from kerneltest.execute.process_state import ProcessState
+from kerneltest.oracle.evaluation import check_all_masked, expect
+from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.plan.explicit import DRAWN, AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.journal import Journal, Phase
-from kerneltest.records.schema import Record
+from kerneltest.records.journal import Phase
+from kerneltest.records.schema import Record, SpecialInput
 from kerneltest.trace.tracing import Traced, trace, without_debugging
 
-# Families whose cases are evaluated and run twice: in each group the one that shows best what an order of operations
-# changes. The choice follows from the case alone, so it is the same in every process.
+# Families whose cases are evaluated and run twice: in each group, those most sensitive to the order of operations. The
+# choice depends only on the case, so it is the same in every process.
 REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN.name})
 
-_ANY = "any"  # platform: a kernel that has one form
+_ANY = "any"  # the platform of a kernel whose trace is the same on all of them
 
-_MORE = 1.5  # a budget costs as much as several bounds
+_MORE = 1.5  # an error budget costs as much as several bounds
 
-_MOST_BYTES = 2**28  # of what is expected
+_MAX_BYTES = 2**28  # of expectations
 
-_INTERRUPTIBLE = 0.5  # seconds: Python raises nothing into a thread that waits for a lock
+_INTERRUPTIBLE = 0.5  # seconds: Python cannot raise into a thread that waits for a lock
 
 _Answer = TypeVar("_Answer", Traced, Expectation)
 
 
 @dataclass(slots=True)
 class Cache:
-    """What cases share: traces and expectations of one pairing and dtype, what backends prepared.
+    """The traces, expectations and executables of the current pairing and dtype; the next ones replace them.
 
-    Compilation and the oracle are the cost, so nothing here is done twice while the same pairing and dtype are in
-    hand; the next ones clear it.
+    Compilation and the oracle dominate the cost of a run, so neither is repeated for another backend or case.
 
     Attributes:
-      held: about how many bytes the expectations are.
-      evaluations: what runs a kernel without compiling it; None where nothing does.
-      faithful: whether that gives what the backend does.
-      alike: whether it gives what compiled code does, by backend.
-      evaluated: outputs of cases that ran so, ahead of their turn.
-      filled: inputs of cases that are to run so.
-      coming: the cases of the group in hand, by signature.
-      passed: what ran a case that passed, and its record, by that executable's identity and the case.
-      used: the largest error / bound of a case so far, by backend and family.
-      journal: where this process notes what it does.
-      planned: pairing, backend and dtype of all that the run does, so that one failure is told once.
-      ahead: whether to compile ahead of the cases; else one after another, so that a death has one cause.
-      budget: of the item in hand; None for no limit.
-      end: ends this process with a word, since another takes its place and goes on; None where none does.
-      lost: since when, or of what, the device answers no more; "" while it does.
+      held: size of the expectations in bytes, approximately.
+      fast_paths: by backend, its own way to run cases without compiling each signature; None if it has none.
+      evaluated: outputs of cases that ran in a batch, ahead of their turn.
+      filled: inputs of cases that are to run in a batch.
+      coming: the cases of the current group, by signature.
+      passed: the executable and the record of cases that passed, by the executable's identity and the case.
+      used: the largest error / bound so far, by backend and family.
+      pool: compiles in threads.
+      process: the state of the process that runs the cases.
     """
 
     owner: tuple[int, int, str] | None = None
@@ -69,45 +62,38 @@ class Cache:
     expectations: dict[str, Expected] = field(default_factory=dict)
     held: int = 0
     varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
-    evaluations: dict[tuple[str, Traced], Evaluation | None] = field(default_factory=dict)
+    fast_paths: dict[str, FastPath | None] = field(default_factory=dict)
     evaluated: dict[tuple[str, str], tuple[Array, ...]] = field(default_factory=dict)
     coming: dict[Signature, list[AnyCase]] = field(default_factory=dict)
     filled: dict[str, Mapping[str, Array]] = field(default_factory=dict)
-    faithful: dict[tuple[str, Traced], bool] = field(default_factory=dict)
-    alike: dict[str, bool] = field(default_factory=dict)
     passed: dict[tuple[int, str], tuple[Executable, Record]] = field(default_factory=dict)
     used: dict[tuple[str, str], float] = field(default_factory=dict)
     pool: Pool = field(default_factory=lambda: Pool(_compilers()))
-    journal: Journal = field(default_factory=Journal)
-    planned: Collection[tuple[str, str, str]] = ()
-    ahead: bool = True
-    budget: Budget | None = None
-    end: Callable[[str], None] | None = None
-    lost: str = ""
+    process: ProcessState = field(default_factory=ProcessState)
 
     def turn_to(self, pairing: Pairing, dtype: str) -> None:
-        """Clears what belongs to another pairing or dtype."""
-        owner = id(pairing.kernel), id(pairing.oracle), dtype  # the same for all backends that it is declared for
+        """Clears everything that belongs to another pairing or dtype."""
+        owner = id(pairing.kernel), id(pairing.oracle), dtype  # the same on all backends
         if self.owner != owner:
             self.owner = owner
             for store in (self.traces, self.prepared, self.expectations, self.varied, self.used):
                 store.clear()
             self.held = 0
-            for other in (self.evaluations, self.evaluated, self.filled, self.faithful, self.alike, self.passed):
+            for other in (self.fast_paths, self.evaluated, self.filled, self.passed):
                 other.clear()
 
     def traced(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:
-        """The kernel traced for a signature, in the form that it has on a backend's platform.
+        """Returns the kernel traced for a signature, in its form for a backend's platform.
 
         Raises:
           Failure: as `trace` does.
         """
-        # What is traced for a TPU knows its generation.
+        # A trace for a TPU depends on its generation.
         shared = None if backend.platform in TPUS else self.traces.get((signature, _ANY))
         known = shared or self.traces.get((signature, backend.platform))
         if known is None:
             self.turn_to_phase(Phase.TRACING)
-            self.journal.counts["traces"] += 1
+            self.process.journal.counts["traces"] += 1
             try:
                 known = trace(pairing, signature, backend.platform)
             except Failure as failure:
@@ -117,22 +103,22 @@ class Cache:
         return _or_raise(known)
 
     def prepare(self, backend: Backend, traced: Traced) -> "Future[Executable | Artifact]":
-        """What a backend makes, or is making, of a traced kernel."""
+        """Returns the future of an executable or artifact; starts its preparation on first use."""
         key = (backend.id, traced)
         if key not in self.prepared:
-            self.journal.counts[f"prepared for {backend.id}"] += 1
+            self.process.journal.counts[f"prepared for {backend.id}"] += 1
             self.prepared[key] = self.pool.submit(_prepare, backend, traced)
         return self.prepared[key]
 
     def drop_waiting(self) -> None:
-        """Takes back what no thread has begun to prepare."""
+        """Cancels preparations that no thread has begun."""
         self.prepared = {key: future for key, future in self.prepared.items() if not future.cancel()}
 
     def executable(self, backend: Backend, traced: Traced) -> Executable:
-        """The kernel, ready to run on a backend that gives values.
+        """Returns the executable of a kernel on a backend that computes values.
 
         Raises:
-          Failure: as `Backend.prepare` does, or `unavailable` where the backend is not for this signature.
+          Failure: as `Backend.prepare` does, or `unavailable` if the backend does not support this signature.
         """
         executable = self.ready(backend, traced)
         assert not isinstance(executable, Artifact)
@@ -140,19 +126,19 @@ class Cache:
         return executable
 
     def ready(self, backend: Backend, traced: Traced) -> Executable | Artifact:
-        """What a backend makes of a traced kernel, once it has.
+        """Waits for the executable or artifact of a kernel, and returns it.
 
         Raises:
           Failure: as `executable` does.
         """
         if (backend.id, traced) not in self.prepared:
-            self.turn_to_phase(Phase.COMPILING)  # before it begins, since it may end the process at once
+            self.turn_to_phase(Phase.COMPILING)  # before it begins, since it may crash the process at once
         future = self.prepare(backend, traced)
         self.turn_to_phase(Phase.COMPILING, mine=not future.done())
         try:
             while not future.done():
                 wait([future], timeout=_INTERRUPTIBLE)
-        except Failure as hang:  # raised into this thread
+        except Failure as hang:  # the watchdog raised it into this thread
             given_up: Future[Executable | Artifact] = Future()
             given_up.set_exception(hang)
             self.prepared[backend.id, traced] = given_up
@@ -161,18 +147,18 @@ class Cache:
         return future.result()
 
     def expected(self, pairing: Pairing, case: AnyCase, traced: Traced) -> tuple[Expectation, bool]:
-        """What is expected of a case, and whether that holds bit for bit.
+        """Returns the expectation of a case, and whether it holds bit for bit.
 
         Raises:
           Failure: the oracle failed.
         """
         bitwise = case.family.structural and traced.exact
         known = self.expectations.get(case.id)
-        if known is None or known.bitwise != bitwise:  # the form for one platform may be exact, and another not
+        if known is None or known.bitwise != bitwise:  # the kernel may be exact on one platform only
             arguments = self.arguments(pairing, case)
             self.filled.pop(case.id, None)
             self.turn_to_phase(Phase.EXPECTING)
-            self.journal.counts["oracle's answers"] += 1
+            self.process.journal.counts["oracle's answers"] += 1
             expectation: Expectation | Failure
             try:
                 expectation = expect(
@@ -192,29 +178,31 @@ class Cache:
         return _or_raise(expected.expectation), expected.bitwise
 
     def _keep(self, case: str, expected: Expected) -> None:
-        """Keeps what is expected of a case for other backends, in place of the oldest where there is too much."""
+        """Caches an expectation for other backends; drops the oldest ones if there are too many."""
         if (before := self.expectations.pop(case, None)) is not None:
             self.held -= before.bytes
         self.expectations[case] = expected
         self.held += expected.bytes
-        while self.held > _MOST_BYTES and len(self.expectations) > 1:
+        while self.held > _MAX_BYTES and len(self.expectations) > 1:
             self.held -= self.expectations.pop(next(iter(self.expectations))).bytes
 
-    def holds(self, case: AnyCase) -> tuple[str, ...]:
-        """The special values among a case's inputs; none where its family gave none."""
+    def special_inputs(self, case: AnyCase) -> tuple[SpecialInput, ...]:
+        """Returns the special values among a case's inputs; () for structural families."""
         expected = self.expectations.get(case.id)
-        return expected.holds if expected is not None and not case.family.structural else ()
+        return expected.special_inputs if expected is not None and not case.family.structural else ()
 
     def noise(self, case: AnyCase, arguments: Mapping[str, Array]) -> float:
-        """What the oracle's own rounding may leave of a zero, for the arguments of a case."""
+        """Returns the absolute error that float64 rounding in the oracle may leave in a zero."""
         expected = self.expectations.get(case.id)
         if expected is not None and expected.arguments is arguments:
             return expected.noise
         return oracle_noise(arguments)
 
     def uses_more(self, backend: Backend, family: str, used: float) -> bool:
-        """Whether a case uses up half as much again of its bound as any of its family before it on the backend; notes
-        that."""
+        """Returns whether a case uses 1.5 times as much of its bound as any earlier one of its family on the backend.
+
+        Remembers the case if so.
+        """
         place = backend.id, family
         more = used > _MORE * self.used.get(place, 0.0)
         if more:
@@ -222,29 +210,29 @@ class Cache:
         return more
 
     def after(self, case: AnyCase) -> Sequence[AnyCase]:
-        """The cases of a signature that come after one of them and may be done with it; () where none may."""
+        """Returns the later cases of the same signature that may run in one batch with a case."""
         coming = self.coming.get(case.signature, [])
-        return coming[coming.index(case) + 1 :] if self.ahead and case in coming else ()
+        return coming[coming.index(case) + 1 :] if self.process.compiles_ahead and case in coming else ()
 
     def turn_to_case(self, item: str, case: AnyCase) -> None:
-        """Notes the next case."""
-        self.journal.start(item, case.id, case.family.name, str(case.signature), self.pool.under_way)
+        """Notes in the journal that a case begins."""
+        self.process.journal.start(item, case.id, case.family.name, str(case.signature), self.pool.under_way)
 
     def turn_to_phase(self, phase: Phase, *, mine: bool = False, others: int = 0) -> None:
-        """Notes the next step of a case.
+        """Notes in the journal that the case enters its next phase.
 
         Args:
-          phase: the step.
-          mine: whether it waits for a compilation itself.
-          others: how many cases take the same step with it.
+          phase: that begins.
+          mine: whether the case itself waits for a compilation.
+          others: number of other cases in the same phase.
         """
-        self.journal.turn_to(phase, self.pool.under_way - mine + others)
+        self.process.journal.turn_to(phase, self.pool.under_way - mine + others)
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
-        """A case's array arguments by path.
+        """Returns a case's array arguments by path.
 
         Raises:
-          Failure: what its family raises, which says nothing of the kernel.
+          Failure: the case's family raised, which says nothing about the kernel.
         """
         if (expected := self.expectations.get(case.id)) is not None:
             return expected.arguments
@@ -270,6 +258,6 @@ def _or_raise(answer: _Answer | Failure) -> _Answer:
 
 
 def _compilers() -> int:
-    """How many compilations to run side by side: the processors, shared among xdist's workers."""
+    """Returns the number of concurrent compilations: xdist workers share the processors equally."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     return max(1, (os.cpu_count() or 1) // workers)

@@ -1,16 +1,14 @@
-"""Cases run without a compiler, where that gives what the backend itself gives. Only a pass counts.
+"""Cases run on a backend's fast path. Only passes count; every other case runs again on the prepared executable."""
 
-What runs a kernel so is held against the backend on the first case of each signature, and against compiled code once
-for a pairing and dtype. Whatever does not pass is run again by the backend, which has the last word.
-"""
-
+import functools
 from collections.abc import Callable, Sequence
 
-from kerneltest.backends.base import Backend, Evaluation, Executable, Together
+from kerneltest.backends.base import Backend, BatchExecutable, Executable, FastPath, Outputs
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.core.failures import Failure
+from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.batching import leaves_of, run_together
+from kerneltest.execute.batching import leaves_of, run_batched
 from kerneltest.execute.cache import REPEATED, Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.compare import compare
@@ -20,15 +18,18 @@ from kerneltest.records.journal import Phase
 from kerneltest.trace.tracing import Traced
 
 Prepare = Callable[[Traced], Executable]
-Leaves = Sequence[Array]
 
 
-class NotKnownError(Exception):
-    """Only the backend itself can run this."""
+class NotCoveredError(Exception):
+    """The fast path cannot run this."""
 
 
-def passed(judge: Callable[[], Outcome]) -> Outcome | None:
-    """The outcome of a case that ran without a compiler, if it is a pass."""
+def keep_pass(judge: Callable[[], Outcome]) -> Outcome | None:
+    """Returns the outcome of a case on the fast path if it is a pass.
+
+    Raises:
+      Failure: the case hangs.
+    """
     try:
         outcome = judge()
     except Failure as failure:
@@ -40,81 +41,83 @@ def passed(judge: Callable[[], Outcome]) -> Outcome | None:
     return outcome if outcome.record.verdict is Verdict.PASS else None
 
 
-def candidate(backend: Backend, cache: Cache, traced: Traced) -> Evaluation | None:
-    """What runs a kernel without a compiler; None where nothing does."""
-    key = backend.id, traced
-    if key not in cache.evaluations:
-        found = cache.evaluations[key] = backend.uncompiled(traced)
-        if found is not None:
-            cache.journal.counts[f"evaluated for {backend.id}"] += 1
-    return cache.evaluations[key]
+def covers(backend: Backend, cache: Cache, traced: Traced) -> bool:
+    """Checks whether a fast path may run a kernel, so that nothing needs to be compiled ahead."""
+    path = _fast_path(backend, cache)
+    return path is not None and path.covers(traced)
 
 
-def varied(backend: Backend, cache: Cache, traced: Traced) -> Evaluation:
-    """What runs a variation of a call without a compiler.
-
-    Raises:
-      NotKnownError: nothing does.
-    """
-    found = candidate(backend, cache, traced)
-    if found is None:
-        raise NotKnownError
-    return found
+def is_trusted(backend: Backend, cache: Cache, traced: Traced) -> bool:
+    """Checks whether the fast path runs a kernel as the backend does, as far as cases so far have shown."""
+    path = _fast_path(backend, cache)
+    return path is not None and path.is_trusted(traced)
 
 
-def evaluation(item: Item, case: AnyCase, cache: Cache, traced: Traced, expectation: Expectation) -> Evaluation:
-    """What runs a kernel without a compiler, once it has shown on a case that it may stand in for the backend.
+def checked_executable(item: Item, case: AnyCase, cache: Cache, traced: Traced, expectation: Expectation) -> Executable:
+    """Returns a kernel's executable on the fast path, once the first case of its signature has checked it.
 
     Raises:
-      NotKnownError: nothing does.
+      NotCoveredError: there is no fast path for the kernel, or it failed its checks.
     """
-    if item.depth == "deep" or cache.alike.get(item.backend.id) is False:
-        raise NotKnownError
-    found = varied(item.backend, cache, traced)
-    key = item.backend.id, traced
-    if key not in cache.faithful:
-        cache.faithful[key] = False  # unless it shows that it is
+    path = _fast_path(item.backend, cache)
+    if item.depth == "deep" or path is None:
+        raise NotCoveredError
+
+    def inputs() -> Sequence[Array]:
         leaves = leaves_of(item, case, cache)
         cache.turn_to_phase(Phase.RUNNING)
-        cache.faithful[key] = found.is_faithful(leaves)
-        if cache.faithful[key] and item.backend.id not in cache.alike:
-            cache.alike[item.backend.id] = False
-            cache.alike[item.backend.id] = _is_compiled_alike(item, cache, traced, found, leaves, expectation)
-    if not stands_in(item.backend, cache, traced):
-        raise NotKnownError
-    return found
+        return leaves
+
+    def agree(outputs: Outputs, wanted: Outputs, precision: Precision) -> bool:
+        cache.turn_to_phase(Phase.EXPECTING)
+        bounds = expectation.all_bounds(wanted, precision)
+        cache.turn_to_phase(Phase.RUNNING)
+        pairs = zip(outputs, wanted, bounds, strict=True)
+        return not any(compare(got, widen(want), bound, signed_zeros=False).wrong.any() for got, want, bound in pairs)
+
+    return _or_raise(path.prepare_checked(traced, inputs, agree))
 
 
-def stands_in(backend: Backend, cache: Cache, traced: Traced) -> bool:
-    """Whether a kernel has shown that it runs without a compiler as it does with one."""
-    return cache.faithful.get((backend.id, traced), False) and cache.alike.get(backend.id, False)
-
-
-def outputs_of(item: Item, case: AnyCase, cache: Cache, found: Evaluation) -> tuple[Array, ...]:
-    """The outputs for a case, which runs together with those of its signature that are still to come, if it can.
+def unchecked_executable(backend: Backend, cache: Cache, traced: Traced) -> Executable:
+    """Returns the executable of a variation of a call on the fast path; its plain call must be trusted.
 
     Raises:
-      NotKnownError: nothing runs it without a compiler, or not twice to the same bits.
+      NotCoveredError: there is no fast path for it.
     """
-    if isinstance(found, Together):
-        outputs = run_together(item, case, cache, found)
+    path = _fast_path(backend, cache)
+    return _or_raise(None if path is None else path.prepare_unchecked(traced))
+
+
+def run_on_fast_path(item: Item, case: AnyCase, cache: Cache, executable: Executable) -> Outputs:
+    """Returns the outputs for a case, run in one batch with the coming cases of its signature if possible.
+
+    Raises:
+      NotCoveredError: the kernel gives other bits the second time.
+    """
+    if isinstance(executable, BatchExecutable):
+        outputs = run_batched(item, case, cache, executable)
     else:
         cache.turn_to_phase(Phase.RUNNING)
-        outputs = found.run(leaves_of(item, case, cache))
+        outputs = executable.run(leaves_of(item, case, cache))
     if case.family.name in REPEATED:
-        again = found.run(leaves_of(item, case, cache))
+        again = executable.run(leaves_of(item, case, cache))
         if any(one.tobytes() != other.tobytes() for one, other in zip(outputs, again, strict=True)):
-            raise NotKnownError
+            raise NotCoveredError
     return outputs
 
 
-def _is_compiled_alike(
-    item: Item, cache: Cache, traced: Traced, found: Evaluation, leaves: Leaves, expectation: Expectation
-) -> bool:
-    """Whether compiled code gives the same within the bounds."""
-    wanted = cache.executable(item.backend, traced).run(leaves)
-    cache.turn_to_phase(Phase.EXPECTING)
-    bounds = expectation.all_bounds(wanted, found.precision)
-    cache.turn_to_phase(Phase.RUNNING)
-    pairs = zip(found.run(leaves), wanted, bounds, strict=True)
-    return not any(compare(got, widen(want), bound, signed_zeros=False).wrong.any() for got, want, bound in pairs)
+def _fast_path(backend: Backend, cache: Cache) -> FastPath | None:
+    if backend.id not in cache.fast_paths:
+        compiled = functools.partial(cache.executable, backend)
+        cache.fast_paths[backend.id] = backend.fast_path(compiled, functools.partial(_count, backend, cache))
+    return cache.fast_paths[backend.id]
+
+
+def _count(backend: Backend, cache: Cache) -> None:
+    cache.process.journal.counts[f"evaluated for {backend.id}"] += 1
+
+
+def _or_raise(executable: Executable | None) -> Executable:
+    if executable is None:
+        raise NotCoveredError
+    return executable

@@ -49,10 +49,10 @@ class Drawn(Group):
     name = FUZZ
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        return iter(draws(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.fuzz))
+        return iter(draws(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.settings.fuzz))
 
     def families(self, item: Item) -> Mapping[str, int]:
-        return {DRAWN.name: item.fuzz}
+        return {DRAWN.name: item.settings.fuzz}
 
     def ids(self, item: Item) -> Mapping[str, Sequence[str]]:
         """None: a failing case makes way for the smallest that fails too."""
@@ -102,7 +102,7 @@ def _shrunk(
         return verdicts[key] == verdict
 
     # The same seed draws the same cases again, up to this one, where Hypothesis now stops and shrinks.
-    smallest = _find(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.fuzz, same)
+    smallest = _find(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.settings.fuzz, same)
     if smallest is None or judged(smallest).record.verdict != verdict:
         return case
     return replace(smallest, number=case.number)

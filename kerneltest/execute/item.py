@@ -1,4 +1,4 @@
-"""A pairing on a backend, in a dtype, with one group of families; and what comes out of a case."""
+"""Items, groups of families and outcomes: the units of a run."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -7,17 +7,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.backends.base import Backend
+from kerneltest.core.details import Detail, Unavailable
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import printable
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.families import Family
 from kerneltest.records.schema import Evidence, Record
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A record, the case's array arguments if it is a finding, and the files of an artifact."""
+    """The outcome of a case.
+
+    Attributes:
+      record: of the case.
+      arguments: the case's array arguments by path, if it is a finding.
+      files: returns the text of an artifact's files, by name.
+    """
 
     record: Record
     arguments: Mapping[str, Array] | None = None
@@ -26,15 +36,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A part of what one pytest item runs: a pairing, a backend, a dtype and a group of families.
+    """One group of a pytest item: a pairing on a backend, in a dtype, with a group of families.
 
     Attributes:
       name: the node id of the pytest item, which runs all groups.
-      pairing, pairing_id: and the node id of the pairing.
-      dtype: that its signatures stand for.
-      depth, seed, fuzz: of the run; `fuzz` is how many cases are drawn for a pairing and dtype.
-      prove: whether kernels are also proved over all sizes.
-      sanitize: the tools under which device cases are also run.
+      pairing: as declared for the backend.
+      pairing_id: its node id.
+      backend: that runs the kernel.
+      dtype: of its signatures.
+      group: of families.
+      settings: of the run.
     """
 
     name: str
@@ -43,24 +54,46 @@ class Item:
     backend: Backend
     dtype: str
     group: "Group"
-    depth: str
-    seed: int
-    fuzz: int = 0
-    prove: bool = False
-    sanitize: tuple[str, ...] = ()
+    settings: RunSettings
+
+    @property
+    def depth(self) -> str:
+        """The depth of the run, which decides the signatures."""
+        return self.settings.depth
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self.settings.seed
 
     def cases(self) -> Iterator[AnyCase]:
-        """In the order in which they are run."""
+        """Returns the cases, in the order in which they run."""
         return self.group.cases(self)
 
     def families(self) -> Mapping[str, int]:
-        """How many cases each family has."""
+        """Returns the number of cases of each family."""
         return self.group.families(self)
 
     def record(
-        self, verdict: Verdict, message: str = "", *, case: AnyCase | None = None, family: str = "", **more: Any
+        self,
+        verdict: Verdict,
+        detail: Detail | str = "",
+        *,
+        case: AnyCase | None = None,
+        family: str = "",
+        **fields: Any,
     ) -> Record:
-        """A record of a case, or of a family as a whole; `more` are further fields of it."""
+        """Returns a record of a case, or of a family as a whole.
+
+        Args:
+          verdict: the outcome.
+          detail: the failure, or a remark in words; of `unavailable`, the reason.
+          case: the case; None for the family as a whole.
+          family: the family's name.
+          **fields: further fields of the record.
+        """
+        if isinstance(detail, str) and verdict is Verdict.UNAVAILABLE:
+            detail = Unavailable(detail)
         return Record(
             item=self.name,
             pairing=self.pairing_id,
@@ -72,63 +105,76 @@ class Item:
             signature=str(case.signature) if case else "*",
             dims=dict(case.signature.dims) if case else {},
             dtypes=dict(case.signature.dtypes) if case else {},
-            statics=dict(case.signature.statics) if case else {},
+            statics=case.signature.static_values(self.pairing) if case else {},
             target=case.target if case else "",
             case=case.id if case else "",
             verdict=verdict,
-            message=message,
+            message=detail if isinstance(detail, str) else printable(detail.text()),
+            detail=None if isinstance(detail, str) else detail,
             evidence=Evidence() if case and verdict.is_finding else None,
-            **more,
+            **fields,
         )
 
 
 class Group(ABC):
-    """A group of families: it plans cases, and judges them.
+    """A group of families: plans cases and judges them.
 
     Attributes:
-      name: in ids and reports.
+      name: of the group in ids and reports.
     """
 
     name: str
 
+    def find_family(self, name: str) -> Family | None:
+        """The family by which the group itself fills a case's arguments; None if `plan.families` has it."""
+        return None
+
+    def problem(self, items: Sequence[Item]) -> str:
+        """The reason why this run will not do what its options ask of this group, as the plan warns of it; or "".
+
+        Args:
+          items: all that the run has selected, of all groups.
+        """
+        return ""
+
     def is_asked_of(self, backend: Backend) -> bool:
-        """Whether a backend gets cases of this group."""
+        """Returns whether a backend runs cases of this group."""
         return backend.tier.gives_values
 
     @abstractmethod
     def cases(self, item: Item) -> Iterator[AnyCase]:
-        """The cases of an item, in the order in which they are run."""
+        """Returns the cases of an item, in the order in which they run."""
 
     def families(self, item: Item) -> Mapping[str, int]:
-        """How many cases each family has."""
+        """Returns the number of cases of each family."""
         return dict(Counter(case.family.name for case in self.cases(item)))
 
     def ids(self, item: Item) -> Mapping[str, Sequence[str]]:
-        """The ids of each family's cases; none where they follow from the run itself."""
+        """Returns the ids of each family's cases; {} if they are known only during the run."""
         ids: dict[str, list[str]] = {}
         for case in self.cases(item):
             ids.setdefault(case.family.name, []).append(case.id)
         return ids
 
     def arguments(self, item: Item, case: AnyCase, cache: Cache) -> Mapping[str, Array] | None:
-        """The inputs that a finding is shown with; None where there are none."""
+        """Returns the inputs to show with a finding; None if there are none."""
         return cache.arguments(item.pairing, case)
 
     def prepare(self, item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
-        """Starts, ahead of the first case, what takes long."""
+        """Starts slow work, such as compilations, before the first case."""
         return
 
     @abstractmethod
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        """Runs one case and compares.
+        """Runs one case and compares its outputs.
 
         Raises:
-          Failure: what kept the case from being compared.
+          Failure: the case could not be compared.
         """
 
     def outcomes(
         self, item: Item, planned: Sequence[AnyCase], cache: Cache, judged: Callable[[AnyCase], Outcome]
     ) -> Iterator[Outcome]:
-        """An outcome for each case; `judged` is `judge` with declared xfails and failures taken in."""
+        """Yields the outcome of each case; `judged` is `judge` with declared xfails and failures applied."""
         self.prepare(item, planned, cache)
         yield from map(judged, planned)

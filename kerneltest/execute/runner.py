@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from threadpoolctl import ThreadpoolController
 
-from kerneltest.core.failures import Failure, format_exception
-from kerneltest.core.freed import keep_freed
-from kerneltest.core.garbage import seldom_collected
+from kerneltest.core.details import Raised, Unavailable
+from kerneltest.core.failures import Failure, text_of
+from kerneltest.core.runtime import keep_freed, seldom_collected
 from kerneltest.core.source_location import where_raised
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
@@ -86,15 +86,15 @@ def run(item: Item, cache: Cache, only: str = "", before: Before | None = None) 
       only: the id of the one case to run.
       before: what need not be run again, or must not.
     """
-    cache.ahead = before is None
+    cache.process.compiles_ahead = before is None
     try:
-        cache.journal.start(item.name)
+        cache.process.journal.start(item.name)
         blas = _thread_pools(len(sys.modules))
         keep_freed()
         with without_debugging(), seldom_collected(), blas.limit(limits=1, user_api="blas"):
             yield from _run(item, cache, only, before or Before())
     finally:
-        cache.journal.stop()
+        cache.process.journal.stop()
 
 
 @functools.lru_cache(maxsize=1)  # another module may bring another library
@@ -111,7 +111,7 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
             yield Outcome(item.record(Verdict.UNAVAILABLE, reason, family=family))
         return
     cache.turn_to(item.pairing, item.dtype)
-    budget = cache.budget
+    budget = cache.process.budget
     if budget is not None:
         budget.turn_to(item.group.name)
     recorded = before.recorded
@@ -129,13 +129,14 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
     def judge(case: AnyCase) -> Outcome:
         if case.id in ids:  # a drawn case that is made smaller stays what was planned
             cache.turn_to_case(item.name, case)
-        if cache.lost and item.backend.tier is Tier.DEVICE:
-            return Outcome(item.record(Verdict.UNAVAILABLE, f"the device answers no more, {cache.lost}", case=case))
+        if cache.process.device_lost and item.backend.tier is Tier.DEVICE:
+            reason = f"the device no longer responds, {cache.process.device_lost}"
+            return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
         if budget is None:
             return judged(item, case, cache)
         if reason := budget.why_not(case):
             cache.drop_waiting()
-            return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
+            return Outcome(item.record(Verdict.UNAVAILABLE, Unavailable(reason, left_out=True), case=case))
         started = budget.clock()
         outcome = judged(item, case, cache)
         budget.ran(case, budget.clock() - started, compared=bool(outcome.record.compared))
@@ -156,12 +157,12 @@ def _outcomes(
     item: Item, planned: Sequence[AnyCase], cache: Cache, judge: Callable[[AnyCase], Outcome]
 ) -> Iterator[Outcome]:
     """With a budget, nothing is compiled ahead that may be left out: the first case tells what that costs."""
-    if cache.budget is None:
+    if cache.process.budget is None:
         yield from item.group.outcomes(item, planned, cache, judge)
         return
     first, rest = planned[:1], planned[1:]
     yield from item.group.outcomes(item, first, cache, judge)
-    cache.ahead = cache.ahead and cache.budget.affords(rest)
+    cache.process.compiles_ahead = cache.process.compiles_ahead and cache.process.budget.affords(rest)
     yield from item.group.outcomes(item, rest, cache, judge)
 
 
@@ -185,7 +186,8 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit and pytest's own included
-            raised = f"{case.family.name} raised {format_exception(error)}{where_raised(error)}"
+            source = where_raised(error).strip(" ()")
+            raised = Raised(case.family.name, type(error).__name__, text_of(error), source=source)
             outcome = _failed(item, case, cache, Failure(Verdict.RUNTIME_ERROR, raised))
     record = outcome.record
     verdict, remark = settle(item.pairing.xfail, record.verdict, *place)
@@ -195,7 +197,7 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         record,
         verdict=verdict,
         message=f"{record.message}\n{remark}".strip() if remark else record.message,
-        holds=cache.holds(case) if item.backend.tier.gives_values else record.holds,
+        special_inputs=cache.special_inputs(case) if item.backend.tier.gives_values else record.special_inputs,
         seconds=time.perf_counter() - started,
     )
     return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None)
@@ -214,7 +216,7 @@ def _hung(failure: Failure) -> Failure:
 def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
     """The backend that tells of a failure in this run, where this one only follows from it; else ""."""
     lowering = item.backend.lowered_by()
-    if not failure.does_not_lower or (item.pairing_id, lowering, item.dtype) not in cache.planned:
+    if not failure.does_not_lower or (item.pairing_id, lowering, item.dtype) not in cache.process.planned:
         return ""
     planned = (*signatures(item.pairing, item.depth), *affordable_long(item.pairing, item.depth))
     if case.signature not in planned:
@@ -227,7 +229,7 @@ def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
 
 
 def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure, *, fillable: bool = True) -> Outcome:
-    record = item.record(failure.verdict, str(failure), case=case)
+    record = item.record(failure.verdict, failure.detail, case=case)
     if not failure.verdict.is_finding or not fillable:
         return Outcome(record)
     record = replace(record, evidence=Evidence(stderr=failure.stderr))

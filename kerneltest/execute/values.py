@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.jitted import Jitted
+from kerneltest.backends.base import Artifact, Backend, BatchExecutable
+from kerneltest.core.details import Nondeterministic
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.batching import expect_together, is_queued, leaves_of, run_together
+from kerneltest.execute.batching import expect_batch, is_queued, leaves_of, run_batched
 from kerneltest.execute.cache import REPEATED, Cache
 from kerneltest.execute.claims import BIT_FOR_BIT, Claim, judge_claims, noted
-from kerneltest.execute.fast_path import candidate, evaluation, outputs_of, passed
+from kerneltest.execute.fast_path import checked_executable, covers, keep_pass, run_on_fast_path
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.time_budget import brings
 from kerneltest.execute.xfails import quarantined
@@ -40,7 +40,7 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
     for case in planned:
         cache.coming.setdefault(case.signature, []).append(case)
     begun: set[Signature] = set()
-    for case in planned if cache.ahead else ():
+    for case in planned if cache.process.compiles_ahead else ():
         place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
         if case.signature in begun or quarantined(item.pairing.xfail, *place):
             continue
@@ -50,7 +50,7 @@ def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
             traced = cache.traced(item.pairing, case.signature, item.backend)
             cache.turn_to_phase(Phase.COMPILING)
             first = case.signature == planned[0].signature
-            if first or item.depth == "deep" or candidate(item.backend, cache, traced) is None:
+            if first or item.depth == "deep" or not covers(item.backend, cache, traced):
                 cache.prepare(item.backend, traced)
         except Failure:
             continue  # judged in its turn
@@ -68,7 +68,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         if reason := too_much(pairing, case.signature):
             raise Failure(Verdict.UNAVAILABLE, reason)
     traced = cache.traced(pairing, case.signature, item.backend)
-    expect_together(item, case, cache, traced)
+    expect_batch(item, case, cache, traced)
     expectation, bitwise = cache.expected(pairing, case, traced)
     arguments = cache.arguments(pairing, case)
 
@@ -86,11 +86,11 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         )
         return judge_claims(item, case, arguments, [claim], cache, explained=explained)
 
-    def uncompiled() -> Outcome:
-        found = evaluation(item, case, cache, traced, expectation)
-        return judged(outputs_of(item, case, cache, found), found.precision, explained=False)
+    def on_fast_path() -> Outcome:
+        fast = checked_executable(item, case, cache, traced, expectation)
+        return judged(run_on_fast_path(item, case, cache, fast), fast.precision, explained=False)
 
-    if outcome := passed(uncompiled):
+    if outcome := keep_pass(on_fast_path):
         return outcome
     executable = cache.executable(item.backend, traced)
     shared = id(executable), case.id  # with another target, whose code is the same
@@ -98,8 +98,8 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     if there is not None and there.backend != item.backend.id:
         return _passed_there(item, case, cache, there)
     leaves = leaves_of(item, case, cache)
-    if isinstance(executable, Jitted) and is_queued(item, cache):
-        outputs = run_together(item, case, cache, executable)
+    if is_queued(item, cache) and isinstance(executable, BatchExecutable):
+        outputs = run_batched(item, case, cache, executable)
     else:
         outputs = executable.run(leaves)
     if case.family.name in REPEATED:
@@ -112,7 +112,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
 
 def _passed_there(item: Item, case: AnyCase, cache: Cache, record: Record) -> Outcome:
     """The outcome of a case that the same executable has passed for another backend."""
-    cache.journal.counts[f"taken over for {item.backend.id}"] += 1
+    cache.process.journal.counts[f"taken over for {item.backend.id}"] += 1
     told = cache.uses_more(item.backend, case.family.name, record.used or 0.0) or not record.compared
     return Outcome(replace(record, item=item.name, backend=item.backend.id, budget=record.budget if told else ()))
 
@@ -200,9 +200,7 @@ def _check_repeated(outputs: Sequence[Array], again: Sequence[Array], asked: Seq
     for number, (one, other, where) in enumerate(zip(outputs, again, asked, strict=True)):
         differs = np.argwhere((one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}")) & where)
         if len(differs):
-            at = tuple(differs[0])
-            raise Failure(
-                Verdict.NONDETERMINISTIC,
-                f"output {number}: the same inputs gave {one[at]} and then {other[at]} at "
-                f"[{', '.join(map(str, at))}]; {len(differs)} of {one.size} elements differ",
-            )
+            at = tuple(map(int, differs[0]))
+            values = str(one[at]), str(other[at])
+            detail = Nondeterministic(f"output {number}", at, *values, len(differs), one.size)
+            raise Failure(Verdict.NONDETERMINISTIC, detail)

@@ -13,7 +13,7 @@ from kerneltest.backends.base import Backend
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import BIT_FOR_BIT, Claim, judge_claims, noted
-from kerneltest.execute.fast_path import Prepare, evaluation, passed, stands_in, varied
+from kerneltest.execute.fast_path import Prepare, checked_executable, is_trusted, keep_pass, unchecked_executable
 from kerneltest.execute.invariant_context import Asked, Outputs, Share, Variation, Wanted
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.plan.cases import Case
@@ -115,13 +115,13 @@ class Varied(Group):
             claims = _claims(INVARIANTS[case.family.name], asked, prepare)
             return judge_claims(item, case, arguments, claims, cache, explained=explained)
 
-        def uncompiled() -> Outcome:
-            evaluation(item, case, cache, traced, expectation)
-            return judged(functools.partial(varied, item.backend, cache), explained=False)
+        def on_fast_path() -> Outcome:
+            checked_executable(item, case, cache, traced, expectation)
+            return judged(functools.partial(unchecked_executable, item.backend, cache), explained=False)
 
-        if outcome := passed(uncompiled):
+        if outcome := keep_pass(on_fast_path):
             return outcome
-        if not stands_in(item.backend, cache, traced):
+        if not is_trusted(item.backend, cache, traced):
             cache.executable(item.backend, traced)  # that a plain call fails is told once: others tell nothing new
         return judged(functools.partial(cache.executable, item.backend))
 

@@ -1,1 +1,32 @@
-"""extensions."""
+"""The optional parts of kerneltest, one a folder. No other room imports them.
+
+They register through the functions that users have. This table lists them, and `core.registry` imports those that a
+registry needs before it is first read.
+"""
+
+from importlib import import_module
+
+# By registry: the modules that add to it when they are imported.
+MODULES = {
+    "commands": (
+        "kerneltest.extensions.audit.audit_command",
+        "kerneltest.extensions.lowering_map.lowering_command",
+    ),
+    "groups": (
+        "kerneltest.extensions.proofs.proof_group",
+        "kerneltest.extensions.sanitizer.sanitizer_group",
+    ),
+    "panels": ("kerneltest.extensions.lowering_map.lowering_panel",),
+    "plugins": ("kerneltest.extensions.ray.ray_plugin",),
+    "settings": (
+        "kerneltest.extensions.proofs",
+        "kerneltest.extensions.sanitizer",
+        "kerneltest.extensions.ray",
+    ),
+}
+
+
+def load(registry: str) -> None:
+    """Imports the extensions that add to a registry."""
+    for module in MODULES[registry]:
+        import_module(module)

@@ -1,4 +1,4 @@
-"""What runs the items of a session, whichever process or machine that is, and by what it collects them."""
+"""Executors run the items of a session, in this process or another one; here is what they are asked and answer."""
 
 from __future__ import annotations
 
@@ -10,42 +10,113 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from kerneltest.backends.base import Backend
     from kerneltest.execute.item import Item
-    from kerneltest.pytest_plugin.worker import Ended, Task
+    from kerneltest.execute.settings import RunSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
-    """By what pytest collects the same items again.
+class PytestArguments:
+    """The pytest call with which another process collects the same items.
 
     Attributes:
-      words: after `pytest`.
-      folder: that it was started in.
-      captured: whether what is written to standard output and error is kept for the item that wrote it.
-      elsewhere: whether the session is on another machine: it must have planned the same, and the run's folder here is
-        this process's alone, which goes with it.
+      words: the arguments of pytest.
+      folder: in which pytest was started.
+      captures: whether pytest captures standard output and error.
+      is_remote: whether the session is on another machine. This machine must then plan the same cases, and the run's
+        folder here belongs to the process, which deletes it at its end.
     """
 
     words: tuple[str, ...]
     folder: Path
-    captured: bool
-    elsewhere: bool = False
+    captures: bool
+    is_remote: bool = False
 
 
-class Engine(Protocol):
-    """A process, one that it watches, or a cluster."""
+@dataclass(frozen=True, slots=True)
+class WorkerSetup:
+    """The setup of a worker process; it can be pickled.
 
-    def run(self, parts: Sequence[Item], task: Task, judged: Callable[[], None] = ...) -> Ended:
-        """Runs all groups of an item."""
+    Attributes:
+      folder: of the run.
+      shard: the name of the process within the run: `main`, `gw0`, `gw0.1`.
+      planned: pairing, backend and dtype of everything that the run does.
+      settings: of the run.
+      named_backends: backends that must be available.
+      executables: folder that keeps executables between runs; None to keep none.
+      root: of the session; paths in messages are relative to it.
+      shows_cases: whether failures also show single cases.
+      published_folder: the run's folder in paths that files of the run hold; None if that is `folder`.
+    """
+
+    folder: Path
+    shard: str
+    planned: frozenset[tuple[str, str, str]]
+    settings: RunSettings
+    named_backends: frozenset[str]
+    executables: Path | None
+    root: Path
+    shows_cases: bool
+    published_folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRequest:
+    """A request to run one pytest item.
+
+    Attributes:
+      name: its node id.
+      command: reruns it; its failure shows that.
+      budget: seconds that it may take; 0 for no limit.
+      is_retry: whether it was begun before, so that some of its cases may have a record.
+    """
+
+    name: str
+    command: str
+    budget: float = 0.0
+    is_retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """The result of one pytest item.
+
+    Attributes:
+      verdict: the worst verdict of its cases, or a gap.
+      families: those that have a record.
+      headline: the findings in one line; "" without any.
+      message: the findings, or the reason of a skip.
+      skipped: whether the item was skipped.
+      device_lost: whether the device no longer responds, so that the process must not run another item.
+    """
+
+    verdict: str
+    families: tuple[str, ...] = ()
+    headline: str = ""
+    message: str = ""
+    skipped: bool = False
+    device_lost: bool = False
+
+
+class Executor(Protocol):
+    """Runs items."""
+
+    def run(self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = ...) -> ItemResult:
+        """Runs all groups of a pytest item.
+
+        Args:
+          parts: the item's groups.
+          request: which item, and how.
+          on_case: called after each case, or regularly while another process runs it. What it raises ends the item.
+        """
         ...
 
 
-class Cluster(Engine, Protocol):
-    """Machines that run items for a session."""
+class Cluster(Executor, Protocol):
+    """An executor on other machines."""
 
-    def served(self, backends: Sequence[Backend]) -> tuple[Backend, ...]:
-        """Backends as these machines can serve them."""
+    def wrap_backends(self, backends: Sequence[Backend]) -> tuple[Backend, ...]:
+        """Returns backends whose availability is that of the cluster's machines."""
         ...
 
-    def doing(self) -> tuple[int, str]:
-        """How many cases of the items that run are judged, and what goes on, in words."""
+    def progress(self) -> tuple[int, str]:
+        """Returns the number of judged cases of the running items, and the state of the cluster in words."""
         ...

@@ -1,4 +1,6 @@
-"""The pairings that pytest collects below some folders, without running any."""
+"""The pairings that pytest collects below some folders, without running them."""
+
+from __future__ import annotations
 
 import contextlib
 import io
@@ -8,35 +10,35 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerneltest.pytest_plugin.collect import chosen
-from kerneltest.pytest_plugin.run import RUN
+from kerneltest.pytest_plugin.pytest_run import RUN
 
 if TYPE_CHECKING:
     from kerneltest.declare.pairing import Pairing
 
 
-class _Gatherer:
-    """A plugin that keeps what was collected."""
+class _PairingCollector:
+    """A pytest plugin that keeps the collected pairings."""
 
     def __init__(self) -> None:
         self.pairings: list[Pairing] = []
-        self.broken: list[str] = []
+        self.errors: list[str] = []
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.broken.append(f"{report.nodeid}: {report.longreprtext.strip().splitlines()[-1]}")
+            self.errors.append(f"{report.nodeid}: {report.longreprtext.strip().splitlines()[-1]}")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.pairings = [holder.pairing for holder in chosen(session.config.stash[RUN].holders)]
+        collection = session.config.stash[RUN].collection
+        self.pairings = [each.pairing for each in collection.unique_pairings()]
 
 
-def gather(paths: Sequence[Path]) -> tuple[list["Pairing"], list[str]]:
-    """The pairings in test files below some folders, and the files that raise as they are imported, with the reason.
+def gather(paths: Sequence[Path]) -> tuple[list[Pairing], list[str]]:
+    """Returns the pairings of the test files below some folders, and the errors of files that cannot be imported.
 
-    pytest reads its configuration as it always does, and imports the test files.
+    pytest reads its configuration as always and imports the test files.
     """
-    seen = _Gatherer()
+    collector = _PairingCollector()
     options = ["--collect-only", "-q", "-p", "kerneltest", "-p", "no:cacheprovider", "--kt-backends", "interpret"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        pytest.main([*options, "--continue-on-collection-errors", *map(str, paths)], plugins=[seen])
-    return seen.pairings, seen.broken
+        pytest.main([*options, "--continue-on-collection-errors", *map(str, paths)], plugins=[collector])
+    return collector.pairings, collector.errors

@@ -1,4 +1,4 @@
-"""Which GPU each worker has: chosen before it starts, among those that this process may use."""
+"""The GPU of each xdist worker, chosen before the worker starts among those that this process may use."""
 
 from __future__ import annotations
 
@@ -9,66 +9,71 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _NVIDIA = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
-_KFD = Path("/sys/class/kfd/kfd/topology/nodes")  # of AMD's driver: processors and GPUs
+_KFD = Path("/sys/class/kfd/kfd/topology/nodes")  # processors and GPUs, by AMD's driver
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-_MOST_MEMORY = 0.9  # of a GPU's, for all workers on it
+_MAX_MEMORY = 0.9  # fraction of a GPU's memory for all workers on it
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """A worker's share of the GPUs.
+class GpuAssignment:
+    """A worker's GPU, or its share of one.
 
     Attributes:
-      environment: what it is started with; nothing where there is no GPU.
-      device: the GPU as its driver names it among those of the machine; "" for none.
+      environment: variables with which the worker is started; {} without a GPU.
+      device: the GPU's name or number on this machine, by its driver; "" without a GPU.
     """
 
     environment: Mapping[str, str]
     device: str = ""
 
 
-def leases(workers: int, environment: Mapping[str, str] | None = None) -> list[Lease]:
-    """A lease for each worker: a GPU of its own, or where there are more workers, a share of one.
+def assign_gpus(workers: int, environment: Mapping[str, str] | None = None) -> list[GpuAssignment]:
+    """Assigns a GPU to each worker, or a share of one if there are more workers than GPUs.
 
     Args:
-      workers: how many there are.
-      environment: by which the caller restricts its own GPUs; by default that of this process.
+      workers: number of workers.
+      environment: variables that restrict the GPUs of this process; None for those of `os.environ`.
     """
     known = os.environ if environment is None else environment
     visible = _visible(known)
     if not visible:
-        return [Lease({})] * workers
-    made = []
+        return [GpuAssignment({})] * workers
+    assignments = []
     for number in range(workers):
-        chosen = visible[number % len(visible)]
-        sharing = len(range(number % len(visible), workers, len(visible)))
-        given = dict(chosen)
+        gpu = visible[number % len(visible)]
+        sharers = len(range(number % len(visible), workers, len(visible)))
+        variables = dict(gpu)
         if _FRACTION not in known:
-            given[_FRACTION] = f"{_MOST_MEMORY / sharing:.3f}"
-        made.append(Lease(given, next(iter(chosen.values()))))
-    return made
+            variables[_FRACTION] = f"{_MAX_MEMORY / sharers:.3f}"
+        assignments.append(GpuAssignment(variables, next(iter(gpu.values()))))
+    return assignments
 
 
 def _visible(known: Mapping[str, str]) -> list[dict[str, str]]:
-    """For each GPU that the caller may use, what makes it the only one."""
-    if nvidia := _named(known.get("CUDA_VISIBLE_DEVICES"), _nvidia()):
+    """Returns, for each GPU that the caller may use, the variables that hide all others."""
+    if nvidia := _select(known.get("CUDA_VISIBLE_DEVICES"), _nvidia()):
         return [{"CUDA_VISIBLE_DEVICES": name} for name in nvidia]
-    amd = _named(known.get("ROCR_VISIBLE_DEVICES"), _amd())
-    # HIP counts what ROCr has left; its older name is CUDA's.
-    among = known.get("HIP_VISIBLE_DEVICES", known.get("CUDA_VISIBLE_DEVICES"))
-    left = [amd[int(each)] for each in _named(among, [str(i) for i in range(len(amd))]) if each.isdigit()]
-    return [{"ROCR_VISIBLE_DEVICES": name, "HIP_VISIBLE_DEVICES": "0"} for name in left]
+    amd = _select(known.get("ROCR_VISIBLE_DEVICES"), _amd())
+    # HIP numbers the GPUs that ROCr leaves; it also reads the older variable of CUDA.
+    restriction = known.get("HIP_VISIBLE_DEVICES", known.get("CUDA_VISIBLE_DEVICES"))
+    numbers = _select(restriction, [str(number) for number in range(len(amd))])
+    selected = [amd[int(number)] for number in numbers if number.isdigit()]
+    return [{"ROCR_VISIBLE_DEVICES": name, "HIP_VISIBLE_DEVICES": "0"} for name in selected]
 
 
-def _named(given: str | None, present: Sequence[str]) -> list[str]:
-    """Those of the GPUs present that a variable names: numbers, or names such as `GPU-1f3c`; all if it is not set.
+def _select(variable: str | None, present: Sequence[str]) -> list[str]:
+    """Returns the GPUs that a variable selects.
 
-    As the drivers do, what follows the first that is not there is left out.
+    Like the drivers, it ignores everything after the first GPU that is not present.
+
+    Args:
+      variable: numbers, or names such as `GPU-1f3c`, separated by commas; None selects all.
+      present: all GPUs.
     """
-    if given is None or not present:
+    if variable is None or not present:
         return list(present)
     names = []
-    for each in given.split(","):
+    for each in variable.split(","):
         name = each.strip()
         if name not in present and (not name or name.lstrip("-").isdigit()):
             break
@@ -77,15 +82,16 @@ def _named(given: str | None, present: Sequence[str]) -> list[str]:
 
 
 def _nvidia() -> list[str]:
+    """Returns the numbers of NVIDIA's GPUs."""
     try:
-        shown = subprocess.run(_NVIDIA, capture_output=True, text=True, timeout=30, check=True).stdout
+        output = subprocess.run(_NVIDIA, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.strip() for line in shown.splitlines() if line.strip().isdigit()]
+    return [line.strip() for line in output.splitlines() if line.strip().isdigit()]
 
 
 def _amd() -> list[str]:
-    """The GPUs that AMD's driver serves, as ROCr counts them: nodes with vector units, in order."""
+    """Returns the numbers of AMD's GPUs as ROCr counts them: nodes with vector units, in order."""
     found = 0
     for node in sorted(_KFD.glob("*/properties"), key=lambda path: int(path.parent.name)):
         try:

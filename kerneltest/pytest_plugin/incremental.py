@@ -1,4 +1,4 @@
-"""What was green and has not changed since: its records are taken from the run that found them, or it is left out."""
+"""Incremental runs: the records of unchanged green items are reused, and `--kt-changed` leaves those items out."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerneltest.core.targets import Tier
-from kerneltest.pytest_plugin.item import KernelItem
-from kerneltest.pytest_plugin.run import RUN, Run
+from kerneltest.pytest_plugin.kernel_item import KernelItem
+from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
 
 if TYPE_CHECKING:
     from kerneltest.records.fingerprint import Code
-    from kerneltest.records.runs import Run as Ran
+    from kerneltest.records.runs import Run as RecordedRun
     from kerneltest.records.schema import Record
 
-_WORD = "made.json"  # in a run's folder, for a moment
-_NAMED = 3
-_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "TRITON_")  # of the environment, as their names begin
+_DIGESTS = "made.json"  # in the run's folder, from a worker to its controller
+_SHOWN_PAIRINGS = 3
+_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "TRITON_")  # prefixes of environment variables
 
 
-def fingerprint(item: KernelItem, config: pytest.Config, code: Code, *, told: bool) -> str:
-    """What an item's verdicts follow from: code, settings, versions and the device. The plan follows from these too.
+def item_digest(item: KernelItem, config: pytest.Config, code: Code, *, lowering_reported: bool) -> str:
+    """Returns a digest of all that an item's plan and verdicts follow from: code, settings, versions and the device.
 
     Args:
       item: of this session.
-      config: likewise.
-      code: of the user's modules.
-      told: the session also runs the backend that tells of what does not lower, so that this one need not.
+      config: of this session.
+      code: the user's modules.
+      lowering_reported: whether this session also runs the backend that reports lowering failures.
 
     Returns:
-      a digest; "" where some of the code cannot be read.
+      16 hexadecimal digits; "" if some of the code cannot be read.
     """
     from kerneltest.records.fingerprint import installed
     from kerneltest.trace.tracing import environment, settings
@@ -43,7 +43,7 @@ def fingerprint(item: KernelItem, config: pytest.Config, code: Code, *, told: bo
     run, part = config.stash[RUN], item.item
     functions = (getattr(each, "func", each) for each in (part.pairing.kernel, part.pairing.oracle))
     modules = tuple(getattr(each, "__module__", "") or "" for each in functions)
-    # Families, invariants and backends may be registered by any plugin.
+    # Any plugin may register families, invariants and backends.
     plugins = [each for each in config.pluginmanager.get_plugins() if isinstance(each, ModuleType)]
     home = item.getparent(pytest.Module)
     if not (digest := code.digest(modules, (*([home.obj] if home else ()), *plugins))):
@@ -51,8 +51,8 @@ def fingerprint(item: KernelItem, config: pytest.Config, code: Code, *, told: bo
     parts = (
         digest,
         installed(),
-        (part.backend.id, part.dtype, run.depth, run.seed, run.fuzz, run.prove, run.sanitize, run.orders, run.budget),
-        told,
+        (part.backend.id, part.dtype, sorted(run.settings.plan_fields().items())),
+        lowering_reported,
         sorted({**environment(), **settings()}.items()),
         "" if part.backend.unavailable() else sorted(part.backend.environment().items()),
         sorted(each for each in os.environ.items() if each[0].startswith(_VARIABLES)),
@@ -60,63 +60,64 @@ def fingerprint(item: KernelItem, config: pytest.Config, code: Code, *, told: bo
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-class Changed:
-    """Knows what was green and has not changed, and remembers what is green now."""
+class IncrementalPlugin:
+    """Computes the digests of the selected items, and stores the green items at the end of the run."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._left_out: list[str] = []
+    def __init__(self, run: PytestRun) -> None:
+        self._run, self._reuse = run, run.reuse
+        self._left_out: list[str] = []  # node ids
 
-    @pytest.hookimpl(trylast=True)  # once it is known what is selected
+    @pytest.hookimpl(trylast=True)  # once the selection is known
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        mine = [item for item in items if isinstance(item, KernelItem)]
-        if not mine:
+        kernel_items = [item for item in items if isinstance(item, KernelItem)]
+        if not kernel_items:
             return
         from kerneltest.records.fingerprint import Code
 
-        parts = {(item.pairing_id, item.backend.id, item.dtype) for each in mine for item in each.items}
+        parts = {(part.pairing_id, part.backend.id, part.dtype) for item in kernel_items for part in item.items}
         code = Code()
-        for each in mine:
-            first = each.item
-            told = (first.pairing_id, first.backend.lowered_by(), first.dtype) in parts
-            self._run.followed[each.nodeid] = fingerprint(each, config, code, told=told)
-        if not self._run.only_changed or (store := self._run.store) is None:
+        for item in kernel_items:
+            first = item.item
+            reported = (first.pairing_id, first.backend.lowered_by(), first.dtype) in parts
+            self._reuse.digests[item.nodeid] = item_digest(item, config, code, lowering_reported=reported)
+        if not self._run.settings.changed or (store := self._reuse.store) is None:
             return
         green = store.green()
-        self._left_out = [name for name, made in self._run.followed.items() if made and green.get(name) == made]
+        self._left_out = [name for name, digest in self._reuse.digests.items() if digest and green.get(name) == digest]
         dropped = frozenset(self._left_out)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in dropped])
         items[:] = [item for item in items if item.nodeid not in dropped]
 
-    def write(self) -> None:
-        """Leaves word for the controller of an xdist worker."""
-        if self._run.worker is not None:
-            text = json.dumps({"followed": self._run.followed, "left out": self._left_out})
-            written = self._run.folder / f"{_WORD}.{self._run.shard}"
-            written.write_text(text, encoding="utf-8")
-            written.replace(self._run.folder / _WORD)
+    def send_to_controller(self) -> None:
+        """Writes the digests of an xdist worker to the run's folder."""
+        if self._run.role.is_worker:
+            text = json.dumps({"digests": self._reuse.digests, "left out": self._left_out})
+            folder = self._run.folder.path
+            temporary = folder / f"{_DIGESTS}.{self._run.role.name}"
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(folder / _DIGESTS)
 
-    def read(self) -> bool:
-        """Takes the word that a worker has left; whether something was left out."""
-        path = self._run.folder / _WORD
-        if self._run.is_xdist_controller and path.exists():
+    def receive(self) -> bool:
+        """Reads the digests that a worker has written. Returns whether items were left out."""
+        path = self._run.folder.path / _DIGESTS
+        if self._run.role.is_controller and path.exists():
             found = json.loads(path.read_text(encoding="utf-8"))
             path.unlink()
-            self._run.followed, self._left_out = found["followed"], found["left out"]
+            self._reuse.digests, self._left_out = found["digests"], found["left out"]
         return bool(self._left_out)
 
-    def remember(self, run: Ran) -> None:
-        """Keeps what green items followed from, and their records; forgets items that are not green."""
-        if (store := self._run.store) is None:
+    def store_green_items(self, run: RecordedRun) -> None:
+        """Stores the digests and the records of green items; drops items that are not green."""
+        if (store := self._reuse.store) is None:
             return
         cells = run.reconciled.cells
         items: dict[str, str | None] = {}
         for each in run.plan.items:
-            fine = all(cells[cell].green and each.backend not in run.plan.unavailable for cell in each.cells)
-            made = self._run.followed.get(each.item)
-            items[each.item] = made if fine and items.get(each.item, made) else None
+            green = all(cells[cell].green and each.backend not in run.plan.unavailable for cell in each.cells)
+            digest = self._reuse.digests.get(each.item)
+            items[each.item] = digest if green and items.get(each.item, digest) else None
         records: defaultdict[str, list[Record]] = defaultdict(list)
-        if self._run.keeps_records:
+        if self._run.records_are_complete:
             for record in run.records:
                 if items.get(record.item) and record.tier is not Tier.DEVICE and not record.kept:
                     records[record.item].append(record)
@@ -125,11 +126,13 @@ class Changed:
         store.prune()
         store.update(items)
 
-    def words(self) -> str:
-        """What was left out, for the terminal; "" where nothing was."""
+    def summary(self) -> str:
+        """Returns a line about the items that were left out, or ""."""
         if not (count := len(self._left_out)):
             return ""
         pairings = list(dict.fromkeys(name.partition("[")[0] for name in self._left_out))
-        more = f" and {len(pairings) - _NAMED} more" if len(pairings) > _NAMED else ""
+        hidden = len(pairings) - _SHOWN_PAIRINGS
+        more = f" and {hidden} more" if hidden > 0 else ""
         items = "1 item" if count == 1 else f"{count} items"
-        return f"--kt-changed left out {items}, green before and unchanged since: {', '.join(pairings[:_NAMED])}{more}"
+        shown = ", ".join(pairings[:_SHOWN_PAIRINGS])
+        return f"--kt-changed left out {items}, green before and unchanged since: {shown}{more}"

@@ -1,4 +1,4 @@
-"""A process for items that may end it, or never end: this one feeds it, watches it, and replaces it when it dies."""
+"""The supervisor of an isolated process: sends it items, watches it, and replaces it when it dies."""
 
 from __future__ import annotations
 
@@ -12,188 +12,213 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import get_context
+from pathlib import Path
 
 import psutil
 import pytest
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from kerneltest.core.failures import Failure
 from kerneltest.execute.item import Item
 from kerneltest.pytest_plugin import crash_reports, watchdog
-from kerneltest.pytest_plugin.child import begin, collect_ahead, serve
-from kerneltest.pytest_plugin.executor import Arguments
-from kerneltest.pytest_plugin.memory import free
-from kerneltest.pytest_plugin.worker import Ended, Process, Setup, Task
+from kerneltest.pytest_plugin.crash_log import (
+    CrashReason,
+    ReasonSource,
+    captured_output,
+    crash_files,
+    write_crash_reason,
+)
+from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
+from kerneltest.pytest_plugin.isolated_process import collect_ahead, initialize, run_item
+from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.journal import Doing, left_running
 
-_EVERY = 0.25  # seconds between two looks at the child
-_IN_TRANSIT = 3  # seconds for an answer, or for word of an end
-_MOST_STARTS = 2  # of a child that dies before it has begun a case
+_EVERY = 0.25  # seconds between two checks
+_IN_TRANSIT = 3  # seconds for a result, or for the news of an exit, to arrive
+_MAX_STARTS = 2  # of a process that dies before it has begun a case
 _SPAWN = get_context("spawn")  # JAX's threads do not survive a fork
+_CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
+_LIMITS = (  # its limit and its usage; the second pair is that of cgroups v1
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
 
 
 class _DiedError(Exception):
-    """The child died, or was ended; says of what where it left no word itself."""
+    """The isolated process exited abnormally or was ended."""
+
+    def __init__(self, cause: str, source: ReasonSource = ReasonSource.OBSERVER, *, is_hang: bool = False) -> None:
+        super().__init__(cause)
+        self.reason = CrashReason(cause, source, is_hang)
 
 
 class _GarbledError(Exception):
-    """What the child answered cannot be read, or never came."""
+    """The answer of the isolated process cannot be read, or never arrived."""
 
 
-class Child:
-    """The process that runs items for this one.
+class IsolatedWorker:
+    """Runs items in an isolated process.
 
     Attributes:
-      busy: whether it runs one.
+      is_busy: whether an item is running.
     """
 
-    def __init__(self, main: Process, arguments: Arguments, memory: float) -> None:
+    def __init__(self, main: ItemWorker, arguments: PytestArguments, memory: float) -> None:
         """Args:
-        main: of this process, which records what the child cannot.
-        arguments: by which the child collects the same items.
-        memory: GiB that it may take; 0 for nine tenths of what is free when it starts.
+        main: the worker of this process, which records what the isolated process cannot.
+        arguments: with which the isolated process collects the same items.
+        memory: its limit in GiB; 0 for 90 % of the memory free at its start.
         """
         self._main, self._arguments, self._memory = main, arguments, memory
         self._pool: ProcessPool | None = None
-        self._count = 0  # of the processes so far
-        self._said = 0  # bytes that were passed on of what the child wrote
+        self._starts = 0  # processes so far
+        self._forwarded = 0  # bytes of the process's output
         self._pid, self._judged, self._ended = (_SPAWN.Value("q", 0) for _ in range(3))
-        self._most = self._gone = 0.0  # bytes that it may take, and since when it is gone
-        self._seen = 0  # its process id, when it was looked at last
-        self.busy = False
+        self._max_bytes = 0.0
+        self._gone_since = 0.0  # of the monotonic clock; 0 while the process lives
+        self._last_pid = 0
+        self.is_busy = False
 
     @property
-    def judged(self) -> int:
-        """Cases of the item that is running."""
+    def judged_cases(self) -> int:
+        """The number of judged cases of the running item."""
         return int(self._judged.value)
 
     @property
-    def setup(self) -> Setup:
-        """What the child is told, under a name that no process before it had."""
-        return replace(self._main.setup, shard=f"{self._main.setup.shard}.{self._count}")
+    def setup(self) -> WorkerSetup:
+        """The setup of the current process; each process of the run has a name of its own."""
+        return replace(self._main.setup, shard=f"{self._main.setup.shard}.{self._starts}")
 
-    def doing(self) -> Doing | None:
-        """What the child is doing, or was when it died."""
+    def activity(self) -> Doing | None:
+        """Returns what the process is doing, or was doing when it died; None between items."""
         shard = self.setup.shard
         return next((each for each in left_running(self.setup.folder) if each.shard == shard), None)
 
     def start(self) -> None:
-        """Starts the child, which collects all that this process does, at the same time."""
-        self._start()
-        assert self._pool is not None
-        self._pool.schedule(collect_ahead)
+        """Starts the process, which collects all items while this process does so too."""
+        self._start_process().schedule(collect_ahead)
 
-    def run(self, parts: Sequence[Item], task: Task, judged: Callable[[], None] = lambda: None) -> Ended:
-        """As `Process.run`, in the child, and in another one each time it dies.
+    def run(
+        self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
+    ) -> ItemResult:
+        """Runs an item like `ItemWorker.run`, in a new process each time one dies.
 
-        A case that a child dies of is a finding, which the next one records.
+        A case that ends its process is a finding, which the next process records.
         """
         starts = 0
-        doing = Doing(task.name)
-        for _ in range(crash_reports.MOST):
+        activity = Doing(request.name)
+        for _ in range(crash_reports.MAX_CRASHES):
             try:
-                ended = self._attempt(task, judged)
-            except _GarbledError as garbled:  # at an unknown time, so no case is to blame
+                result = self._attempt(request, on_case)
+            except _GarbledError as garbled:  # no case is to blame, since it is unknown when this happened
                 self.close()
                 starts += 1
-                words = (
-                    f"{task.name}: what its process answered cannot be read ({garbled}); the item went on in another"
-                )
-                warnings.warn(words, pytest.PytestWarning, stacklevel=1)
-                doing = Doing(task.name, shard=self.setup.shard)
+                message = f"{request.name}: the answer of its process is unreadable ({garbled}); continued in a new one"
+                warnings.warn(message, pytest.PytestWarning, stacklevel=1)
+                activity = Doing(request.name, shard=self.setup.shard)
             except _DiedError as died:
-                doing = self.doing() or Doing(task.name, shard=self.setup.shard)
-                crash_reports.leave_word(self.setup.folder, self.setup.shard, str(died))
+                activity = self.activity() or Doing(request.name, shard=self.setup.shard)
+                write_crash_reason(self.setup.folder, self.setup.shard, died.reason)
                 self.stop()
-                starts += not doing.case
+                starts += not activity.case
             else:
-                if ended.lost:
+                if result.device_lost:
                     self.close()
-                return ended
-            if starts == _MOST_STARTS:
+                return result
+            if starts == _MAX_STARTS:
                 break
-            task = replace(task, again=True)
-        return self._given_up(task, doing)
+            request = replace(request, is_retry=True)
+        return self._abandon(request, activity)
 
-    def _attempt(self, task: Task, judged: Callable[[], None]) -> Ended:
-        """Runs an item once, in a child that is there or a new one.
+    def _attempt(self, request: ItemRequest, on_case: Callable[[], None]) -> ItemResult:
+        """Runs an item once, in the current process or a new one.
 
         Raises:
-          _DiedError: the child died.
-          _GarbledError: it answered nothing that can be read.
+          _DiedError: the process died.
+          _GarbledError: its answer cannot be read.
         """
-        if self._pool is None:
-            self._start()
-        assert self._pool is not None
+        pool = self._pool or self._start_process()
         self._judged.value = self._ended.value = 0
-        self.busy = True
+        self.is_busy = True
         try:
-            return self._awaited(self._pool.schedule(serve, args=(task, self._main.setup.planned)), judged)
+            return self._wait(pool.schedule(run_item, args=(request, self._main.setup.planned)), on_case)
         except (_DiedError, _GarbledError, crash_reports.UncollectedError):
             raise
-        except BaseException:  # an interrupt or an alarm: whoever gets it must not wait for the child
+        except BaseException:  # an interrupt or an alarm, which must not wait for the process
             self.stop()
             raise
         finally:
-            self.busy = False
-            self._pass_on()
+            self.is_busy = False
+            self._forward_output()
 
-    def _awaited(self, future: ProcessFuture[Ended], judged: Callable[[], None]) -> Ended:
+    def _wait(self, future: ProcessFuture[ItemResult], on_case: Callable[[], None]) -> ItemResult:
         while True:
             try:
-                ended = future.result(timeout=_EVERY)
+                result = future.result(timeout=_EVERY)
             except StillRunning:
-                judged()
-                self._look()
+                on_case()
+                self._check_process()
             except ProcessExpired as expired:
-                raise _DiedError(_ending(expired.exitcode or 0)) from expired
+                raise _DiedError(_describe_exit(expired.exitcode or 0)) from expired
             except BrokenProcessPool as broken:
                 raise _GarbledError(str(broken)) from broken
             else:
-                return ended
+                return result
 
-    def _look(self) -> None:
-        """Ends a child that is gone, takes too much memory, or does not even end what goes on for too long."""
+    def _check_process(self) -> None:
+        """Ends a process that is gone, takes too much memory, or does not respond to its own watchdog.
+
+        Raises:
+          _DiedError: it is gone or was ended.
+          _GarbledError: it has ended the item, and its answer did not arrive.
+        """
         if not (pid := int(self._pid.value)):
             return
-        replaced, self._seen = self._seen not in (0, pid), pid
-        if replaced and self.doing() is not None:  # the pool takes an exit with 0 for an end in peace
-            raise _DiedError("it exited without a word")
+        was_replaced, self._last_pid = self._last_pid not in (0, pid), pid
+        if was_replaced and self.activity() is not None:  # the pool ignores an exit with status 0
+            raise _DiedError("it exited without a crash report")
         try:
-            child = psutil.Process(pid)
-            taken, gone = child.memory_info().rss, child.status() == psutil.STATUS_ZOMBIE
+            process = psutil.Process(pid)
+            memory, is_gone = process.memory_info().rss, process.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
-            taken, gone = 0, True
-        if gone:  # the pool may know how it ended, or have started another, in a moment
-            self._gone = self._gone or time.monotonic()
-            if time.monotonic() - self._gone > _IN_TRANSIT:
-                raise _DiedError("it exited without a word")
+            memory, is_gone = 0, True
+        if is_gone:  # the pool may report how it exited, or start another one, in a moment
+            self._gone_since = self._gone_since or time.monotonic()
+            if time.monotonic() - self._gone_since > _IN_TRANSIT:
+                raise _DiedError("it exited without a crash report")
             return
-        self._gone = 0.0
+        self._gone_since = 0.0
         if self._ended.value and time.time() - self._ended.value > _IN_TRANSIT:
             raise _GarbledError("it did not arrive")
-        if taken > self._most:
+        if memory > self._max_bytes:
             self._kill()
-            raise _DiedError(
-                f"{crash_reports.TOO_MUCH}: it took {taken / 2**30:.1f} GiB, and {self._most / 2**30:.1f} GiB were free"
-            )
+            limit = self._max_bytes / 2**30
+            raise _DiedError(f"it used {memory / 2**30:.1f} GiB; its limit is {limit:.1f} GiB", ReasonSource.KILLER)
+        self._check_journal()
+
+    def _check_journal(self) -> None:
+        """Ends a process whose watchdog should have ended it.
+
+        Raises:
+          _DiedError: it was ended.
+        """
         setup = self.setup
         try:
             running = (setup.folder / f"running-{setup.shard}.txt").stat()
         except OSError:
             return
-        if setup.timeout and running.st_size and time.time() - running.st_mtime > setup.timeout + 4 * watchdog.GRACE:
+        timeout = setup.settings.timeout
+        if timeout and running.st_size and time.time() - running.st_mtime > timeout + 4 * watchdog.GRACE:
             self._kill()
-            raise _DiedError(
-                f"{crash_reports.GAVE_UP}: no answer within {setup.timeout} s, nor an end when it was told to"
-            )
+            cause = f"no answer within {timeout} s, and its watchdog could not end it"
+            raise _DiedError(cause, ReasonSource.KILLER, is_hang=True)
 
-    def _start(self) -> None:
-        self._count += 1
-        self._said, self._pid.value, self._seen, self._gone = 0, 0, 0, 0.0
-        self._most = self._memory * 2**30 or 0.9 * free()
+    def _start_process(self) -> ProcessPool:
+        self._starts += 1
+        self._forwarded, self._pid.value, self._last_pid, self._gone_since = 0, 0, 0, 0.0
+        self._max_bytes = self._memory * 2**30 or 0.9 * free_memory()
         arguments = (self.setup, self._arguments, self._pid, self._judged, self._ended)
-        self._pool = ProcessPool(max_workers=1, initializer=begin, initargs=arguments, context=_SPAWN)
+        self._pool = ProcessPool(max_workers=1, initializer=initialize, initargs=arguments, context=_SPAWN)
+        return self._pool
 
     def _kill(self) -> None:
         if pid := int(self._pid.value):
@@ -201,7 +226,7 @@ class Child:
                 os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ends the child at once; what it left says what it was doing."""
+        """Ends the process at once. Its journal still holds what it was doing."""
         if self._pool is not None:
             self._kill()
             self._pool.stop()  # type: ignore[no-untyped-call]
@@ -209,32 +234,44 @@ class Child:
             self._pool = None
 
     def close(self) -> None:
-        """Ends a child that does nothing."""
+        """Ends an idle process and deletes its files."""
         if self._pool is not None:
             self.stop()
-            for name in crash_reports.traces(self.setup.shard):
-                (self.setup.folder / name).unlink(missing_ok=True)
+            for path in crash_files(self.setup.folder, self.setup.shard):
+                path.unlink(missing_ok=True)
 
-    def _pass_on(self) -> None:
-        """Writes what the child wrote to where this process writes, so that pytest shows it with the item."""
-        said, self._said = crash_reports.said(self.setup.folder, self.setup.shard, self._said)
-        print(said, end="", flush=True)
+    def _forward_output(self) -> None:
+        """Prints what the process wrote, so that pytest captures it with the item."""
+        output, self._forwarded = captured_output(self.setup.folder, self.setup.shard, self._forwarded)
+        print(output, end="", flush=True)
 
-    def _given_up(self, task: Task, doing: Doing) -> Ended:
-        """How an item ends of which no more is run."""
-        failure: Failure = crash_reports.of(self.setup.folder, doing)
-        planned = crash_reports.planned(self.setup.folder, task.name)
-        crash_reports.record(self._main.writer, planned, doing, failure)
-        words = f"{failure}\nIt was {doing}; the rest of the item is not run."
+    def _abandon(self, request: ItemRequest, activity: Doing) -> ItemResult:
+        """Returns the result of an item that is abandoned after too many crashes."""
+        failure = crash_reports.failure_from_crash(self.setup.folder, activity)
+        planned = crash_reports.planned_items(self.setup.folder, request.name)
+        crash_reports.record_crash(self._main.writer, planned, activity, failure)
+        message = f"{failure}\nIt was {activity}; the rest of the item is not run."
         families = tuple(family for part in planned for family in part.families)
-        return Ended(str(failure.verdict), families, str(failure).partition("\n")[0], words)
+        return ItemResult(str(failure.verdict), families, str(failure).partition("\n")[0], message)
 
 
-def _ending(code: int) -> str:
-    """How a process ended, in words."""
-    if code < 0:
+def _describe_exit(status: int) -> str:
+    """Returns how a process ended, in words; a negative status is that of a signal."""
+    if status < 0:
         try:
-            return f"killed by {signal.Signals(-code).name}"
+            return f"killed by {signal.Signals(-status).name}"
         except ValueError:
-            return f"killed by signal {-code}"
-    return f"it exited with status {code}"
+            return f"killed by signal {-status}"
+    return f"it exited with status {status}"
+
+
+def free_memory(control_group: Path = _CONTROL_GROUP) -> int:
+    """Returns the bytes that a process could still allocate: on this machine, or in its container if that has fewer."""
+    free = int(psutil.virtual_memory().available)
+    for names in _LIMITS:
+        try:
+            limit, usage = ((control_group / name).read_text(encoding="ascii").strip() for name in names)
+            free = min(free, int(limit) - int(usage))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return max(free, 0)

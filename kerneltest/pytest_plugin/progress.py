@@ -1,4 +1,4 @@
-"""The terminal while a run goes on: one live line under pytest's own, where a person watches."""
+"""The progress line: one live line below pytest's output on an interactive terminal."""
 
 import os
 import sys
@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-_EVERY = 0.2  # seconds between two looks at what goes on
-_SURE_AFTER = 1.0  # seconds before a rate is shown
+_EVERY = 0.2  # seconds between two updates
+_RATE_AFTER = 1.0  # seconds before a rate is shown
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
-      planned: cases by item, without those whose backend is not there.
-      started: when, in seconds.
-      running: items that are running.
-      ended: items that have ended.
-      judged: cases of the items that have ended.
+      planned: number of cases by item, without items whose backend is unavailable.
+      started: time of the start, in seconds.
+      running: the running items, in order.
+      ended: the items that have ended.
+      judged: number of cases of the items that have ended.
     """
 
     planned: dict[str, int]
@@ -34,7 +34,7 @@ class Progress:
     judged: int = 0
 
     def end(self, item: str, *, skipped: bool) -> None:
-        """Counts an item; a skipped one leaves the plan, since it says nothing of how fast cases are."""
+        """Counts an item as ended; removes it from the plan if it was skipped, which says nothing about speed."""
         self.running.pop(item, None)
         if skipped:
             self.planned.pop(item, None)
@@ -43,23 +43,23 @@ class Progress:
             self.judged += self.planned[item]
 
     def line(self, now: float, judged_here: int, stage: str) -> str:
-        """What, how many, how fast, how much longer.
+        """Returns the line: items, cases, rate, time left, and what is running.
 
         Args:
           now: the time, in seconds.
-          judged_here: cases judged of the item that is running in this process.
+          judged_here: number of judged cases of the running item.
           stage: of that item, in words; "" under xdist.
         """
         judged, planned = self.judged + judged_here, sum(self.planned.values())
         elapsed = now - self.started
         parts = [f"{len(self.ended)}/{len(self.planned)} items", f"{judged}/{planned} cases"]
-        if judged and elapsed > _SURE_AFTER:
+        if judged and elapsed > _RATE_AFTER:
             rate = judged / elapsed
             parts += [f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s", f"{_clock((planned - judged) / rate)} left"]
         name = next(iter(self.running), "").rpartition("/")[2]
         others = f" and {len(self.running) - 1} more" if len(self.running) > 1 else ""
-        doing = f"{stage} {name}{others}".strip()
-        return ", ".join(parts) + (f" · {doing}" if doing else "")
+        activity = f"{stage} {name}{others}".strip()
+        return ", ".join(parts) + (f" · {activity}" if activity else "")
 
 
 def _clock(seconds: float) -> str:
@@ -68,23 +68,23 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
-class Live:
-    """A pytest plugin that keeps a line with a run's progress below what the terminal reporter writes.
+class ProgressLine:
+    """A pytest plugin that shows the progress of the run below the output of the terminal reporter.
 
-    The cursor is where the reporter left it whenever the reporter writes, and the line is gone.
+    Whenever the reporter writes, the line is erased and the cursor is where the reporter left it.
     """
 
     def __init__(
-        self, reporter: Any, plan: Callable[[], Mapping[str, int]], doing: Callable[[], tuple[int, str]], output: int
+        self, reporter: Any, plan: Callable[[], Mapping[str, int]], stage: Callable[[], tuple[int, str]], output: int
     ) -> None:
         """Args:
         reporter: pytest's terminal reporter.
-        plan: cases by item, asked once, when the first item starts.
-        doing: cases judged of the item that runs in this process, and its stage.
-        output: a file descriptor of the terminal, which outlasts the capturing of standard output.
+        plan: returns the number of cases by item; called when the first item starts.
+        stage: returns the number of judged cases of the running item, and its stage in words.
+        output: file descriptor of the terminal, which pytest does not capture.
         """
         self._writer = reporter.config.get_terminal_writer()
-        self._plan, self._doing, self._output = plan, doing, output
+        self._plan, self._stage, self._output = plan, stage, output
         self._progress: Progress | None = None
         self._lock = threading.RLock()
         self._hidden = 0
@@ -113,18 +113,18 @@ class Live:
             columns = os.get_terminal_size(self._output).columns
         except OSError:
             columns = 0
-        if not columns:  # terminals of some containers and CI jobs report none
+        if not columns:  # some containers and CI jobs report no width
             return
-        line = progress.line(time.monotonic(), *self._doing())[: max(0, columns - 1)]
+        line = progress.line(time.monotonic(), *self._stage())[: max(0, columns - 1)]
         width = self._writer.width_of_current_line
-        column = (width - 1) % columns + 2 if width else 1  # counted from 1; past the edge it waits at the edge
+        column = (width - 1) % columns + 2 if width else 1  # from 1; at the right edge it stays there
         self._write(f"\r\n\x1b[2K{line}\x1b[A\x1b[{min(column, columns)}G")
 
     def _write(self, text: str) -> None:
         try:
             os.write(self._output, text.encode())
         except OSError:
-            self._stopped.set()  # the terminal is gone; the run goes on
+            self._stopped.set()  # the terminal is gone; the run continues
 
     def _keep_drawing(self) -> None:
         while not self._stopped.wait(_EVERY):
@@ -132,7 +132,7 @@ class Live:
                 self._draw()
 
     def stop(self) -> None:
-        """Takes the line away for good."""
+        """Erases the line and shows it no more."""
         if not self._stopped.is_set():
             with self._lock:
                 self._stopped.set()
@@ -140,8 +140,8 @@ class Live:
         if self._thread.is_alive():
             self._thread.join()
 
-    def begin(self, item: str) -> None:
-        """Shows an item that runs on another machine."""
+    def show_item(self, item: str) -> None:
+        """Shows an item that started on another machine."""
         self._start()
         with self._lock:
             if self._progress:
@@ -203,15 +203,15 @@ class Live:
         os.close(self._output)
 
 
-def watched(config: pytest.Config) -> int | None:
-    """A descriptor of the terminal that a person watches; None where there is none, or where others write there too."""
+def open_terminal(config: pytest.Config) -> int | None:
+    """Returns a file descriptor of the interactive terminal; None if there is none or if others write to it, too."""
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
     logs = config.pluginmanager.hasplugin("logging") and config.getini("log_cli")
     shared = logs or config.getoption("capture", "no") == "no" or config.getoption("usepdb", False)
     if reporter is None or config.option.verbose < 0 or shared or os.environ.get("TERM") in (None, "", "dumb"):
         return None
     try:
-        # Duplicated before standard output is captured, as it is while an item runs.
+        # duplicated before pytest captures standard output
         output = os.dup(sys.stdout.fileno())
     except (AttributeError, OSError, ValueError):
         return None

@@ -1,24 +1,64 @@
-"""Shards: a run cut into parts of like cost, each for another machine, in the same way on all of them."""
+"""Shards: a run divided among several machines into parts of similar cost, identically on each of them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from kerneltest.pytest_plugin.item import KernelItem
-from kerneltest.pytest_plugin.shards import COSTS, Part, Shard, shared_out
+from kerneltest.pytest_plugin.kernel_item import KernelItem
+
+if TYPE_CHECKING:
+    from kerneltest.execute.setting_types import RunShard
+
+Part = tuple[str, str]  # a pairing and a dtype: its items share traces and expectations
+
+COSTS = {"interpret": 1.0, "lower": 4.0, "compile": 8.0, "simulate": 1.5, "device": 1.0}  # of a case, by tier
 
 
-def costs_of(items: Sequence[KernelItem], seconds: Mapping[str, float]) -> dict[Part, float]:
-    """What each part costs: the items of a pairing in one dtype, which share traces and the oracle's answers.
+class ShardPlugin:
+    """Selects the items of one shard. Tests that are not pairings belong to the first shard.
+
+    Attributes:
+      shard: the shard.
+      whole: the items of all shards.
+    """
+
+    def __init__(self, shard: RunShard, seconds: Mapping[str, float]) -> None:
+        """Args:
+        shard: to select.
+        seconds: that items took in an earlier run, by node id.
+        """
+        self.shard, self._seconds = shard, seconds
+        self.whole: list[KernelItem] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        self.whole = [item for item in items if isinstance(item, KernelItem)]
+        shard_of = balance(part_costs(self.whole, self._seconds), self.shard.count)
+
+        def is_selected(item: pytest.Item) -> bool:
+            return self.shard.number == (shard_of[part_of(item)] if isinstance(item, KernelItem) else 1)
+
+        deselected = [item for item in items if not is_selected(item)]
+        items[:] = [item for item in items if is_selected(item)]
+        config.hook.pytest_deselected(items=deselected)
+
+
+def part_of(item: KernelItem) -> Part:
+    """Returns the part to which an item belongs."""
+    return item.items[0].pairing_id, item.items[0].dtype
+
+
+def part_costs(items: Sequence[KernelItem], seconds: Mapping[str, float]) -> dict[Part, float]:
+    """Returns the cost of each part of some items, in seconds if those of any item are known.
 
     Args:
       items: of the run.
-      seconds: that items took in an earlier run. Others are taken to cost as much as those did for a case, or one
-        each for a case where none is known.
+      seconds: that items took in an earlier run, by node id. Other items are assumed to cost as much per case.
     """
     guesses = {item.nodeid: _guess(item) for item in items}
     known = [name for name in guesses if name in seconds]
@@ -33,31 +73,32 @@ def _guess(item: KernelItem) -> float:
     return sum(COSTS[part.backend.tier] * sum(part.families().values()) for part in item.items) or 1.0
 
 
-def part_of(item: KernelItem) -> Part:
-    """What an item is never parted from."""
-    return item.items[0].pairing_id, item.items[0].dtype
+def balance(costs: Mapping[Part, float], count: int) -> dict[Part, int]:
+    """Returns the shard of each part, from 1: the most expensive part first, to the shard with the lowest cost so far.
 
-
-class Sharding:
-    """Leaves the items of one shard, once all others have chosen theirs. Tests that are no pairings go to the first.
-
-    Attributes:
-      whole: all items that would run without shards.
+    Args:
+      costs: of the parts, in any unit.
+      count: number of shards.
     """
+    loads = [0.0] * count
+    shard_of: dict[Part, int] = {}
+    for part in sorted(costs, key=lambda part: (-costs[part], part)):
+        lowest = min(range(count), key=lambda shard: (loads[shard], shard))
+        loads[lowest] += costs[part]
+        shard_of[part] = lowest + 1
+    return shard_of
 
-    def __init__(self, shard: Shard, seconds: Mapping[str, float]) -> None:
-        self.shard, self.seconds = shard, seconds
-        self.whole: list[KernelItem] = []
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        self.whole = [item for item in items if isinstance(item, KernelItem)]
-        chosen = shared_out(costs_of(self.whole, self.seconds), self.shard.count)
+def seconds_by_item(folder: Path) -> dict[str, float]:
+    """Returns the seconds that each item took in the runs of a folder, by node id.
 
-        def mine(item: Any) -> bool:
-            number = chosen[part_of(item)] if isinstance(item, KernelItem) else 1
-            return number == self.shard.number
+    Raises:
+      RecordError: the folder has no run, or one cannot be read.
+    """
+    from kerneltest.records.runs import read_runs
 
-        left = [item for item in items if not mine(item)]
-        items[:] = [item for item in items if mine(item)]
-        config.hook.pytest_deselected(items=left)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for run in read_runs(folder):
+        for record in run.records:
+            seconds[record.item] += record.seconds
+    return dict(seconds)

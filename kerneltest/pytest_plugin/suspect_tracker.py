@@ -1,4 +1,4 @@
-"""What one process of a run suspects while it goes on, and the smallest cases that it looks for."""
+"""The suspects of a running process, and its searches for their smallest cases."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,22 +15,21 @@ from kerneltest.reproduce.script import saved
 from kerneltest.triage.suspects import Suspect, suspects
 
 
-class Suspicion:
-    """The records of the pairing that a process has in hand, and what follows from them.
+class SuspectTracker:
+    """The records of the current pairing, and the suspects that follow from them."""
 
-    Args:
-      folder: of the run.
-      seconds: for the smallest case of each suspect.
-      kept: where the folder is read later on; None for where it is.
-    """
-
-    def __init__(self, folder: Path, seconds: float, kept: Path | None = None) -> None:
-        self._folder, self._seconds, self._kept = folder, seconds, kept
+    def __init__(self, folder: Path, seconds: float, published_folder: Path | None = None) -> None:
+        """Args:
+        folder: of the run.
+        seconds: to search for the smallest case of each suspect; 0 for no search.
+        published_folder: the run's folder in paths that files of the run hold; None if that is `folder`.
+        """
+        self._folder, self._seconds, self._published_folder = folder, seconds, published_folder
         self._records: list[Record] = []
         self._smallest: list[Smallest] = []
 
     def add(self, record: Record) -> None:
-        """Takes in one more record; those of another pairing are forgotten."""
+        """Adds a record; drops those of another pairing."""
         if self._records and self._records[0].pairing != record.pairing:
             self._records.clear()
             self._smallest.clear()
@@ -39,10 +38,10 @@ class Suspicion:
         self._records.append(record)
 
     def investigate(self, parts: Sequence[Item], cache: Cache, writer: Writer) -> tuple[Suspect, ...]:
-        """The suspects that show in an item, each with its smallest case once some process has looked for it.
+        """Returns the suspects of an item, with their smallest cases once this process has searched for them.
 
         Args:
-          parts: of the item.
+          parts: the item's groups.
           cache: what its cases share.
           writer: of this process's records.
         """
@@ -50,29 +49,29 @@ class Suspicion:
         blocks = {parts[0].pairing_id: {name: dim.block for name, dim in pairing.dims.items() if dim.block}}
         for _ in range(ROUNDS if self._seconds else 0):
             for suspect in suspects(self._records, blocks, self._smallest):
-                mine = [record for record in suspect.findings if record.item == parts[0].name]
-                safe = not any(map(ends_its_process, mine))
-                if mine and safe and suspect.smallest is None and self._claimed(suspect):
-                    self._look(mine, parts, cache, writer)
+                findings = [record for record in suspect.findings if record.item == parts[0].name]
+                is_safe = not any(map(ends_its_process, findings))
+                if findings and is_safe and suspect.smallest is None and self._claim(suspect):
+                    self._search(findings, parts, cache, writer)
         known = suspects(self._records, blocks, self._smallest)
         return tuple(each for each in known if any(record.item == parts[0].name for record in each.findings))
 
-    def _claimed(self, suspect: Suspect) -> bool:
-        """Whether this process, and no other, is to look for the smallest case."""
+    def _claim(self, suspect: Suspect) -> bool:
+        """Returns whether this process, and no other one of the run, searches for the smallest case of a suspect."""
         try:
             opened(self._folder, f"suspect-{suspect.id}.claim", "xb").close()
         except FileExistsError:
             return False
         return True
 
-    def _look(self, findings: Sequence[Record], parts: Sequence[Item], cache: Cache, writer: Writer) -> None:
+    def _search(self, findings: Sequence[Record], parts: Sequence[Item], cache: Cache, writer: Writer) -> None:
         found = smallest_case(parts, findings, cache, self._seconds)
         if found is None:
             return
         smallest = found.smallest
         if found.outcome.arguments is not None:
             part = next(each for each in parts if each.group.name == smallest.record.group)
-            record = saved(self._folder, smallest.record, part, found.outcome.arguments, self._kept)
+            record = saved(self._folder, smallest.record, part, found.outcome.arguments, self._published_folder)
             smallest = replace(smallest, record=record)
         if found.cut:
             backend = "".join(c if c.isalnum() else "_" for c in smallest.record.backend)

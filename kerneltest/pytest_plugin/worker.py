@@ -1,28 +1,28 @@
-"""One process of a run: it runs items, one after another, and keeps what they share."""
+"""Runs items in this process, one after another, and writes their records."""
 
-import faulthandler
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TextIO
+from dataclasses import replace
 
 import pytest
 
-from kerneltest.backends.device import answers
+from kerneltest.backends.device import device_responds
 from kerneltest.backends.disk_cache import cached_on_disk
 from kerneltest.core.failures import Failure, printable
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict, worst
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import run as run_item
 from kerneltest.execute.time_budget import Budget, worth
-from kerneltest.pytest_plugin.crash_reports import before, device_is_lost, last_words
-from kerneltest.pytest_plugin.suspect_tracker import Suspicion
-from kerneltest.pytest_plugin.watchdog import Watchdog, tell_of_exit
+from kerneltest.pytest_plugin.crash_log import CrashLog, CrashReason, FileCrashLog
+from kerneltest.pytest_plugin.crash_reports import device_is_lost, prior_attempts
+from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSetup
+from kerneltest.pytest_plugin.suspect_tracker import SuspectTracker
+from kerneltest.pytest_plugin.watchdog import Watchdog, exit_with_report
 from kerneltest.records.interning import held
 from kerneltest.records.io import Writer, read_shard, save_artifacts
 from kerneltest.records.journal import Doing, Journal
@@ -33,289 +33,240 @@ from kerneltest.reproduce.script import saved
 from kerneltest.trace.tracing import without_debugging
 from kerneltest.triage.suspects import Suspect
 
-_SAVED = 20  # findings of an item whose inputs are saved, beside the first of each kind
+_MAX_SAVED = 20  # findings of an item whose inputs are saved, in addition to the first of each kind
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What all processes of a run are told; it can be sent to another one.
-
-    Attributes:
-      folder: of the run.
-      shard: the name of the process among those of the run: `main`, `gw0`, `gw0.1`.
-      planned: pairing, backend and dtype of all that the run does.
-      timeout: seconds that a case may spend in one step; 0 for no limit.
-      minimize: seconds for the smallest case of each suspect.
-      artifacts: whether lowered and compiled code is kept.
-      compiled: where executables are kept between runs; None for nowhere.
-      root: of the session, to which paths in messages are relative.
-      report: the run's folder as the user named it; "" if nothing is kept.
-      asked_by_name: backends that fail where they are absent.
-      cases: whether failures show single cases as well.
-      resumes: whether the run goes on with one that was cut off.
-      kept: where the folder is read later on, as paths in its files have it; None for where it is.
-    """
-
-    folder: Path
-    shard: str
-    planned: frozenset[tuple[str, str, str]]
-    timeout: int
-    minimize: int
-    artifacts: bool
-    compiled: Path | None
-    root: Path
-    report: str
-    asked_by_name: frozenset[str]
-    cases: bool
-    resumes: bool = False
-    kept: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One item to run.
+class ItemWorker:
+    """Runs items in this process.
 
     Attributes:
-      name: its node id.
-      command: that runs it again, as its failure shows it.
-      budget: seconds that it has; 0 for no limit.
-      again: whether some of its cases may have a record: it was begun before.
-    """
-
-    name: str
-    command: str
-    budget: float = 0.0
-    again: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How an item ended.
-
-    Attributes:
-      verdict: the worst of its cases' verdicts, or a gap.
-      families: that have a record.
-      headline: what is wrong in one line; "" where nothing is.
-      message: what is wrong, or why it was skipped.
-      skipped: whether it was.
-      lost: whether its process must not run another, since its device answers no more.
-    """
-
-    verdict: str
-    families: tuple[str, ...] = ()
-    headline: str = ""
-    message: str = ""
-    skipped: bool = False
-    lost: bool = False
-
-
-class Process:
-    """What runs items in this process.
-
-    Attributes:
-      setup: as it was told.
+      setup: of the worker.
       cache: what items share.
-      judged: cases of the item that is running.
+      judged_cases: number of judged cases of the running item.
     """
 
-    def __init__(self, setup: Setup, give_up: Callable[[Doing, Failure], None], console: int | None = None) -> None:
+    def __init__(
+        self, setup: WorkerSetup, before_exit: Callable[[Doing, Failure], None], console: CrashLog | None = None
+    ) -> None:
         """Args:
-        setup: of the run.
-        give_up: what is done before the watchdog ends this process.
-        console: descriptor of where a person reads why this process ended; None where another process takes its place
-          and reads that in a file.
+        setup: of the worker.
+        before_exit: called before the watchdog ends this process.
+        console: log in which to report why this process died; None if a supervisor reads a file instead and starts a
+          replacement.
         """
         self.setup = setup
-        self.cache = Cache(journal=Journal(setup.folder, setup.shard), planned=setup.planned)
-        self.judged = 0
-        self._suspicion = Suspicion(setup.folder, setup.minimize, setup.kept)
-        self._kinds: set[tuple[Verdict, str]] = set()  # of the findings of the item that is running
+        state = ProcessState(journal=Journal(setup.folder, setup.shard), planned=setup.planned)
+        self.cache = Cache(process=state)
+        self.judged_cases = 0
+        self._suspects = SuspectTracker(setup.folder, setup.settings.minimize, setup.published_folder)
+        self._kinds: set[tuple[Verdict, str]] = set()  # of the findings of the running item
         self._writer: Writer | None = None
-        self._console, self._give_up = console, give_up
-        self._words: TextIO | None = None
+        self._console, self._before_exit = console, before_exit
+        self._log: CrashLog | None = None
         self._watchdog: Watchdog | None = None
-        self._patched = pytest.MonkeyPatch()
+        self._patch = pytest.MonkeyPatch()
 
-    def expect(self, planned: frozenset[tuple[str, str, str]]) -> None:
-        """Says what the run does, once that is known: pairing, backend and dtype of it all."""
+    def plan_parts(self, planned: frozenset[tuple[str, str, str]]) -> None:
+        """Sets everything that the run does: pairing, backend and dtype."""
         self.setup = replace(self.setup, planned=planned)
-        self.cache.planned = planned
+        self.cache.process.planned = planned
 
     @property
     def writer(self) -> Writer:
+        """The writer of this process's records."""
         if self._writer is None:
             self._writer = Writer(self.setup.folder, self.setup.shard)
         return self._writer
 
     def close(self) -> None:
+        """Releases the worker's files and threads. The process continues."""
         if self._watchdog is not None:
             self._watchdog.stop()
         if self._writer is not None:
             self._writer.close()
         self.cache.pool.close()
-        self.cache.journal.close()
-        self._patched.undo()
-        if self._words is not None:
-            if self._console is None:
-                faulthandler.disable()  # it would go on to write to the file
-                Path(self._words.name).unlink(missing_ok=True)
-            self._words.close()
+        self.cache.process.journal.close()
+        self._patch.undo()
+        if (log := self._log or self._console) is not None:
+            log.close()
 
     @functools.cached_property
-    def _known(self) -> Mapping[str, Sequence[Record]] | None:
-        """The records of the run that was cut off, by item; None where there is none."""
-        if not self.setup.resumes:
+    def _resumed_records(self) -> Mapping[str, Sequence[Record]] | None:
+        """The records of the interrupted run, by item; None unless this run resumes one."""
+        if not self.setup.settings.resume:
             return None
-        known: dict[str, list[Record]] = {}
+        records: dict[str, list[Record]] = {}
         for record in held(read_shard(self.setup.folder, SHARD)):
-            known.setdefault(record.item, []).append(record)
-        return known
+            records.setdefault(record.item, []).append(record)
+        return records
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Has whatever ends this process leave word of it, and a case that goes on for too long end."""
-        if self._words is None:
-            self._listen()
+    def supervise(self) -> Iterator[None]:
+        """Enables crash reports and the hang watchdog while an item runs."""
+        if self._log is None:
+            self._log = self._open_log()
         if self._watchdog is not None:
             self._watchdog.arm()
         try:
             yield
         finally:
-            self.judged = 0
+            self.judged_cases = 0
             if self._watchdog is not None:
-                self._watchdog.disarm()  # whatever comes between items is left alone
+                self._watchdog.disarm()
 
-    def _listen(self) -> None:
+    def _open_log(self) -> CrashLog:
+        journal = self.cache.process.journal
         if self._console is None:
-            self.cache.end = self._end
-            self._words = last_words(self.setup.folder, self.setup.shard).open("w", encoding="utf-8")
-            faulthandler.enable(self._words)
-        else:
-            self._words = os.fdopen(os.dup(self._console), "w", encoding="utf-8")
-        loudly = tell_of_exit(self.cache.journal, self._words, alone=self._console is not None)
-        self._patched.setattr(os, "_exit", loudly)
-        if self.setup.timeout:
-            self._watchdog = Watchdog(self.cache.journal, self.setup.timeout, self._words, self._give_up)
+            self.cache.process.abort = self._abort
+        log = self._console or FileCrashLog(self.setup.folder, self.setup.shard)
+        self._patch.setattr(os, "_exit", exit_with_report(journal, log))
+        if timeout := self.setup.settings.timeout:
+            self._watchdog = Watchdog(journal, timeout, log, self._before_exit)
             self._watchdog.start()
+        return log
 
     @contextmanager
-    def settings(self) -> Iterator[None]:
-        """JAX's settings while an item runs: the user's, but that compiled code is kept and that no NaN raises."""
+    def jax_settings(self) -> Iterator[None]:
+        """Applies JAX's settings for items: the user's, but executables are cached on disk and NaNs do not raise."""
         with ExitStack() as stack:
-            if self.setup.compiled is not None:
-                stack.enter_context(cached_on_disk(self.setup.compiled))
+            if self.setup.executables is not None:
+                stack.enter_context(cached_on_disk(self.setup.executables))
             stack.enter_context(without_debugging())
             yield
 
-    def run(self, parts: Sequence[Item], task: Task, judged: Callable[[], None] = lambda: None) -> Ended:
-        """Runs all groups of an item, and records each case as it ends.
+    def run(
+        self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
+    ) -> ItemResult:
+        """Runs all groups of an item and records each case as it ends.
 
         Args:
-          parts: of the item, one for each group.
-          task: how.
-          judged: called after each case, before it is recorded.
+          parts: the item's groups.
+          request: which item, and how.
+          on_case: called after each case, before that is recorded.
         """
-        with self.watched(), self.settings():
-            ended = self._run(parts, task, judged)
-        self.cache.journal.leave_costs()
-        return ended
+        with self.supervise(), self.jax_settings():
+            result = self._run(parts, request, on_case)
+        self.cache.process.journal.leave_costs()
+        return result
 
-    def _run(self, parts: Sequence[Item], task: Task, judged: Callable[[], None]) -> Ended:
-        self.judged, device = 0, parts[0].backend
-        self.cache.budget = _budget(parts, task.budget)
-        earlier, records = before(self.setup.folder, task.name, self.setup.shard, again=task.again, known=self._known)
-        found: list[Record] = []
+    def _run(self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None]) -> ItemResult:
+        self.judged_cases, process = 0, self.cache.process
+        process.budget = _budget(parts, request.budget)
+        before, records = prior_attempts(
+            self.setup.folder,
+            request.name,
+            self.setup.shard,
+            is_retry=request.is_retry,
+            resumed=self._resumed_records,
+        )
+        findings: list[Record] = []
         self._kinds.clear()
         for record in records:
-            self._add(record, found)
+            self._add(record, findings)
         for part in parts:
-            for outcome in run_item(part, self.cache, before=earlier):
-                judged()
-                record = self._written(part, outcome, found)
+            for outcome in run_item(part, self.cache, before=before):
+                on_case()
+                record = self._write(part, outcome, findings)
                 records.append(record)
-                self._add(record, found)
-                self._notice(record)
+                self._add(record, findings)
+                self._check_device(record)
         suspects: Sequence[Suspect] = ()
-        if found and not self.cache.lost:
-            suspects = self._suspicion.investigate(parts, self.cache, self.writer)
-            if device.tier is Tier.DEVICE and not answers(device.id):
-                self.cache.lost = "while the smallest case of a finding was looked for"
-        verdicts = [record.verdict for record in records]
-        passed = any(not v.is_finding and v is not Verdict.UNAVAILABLE for v in verdicts)
-        verdict = (
-            worst(v for v in verdicts if v.is_finding) if found else Verdict.PASS if passed else Verdict.UNAVAILABLE
-        )
-        ended = Ended(
-            str(verdict), tuple(dict.fromkeys(record.family for record in records)), lost=bool(self.cache.lost)
-        )
-        if found:
-            headline, message = self._told(parts[0], found, suspects, task)
-            return replace(ended, headline=headline, message=message)
-        reason = next((r.message for r in reversed(records) if r.verdict is Verdict.UNAVAILABLE), "")
-        if passed or not reason:
-            return ended
-        if device.id in self.setup.asked_by_name and device.unavailable():
-            words = printable(f"{device.id} was asked for and is unavailable: {reason}")
-            return replace(ended, headline=words, message=words)
-        return replace(ended, skipped=True, message=printable(f"{device.id} unavailable: {reason}"))
+        if findings and not process.device_lost:
+            suspects = self._suspects.investigate(parts, self.cache, self.writer)
+            backend = parts[0].backend
+            if backend.tier is Tier.DEVICE and not device_responds(backend.id):
+                process.device_lost = "since the search for the smallest case of a finding"
+        return self._result(parts, request, records, findings, suspects)
 
-    def interrupted(self, parts: Sequence[Item], task: Task, words: str, advice: Sequence[str]) -> Ended:
-        """How an item ends whose time was up, which says nothing of the kernel; what was recorded stays.
+    def _result(
+        self,
+        parts: Sequence[Item],
+        request: ItemRequest,
+        records: Sequence[Record],
+        findings: Sequence[Record],
+        suspects: Sequence[Suspect],
+    ) -> ItemResult:
+        """Returns the result of an item from its records, its findings and their suspects."""
+        verdicts = [record.verdict for record in records]
+        passed = any(not verdict.is_finding and verdict is not Verdict.UNAVAILABLE for verdict in verdicts)
+        result = ItemResult(
+            str(Verdict.PASS if passed else Verdict.UNAVAILABLE),
+            tuple(dict.fromkeys(record.family for record in records)),
+            device_lost=bool(self.cache.process.device_lost),
+        )
+        if findings:
+            line, message = self._describe(parts[0], findings, suspects, request)
+            return replace(
+                result, verdict=str(worst(record.verdict for record in findings)), headline=line, message=message
+            )
+        reason = next((record.message for record in reversed(records) if record.verdict is Verdict.UNAVAILABLE), "")
+        if passed or not reason:
+            return result
+        backend = parts[0].backend
+        if backend.id in self.setup.named_backends and backend.unavailable():
+            message = printable(f"{backend.id} was requested and is unavailable: {reason}")
+            return replace(result, headline=message, message=message)
+        return replace(result, skipped=True, message=printable(f"{backend.id} unavailable: {reason}"))
+
+    def timed_out(self, parts: Sequence[Item], request: ItemRequest, reason: str, advice: Sequence[str]) -> ItemResult:
+        """Returns the result of an item that ran out of time, which is not a finding. Its records stay.
 
         Args:
-          parts, task: as for `run`.
-          words: what happened, in a line, with `{}` for how many cases were judged.
-          advice: what to do.
+          parts, request: as for `run`.
+          reason: why the item was ended, in a line, with `{}` for the number of judged cases.
+          advice: lines that say what to do.
         """
-        _, records = before(self.setup.folder, task.name, self.setup.shard, again=True)
-        found = [record for record in records if record.verdict.is_finding]
+        _, records = prior_attempts(self.setup.folder, request.name, self.setup.shard, is_retry=True)
+        findings = [record for record in records if record.verdict.is_finding]
         planned = sum(sum(part.families().values()) for part in parts)
-        words = words.format(f"{sum(bool(record.case) for record in records)} of {planned} cases judged")
-        told = [self._told(parts[0], found, (), task)[1]] if found else []
-        families = tuple(dict.fromkeys(record.family for record in found))
-        return Ended(str(Gap.MISSING), families, words, "\n".join([f"{words}.", *advice, *told]))
+        line = reason.format(f"{sum(bool(record.case) for record in records)} of {planned} cases judged")
+        details = [self._describe(parts[0], findings, (), request)[1]] if findings else []
+        families = tuple(dict.fromkeys(record.family for record in findings))
+        return ItemResult(str(Gap.MISSING), families, line, "\n".join([f"{line}.", *advice, *details]))
 
-    def _told(self, item: Item, found: Sequence[Record], suspects: Sequence[Suspect], task: Task) -> tuple[str, str]:
-        """What is wrong with an item that has findings: in a line, and in full."""
+    def _describe(
+        self, item: Item, findings: Sequence[Record], suspects: Sequence[Suspect], request: ItemRequest
+    ) -> tuple[str, str]:
+        """Returns the findings of an item in one line, and in full."""
         setup = self.setup
-        lines = failure(item, found, suspects, setup.root, setup.report, task.command, cases=setup.cases)
-        return headline(found, suspects), "\n".join(lines)
+        report, shows_cases = setup.settings.report, setup.shows_cases
+        lines = failure(item, findings, suspects, setup.root, report, request.command, cases=shows_cases)
+        return headline(findings, suspects), "\n".join(lines)
 
-    def _written(self, part: Item, outcome: Outcome, found: Sequence[Record]) -> Record:
-        """Writes the record of a case, with its inputs if it is the first finding of its kind or one of few."""
+    def _write(self, part: Item, outcome: Outcome, findings: Sequence[Record]) -> Record:
+        """Writes the record of a case, with its inputs if it is the first finding of its kind or one of a few."""
         record = outcome.record
-        known = (record.verdict, record.family) in self._kinds
-        if outcome.arguments is not None and (not known or len(found) < _SAVED):
-            record = saved(self.setup.folder, record, part, outcome.arguments, self.setup.kept)
-        if record.evidence is not None and known:
-            # One picture of a kind.
+        is_known_kind = (record.verdict, record.family) in self._kinds
+        if outcome.arguments is not None and (not is_known_kind or len(findings) < _MAX_SAVED):
+            record = saved(self.setup.folder, record, part, outcome.arguments, self.setup.published_folder)
+        if record.evidence is not None and is_known_kind:  # one window for each kind is enough
             record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
-        if self.setup.artifacts and (texts := outcome.files()):
+        if self.setup.settings.artifacts and (texts := outcome.files()):
             name = f"{record.case}-{_slug(record.backend)}"
             record = replace(record, files=save_artifacts(self.setup.folder, name, texts))
         self.writer.write(record)
-        self.judged += bool(record.case)
+        self.judged_cases += bool(record.case)
         return record
 
-    def _add(self, record: Record, found: list[Record]) -> None:
-        """Takes in a record of the item that is running; `found` are its findings."""
-        self._suspicion.add(record)
+    def _add(self, record: Record, findings: list[Record]) -> None:
+        """Adds a record of the running item, and to `findings` if it is one."""
+        self._suspects.add(record)
         if record.verdict.is_finding:
-            found.append(record)
+            findings.append(record)
             self._kinds.add((record.verdict, record.family))
 
-    def _notice(self, record: Record) -> None:
-        """Ends this process, or leaves the device alone, where a case has cost it the device."""
+    def _check_device(self, record: Record) -> None:
+        """Ends this process, or stops using the device, if a case has poisoned the device's context."""
         if device_is_lost(record):
-            self.cache.lost = f"since case {record.case}: {record.message.partition(chr(10))[0]}"
-            if self.cache.end is not None:
-                self.cache.end("a device error that no later call survives\n")
+            process = self.cache.process
+            process.device_lost = f"since case {record.case}: {record.message.partition(chr(10))[0]}"
+            if process.abort is not None:
+                process.abort("a device error poisoned its context")
 
-    def _end(self, word: str) -> None:
-        """Ends this process, whose place another takes."""
-        if self._words is not None:
-            self._words.write(word)
-            self._words.flush()
+    def _abort(self, cause: str) -> None:
+        """Ends this process, so that its supervisor replaces it."""
+        if self._log is not None:
+            self._log.write(CrashReason(cause), self.cache.process.journal.doing)
             os._exit(1)
 
 

@@ -5,51 +5,23 @@ Their parts come from records, which may come from anywhere: `_command` is the o
 
 import keyword
 import shlex
-from typing import Protocol
 
-from kerneltest.extensions.proofs import GROUP
-from kerneltest.extensions.sanitizer.tools import GROUP as SANITIZED
+from kerneltest.core.groups import GroupName
+from kerneltest.execute.settings import RunSettings, option_words
 from kerneltest.plan.explicit import FUZZ
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import Plan, Record
 
 
-class Options(Protocol):
-    """What decides which cases a run has: its plan has it, and so has the run itself."""
-
-    @property
-    def depth(self) -> str: ...
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def fuzz(self) -> int: ...
-
-    @property
-    def prove(self) -> bool: ...
-
-    @property
-    def sanitize(self) -> tuple[str, ...]: ...
-
-    @property
-    def orders(self) -> int: ...
-
-
-def pytest_command(options: Options, backend: str, item: str) -> str:
-    """The command that runs one item again, with the same cases.
+def pytest_command(plan: Plan | RunSettings, backend: str, item: str) -> str:
+    """Returns the command that runs one item again, with the same cases.
 
     Args:
-      options: of the run.
+      plan: of the run, or its settings.
       backend: the item's.
-      item: its node id, from where pytest is started.
+      item: its node id, relative to the folder in which pytest is started.
     """
-    counts = {"--kt-fuzz": options.fuzz, "--kt-orders": options.orders}
-    given = [word for option, count in counts.items() if count for word in (option, str(count))]
-    given += ["--kt-prove"] if options.prove else []
-    given += ["--kt-sanitize", ",".join(options.sanitize)] if options.sanitize else []
-    selected = f"./{item}" if item.startswith("-") else item  # no option, whatever it is called
-    depth, seed = ["--kt-depth", options.depth], ["--kt-seed", str(options.seed)]
-    return _command("pytest", "-p", "kerneltest", *depth, *seed, *given, "--kt-backends", backend, selected)
+    selected = f"./{item}" if item.startswith("-") else item  # not an option, whatever its name
+    return _command("pytest", "-p", "kerneltest", *option_words(plan), "--kt-backends", backend, selected)
 
 
 def repro_command(folder: str, case: str, backend: str) -> str:
@@ -57,7 +29,7 @@ def repro_command(folder: str, case: str, backend: str) -> str:
     return _command("kerneltest", "repro", folder, case, "--backend", backend)
 
 
-def python_lines(options: Options, record: Record) -> str | None:
+def python_lines(plan: Plan, record: Record) -> str | None:
     """The lines that check a record's case; None where there are none.
 
     A drawn case is in the saved inputs alone, `kt.check` knows no proofs and no sanitizers, and a pairing may have no
@@ -66,12 +38,12 @@ def python_lines(options: Options, record: Record) -> str | None:
     file, _, name = record.pairing.partition("::")
     module = file.removesuffix(".py").replace("/", ".")
     importable = all(part.isidentifier() and not keyword.iskeyword(part) for part in [*module.split("."), name])
-    if record.group in (FUZZ, GROUP, SANITIZED) or not record.case or not importable:
+    if record.group in (FUZZ, GroupName.PROOFS, GroupName.SANITIZED) or not record.case or not importable:
         return None
-    orders = f", orders={options.orders!a}" if options.orders else ""
+    orders = f", orders={plan.orders!a}" if plan.orders else ""
     return (
         f"import kerneltest as kt\nfrom {module} import {name}\n\n"
-        f"result = kt.check({name}, backends=[{record.backend!a}], depth={options.depth!a}, seed={options.seed!a},\n"
+        f"result = kt.check({name}, backends=[{record.backend!a}], depth={plan.depth!a}, seed={plan.seed!a},\n"
         f"                  case={record.case!a}{orders})\n"
         "print(result.findings[0].message, result.findings[0].arguments)"
     )

@@ -28,6 +28,11 @@ def render(template: str, **values: Any) -> str:
     return _ENVIRONMENT.get_template(template).render(values)
 
 
+def render_text(template: str, **values: Any) -> str:
+    """The text of a template, filled in."""
+    return _ENVIRONMENT.from_string(template).render(values)
+
+
 def static(name: str) -> str:
     """The text of a file of `html/static/`: our own scripts and styles, which a template includes as they are."""
     return (files("kerneltest.report.html") / "static" / name).read_text(encoding="utf-8")

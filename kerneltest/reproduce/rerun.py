@@ -17,13 +17,11 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.discovery import held
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
+from kerneltest.execute.group_registry import find_group
 from kerneltest.execute.item import Group, Item
-from kerneltest.execute.planning import group_called
 from kerneltest.execute.runner import judged
+from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.variations import INVARIANTS
-from kerneltest.extensions.sanitizer.group import family_of
-from kerneltest.extensions.sanitizer.tools import GROUP as SANITIZED
-from kerneltest.extensions.sanitizer.tools import TOOLS
 from kerneltest.plan.explicit import DRAWN, DrawnCase
 from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.lengths import DEPTHS
@@ -76,7 +74,8 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
         raise ReproductionError(f"the declaration of {pairing.name} has changed: no signature {record.signature!r}")
     arguments = _arguments(folder, record, pairing, signature)
     group, family = _group_and_family(record)
-    item = Item(record.item, pairing, record.pairing, chosen, signature.dtype, group, plan.depth, plan.seed)
+    settings = RunSettings(depth=plan.depth, seed=plan.seed)
+    item = Item(record.item, pairing, record.pairing, chosen, signature.dtype, group, settings)
     if not chosen.tier.gives_values:
         raise ReproductionError(f"{chosen.id} gives no values, which this finding is about")
     if reason := chosen.unavailable():
@@ -94,13 +93,14 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
 
 def _group_and_family(record: Record) -> tuple[Group, Family]:
     """Under what the case was recorded; only together do they say how it was judged."""
+    group = find_group(record.group)
     varied = INVARIANTS.get(record.family)
     family = varied.family if varied else FAMILIES.get(record.family, DRAWN)
-    if record.group == SANITIZED and record.family in TOOLS:
-        family = family_of(record.family)
-    if family.group != record.group:
+    if group is not None:
+        family = group.find_family(record.family) or family
+    if group is None or family.group != record.group:
         raise ReproductionError(f"{record.family!a} is no family of the group {record.group!a}")
-    return group_called(record.group), family
+    return group, family
 
 
 def _backend(name: str, orders: int) -> Backend:
@@ -188,8 +188,9 @@ def _imported(root: Path, suite: Path) -> ModuleType:
 
 def signature_of(pairing: Pairing, record: Record) -> Signature | None:
     """The signature of a record, planned or not; None where the pairing's declaration does not have it."""
-    dims, dtypes, statics = dict(record.dims), dict(record.dtypes), dict(record.statics)
+    dims, dtypes = dict(record.dims), dict(record.dtypes)
     options = pairing.options()
+    statics = {name: str(value) for name, value in record.statics.items()}
     known = (
         dims.keys() == pairing.dims.keys()
         and statics.keys() == options.keys()

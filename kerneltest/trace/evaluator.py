@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
+from kerneltest.core.details import UndefinedCause, UndefinedSource
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -137,7 +138,7 @@ def _equation(
         (result,) = equation.outvars
         _check_size(equation)
         values = np.full(result.aval.shape, Fill(nan=True)(np.dtype(result.aval.dtype)))
-        source = f"jax.lax.empty at {line_of(equation.source_info)} was not filled completely"
+        source = UndefinedSource(UndefinedCause.EMPTY, line_of(equation.source_info))
         return [PartialArray(values, np.full(values.shape, UNINITIALISED, np.uint8), (source,))]
     inner = [value for value in params.values() if isinstance(value, ClosedJaxpr)]
     large = any(isinstance(operand.values, Virtual) for operand in operands)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.core.details import Undefined
+from kerneltest.core.details import Undefined, UndefinedSource
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -22,12 +22,12 @@ class PartialArray:
     Attributes:
       values: its elements, an array of NumPy's or JAX's.
       undefined: a code for each undefined element and 0 for the others, uint8; None if all are defined.
-      sources: the origin of the undefined elements, in words.
+      sources: the reads that the undefined elements come from.
     """
 
     values: JaxArray
     undefined: Array | None = None
-    sources: tuple[str, ...] = ()
+    sources: tuple[UndefinedSource, ...] = ()
 
 
 def all_defined(outputs: Sequence[PartialArray]) -> tuple[Array, ...]:
@@ -42,13 +42,12 @@ def all_defined(outputs: Sequence[PartialArray]) -> tuple[Array, ...]:
     return tuple(np.asarray(output.values) for output in outputs)
 
 
-def _failure(array: str, codes: Array, sources: Sequence[str]) -> Failure:
+def _failure(array: str, codes: Array, sources: Sequence[UndefinedSource]) -> Failure:
     """The failure of an array with undefined elements."""
     first = element(codes.shape, int(np.flatnonzero(codes)[0]))
     unwritten = int(codes.max()) == UNWRITTEN
-    detail = Undefined(
-        array, unwritten, int(np.count_nonzero(codes)), codes.size, first, () if unwritten else tuple(sources)
-    )
+    count = int(np.count_nonzero(codes))
+    detail = Undefined(array, unwritten, count, codes.size, first, () if unwritten else tuple(sources))
     return Failure(Verdict.UNWRITTEN if unwritten else Verdict.UNINITIALISED, detail)
 
 

@@ -65,6 +65,8 @@ def test_what_does_not_fit_is_unavailable_with_the_bytes_needed_and_free() -> No
     pairing = pair(lambda x: x + 1)
     traced = trace(pairing, production_signatures(pairing)[0])
     at_scale = DeviceAtScale(traced, Small(), NVIDIA)
-    with pytest.raises(Failure, match=r"take 2\.0 GiB at these sizes, and 0\.5 GiB of a small GPU are free") as caught:
+    with pytest.raises(
+        Failure, match=r"take 2\.0 GiB at these sizes, but only 0\.5 GiB of a small GPU are free"
+    ) as caught:
         at_scale._check_memory(jax.jit(lambda: 0).lower().compile())
     assert caught.value.verdict == "unavailable"

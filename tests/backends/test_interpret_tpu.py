@@ -20,7 +20,8 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import judged
-from kerneltest.localize.grid_order import unordered
+from kerneltest.execute.settings import RunSettings
+from kerneltest.localize.reruns import Cause, depends_on_order
 from kerneltest.plan.cases import value_cases
 from tests.tpu_bugs import COLUMNS, TWINS
 
@@ -92,12 +93,12 @@ def test_what_nobody_filled_is_found_by_pallas_own_interpreter() -> None:
 @pytest.mark.parametrize("name", ["relies_on_the_order_of_a_parallel_dimension"])
 def test_wrong_values_that_are_right_in_order_are_said_to_be(name: str) -> None:
     pairing = paired(name, True)
-    items = plan_pairing(pairing, pairing_id(pairing), resolve([BACKEND]), "quick", 0).items
+    items = plan_pairing(pairing, pairing_id(pairing), resolve([BACKEND]), RunSettings(depth="quick")).items
     item = next(each for each in items if each.group.name == "structural")
     case, cache = next(iter(item.cases())), Cache()
     record = judged(item, case, cache).record
-    assert unordered(item, case, record, cache).startswith("right where programs run in order")
-    assert unordered(item, case, replace(record, verdict=Verdict.RACE), cache) == ""
+    assert depends_on_order(item, case, record, cache) is Cause.PROGRAM_ORDER
+    assert depends_on_order(item, case, replace(record, verdict=Verdict.RACE), cache) is None
 
 
 @pytest.mark.parametrize("semantics", [("parallel", "arbitrary"), ("arbitrary", "parallel"), ("parallel", "parallel")])

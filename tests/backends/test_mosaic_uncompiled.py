@@ -35,7 +35,7 @@ def both(backend: Backend, pairing: Pairing, dtype: str, group: str = "structura
     traced = trace(pairing, case.signature, backend.platform)
     arguments = case.fill(pairing)
     leaves = [arguments[path] for path, _ in case.signature.dtypes]
-    uncompiled = backend.uncompiled(traced)
+    uncompiled = backend.evaluate(traced)
     assert uncompiled is not None
     prepared = backend.prepare(traced)
     assert not isinstance(prepared, Artifact)

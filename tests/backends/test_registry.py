@@ -84,11 +84,11 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "run gives nothing": (dict(run=lambda self, leaves: None), "backend faulty raised TypeError: 'NoneType'"),
     "run gives another dtype": (
         dict(run=lambda self, leaves: [leaves[0].astype("int16") * 2]),
-        "backend faulty gave int16[5], and the kernel's outputs are int8[5]",
+        "backend faulty returned int16[5], but the kernel's outputs are int8[5]",
     ),
     "run gives too many": (
         dict(run=lambda self, leaves: leaves * 2),
-        "backend faulty gave int8[5], int8[5], and the kernel's outputs are int8[5]",
+        "backend faulty returned int8[5], int8[5], but the kernel's outputs are int8[5]",
     ),
     "not supported raises": (
         dict(unsupported_reason=lambda self, traced: _raise()),
@@ -143,7 +143,9 @@ def test_a_fault_of_a_users_backend_costs_the_case_and_names_it(fault: str, monk
 
 def test_a_users_backend_that_raises_when_it_is_asked_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     result = _faulty(dict(unavailable=_raise), monkeypatch)
-    assert result.unavailable == {"faulty": "backend faulty raised KeyError: 'no such device' when it was asked"}
+    assert result.unavailable == {
+        "faulty": "backend faulty raised KeyError: 'no such device' when asked whether it is available"
+    }
     assert not result.ok
 
 
@@ -209,7 +211,7 @@ class _WithoutPrepare(kt.Backend):
         ("interpret", _Mine, "the id 'interpret' is taken by kerneltest.backends.interpret"),
         ("two words", _Mine, "must be one word without commas and wildcards"),
         ("lower:*", _Mine, "must be one word without commas and wildcards"),
-        ("mine", _WithoutTier, "_WithoutTier must say its tier, as in `tier = kt.Tier.DEVICE`"),
+        ("mine", _WithoutTier, "_WithoutTier must set its tier, as in `tier = kt.Tier.DEVICE`"),
         ("mine", _WithoutPrepare, "_WithoutPrepare must define `prepare`"),
     ],
 )

@@ -13,6 +13,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import Before, run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.cases import Case
 from kerneltest.records.journal import Doing, Phase
 from tests.sample import double
@@ -26,13 +27,15 @@ def _paired(oracle: Any, *lengths: int) -> kt.Pairing:
 def test_a_case_that_ended_its_process_is_filled_again_unless_it_was_that(
     phase: Phase, filled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    item = plan_pairing(_paired(lambda x: 2 * x, 3), "suite.py::doubled", resolve(["interpret"]), "quick", 0).items[0]
+    item = plan_pairing(
+        _paired(lambda x: 2 * x, 3), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")
+    ).items[0]
     case = next(iter(item.cases()))
     cache, seen = Cache(), []
     fill = Case.fill
 
     def filling(self: Case, pairing: Any) -> Any:
-        doing = cache.journal.doing
+        doing = cache.process.journal.doing
         seen.append((doing.case, doing.phase) if doing else None)
         return fill(self, pairing)
 
@@ -52,7 +55,7 @@ def test_an_oracle_is_not_called_to_plan() -> None:
 
     calls: list[Any] = []
     pairing = _paired(oracle, 3, 5)
-    items = plan_pairing(pairing, "suite.py::doubled", resolve(["interpret"]), "quick", 0).items
+    items = plan_pairing(pairing, "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")).items
     cases = [case for item in items for case in item.cases()]
     assert len(cases) > 50
     assert not calls
@@ -65,8 +68,8 @@ def test_an_oracle_is_not_called_to_plan() -> None:
 @pytest.mark.parametrize("factor", [2, 3], ids=["right", "wrong"])
 def test_an_oracle_is_evaluated_in_no_phase_but_its_own(factor: int) -> None:
     def oracle(x: np.ndarray) -> np.ndarray:
-        if cache.journal.doing is not None:
-            phases.add(cache.journal.doing.phase)
+        if cache.process.journal.doing is not None:
+            phases.add(cache.process.journal.doing.phase)
         return factor * x
 
     doubled = jax.custom_vjp(double)
@@ -75,7 +78,9 @@ def test_an_oracle_is_evaluated_in_no_phase_but_its_own(factor: int) -> None:
     declared = kt.oracle_for(
         doubled, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(5, 7))), batch_dims=("n",), grad=True
     )
-    items = plan_pairing(declared(oracle), "suite.py::doubled", resolve(["interpret"]), "quick", 0).items
+    items = plan_pairing(
+        declared(oracle), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")
+    ).items
     records = [outcome.record for item in items for outcome in run(item, cache)]
     assert {"alone", "gradient"} <= {record.family for record in records if record.compared}
     assert any(record.budget for record in records) == (factor == 3)  # for which it is evaluated once more

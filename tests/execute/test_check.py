@@ -159,7 +159,7 @@ def test_what_a_kernel_does_wrong_is_found_though_jax_raises_it() -> None:
     ("wrong", "words"),
     [
         (dict(backends=["cpu"]), "unknown backend 'cpu'; known are interpret, interpret-mosaic-gpu, interpret-tpu"),
-        (dict(depth="shallow"), "unknown depth 'shallow'; known are quick, standard, deep"),
+        (dict(depth="shallow"), "depth must be one of quick, standard, deep, not 'shallow'"),
         (dict(case="0123"), "has no case 0123 at depth standard with seed 0"),
     ],
 )
@@ -248,7 +248,7 @@ def test_what_everything_masked_yields_is_declared_and_held_against_the_oracle()
     assert kt.check(replace(pairing, all_masked="nan"), depth="quick").ok
     findings = kt.check(replace(pairing, all_masked="zeros"), depth="quick").findings
     assert {(f.verdict, f.family) for f in findings} == {("oracle_error", "all_masked_array")}
-    assert "returns nan where everything is masked, and the pairing declares all_masked='zeros'" in findings[0].message
+    assert "returns nan where everything is masked, but the pairing declares all_masked='zeros'" in findings[0].message
 
 
 def test_structural_families_of_inexact_kernels_are_judged_by_the_bound() -> None:

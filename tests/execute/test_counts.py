@@ -7,6 +7,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from suites import (
     test_attention,
     test_layer_norm,
@@ -35,12 +36,14 @@ COUNTED = ("traces", "oracle's answers", "prepared for interpret", "evaluated fo
 def test_costs(name: str) -> None:
     pairing, planned, costs = COUNTS[name]
     cache = Cache()
-    items = plan_pairing(pairing, pairing_id(pairing), resolve(["interpret", "simulate:sm_90"]), "quick", 0).items
+    items = plan_pairing(
+        pairing, pairing_id(pairing), resolve(["interpret", "simulate:sm_90"]), RunSettings(depth="quick")
+    ).items
     records = [outcome.record for item in items for outcome in run(item, cache)]
     cache.pool.close()
     assert not any(record.verdict.is_finding for record in records)
     assert (len(records), len({(record.backend, record.signature) for record in records})) == planned
-    assert tuple(cache.journal.counts[each] for each in COUNTED) == costs
+    assert tuple(cache.process.journal.counts[each] for each in COUNTED) == costs
 
 
 # On an interpreter of Mosaic kernels: compilations, two a dtype at most, and kernels in NumPy.
@@ -54,7 +57,7 @@ MOSAIC = {
 def test_costs_of_mosaic_kernels(backend: str) -> None:
     pairing, costs = MOSAIC[backend]
     cache = Cache()
-    items = plan_pairing(pairing, pairing_id(pairing), resolve([backend]), "quick", 0).items
+    items = plan_pairing(pairing, pairing_id(pairing), resolve([backend]), RunSettings(depth="quick")).items
     assert not any(outcome.record.verdict.is_finding for item in items for outcome in run(item, cache))
     cache.pool.close()
-    assert tuple(cache.journal.counts[f"{each} for {backend}"] for each in ("prepared", "evaluated")) == costs
+    assert tuple(cache.process.journal.counts[f"{each} for {backend}"] for each in ("prepared", "evaluated")) == costs

@@ -15,6 +15,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz import draws
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.explicit import FUZZ
 from kerneltest.records.io import load_arguments, read_plan, read_records
 from tests import forked
@@ -101,7 +102,7 @@ def test_another_seed_and_another_dtype_draw_other_cases() -> None:
 
 def test_each_verdict_is_shrunk_once_and_the_others_carry_no_arguments() -> None:
     pairing = replace(paired(drops_nan_at_17, values=(3, 17)), oracle=lambda x: 2 * x + (len(x) == 3) * (x == 0))
-    items = plan_pairing(pairing, "p", resolve(["interpret"]), "quick", 0, 120).items
+    items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings(depth="quick", fuzz=120)).items
     (item,) = [each for each in items if each.group.name == FUZZ]
     outcomes = list(run(item, Cache()))
     assert len(outcomes) == len({outcome.record.case for outcome in outcomes}) == 120
@@ -116,14 +117,17 @@ def test_each_verdict_is_shrunk_once_and_the_others_carry_no_arguments() -> None
 
 def test_a_kernel_without_arrays_has_no_drawn_cases() -> None:
     pairing = kt.oracle_for(lambda n: double(n), n=kt.dim_size("n"))(lambda n: n)
-    items = plan_pairing(pairing, "p", resolve(["interpret"]), "quick", 0, 5).items
+    items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings(depth="quick", fuzz=5)).items
     assert items
     assert FUZZ not in {item.group.name for item in items}
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(("--kt-fuzz", "-1"), "--kt-fuzz: -1 is no number of cases"), (("--kt-fuzz", "x"), "--kt-fuzz: invalid literal")],
+    [
+        (("--kt-fuzz", "-1"), "--kt-fuzz must be a non-negative integer, not -1"),
+        (("--kt-fuzz", "x"), "--kt-fuzz must be a non-negative integer, not 'x'"),
+    ],
 )
 def test_a_bad_number_is_said(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
     run = _pytest(tmp_path, *arguments)

@@ -10,6 +10,7 @@ from kerneltest.execute import cache as kept
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from tests.sample import double
 
 
@@ -21,7 +22,9 @@ def _answers(monkeypatch: pytest.MonkeyPatch, most: int) -> tuple[Cache, list[Ve
     monkeypatch.setattr(kept, "_MOST_BYTES", most)
     pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(3, 64))})(doubled)
     cache = Cache()
-    items = plan_pairing(pairing, "suite.py::doubled", resolve(["interpret", "simulate:sm_90"]), "quick", 0).items
+    items = plan_pairing(
+        pairing, "suite.py::doubled", resolve(["interpret", "simulate:sm_90"]), RunSettings(depth="quick")
+    ).items
     verdicts = [outcome.record.verdict for item in items for outcome in run(item, cache)]
     cache.pool.close()
     return cache, verdicts

@@ -15,6 +15,7 @@ from kerneltest.backends import registry
 from kerneltest.backends.interpret import Interpret
 from kerneltest.backends.registry import resolve
 from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.variations import INVARIANTS, Varied
 from tests.sample import double, elementwise
 from tests.trace.test_rewrite import TILE, accumulated, large_counted, last_wins
@@ -203,7 +204,7 @@ def test_a_kernel_without_a_gradient_is_a_finding_where_one_was_declared() -> No
 def test_the_groups_depth_decides_how_many_signatures_are_varied() -> None:
     pairing, _ = WRONG["plain_call"]
     for depth, count in (("quick", 1), ("standard", 2)):
-        items = plan_pairing(pairing, "p", resolve(["interpret"]), depth, 0).items
+        items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings(depth=depth)).items
         (item,) = [each for each in items if each.group.name == Varied.name]
         assert item.families()["vmapped"] == count
         assert item.families()["plain_call"] == 1  # that one has to compile

@@ -17,7 +17,9 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute import batching
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import Before, run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import Traced, device
@@ -48,7 +50,7 @@ def doubled(x: np.ndarray) -> np.ndarray:
 
 def _records(cache: Cache, before: Before | None = None) -> list[Record]:
     pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=LENGTHS)})(doubled)
-    items = plan_pairing(pairing, "suite.py::doubled", [Pretended()], "quick", 0).items
+    items = plan_pairing(pairing, "suite.py::doubled", [Pretended()], RunSettings(depth="quick")).items
     records = [outcome.record for item in items for outcome in run(item, cache, before=before)]
     cache.pool.close()
     return records
@@ -58,13 +60,13 @@ def _records(cache: Cache, before: Before | None = None) -> list[Record]:
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many cases each call of the device gets."""
     sizes = []
-    plain = Jitted.run_all
+    plain = Jitted.run_batch
 
     def counted(self: Jitted, cases: Sequence[Any]) -> Any:
         sizes.append(len(cases))
         return plain(self, cases)
 
-    monkeypatch.setattr(Jitted, "run_all", counted)
+    monkeypatch.setattr(Jitted, "run_batch", counted)
     return sizes
 
 
@@ -72,7 +74,7 @@ def test_cases_of_a_signature_are_queued_and_end_as_each_does_alone(batches: lis
     alone = _records(Cache())
     assert set(batches) == {1}
     batches.clear()
-    queued = _records(Cache(end=lambda word: None))
+    queued = _records(Cache(process=ProcessState(abort=lambda word: None)))
     assert max(batches) > 3
     assert [(each.case, each.verdict, each.used) for each in queued] == [
         (each.case, each.verdict, each.used) for each in alone
@@ -81,35 +83,35 @@ def test_cases_of_a_signature_are_queued_and_end_as_each_does_alone(batches: lis
 
 
 def test_after_a_death_each_case_runs_alone(batches: list[int]) -> None:
-    _records(Cache(end=lambda word: None), Before())
+    _records(Cache(process=ProcessState(abort=lambda word: None)), Before())
     assert set(batches) == {1}
 
 
-@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize("responds", [True, False])
 def test_a_fault_is_told_by_each_case_alone_and_a_lost_device_ends_the_process(
-    answers: bool, monkeypatch: pytest.MonkeyPatch
+    responds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Ended(KeyboardInterrupt):
         pass
 
     def end(word: str) -> None:
-        doing = cache.journal.doing
+        doing = cache.process.journal.doing
         assert doing is not None
         assert (doing.phase, doing.beside > 0) == (Phase.RUNNING, True)  # so that none is blamed
         raise Ended(word)
 
-    plain = Jitted.run_all
+    plain = Jitted.run_batch
 
     def failing(self: Jitted, cases: Sequence[Sequence[np.ndarray]]) -> Any:
         if any(np.isnan(leaf).any() for leaves in cases for leaf in leaves):
             raise Failure(Verdict.RUNTIME_ERROR, "the kernel raised")
         return plain(self, cases)
 
-    monkeypatch.setattr(Jitted, "run_all", failing)
-    monkeypatch.setattr(batching, "answers", lambda platform: answers)
-    cache = Cache(end=end)
-    if not answers:
-        with pytest.raises(Ended, match="answers no more since"):
+    monkeypatch.setattr(Jitted, "run_batch", failing)
+    monkeypatch.setattr(batching, "device_responds", lambda platform: responds)
+    cache = Cache(process=ProcessState(abort=end))
+    if not responds:
+        with pytest.raises(Ended, match="no longer responds after"):
             _records(cache)
         return
     records = _records(cache)
@@ -127,6 +129,6 @@ def test_a_kernel_that_writes_to_its_input_is_told_of_whichever_case_did() -> No
 
     fine, bad = np.ones(16, np.float32), np.full(16, 2, np.float32)
     jitted = Jitted(writing, device("cpu"), XLA_CPU, eager=True)
-    assert [each[0][0] for each in jitted.run_all([[fine], [3 * fine]])] == [2, 4]
+    assert [each[0][0] for each in jitted.run_batch([[fine], [3 * fine]])] == [2, 4]
     with pytest.raises(Failure, match="wrote to its array argument 0"):
-        jitted.run_all([[fine], [bad], [fine]])
+        jitted.run_batch([[fine], [bad], [fine]])

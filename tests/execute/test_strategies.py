@@ -89,7 +89,7 @@ def test_a_bug_of_one_length_and_one_value_is_found_and_shrunk_to_them() -> None
     assert "special_mismatch on interpret, n=17,float32: 1 of 17 elements wrong" in str(caught.value)
     assert "got 0, expected nan" in str(caught.value)
     notes = "\n".join(caught.value.__notes__)
-    assert "DrawnCase(n=17,float32, x=[nan  0.  0." in notes
+    assert "Case(n=17,float32, x=[nan  0.  0." in notes
     assert notes.count("nan") == 1
 
 
@@ -167,7 +167,7 @@ def test_bad_input_is_said() -> None:
     (case, *_) = _drawn(doubled(), 2)
     with pytest.raises(ValueError, match="unknown depth 'shallow'; known are quick"):
         kt.cases(doubled(), depth="shallow")
-    with pytest.raises(ValueError, match="lower:sm_90 gives no values; choose interpret"):
+    with pytest.raises(ValueError, match="lower:sm_90 computes no values; choose interpret"):
         kt.assert_conforms(doubled(), case, backends=["lower:sm_90"])
     with pytest.raises(ValueError, match="not to <other>"):
         kt.assert_conforms(kt.oracle_for(double, x=kt.array("n", "float32"))(_named("<other>")), case)

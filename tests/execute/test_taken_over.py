@@ -14,6 +14,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.records.schema import Record
 from suites import test_softmax
 from tests.broken import BROKEN
@@ -24,14 +25,14 @@ ONE, OTHER = "simulate:sm_90", "simulate:gfx942"
 def _records(pairing: kt.Pairing) -> tuple[list[Record], list[Record], int]:
     """The records of both targets, but for what must differ, and how many of the second's came from the first's."""
     cache = Cache()
-    items = plan_pairing(pairing, pairing_id(pairing), resolve([ONE, OTHER]), "quick", 0).items
+    items = plan_pairing(pairing, pairing_id(pairing), resolve([ONE, OTHER]), RunSettings(depth="quick")).items
     records = [outcome.record for item in items for outcome in run(item, cache)]
     cache.pool.close()
     one, other = (
         [replace(r, item="", backend="", seconds=0.0) for r in records if r.backend == backend]
         for backend in (ONE, OTHER)
     )
-    return one, other, cache.journal.counts[f"taken over for {OTHER}"]
+    return one, other, cache.process.journal.counts[f"taken over for {OTHER}"]
 
 
 def _times(factor: float) -> Any:
@@ -50,11 +51,13 @@ def test_what_one_target_passed_the_other_passes() -> None:
 
 def test_what_a_target_passed_it_runs_when_it_is_asked_again() -> None:
     cache = Cache()
-    items = plan_pairing(test_softmax.fused, pairing_id(test_softmax.fused), resolve([ONE]), "quick", 0).items
+    items = plan_pairing(
+        test_softmax.fused, pairing_id(test_softmax.fused), resolve([ONE]), RunSettings(depth="quick")
+    ).items
     for item in (each for each in items for _ in range(2)):
         assert all(outcome.record.verdict is Verdict.PASS for outcome in run(item, cache))
     cache.pool.close()
-    assert not cache.journal.counts[f"taken over for {ONE}"]
+    assert not cache.process.journal.counts[f"taken over for {ONE}"]
 
 
 def test_what_one_target_does_not_pass_is_run_for_the_other() -> None:

@@ -9,6 +9,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 
 
 def _threads() -> set[int]:
@@ -26,7 +27,7 @@ def total(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def test_an_item_runs_with_one_thread_and_leaves_as_many_as_there_were() -> None:
     leaf = kt.array("n", "float32")
     pairing = kt.oracle_for(vector_add_blocked, x=leaf, y=leaf, dims={"n": kt.dim(values=(8,), block=8)})(total)
-    (item, *_) = plan_pairing(pairing, "total", resolve(["interpret"]), "quick", 0).items
+    (item, *_) = plan_pairing(pairing, "total", resolve(["interpret"]), RunSettings(depth="quick")).items
     cache = Cache()
     with threadpool_limits(2, user_api="blas"):
         before = _threads()

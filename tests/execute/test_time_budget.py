@@ -8,13 +8,16 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
+from kerneltest.core.details import Unavailable
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute import runner
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.process_state import ProcessState
 from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.time_budget import Budget, breadth_first, worth
 from kerneltest.records.runs import Run, reconcile
 from kerneltest.records.schema import Plan, PlannedItem, Record
@@ -39,13 +42,14 @@ def _paired() -> kt.Pairing:
 
 def _items() -> list[Item]:
     """All parts of one item on `interpret`."""
-    return list(plan_pairing(_paired(), "suite.py::doubled", resolve(["interpret"]), "quick", 0).items)
+    return list(plan_pairing(_paired(), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")).items)
 
 
 def _budgeted(items: list[Item], seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> Cache:
     """With a budget, where every case takes so many seconds."""
     clock = Clock()
-    cache = Cache(budget=Budget(budget, {item.group.name: worth(item.cases()) for item in items}, clock))
+    state = ProcessState(budget=Budget(budget, {item.group.name: worth(item.cases()) for item in items}, clock))
+    cache = Cache(process=state)
 
     def slowly(*given: Any) -> Any:
         clock.now += seconds
@@ -90,7 +94,9 @@ def test_every_group_has_its_share_and_families_go_before_repeats(monkeypatch: p
 
 @pytest.mark.parametrize(("budget", "signatures"), [(1.0, 1), (1e6, 3)])
 def test_nothing_is_compiled_that_is_left_out(budget: float, signatures: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    items = list(plan_pairing(_paired(), "suite.py::doubled", resolve(["simulate:sm_90"]), "quick", 0).items)
+    items = list(
+        plan_pairing(_paired(), "suite.py::doubled", resolve(["simulate:sm_90"]), RunSettings(depth="quick")).items
+    )
     cache = _budgeted(items[:1], 100.0, budget, monkeypatch)
     list(run(items[0], cache))
     assert len(cache.prepared) == signatures
@@ -129,7 +135,7 @@ def test_the_same_costs_leave_out_the_same(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_compilation_is_expected_where_a_signature_is_new() -> None:
     clock = Clock()
-    (item, *_) = plan_pairing(_paired(), "suite.py::doubled", resolve(["interpret"]), "quick", 0).items
+    (item, *_) = plan_pairing(_paired(), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")).items
     cases = breadth_first(item.cases())
     first = next(case for case in cases if case.signature == cases[0].signature)
     repeat = next(case for case in cases[1:] if case.signature == first.signature)
@@ -163,7 +169,7 @@ def _record(number: int, family: str, **more: Any) -> Record:
 
 
 def test_what_was_left_out_is_told_by_family_and_does_not_fail() -> None:
-    out = dict(verdict=Verdict.UNAVAILABLE, compared=0, message="left out: a case takes 2 s here")
+    out = dict(verdict=Verdict.UNAVAILABLE, compared=0, detail=Unavailable("a case takes 2 s", left_out=True))
     records = (_record(0, "normal"), _record(1, "normal", **out), _record(2, "ties", **out), _record(3, "ties", **out))
     thinned = _run_of(records, 60)
     assert left_out(thinned) == [

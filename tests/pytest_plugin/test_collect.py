@@ -99,7 +99,7 @@ def test_a_pairing_is_run_once_where_it_is_held(tmp_path: Path, name: str) -> No
     assert run.returncode == 1, run.stdout
     assert {item.pairing for item in read_plan(tmp_path / "out").items} == {node_id}
     assert f"FAILED {node_id}[interpret-float32]" in run.stdout
-    assert "run nowhere" not in run.stdout
+    assert "never collected" not in run.stdout
 
 
 LOST = {
@@ -119,7 +119,7 @@ def test_a_pairing_that_nothing_holds_fails_the_run_by_name(tmp_path: Path, name
     _write(tmp_path, LOST[name])
     run = _pytest(tmp_path, *OPTIONS, suite=None)
     assert run.returncode == 1, run.stdout
-    assert re.search(r"pairing '(victim|wrong)' \(\w+\.py:\d+\) was made by \w+ and is run nowhere", run.stdout)
+    assert re.search(r"pairing '(victim|wrong)' \(\w+\.py:\d+\) was created in \w+ but never collected", run.stdout)
 
 
 def test_a_file_that_makes_a_pairing_by_a_factory_and_drops_it_is_told_when_it_runs_alone(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_file_that_makes_a_pairing_by_a_factory_and_drops_it_is_told_when_it_r
     })  # fmt: skip
     run = _pytest(tmp_path, *OPTIONS, "test_a.py", suite=None)
     assert run.returncode == 1, run.stdout
-    assert "pairing 'wrong' (pairs.py:9) was made by test_a and is run nowhere" in run.stdout
+    assert "pairing 'wrong' (pairs.py:9) was created in test_a but never collected" in run.stdout
 
 
 def test_pairings_of_one_factory_have_ids_of_their_own_and_are_found_again(
@@ -185,7 +185,7 @@ def test_a_kernel_without_a_pallas_call_is_not_applicable_and_compares_nothing(t
     assert run.returncode == 1, run.stdout
     assert "nothing was compared in the whole run" in run.stdout
     (found,) = read_plan(tmp_path / "out").not_applicable
-    assert "holds no Pallas call" in found.reason
+    assert "contains no Pallas call" in found.reason
 
 
 UNWRITTEN = '''
@@ -199,7 +199,7 @@ def unwritten(x):
 def test_an_oracle_that_is_still_to_be_written_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text(KERNEL + UNWRITTEN, encoding="utf-8")
     run = _pytest(tmp_path, "--kt-backends", "interpret")
-    told = "pairing 'unwritten' (test_a.py:16): write its oracle, which raises NotImplementedError as yet"
+    told = "pairing 'unwritten' (test_a.py:16): write its oracle, which still raises NotImplementedError"
     assert " 1 failed" in run.stdout
     assert f"\n{told}\n" in run.stdout
     assert "oracle_error" not in run.stdout

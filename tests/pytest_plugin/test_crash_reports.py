@@ -17,9 +17,11 @@ import pytest
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin import crash_reports, watchdog
+from kerneltest.pytest_plugin.crash_log import CrashReason, stacks_file, write_crash_reason
 from kerneltest.pytest_plugin.hooks import pytest_handlecrashitem
-from kerneltest.pytest_plugin.run import RUN
+from kerneltest.pytest_plugin.pytest_run import RUN
 from kerneltest.pytest_plugin.watchdog import Watchdog
+from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
 from kerneltest.records.io import Writer, read_records
 from kerneltest.records.journal import Doing, Journal, Phase
 from kerneltest.records.runs import read_running, read_runs
@@ -27,6 +29,7 @@ from tests import forked
 from tests.plugins import PLUGINS
 from tests.written import PASS, case, write_run
 
+DIED = "the process died while tracing the kernel"
 ROOT = Path(__file__).parents[2]
 SUITE = """
 import ctypes, os, signal, threading, time
@@ -110,7 +113,7 @@ def test_a_case_that_ends_its_process_costs_itself_alone(tmp_path: Path) -> None
     phase = "while evaluating the oracle"
     assert _verdicts(tmp_path / "out") == {
         "segfault": {(Verdict.CRASH, f"the process died {phase}: Segmentation fault"): 1},
-        "killed": {(Verdict.CRASH, f"the process died {phase}: it exited, or was killed, without a word"): 1},
+        "killed": {(Verdict.CRASH, f"the process died {phase}: it exited or was killed, and left no crash report"): 1},
         "stuck": {(Verdict.HANG, f"no answer within 8 s {phase} (test_suite.py:32)"): 1},
         "deaf": {(Verdict.HANG, f"no answer within 0:00:10 {phase}"): 1},
     }
@@ -127,7 +130,7 @@ def test_without_workers_a_loop_costs_its_case_and_an_exit_is_told(tmp_path: Pat
     run = _start(tmp_path, "--kt-timeout", "8", "-k", "forever or quiet")
     said = _ended(run, 120)
     assert run.returncode == 1
-    assert "os._exit(0) ended the run: it was evaluating the oracle for case" in said
+    assert "os._exit(0) was called. It was evaluating the oracle for case" in said
     verdicts = _verdicts(tmp_path / "out")
     ((verdict, words),) = verdicts["forever"]
     assert verdict is Verdict.HANG
@@ -151,16 +154,40 @@ def test_one_interrupt_ends_a_run_whose_compilation_hangs(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "verdict", "words"),
     [
-        ("Fatal Python error: Aborted\n\nThread", Verdict.CRASH, "the process died while tracing the kernel: Aborted"),
-        ("", Verdict.CRASH, "the process died while tracing the kernel: it exited, or was killed, without a word"),
-        ("kerneltest: gave up: no answer\n", Verdict.HANG, "no answer"),
+        ("Fatal Python error: Aborted\n\nThread", Verdict.CRASH, f"{DIED}: Aborted"),
+        (
+            "",
+            Verdict.CRASH,
+            f"{DIED}: it exited or was killed, and left no crash report",
+        ),
         ("Timeout (0:10:20)!\nThread", Verdict.HANG, "no answer within 0:10:20 while tracing the kernel"),
     ],
 )
 def test_last_words_tell_a_crash_from_a_hang(tmp_path: Path, text: str, verdict: Verdict, words: str) -> None:
-    crash_reports.last_words(tmp_path, "gw0").write_text(text, encoding="utf-8")
-    failure = crash_reports.of(tmp_path, Doing("i", "c", phase=Phase.TRACING, shard="gw0"))
+    stacks_file(tmp_path, "gw0").write_text(text, encoding="utf-8")
+    failure = crash_reports.failure_from_crash(tmp_path, Doing("i", "c", phase=Phase.TRACING, shard="gw0"))
     assert (failure.verdict, str(failure)) == (verdict, words)
+
+
+class _Log:
+    """A crash log in memory."""
+
+    def __init__(self) -> None:
+        self.stacks = StringIO()
+        self.reasons: list[CrashReason] = []
+
+    def write(self, reason: CrashReason, activity: Doing | None) -> None:
+        self.reasons.append(reason)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_reason_that_the_process_gave_is_its_cause(tmp_path: Path) -> None:
+    stacks_file(tmp_path, "gw0").write_text("Timeout (0:10:20)!\n", encoding="utf-8")
+    write_crash_reason(tmp_path, "gw0", CrashReason("no answer", is_hang=True, location="test_suite.py:3"))
+    failure = crash_reports.failure_from_crash(tmp_path, Doing("i", "c", phase=Phase.TRACING, shard="gw0"))
+    assert (failure.verdict, str(failure)) == (Verdict.HANG, "no answer (test_suite.py:3)")
 
 
 def _watched(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> tuple[Watchdog, list[Failure], threading.Event]:
@@ -176,7 +203,7 @@ def _watched(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> tuple[Watchdo
     monkeypatch.setattr(watchdog, "_exit", end)
     monkeypatch.setattr(watchdog.faulthandler, "dump_traceback", lambda file: None)
     monkeypatch.setattr(watchdog.faulthandler, "dump_traceback_later", lambda *args, **more: None)
-    dog = Watchdog(journal, 0.2, StringIO(), lambda doing, failure: given_up.append(failure))
+    dog = Watchdog(journal, 0.2, _Log(), lambda doing, failure: given_up.append(failure))
     return dog, given_up, ended
 
 
@@ -191,7 +218,7 @@ def test_a_hang_is_raised_into_the_case(monkeypatch: pytest.MonkeyPatch) -> None
     journal.turn_to(Phase.RUNNING)
     dog, given_up, _ = _watched(journal, monkeypatch)
     dog.start()
-    with pytest.raises(Failure, match=r"no answer within 0\.2 s while running the kernel \(.*test_deaths\.py:\d+\)"):
+    with pytest.raises(Failure, match=r"no answer within 0\.2 s while running the kernel \(.*_reports\.py:\d+\)"):
         _spin()
     journal.stop()
     dog.stop()
@@ -226,8 +253,8 @@ def test_a_debugger_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_item_that_is_given_up_keeps_its_crash_and_is_incomplete(tmp_path: Path, way: str) -> None:
     folder = write_run(tmp_path / "out", case(case="c1"), planned=3)
     Journal(folder, "gw0").start(PASS.item, "c2", "normal", "n=1")
-    process = SimpleNamespace(writer=Writer(folder, "controller"))
-    run = SimpleNamespace(folder=folder, process=process, deaths=Counter(), crashed={})
+    dispatcher: Any = SimpleNamespace(worker=SimpleNamespace(writer=Writer(folder, "controller")))
+    run = SimpleNamespace(crashes=XdistCrashes(folder, dispatcher))
     again: list[str] = []
 
     def mark_test_pending(item: str) -> None:
@@ -244,7 +271,7 @@ def test_an_item_that_is_given_up_keeps_its_crash_and_is_incomplete(tmp_path: Pa
         assert len(again) == number
     assert len(again) == (8 if way == "of which no more is run" else 0)
     assert report.longrepr.endswith(f"for case c2 (normal, n=1) of {PASS.item}; the rest of the item is not run")
-    assert ("verdict", "crash") in run.crashed[PASS.item]
+    assert ("verdict", "crash") in (run.crashes.take_properties(PASS.item) or [])
     ended = read_running(folder)
     assert [record.verdict for record in ended.records if record.case == "c2"] == [Verdict.CRASH]
     assert len(ended.reconciled.missing) == 1
@@ -253,7 +280,10 @@ def test_an_item_that_is_given_up_keeps_its_crash_and_is_incomplete(tmp_path: Pa
 @pytest.mark.parametrize("pairings", [True, False])
 def test_a_plain_test_that_dies_is_left_to_xdist(tmp_path: Path, pairings: bool) -> None:
     folder = write_run(tmp_path / "out", PASS) if pairings else tmp_path
-    sched = SimpleNamespace(config=SimpleNamespace(stash={RUN: SimpleNamespace(folder=folder)}))
+    dispatcher: Any = None
+    sched = SimpleNamespace(
+        config=SimpleNamespace(stash={RUN: SimpleNamespace(crashes=XdistCrashes(folder, dispatcher))})
+    )
     report = SimpleNamespace(longrepr="as it was")
     pytest_handlecrashitem("test_plain.py::test_it", report, sched)
     assert report.longrepr == "as it was"

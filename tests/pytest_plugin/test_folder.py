@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.pytest_plugin.folder import MARKER, FolderError, RunFolder
-from kerneltest.pytest_plugin.session import finish
+from kerneltest.pytest_plugin.run_folder import MARKER, FolderError, RunFolder
+from kerneltest.pytest_plugin.summary import finish
 from kerneltest.records.io import read_plan
 from kerneltest.records.runs import read_runs
 from tests.plugins import PLUGINS
@@ -37,7 +37,7 @@ def test_a_folder_without_the_marker_is_refused_and_left_alone(tmp_path: Path) -
     mine = _user_files(tmp_path / "mine")
     run = _pytest(tmp_path, "--kt-report", "mine", "--kt-backends", "interpret", "--kt-depth", "quick")
     assert run.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "holds files and no run of kerneltest's" in run.stderr
+    assert "contains files that are not from a kerneltest run" in run.stderr
     assert {name: (tmp_path / "mine" / name).read_text() for name in mine} == mine
 
 
@@ -61,15 +61,15 @@ def test_a_plan_that_disappears_in_mid_run_fails_it(tmp_path: Path, workers: str
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
-    first = RunFolder.claimed(tmp_path / "out")
+    first = RunFolder.claim(tmp_path / "out")
     with pytest.raises(FolderError, match=r"in use by process \d+ on .* since 20"):
-        RunFolder.claimed(tmp_path / "out")
+        RunFolder.claim(tmp_path / "out")
     first.release()
-    RunFolder.claimed(tmp_path / "out").release()
+    RunFolder.claim(tmp_path / "out").release()
 
 
 def test_only_what_kerneltest_writes_is_cleared(tmp_path: Path) -> None:
-    folder = RunFolder.claimed(tmp_path / "out")
+    folder = RunFolder.claim(tmp_path / "out")
     mine = _user_files(tmp_path / "out")
     (tmp_path / "out" / "cases" / "notes.md").write_text("keep")
     (tmp_path / "elsewhere").mkdir()
@@ -82,7 +82,7 @@ def test_only_what_kerneltest_writes_is_cleared(tmp_path: Path) -> None:
 
 
 def test_what_lies_behind_a_link_is_left_alone(tmp_path: Path) -> None:
-    folder = RunFolder.claimed(tmp_path / "out")
+    folder = RunFolder.claim(tmp_path / "out")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "x.npz").write_text("keep")
     (tmp_path / "out" / "cases").symlink_to(tmp_path / "elsewhere")
@@ -93,12 +93,12 @@ def test_what_lies_behind_a_link_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [MARKER, "cases", "plan.json"])
 def test_a_folder_that_holds_a_link_is_refused(tmp_path: Path, name: str) -> None:
-    RunFolder.claimed(tmp_path / "out").release()
+    RunFolder.claim(tmp_path / "out").release()
     (tmp_path / "mine").write_text("keep")
     (tmp_path / "out" / name).unlink(missing_ok=True)
     (tmp_path / "out" / name).symlink_to(tmp_path / "mine")
-    with pytest.raises(FolderError, match=f"holds a link, {name}, and nothing is written through one: remove it"):
-        RunFolder.claimed(tmp_path / "out")
+    with pytest.raises(FolderError, match=f"contains a symlink, {name}. Refusing to write through it; remove it"):
+        RunFolder.claim(tmp_path / "out")
     assert (tmp_path / "mine").read_text() == "keep"
 
 
@@ -114,7 +114,7 @@ def test_the_controller_waits_for_a_plan_that_takes_long(tmp_path: Path) -> None
     slow = "import time\nfrom kerneltest.records import io\nwrite = io.write_plan\n"
     slow += "io.write_plan = lambda *args: (time.sleep(1), write(*args))\n"
     (tmp_path / "conftest.py").write_text(slow)
-    old = RunFolder.claimed(tmp_path / "out")
+    old = RunFolder.claim(tmp_path / "out")
     (tmp_path / "out" / "records-old.jsonl").write_text("")
     old.release()
     options = ("--kt-report", "out", "--kt-backends", "interpret", "--kt-depth", "quick", "-n", "2")
@@ -148,7 +148,7 @@ def test_nothing_is_lost_where_the_cache_cannot_be_written_text_is_no_utf8_and_t
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
     said = (run.stdout + run.stderr).decode("ascii", "replace")
     assert run.returncode == 1, said
-    assert "kerneltest keeps no compiled code" in said
+    assert "kerneltest caches no compiled code" in said
     (read,) = read_runs(tmp_path / os.fsdecode(b"out" + end))
     assert read.reconciled.complete
     assert {record.verdict for record in read.records} == {Verdict.PASS, Verdict.ORACLE_ERROR}
@@ -163,4 +163,4 @@ def test_a_file_that_cannot_be_written_is_told_and_the_summary_stays(tmp_path: P
     summary = finish(folder, report="out")
     assert not summary.complete
     assert "1 pass" in " ".join(line for line, _ in summary.lines)
-    assert "could not be written" in summary.lines[-1][0]
+    assert "could not write" in summary.lines[-1][0]

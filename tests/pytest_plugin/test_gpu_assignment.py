@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.pytest_plugin import gpu_assignment as module
-from kerneltest.pytest_plugin.gpu_assignment import leases
+from kerneltest.pytest_plugin.gpu_assignment import assign_gpus
 from tests.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def test_three_workers_share_the_gpus_that_their_caller_may_use(
 ) -> None:
     monkeypatch.setattr(module, "_nvidia", lambda: [str(number) for number in range(nvidia)])
     monkeypatch.setattr(module, "_amd", lambda: [str(number) for number in range(amd)])
-    made = leases(3, given)
+    made = assign_gpus(3, given)
     assert [lease.device for lease in made] == devices
     for lease in made:
         if not lease.device:
@@ -54,7 +54,7 @@ def test_three_workers_share_the_gpus_that_their_caller_may_use(
 
 def test_a_fraction_that_the_caller_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_nvidia", lambda: ["0"])
-    assert leases(1, {FRACTION: "0.2"})[0].environment == {"CUDA_VISIBLE_DEVICES": "0"}
+    assert assign_gpus(1, {FRACTION: "0.2"})[0].environment == {"CUDA_VISIBLE_DEVICES": "0"}
 
 
 def test_amd_gpus_are_nodes_with_vector_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

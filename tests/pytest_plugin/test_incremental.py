@@ -128,8 +128,11 @@ def test_families_of_a_conftest_are_a_change(green: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("-p", "no:cacheprovider"), "--kt-changed needs pytest's cache, which -p no:cacheprovider switches off"),
-        (("--kt-shard", "1/2"), "--kt-changed and --kt-shard: machines remember different runs"),
+        (("-p", "no:cacheprovider"), "--kt-changed needs pytest's cache, which -p no:cacheprovider disables"),
+        (
+            ("--kt-shard", "1/2"),
+            "--kt-changed and --kt-shard cannot be combined: each machine has its own",
+        ),
     ],
 )
 def test_what_it_does_not_go_with_is_said(green: Path, options: Sequence[str], words: str) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin import crash_reports
-from kerneltest.pytest_plugin.memory import free
+from kerneltest.pytest_plugin.crash_log import CrashReason, ReasonSource, stacks_file, write_crash_reason
+from kerneltest.pytest_plugin.isolation import free_memory
 from kerneltest.records.io import read_plan, read_records
 from kerneltest.records.journal import Doing
 from kerneltest.records.runs import Run, read_running, read_runs
@@ -22,6 +23,7 @@ from tests.plugins import PLUGINS
 ROOT = Path(__file__).parents[2]
 ONES = frozenset({"ones"})
 INFINITE = frozenset({"one_inf", "nan_and_inf_in_one_tile"})
+KILLER, OBSERVER = ReasonSource.KILLER, ReasonSource.OBSERVER
 ORACLE = "the process died while evaluating the oracle: "
 LATE = "no answer within 8 s while "
 
@@ -37,13 +39,13 @@ FAULTS = {
     "terminated": (Verdict.CRASH, f"{ORACLE}killed by SIGTERM", ONES),
     "leaves": (Verdict.CRASH, rf"{ORACLE}os\._exit\(0\) was called", ONES),
     "leaves_loudly": (Verdict.CRASH, rf"{ORACLE}os\._exit\(7\) was called", ONES),
-    "leaves_in_c": (Verdict.CRASH, f"{ORACLE}it exited without a word", ONES),
+    "leaves_in_c": (Verdict.CRASH, f"{ORACLE}it exited without a crash report", ONES),
     "exits": (Verdict.ORACLE_ERROR, "oracle exits raised SystemExit: 0", ONES),
     "loops": (Verdict.HANG, rf"{LATE}evaluating the oracle \(tests/faults\.py:\d+\)", ONES),
     "sleeps": (Verdict.HANG, rf"{LATE}evaluating the oracle \(tests/faults\.py:\d+\)", ONES),
     "sleeps_with_the_lock": (Verdict.HANG, "no answer within 0:00:10 while evaluating the oracle", ONES),
-    "stopped": (Verdict.HANG, "no answer within 8 s, nor an end when it was told to", ONES),
-    "eats": (Verdict.CRASH, rf"{ORACLE}it took \d\.\d GiB, and 1\.0 GiB were free", ONES),
+    "stopped": (Verdict.HANG, "no answer within 8 s, and its watchdog could not end it", ONES),
+    "eats": (Verdict.CRASH, rf"{ORACLE}it used \d\.\d GiB; its limit is 1\.0 GiB", ONES),
     "asks_for_too_much": (Verdict.ORACLE_ERROR, "oracle asks_for_too_much raised MemoryError: .*", ONES),
     "recurses": (Verdict.ORACLE_ERROR, "oracle recurses raised RecursionError: .*", ONES),
     "writes_garbage": (Verdict.PASS, "", frozenset()),
@@ -113,7 +115,7 @@ def test_a_finding_tells_what_its_process_wrote_last(faulty: tuple[Run, str]) ->
         for name in ("segfault", "sleeps_with_the_lock")
     )
     assert segfault.evidence is not None
-    assert segfault.evidence.stderr.endswith("The end of what it wrote:\nsaid before the end")
+    assert segfault.evidence.stderr.endswith("The end of its output:\nsaid before the end")
     assert "tests/faults.py" in segfault.evidence.stderr  # the stacks
     assert sleeps.evidence is not None
     assert "_sleeps_with_the_lock" in sleeps.evidence.stderr
@@ -127,7 +129,7 @@ def test_no_more_is_run_of_an_item_that_ends_process_after_process(tmp_path: Pat
     crashes = [record for record in read.records if record.verdict is Verdict.CRASH]
     assert len(crashes) == len(read.records)
     assert (
-        crash_reports.MOST - 1 <= len(crashes) <= crash_reports.MOST
+        crash_reports.MAX_CRASHES - 1 <= len(crashes) <= crash_reports.MAX_CRASHES
     )  # the first death may have had compilations beside it
     assert "INCOMPLETE" in said
     assert "the rest of the item is not run" in said
@@ -169,7 +171,7 @@ if os.environ.get("FAULT") == "renames" and ISOLATED:
     ("fault", "words"),
     [
         ("dies", "the process died while starting: killed by SIGABRT"),
-        ("renames", "let what a test file defines not depend on time or chance, or run with --kt-isolate never"),
+        ("renames", "Test files must define the same tests on every import; otherwise use --kt-isolate never"),
     ],
 )
 def test_what_cannot_be_collected_again_is_told_once(tmp_path: Path, fault: str, words: str) -> None:
@@ -232,39 +234,43 @@ def test_a_run_that_is_ended_leaves_what_it_had_done_and_no_process(
 
 
 @pytest.mark.parametrize(
-    ("said", "word", "message"),
+    ("said", "reason", "message"),
     [
-        ("", "killed by SIGKILL", "the process died while starting: killed by SIGKILL"),
-        ("Fatal Python error: Aborted\n", "it exited with status 1", "the process died while starting: Aborted"),
-        ("", f"{crash_reports.TOO_MUCH}: it took 9 GiB", "the process died while starting: it took 9 GiB"),
-        ("Fatal Python error: Aborted\n", f"{crash_reports.GAVE_UP}: no answer", "no answer"),
+        ("", CrashReason("killed by SIGKILL", OBSERVER), "the process died while starting: killed by SIGKILL"),
+        (
+            "Fatal Python error: Aborted\n",
+            CrashReason("exit 1", OBSERVER),
+            "the process died while starting: Aborted",
+        ),
+        ("", CrashReason("it used 9 GiB", KILLER), "the process died while starting: it used 9 GiB"),
+        ("Fatal Python error: Aborted\n", CrashReason("no answer", KILLER, is_hang=True), "no answer"),
     ],
 )
 def test_what_a_process_said_itself_goes_before_how_it_ended(
-    tmp_path: Path, said: str, word: str, message: str
+    tmp_path: Path, said: str, reason: CrashReason, message: str
 ) -> None:
-    crash_reports.last_words(tmp_path, "main.1").write_text(said, encoding="utf-8")
-    crash_reports.leave_word(tmp_path, "main.1", word)
-    assert str(crash_reports.of(tmp_path, Doing("i", shard="main.1"))) == message
+    stacks_file(tmp_path, "main.1").write_text(said, encoding="utf-8")
+    write_crash_reason(tmp_path, "main.1", reason)
+    assert str(crash_reports.failure_from_crash(tmp_path, Doing("i", shard="main.1"))) == message
 
 
 def test_a_container_may_have_less_memory_free_than_its_machine(tmp_path: Path) -> None:
-    machine = free(tmp_path)
+    machine = free_memory(tmp_path)
     (tmp_path / "memory.max").write_text("max\n", encoding="ascii")
     (tmp_path / "memory.current").write_text("100\n", encoding="ascii")
-    assert free(tmp_path) == pytest.approx(machine, rel=0.2)
+    assert free_memory(tmp_path) == pytest.approx(machine, rel=0.2)
     (tmp_path / "memory.max").write_text("1100\n", encoding="ascii")
-    assert free(tmp_path) == 1000
+    assert free_memory(tmp_path) == 1000
     (tmp_path / "memory.current").write_text("1200\n", encoding="ascii")
-    assert free(tmp_path) == 0
+    assert free_memory(tmp_path) == 0
 
 
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        (("--kt-isolate", "sometimes"), "--kt-isolate: 'sometimes' is none of always, device and never"),
-        (("--kt-memory", "lots"), "--kt-memory: 'lots' is no number of GiB"),
-        (("--kt-memory", "-1"), "--kt-memory: '-1' is no number of GiB"),
+        (("--kt-isolate", "sometimes"), "--kt-isolate must be one of always, device, never, not 'sometimes'"),
+        (("--kt-memory", "lots"), "--kt-memory must be a non-negative number of GiB, not 'lots'"),
+        (("--kt-memory", "-1"), "--kt-memory must be a non-negative number of GiB, not -1"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_told(tmp_path: Path, option: tuple[str, ...], words: str) -> None:

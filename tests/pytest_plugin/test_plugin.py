@@ -135,12 +135,12 @@ def test_two_runs_and_a_run_in_two_workers_give_the_same_ids_and_verdicts(tmp_pa
     [
         (["--kt-backends", "gpu"], "unknown backend 'gpu'; known are interpret, interpret-mosaic-gpu, interpret-tpu, "),
         (["--kt-backends", "lower:sm_91"], "TARGET is one of sm_80, sm_90, sm_100, gfx90a"),
-        (["--kt-backends", ","], "name at least one backend, or 'all'"),
+        (["--kt-backends", ","], "--kt-backends must name at least one backend, or 'all'"),
         (["--kt-artifacts"], "--kt-artifacts needs --kt-report"),
-        (["--kt-depth", "shallow"], "unknown depth 'shallow'; known are quick, standard, deep"),
-        (["--kt-budget", "-1"], "--kt-budget: -1 is no number of seconds"),
-        (["--kt-sanitize", "leakcheck"], "--kt-sanitize: unknown tool 'leakcheck'; known are memcheck, "),
-        (["--kt-seed", "x"], "--kt-seed: invalid literal"),
+        (["--kt-depth", "shallow"], "--kt-depth must be one of quick, standard, deep, not 'shallow'"),
+        (["--kt-budget", "-1"], "--kt-budget must be a non-negative number of seconds, not -1"),
+        (["--kt-sanitize", "leakcheck"], "--kt-sanitize must be a comma-separated list of memcheck, "),
+        (["--kt-seed", "x"], "--kt-seed must be an integer, not 'x'"),
         (["--kt-report", "/proc/nowhere"], "--kt-report: cannot write to /proc/nowhere"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_bad_option_is_said_before_anything_runs(tmp_path: Path, arguments: li
 def test_a_backend_asked_for_by_name_and_absent_fails(tmp_path: Path) -> None:
     run = _pytest(tmp_path, "--kt-backends", "rocm")
     assert run.returncode == 1
-    assert "rocm was asked for and is unavailable: JAX finds no rocm device" in run.stdout
+    assert "rocm was requested and is unavailable: JAX finds no rocm device" in run.stdout
     assert "nothing was compared in the whole run" in run.stdout
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kerneltest.pytest_plugin.run import RUN
-from kerneltest.pytest_plugin.scheduler import Together, chunk, costs, ranks
+from kerneltest.pytest_plugin.pytest_run import RUN
+from kerneltest.pytest_plugin.scheduler import PartScheduling, chunk_size, item_costs, rank_parts
 from kerneltest.records.io import read_plan, read_records
 from tests.pytest_plugin.test_plugin import _pytest
 from tests.written import absent, case, write_run
@@ -38,7 +38,7 @@ QUICK = ("--kt-backends", "lower:sm_90,interpret,simulate:sm_90", "--kt-depth", 
 
 def test_a_part_stays_in_one_worker_but_for_the_last(tmp_path: Path) -> None:
     run = _pytest(tmp_path, "--kt-report", "out", *QUICK, "-n", "2", "-v", suite=SUITE)
-    assert "scheduling tests via Together" in run.stdout
+    assert "scheduling tests via PartScheduling" in run.stdout
     assert "19 passed" in run.stdout
     workers: dict[tuple[str, str], set[str]] = defaultdict(set)
     for worker, name in re.findall(r"\[(gw\d)\].* PASSED (\S+\[\S+\])", run.stdout):
@@ -78,14 +78,14 @@ def test_the_costliest_part_goes_first_and_what_is_absent_has_no_cost(tmp_path: 
     )
     plan = read_plan(folder)
     named = ["test_x.py::test_plain", f"{place}q[interpret-int8]", *dict.fromkeys(item.item for item in plan.items)]
-    known = costs(plan, named)
+    known = item_costs(plan, named)
     assert {named[number]: cost for number, (_, cost) in known.items()} == {
         f"{place}p[interpret-float32]": 1.0,
         f"{place}p[lower:sm_90-float32]": 4.0,
         f"{place}p[interpret-int8]": 1.0,
         f"{place}q[interpret-int8]": 1.0,
     }
-    order = ranks(known)
+    order = rank_parts(known)
     assert sorted(order, key=lambda part: order[part]) == [
         (f"{place}p", "float32"),
         (f"{place}q", "int8"),
@@ -110,7 +110,7 @@ A, B, C = ("a", "float32"), ("b", "float32"), ("c", "float32")
 def test_a_worker_gets_whole_parts_while_there_is_enough_for_all(
     left: list[tuple[tuple[str, str], float]], workers: int, least: int, count: int
 ) -> None:
-    assert chunk(left, workers, least) == count
+    assert chunk_size(left, workers, least) == count
 
 
 class _Node:
@@ -147,11 +147,13 @@ def test_every_item_is_run_whatever_the_parts_and_whoever_dies(tmp_path: Path, s
     names = [*dict.fromkeys(each.item for each in cases), *(f"t.py::test_{n}" for n in range(chance.randint(0, 3)))]
     chance.shuffle(names)
     nodes = [_Node() for _ in range(chance.randint(1, 4))]
-    run = SimpleNamespace(has_plan=bool(cases), folder=write_run(tmp_path / "out", *cases))
+    run = SimpleNamespace(
+        plan=SimpleNamespace(is_written=bool(cases)), folder=SimpleNamespace(path=write_run(tmp_path / "out", *cases))
+    )
     config: Any = SimpleNamespace(
         stash={RUN: run}, getoption=lambda name: None, getvalue=lambda name: ["popen"] * len(nodes)
     )
-    scheduling = Together(config)
+    scheduling = PartScheduling(config)
 
     def begin(node: _Node) -> None:
         scheduling.add_node(node)

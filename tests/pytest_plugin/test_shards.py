@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kerneltest.pytest_plugin.shards import Shard, parsed, seconds_of, shared_out
+from kerneltest.execute.setting_types import RunShard
+from kerneltest.pytest_plugin.sharding import balance, seconds_by_item
 from kerneltest.records.io import read_plan, read_records
 from kerneltest.records.runs import read_runs
 from tests import forked
@@ -86,7 +87,7 @@ REFUSED = {
     "one is given twice": (SUITE, (), ["1of2", "copy"], "1of2 and copy are both shard 1/2"),
     "one is no shard": (SUITE, (), ["whole", "1of2"], "whole is a whole run and no shard"),
     "of other code": (SUITE.replace("x + y", "y + x"), (), ["1of2", "2of2"], "test_suite.py::right is declared or"),
-    "of another seed": (SUITE, ("--kt-seed", "1"), ["1of2", "2of2"], "1of2 and 2of2 are not of one run: seed is"),
+    "of another seed": (SUITE, ("--kt-seed", "1"), ["1of2", "2of2"], "1of2 and 2of2 belong to different runs: seed is"),
     "of other cases": (SUITE, ("-k", "victim"), ["1of2", "2of2"], "test_suite.py::right is declared or"),
     "of another number": (SUITE, (), ["1of2", "1of3"], "they are of 2 and 3 shards"),
 }  # fmt: skip
@@ -124,9 +125,12 @@ def test_a_shard_that_was_cut_off_leaves_a_gap(run: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--kt-shard", "3/2"), "--kt-shard: '3/2' is no shard: write 2/3 for the second of three"),
-        (("--kt-shard", "0/2"), "'0/2' is no shard"),
-        (("--kt-durations", "old"), "--kt-durations is for --kt-shard"),
+        (
+            ("--kt-shard", "3/2"),
+            "2/3 for the second of three, not '3/2'",
+        ),
+        (("--kt-shard", "0/2"), "--kt-shard must be i/n with 1 <= i <= n"),
+        (("--kt-durations", "old"), "--kt-durations needs --kt-shard"),
         (("--kt-shard", "1/2", "--kt-durations", "old"), "--kt-durations: "),
     ],
 )
@@ -151,14 +155,14 @@ def test_shards_may_outnumber_the_parts(tmp_path: Path) -> None:
 
 def test_shards_are_of_like_cost_whatever_the_order() -> None:
     costs = {("p", str(i)): float(cost) for i, cost in enumerate([7, 5, 4, 3, 2, 2, 1])}
-    chosen = shared_out(costs, 3)
-    assert chosen == shared_out(dict(reversed(costs.items())), 3)
+    chosen = balance(costs, 3)
+    assert chosen == balance(dict(reversed(costs.items())), 3)
     loads = [sum(cost for part, cost in costs.items() if chosen[part] == shard) for shard in (1, 2, 3)]
     assert loads == [9, 8, 7]
 
 
 def test_times_of_an_earlier_run_cut_it(run: Path, tmp_path: Path) -> None:
-    spent = seconds_of(run / "whole")
+    spent = seconds_by_item(run / "whole")
     assert set(spent) == {item.item for item in read_plan(run / "whole").items}
     assert all(seconds > 0 for seconds in spent.values())
     _shard(tmp_path, "1/2", "--kt-durations", str(run / "whole"))
@@ -166,5 +170,5 @@ def test_times_of_an_earlier_run_cut_it(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_shard_is_written_as_it_is_read() -> None:
-    assert parsed("2/3") == Shard(2, 3)
-    assert str(parsed("2/3")) == "2/3"
+    assert RunShard.parse("2/3") == RunShard(2, 3)
+    assert str(RunShard.parse("2/3")) == "2/3"

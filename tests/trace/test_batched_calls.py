@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as plgpu
 
-from kerneltest.backends.interpret import Checked
+from kerneltest.backends.interpret import PrefetchChecked
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.trace.batched_interpreter.run import Rows
@@ -216,7 +216,7 @@ def _check(traced: Traced, *arguments: Array) -> None:
     for got, want in zip(results, Rows(traced, by_jax=True)(arguments), strict=True):
         np.testing.assert_array_equal(got, want)
     executable: Any = INTERPRET.prepare(traced)
-    executable = executable.compiled if isinstance(executable, Checked) else executable
+    executable = executable.compiled if isinstance(executable, PrefetchChecked) else executable
     for row in range(ROWS):
         for got, want in zip(results, executable.run([x[row] for x in arguments]), strict=True):
             np.testing.assert_array_equal(got[row], want)

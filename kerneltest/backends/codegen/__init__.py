@@ -1,7 +1,7 @@
-"""GPU code with no GPU: JAX's lowering, and the compilers after it.
+"""GPU code without a GPU: JAX's lowering, and the compilers after it.
 
-A traced kernel and a target enter `lower`; kernels as Triton IR leave. `compile` takes these to machine code in child
-processes; `tiers` and `xla` are the backends. `cut` looks for the smallest part of a kernel that does not lower, and
-`plain` and `spelling` write it as a script. `triton_compiler` is what a child runs: it imports nothing of kerneltest,
-and nobody imports it.
+`lower` takes a traced kernel and a target to Triton IR, and `compile` takes that to machine code in child processes.
+`tiers` and `xla` are the backends. `program_reduction` searches for the smallest part of a kernel that does not lower,
+which `plain` and `repro_source` write as a script. Child processes run `triton_compiler`, which imports nothing of
+kerneltest and is imported by no other module.
 """

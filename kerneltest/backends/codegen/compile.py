@@ -1,4 +1,4 @@
-"""Lowered kernels through Triton's compiler: in child processes, side by side, answers kept on disk by content."""
+"""Compilation of lowered kernels by Triton, in parallel child processes, with a cache on disk."""
 
 import atexit
 import functools
@@ -7,13 +7,14 @@ from importlib import metadata
 from typing import Any
 
 from kerneltest.backends.codegen.lower import Kernel
-from kerneltest.backends.compile_cache import answered
+from kerneltest.backends.compile_cache import Answer, cached_compile
 from kerneltest.backends.workers import Workers
+from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
 
-# A block that is too large for the registers can take LLVM minutes.
+# LLVM can take minutes for a block that is too large for the registers.
 SECONDS = 120.0
 
 _workers = Workers("kerneltest.backends.codegen.triton_compiler", "Triton's compiler")
@@ -22,11 +23,11 @@ atexit.register(_workers.close)
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What became of one kernel.
+    """One compiled kernel.
 
     Attributes:
-      facts: registers a thread, bytes of shared memory, of stack and of spilled registers, counts of instructions.
-      advice: what its author may want to change.
+      facts: registers per thread, bytes of shared memory, of stack and of spilled registers, counts of instructions.
+      advice: facts that its author may want to change, in words.
       assembly: PTX or AMDGCN.
     """
 
@@ -37,15 +38,15 @@ class Compiled:
 
 @functools.cache
 def triton_version() -> str:
-    """Of the installed triton package."""
+    """Returns the version of the installed triton package."""
     return metadata.version("triton")
 
 
 def compile_kernel(kernel: Kernel, target: Target) -> Compiled:
-    """Compiles one kernel, or recalls it.
+    """Compiles one kernel, or returns it from the cache.
 
     Raises:
-      Failure: what the compiler says, or that it died or took too long.
+      Failure: the compiler's error, its death or its timeout.
     """
     text = kernel.text
     request = {
@@ -57,15 +58,24 @@ def compile_kernel(kernel: Kernel, target: Target) -> Compiled:
         "stages": kernel.stages,
         "shared_memory": target.shared_memory,
     }
-    told = frozenset({"facts", "assembly"})
-    answer = answered(request, {"triton": triton_version()}, told, lambda: _asked(request))
+    keys = frozenset({"facts", "assembly"})
+    answer = cached_compile(request, {"triton": triton_version()}, keys, lambda: _ask(request))
     if "verdict" in answer:
-        raise Failure(Verdict(answer["verdict"]), answer["message"])
+        raise _failure(answer, kernel.name)
     return Compiled(answer["facts"], _advice(answer["facts"], text, target), answer["assembly"])
 
 
-def _asked(request: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = _workers.ask(request, SECONDS)
+def _failure(answer: Answer, kernel: str) -> Failure:
+    verdict, message = Verdict(answer["verdict"]), answer["message"]
+    if verdict is not Verdict.RESOURCE_EXCEEDED:
+        return Failure(verdict, NotBuilt(Stage.COMPILE, kernel, "", message))
+    needed, available = answer.get("needed"), answer.get("available")
+    detail = ResourceExceeded(Stage.COMPILE, kernel, "shared memory", needed, available, "B", message)
+    return Failure(verdict, detail)
+
+
+def _ask(request: dict[str, Any]) -> Answer:
+    answer: Answer = _workers.ask(request, SECONDS)
     said = [line for line in answer.pop("stderr").splitlines() if "error" in line.lower()]
     if answer.get("verdict") == Verdict.COMPILE_ERROR and said:
         answer["message"] += f" ({said[-1].strip()})"
@@ -76,11 +86,13 @@ def _advice(facts: dict[str, int], text: str, target: Target) -> tuple[str, ...]
     advice = []
     if facts.get("spills"):
         advice.append(
-            f"{facts['spills']} bytes a thread spilled from registers to memory: smaller blocks, or more warps"
+            f"{facts['spills']} bytes per thread spilled from registers to memory: use smaller blocks or more warps"
         )
     if facts["shared memory"] * 2 > target.shared_memory:
         share = facts["shared memory"] / target.shared_memory
-        advice.append(f"{share:.0%} of the target's shared memory, so one block at a time: smaller blocks or stages")
+        advice.append(
+            f"{share:.0%} of the target's shared memory, so blocks run one at a time: use smaller ones or fewer stages"
+        )
     if facts["float64 instructions"] and "f64" not in text:
         advice.append(f"{facts['float64 instructions']} float64 instructions in a kernel without float64 values")
     if "tt.dot" in text and not facts["matrix instructions"]:

@@ -1,9 +1,9 @@
-"""Pallas call to GPU code, with no GPU: JAX's own lowering rules, asked for a platform that is not there."""
+"""Lowering of Pallas calls to GPU code without a GPU, by JAX's own lowering rules for a platform that is absent."""
 
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import jax
 from jax.sharding import AbstractDevice, AbstractMesh
 
 from kerneltest.backends.codegen.sizes import check_counts, check_launch, mosaic_launch, too_many_programs
-from kerneltest.backends.lowering_errors import Rule, explained
+from kerneltest.backends.lowering_errors import Excess, Rule, lowering_failure
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.mlir import CustomCall, custom_calls, module_text
@@ -22,32 +22,33 @@ _TRITON, _MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
 _ANY_ROCM = next(target for target in TARGETS.values() if target.platform == "rocm")
 
 
-def _too_many(most: str, after: str) -> str:
-    shapes = re.findall(r"tensor<((?:\d+x)+)", after)
-    shape = next((s for s in shapes if math.prod(map(int, s.split("x")[:-1])) > int(most)), "")
-    block = f"a block of {shape.removesuffix('x').replace('x', ' x ')} elements" if shape else "a block"
-    return (
-        f"{block} is more than the {int(most):,} that Triton computes on at once: cut it into smaller ones, or declare "
-        "the longest axis there is, as in kt.dim(maximum=...)"
+def _too_many_elements(most: str, after: str) -> Excess:
+    shapes = (tuple(map(int, text.split("x")[:-1])) for text in re.findall(r"tensor<((?:\d+x)+)", after))
+    shape = next((s for s in shapes if math.prod(s) > int(most)), None)
+    block = f"a block of {' x '.join(map(str, shape))} elements" if shape else "a block"
+    words = (
+        f"{block} is more than the {int(most):,} that Triton computes on at once: use smaller blocks, or declare the "
+        "longest axis that users have, as in kt.dim(maximum=...)"
     )
+    return Excess(words, "elements of a block", math.prod(shape) if shape else None, int(most))
 
 
 _RULES: tuple[Rule, ...] = (
     (
         re.compile(r"Maximum allowed number of elements is (\d+)(.*)", re.DOTALL),
         Verdict.RESOURCE_EXCEEDED,
-        _too_many,
+        _too_many_elements,
     ),
     (
         re.compile(r"size is a power of 2.*?shape (\([^)]*\))", re.DOTALL),
         Verdict.COMPILE_ERROR,
         "Triton computes on arrays whose size is a power of two, and {0} is not: round the block up "
-        "(pl.next_power_of_2) and mask what lies past the end",
+        "(pl.next_power_of_2) and mask the elements past the end",
     ),
     (
         re.compile(r"dynamic grid bounds not supported"),
         Verdict.UNIMPLEMENTED,
-        "the grid depends on a value at run time, which the Triton lowering does not take: make it static, and let "
+        "the grid depends on a value at run time, which the Triton lowering does not support: make it static, and let "
         "programs past the end do nothing",
     ),
     (
@@ -63,7 +64,7 @@ _RULES: tuple[Rule, ...] = (
     (
         re.compile(r"unsupported (?:d?types?)(?: for (\w+))?: (.+)"),
         Verdict.UNIMPLEMENTED,
-        "a dtype has no lowering here: {1}; convert it before, as by .astype(jnp.float32)",
+        "a dtype has no lowering here: {1}; convert first, as in .astype(jnp.float32)",
     ),
 )
 
@@ -75,10 +76,10 @@ class Kernel:
     Attributes:
       name: of the kernel function.
       language: `triton`, or `mosaic_gpu`, whose code only XLA compiles.
-      grid: programs along x, y and z.
-      warps, stages: as its compiler parameters say.
+      grid: the numbers of programs along x, y and z.
+      warps, stages: from its compiler parameters.
       bytecode: the MLIR module; its function takes a pointer to each input, then to each output.
-      aliases: output to the input whose memory it shares.
+      aliases: maps an output to the input whose memory it shares.
     """
 
     name: str
@@ -91,48 +92,53 @@ class Kernel:
 
     @property
     def text(self) -> str:
-        """The module as MLIR text."""
+        """The MLIR module as text."""
         return module_text(self.bytecode)
 
 
 def lower(traced: Traced, target: Target) -> tuple[Kernel, ...]:
-    """Every Pallas call of a kernel, in order, lowered for `target`.
+    """Lowers every Pallas call of a kernel for a target.
+
+    Returns:
+      The lowered calls, in order.
 
     Raises:
-      Failure: names the call, the primitive where one has no rule, the user's line and what to write instead.
+      Failure: with the call, the primitive that has no rule, the user's line and advice.
     """
     if "mosaic_gpu" in traced.dialects:
-        # Its calls stand amid operations on references that only make sense together.
+        # Its calls are surrounded by operations on references, so the whole function is lowered at once.
         shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
         for call in traced.calls:
             check_launch(call.name, mosaic_launch(call.equation), 0, target)
-        return _lowered(runnable(traced, interpret=False), shapes, target, "", _RULES)
+        return _lower(runnable(traced, interpret=False), shapes, target, "", _RULES)
     return tuple(kernel for call in traced.calls for kernel in lower_call(call, target))
 
 
 def lower_call(call: Call, target: Target) -> tuple[Kernel, ...]:
-    """One Pallas call, lowered; see `lower`."""
-    # For ROCm there is Triton alone, whose lowering is not told the architecture.
-    kernels = _lowered_call(call, _ANY_ROCM if target.platform == "rocm" else target)
+    """Lowers one Pallas call; see `lower`."""
+    # For ROCm, JAX has only Triton, whose lowering does not depend on the architecture.
+    kernels = _lower_once(call, _ANY_ROCM if target.platform == "rocm" else target)
     for kernel in kernels:
         check_launch(call.name, kernel.grid, kernel.warps, target)
     return kernels
 
 
 @functools.lru_cache(maxsize=512)
-def _lowered_call(call: Call, target: Target) -> tuple[Kernel, ...]:
+def _lower_once(call: Call, target: Target) -> tuple[Kernel, ...]:
     run, shapes = callable_of(call)
     check_counts(call)
-    return _lowered(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))
+    return _lower(run, shapes, target, call.name, (*_RULES, too_many_programs(call.grid)))
 
 
-def _lowered(run: Any, shapes: list[Any], target: Target, name: str, rules: Sequence[Rule]) -> tuple[Kernel, ...]:
+def _lower(
+    run: Callable[..., Any], shapes: list[jax.ShapeDtypeStruct], target: Target, name: str, rules: Sequence[Rule]
+) -> tuple[Kernel, ...]:
     device = AbstractDevice(device_kind=target.device_kind, num_cores=None, platform="gpu")
     try:
         with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
             lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=(target.platform,))
     except Exception as error:
-        raise explained(error, name, rules) from error
+        raise lowering_failure(error, name, rules) from error
     return tuple(_kernel(custom) for custom in custom_calls(lowered, frozenset({_TRITON, _MOSAIC})))
 
 

@@ -1,4 +1,4 @@
-"""Some operations of a kernel as a script of plain Pallas, which lowers them for a GPU where there is none."""
+"""Operations of a kernel as a script of plain Pallas that lowers them for a GPU, without needing one."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,10 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.backends.codegen.repro_source import NotPlainError, Spelling, constant, literal
+from kerneltest.backends.codegen.repro_source import NotPlainError, OperationWriter, constant, literal
 from kerneltest.core.targets import Target
 from kerneltest.trace.equation_steps import Body, Step, everything, is_literal
 from kerneltest.trace.walk import scan_counts
+
+Variable = Any  # a variable or a literal of a jaxpr, whose classes JAX keeps private
 
 _WRITES = frozenset({"swap", "masked_swap", "addupdate", "atomic_rmw", "atomic_cas"})
 _PROGRAMS = frozenset({"program_id", "num_programs"})
@@ -44,25 +46,25 @@ with {settings}jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_devi
 
 
 def script(steps: Sequence[Step], target: Target, grid: tuple[int, ...], lengths: Mapping[int, int]) -> str:
-    """Operations of one body as a script, which raises what JAX raises when it lowers them.
+    """Returns operations of one body as a script that raises JAX's error when it lowers them.
 
-    What they take from outside of themselves is an input of the kernel, an array held whole, and what they give is an
-    output. Every name in it is made up here.
+    Values that the operations take from elsewhere become inputs of the script's kernel, as whole arrays, and their
+    results become outputs. All names are new.
 
     Args:
-      steps: in their order.
+      steps: the operations, in order.
       target: to lower for.
-      grid: of the kernel, for operations that ask where they are in it.
-      lengths: other lengths for some, wherever they stand.
+      grid: of the kernel, for operations that use the number of a program.
+      lengths: replacements for lengths of axes, wherever these occur.
 
     Raises:
-      NotPlainError: an operation or an array cannot be written so.
+      NotPlainError: an operation or an array cannot be written in public JAX.
     """
     writer = _Writer(lengths)
-    given, defined = _outside(steps)
+    taken, defined = _free_variables(steps)
     changed = {id(step.operands[0]) for step in everything(steps) if step.name in _WRITES}
-    inputs = [each for each in given if not (_is_ref(each) and id(each) in changed)]
-    outputs = [each for each in given if _is_ref(each) and id(each) in changed]
+    inputs = [each for each in taken if not (_is_ref(each) and id(each) in changed)]
+    outputs = [each for each in taken if _is_ref(each) and id(each) in changed]
     body: list[str] = []
     for variable, name in zip(inputs, _names("x", "y", "z", "u", "v", "w"), strict=False):
         writer.names[variable] = f"{name}_ref" if _is_ref(variable) else name
@@ -74,7 +76,7 @@ def script(steps: Sequence[Step], target: Target, grid: tuple[int, ...], lengths
     for variable, name in zip(defined, outs, strict=False):
         body.append(f"{name}_ref[...] = {writer.names[variable]}")
         refs.append(name)
-    asks = any(step.name in _PROGRAMS for step in everything(steps))
+    uses_program = any(step.name in _PROGRAMS for step in everything(steps))
     code = _CODE.format(
         settings="jax.enable_x64(True), " if jax.config.jax_enable_x64 else "",  # type: ignore[attr-defined]
         refs=", ".join(f"{name}_ref" for name in refs),
@@ -82,7 +84,7 @@ def script(steps: Sequence[Step], target: Target, grid: tuple[int, ...], lengths
         arguments=", ".join(refs[: len(inputs)]),
         outputs=writer.arrays([*outputs, *defined]),
         inputs=writer.arrays(inputs),
-        grid=literal(grid) if asks else "()",
+        grid=literal(grid) if uses_program else "()",
         kind=target.device_kind,
         platform=target.platform,
     )
@@ -94,55 +96,55 @@ class _Writer:
     """Writes blocks of operations.
 
     Attributes:
-      names: of the variables that have been written.
+      names: of the variables written so far.
     """
 
     def __init__(self, lengths: Mapping[int, int]) -> None:
-        self.names: dict[Any, str] = {}
-        self._spelling = Spelling(self._say, lengths)
+        self.names: dict[Variable, str] = {}
+        self._operations = OperationWriter(self._name_of, lengths)
         self._fresh = _names(*"abcdefghijklmn")
         self._steps = itertools.count()
 
     def block(self, steps: Sequence[Step]) -> list[str]:
-        """Their lines."""
+        """Returns the lines of some operations."""
         lines: list[str] = []
         for step in steps:
-            self._name(each for each in step.results if each is not None)
+            self._assign_names(each for each in step.results if each is not None)
             place = ascii(step.line)[1:-1]
             *before, last = self._lines(step)
             lines += [*before, f"{last}  # {place}" if place else last]
         return lines
 
-    def arrays(self, variables: Sequence[Any]) -> str:
-        """A list of their shapes and dtypes."""
+    def arrays(self, variables: Sequence[Variable]) -> str:
+        """Returns the source of a list of the variables' shapes and dtypes."""
         return f"[{', '.join(map(self._array, variables))}]"
 
-    def _array(self, variable: Any) -> str:
+    def _array(self, variable: Variable) -> str:
         aval = variable.aval
         try:
-            shape, dtype = [self._spelling.length(int(length)) for length in aval.shape], np.dtype(aval.dtype)
+            shape, dtype = [self._operations.length(int(length)) for length in aval.shape], np.dtype(aval.dtype)
         except (AttributeError, TypeError) as error:
             raise NotPlainError(f"an argument of type {aval}") from error
         return f"jax.ShapeDtypeStruct({literal(tuple(shape))}, {literal(dtype)})"
 
-    def _say(self, value: Any) -> str:
+    def _name_of(self, value: Variable) -> str:
         return constant(value) if is_literal(value) else self.names[value]
 
-    def _name(self, variables: Iterable[Any]) -> None:
+    def _assign_names(self, variables: Iterable[Variable]) -> None:
         self.names.update(zip(variables, self._fresh, strict=False))
 
-    def _tuple(self, values: Sequence[Any]) -> str:
-        names = ["_" if each is None else self._say(each) for each in values]
+    def _tuple(self, values: Sequence[Variable]) -> str:
+        names = ["_" if each is None else self._name_of(each) for each in values]
         return f"({', '.join(names)}{',' * (len(names) == 1)})"
 
     def _lines(self, step: Step) -> list[str]:
-        """The functions that a step calls, and itself in the last line."""
+        """Returns the definitions of the functions that a step calls, then the step in the last line."""
         params, operands, bodies, number = step.equation.params, step.operands, step.bodies, next(self._steps)
         match step.name:
             case "cond":
                 names = [f"case{number}_{i}" for i in range(len(bodies))]
                 lines = [line for name, body in zip(names, bodies, strict=True) for line in self._case(name, body)]
-                which = self._say(operands[0])
+                which = self._name_of(operands[0])
                 text = f"lax.switch({which}, [{', '.join(names)}])"
                 if len(names) == 2:
                     text = f"lax.cond({which}, {names[1]}, {names[0]})"
@@ -150,7 +152,7 @@ class _Writer:
             case "scan":
                 fixed, carried = scan_counts(params)
                 init, xs = operands[fixed : fixed + carried], operands[fixed + carried :]
-                length = self._spelling.length(params["length"])
+                length = self._operations.length(params["length"])
                 options = f"length={length}, reverse={params['reverse']}, unroll={literal(params['unroll'])}"
                 text = f"lax.scan(turn{number}, {self._tuple(init)}, {self._tuple(xs)}, {options})"
                 taken = f"{self._tuple(step.results[:carried])}, {self._tuple(step.results[carried:])}"
@@ -160,13 +162,13 @@ class _Writer:
                 lines = [*self._loop(f"test{number}", bodies[0]), *self._loop(f"turn{number}", bodies[1])]
                 text = f"lax.while_loop(test{number}, turn{number}, {self._tuple(init)})"
                 return [*lines, f"{self._tuple(step.results)} = {text}"]
-        return [self._spelling.statement(step)]
+        return [self._operations.statement(step)]
 
     def _case(self, name: str, body: Body) -> list[str]:
         return _function(f"{name}()", [*self.block(body.steps), f"return {self._tuple(body.results)}"])
 
     def _turn(self, name: str, body: Body, carried: int) -> list[str]:
-        self._name(body.arguments)
+        self._assign_names(body.arguments)
         before = [
             f"{self._tuple(part)} = {given}"
             for part, given in ((body.arguments[:carried], "carry"), (body.arguments[carried:], "xs"))
@@ -177,10 +179,10 @@ class _Writer:
         return _function(f"{name}(carry, xs)", [*inner, after])
 
     def _loop(self, name: str, body: Body) -> list[str]:
-        """The condition of a loop, which returns one value, or its body."""
-        self._name(body.arguments)
+        """Returns the function for the condition of a loop, which returns one value, or for its body."""
+        self._assign_names(body.arguments)
         inner = [f"{self._tuple(body.arguments)} = carry", *self.block(body.steps)]
-        returned = self._say(body.results[0]) if name.startswith("test") else self._tuple(body.results)
+        returned = self._name_of(body.results[0]) if name.startswith("test") else self._tuple(body.results)
         return _function(f"{name}(carry)", [*inner, f"return {returned}"])
 
 
@@ -189,21 +191,21 @@ def _function(head: str, lines: Sequence[str]) -> list[str]:
 
 
 def _names(*names: str) -> Iterator[str]:
-    """These, then the last of them with numbers."""
+    """Yields these names, then the last one with numbers."""
     yield from names
     yield from (f"{names[-1]}{i}" for i in itertools.count(1))
 
 
-def _is_ref(variable: Any) -> bool:
+def _is_ref(variable: Variable) -> bool:
     return hasattr(variable.aval, "inner_aval")
 
 
-def _outside(steps: Sequence[Step]) -> tuple[list[Any], list[Any]]:
-    """What some operations take that none of them gives, and what they give that none of them takes."""
-    given: dict[Any, None] = {}
-    taken: set[Any] = set()
+def _free_variables(steps: Sequence[Step]) -> tuple[list[Variable], list[Variable]]:
+    """Returns the variables that operations take from outside, and those that they define but do not take."""
+    outside: dict[Variable, None] = {}
+    taken: set[Variable] = set()
 
-    def visit(steps: Sequence[Step], results: Sequence[Any], known: set[Any]) -> None:
+    def visit(steps: Sequence[Step], results: Sequence[Variable], known: set[Variable]) -> None:
         for step in steps:
             take(step.operands, known)
             for body in step.bodies:
@@ -211,11 +213,11 @@ def _outside(steps: Sequence[Step]) -> tuple[list[Any], list[Any]]:
             known.update(step.results)
         take(results, known)
 
-    def take(values: Sequence[Any], known: set[Any]) -> None:
+    def take(values: Sequence[Variable], known: set[Variable]) -> None:
         variables = [each for each in values if not is_literal(each)]
         taken.update(variables)
-        given.update((each, None) for each in variables if each not in known)
+        outside.update((each, None) for each in variables if each not in known)
 
     visit(steps, (), set())
     defined = [each for step in steps for each in step.results if each is not None and each not in taken]
-    return list(given), defined
+    return list(outside), defined

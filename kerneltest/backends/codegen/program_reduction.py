@@ -1,4 +1,4 @@
-"""The smallest part of a kernel that still does not lower, as a script of plain Pallas."""
+"""Reduction of a kernel to the smallest part that still does not lower, as a script of plain Pallas."""
 
 import re
 import time
@@ -12,6 +12,7 @@ import jax
 from kerneltest.backends.codegen.lower import lower_call
 from kerneltest.backends.codegen.plain import script
 from kerneltest.backends.codegen.repro_source import NotPlainError
+from kerneltest.core.details import Detail, NotBuilt, ResourceExceeded
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
 from kerneltest.trace.equation_steps import Body, Step, body_of, everything, is_literal
@@ -25,11 +26,11 @@ class Cut:
     """A part of a kernel that fails by itself.
 
     Attributes:
-      script: Python that imports nothing but JAX and Pallas; it ends with JAX's error, and 1, while it fails to lower,
-        and with 0 once it lowers. No GPU is needed.
-      equations: of the kernel that are kept.
-      of: in the kernel, at any depth.
-      line: the user's line of the one that fails, as `kernels/x.py:12`, or "".
+      script: Python that imports only JAX and Pallas and needs no GPU. It exits with JAX's error and code 1 while the
+        part does not lower, and with 0 once it does.
+      equations: the number of the kernel's equations that are left.
+      of: the number of equations in the kernel, at any depth.
+      line: FILE:LINE of the user's source for the one that fails, or "".
     """
 
     script: str
@@ -39,53 +40,67 @@ class Cut:
 
 
 def cut(traced: Traced, target: Target, failure: Failure, seconds: float = 5.0) -> Cut | None:
-    """The smallest part of a kernel's jaxpr that still fails to lower for a target as `failure` says.
+    """Returns the smallest part of a kernel's jaxpr that still fails to lower with the same error.
 
     Args:
       traced: the kernel.
       target: that it was lowered for.
-      failure: of that.
-      seconds: after which the smallest part found so far will do.
+      failure: of that lowering.
+      seconds: the time limit, after which the smallest part so far is returned.
 
     Returns:
-      None where the kernel lowers, or fails otherwise; where no part fails so by itself, as where a parameter of the
-      whole call is to blame; where it is not one of Triton's kernels; where a part cannot be written in plain Pallas.
+      None if the kernel lowers or fails with another error, if no part fails by itself (because of a parameter of the
+      whole call, for example), if it is not a Triton kernel, or if no part can be written in plain Pallas.
     """
-    failed = _failing_call(traced, target, failure)
-    if failed is None:
+    found = _failing_call(traced, target, failure)
+    if found is None:
         return None
-    call, error = failed
+    call, error = found
     path = equations_being_lowered(error)
     if not path:
         return None
     kernel = body_of(call.equation.params["jaxpr"])
-    search = _Search(target, call.grid, _Kind.of(error), time.monotonic() + seconds)
+    search = _ReductionSearch(target, call.grid, _Kind.of(error), time.monotonic() + seconds)
     part = next((part for part in _starts(kernel, path) if search.fails(part)), None)
     if part is None:
         return None
-    part = search.shrunk(part)
-    text = _header(error, target) + search.script(part, search.shorter(part))
+    part = search.drop_steps(part)
+    text = _header(error, target) + search.script(part, search.shorten_axes(part))
     return Cut(text, _size(part), _size(kernel.steps), line_of_nested(path))
 
 
 Part = tuple[Step, ...]
+Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
+Variable = Any  # a variable or a literal of a jaxpr
 
 
 def _failing_call(traced: Traced, target: Target, failure: Failure) -> tuple[Call, BaseException] | None:
-    """The Pallas call that fails as `failure` says, and what JAX raises for it."""
+    """Returns the first Pallas call that does not lower and JAX's exception, if that is the cause of `failure`."""
     if "mosaic_gpu" in traced.dialects:
         return None
     for call in traced.calls:
         try:
             lower_call(call, target)
         except Failure as again:
-            same = again.verdict is failure.verdict and _words(str(again)) == _words(str(failure))
-            return (call, again.__cause__) if same and again.__cause__ is not None else None
+            return (call, again.__cause__) if _is_same(again, failure) and again.__cause__ is not None else None
     return None
 
 
+def _is_same(one: Failure, other: Failure) -> bool:
+    """Checks whether JAX raised the same error for two kernels."""
+    return one.verdict is other.verdict and _error_of(one.detail) == _error_of(other.detail)
+
+
+def _error_of(detail: Detail) -> tuple[object, ...]:
+    if isinstance(detail, NotBuilt):
+        return NotBuilt, detail.error, detail.primitive, _words(detail.said)
+    if isinstance(detail, ResourceExceeded):
+        return ResourceExceeded, detail.resource, _words(detail.said)
+    return (detail,)
+
+
 def _words(text: str) -> frozenset[str]:
-    """What an error says, but for numbers, names in quotes, shapes and places in brackets, and the dump after it."""
+    """Returns the words of JAX's error, without numbers, quoted names, shapes, brackets, and the dump after it."""
     said = re.sub(r'"[^"]*"|(?<=<)(?:\d+x)+', "", "\n".join(text.splitlines()[:2]))
     brackets = 1
     while brackets:
@@ -95,7 +110,7 @@ def _words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What must stay the same in an error: its class, its words, and the primitive that was being lowered."""
+    """The properties of an error to preserve: its class, its words, and the primitive that was being lowered."""
 
     error: type[BaseException]
     words: frozenset[str]
@@ -107,47 +122,48 @@ class _Kind:
         return cls(type(error), _words(str(error)), name_of(path[-1]) if path else "")
 
 
-def _starts(body: Body, path: Sequence[Any]) -> Iterator[Part]:
-    """Parts of a kernel that may fail by themselves: an equation, with more and more of what comes before it, then all
-    of that for the loop or the conditional around it.
+def _starts(body: Body, path: Sequence[Equation]) -> Iterator[Part]:
+    """Yields parts of a kernel that may fail by themselves.
 
-    A rule may lower equations of its own: then the last one that is the kernel's counts.
+    First the failing equation with more and more of the steps that it depends on, then the same for the loop or
+    conditional around it, and so on. A lowering rule may lower equations of its own, so the failing equation is the
+    last one of `path` that belongs to the kernel.
     """
-    places = (_places(body, equation) for equation in reversed(path))
+    places = (_enclosing_steps(body, equation) for equation in reversed(path))
     for steps, at in next(filter(None, places), []):
         yield from _slices(steps, at)
 
 
-def _places(body: Body, failing: Any) -> list[tuple[Part, int]]:
-    """Where an equation stands, and then each equation around it, from the inside out."""
+def _enclosing_steps(body: Body, failing: Equation) -> list[tuple[Part, int]]:
+    """Returns the steps and the index in them of an equation, then of each equation around it, from the inside out."""
     for at, step in enumerate(body.steps):
         if step.equation is failing:
             return [(body.steps, at)]
         for inner in step.bodies:
-            if found := _places(inner, failing):
+            if found := _enclosing_steps(inner, failing):
                 return [*found, (body.steps, at)]
     return []
 
 
 def _slices(steps: Part, at: int) -> Iterator[Part]:
-    """A step, and it with the steps that its operands come from, their operands' steps, ..."""
+    """Yields a step, then that with the steps that define its operands, then with those that define theirs, ..."""
     source = {result: i for i, step in enumerate(steps) for result in step.results if result is not None}
-    kept, new = {at}, {at}
+    chosen, new = {at}, {at}
     while new:
-        yield tuple(steps[i] for i in sorted(kept))
-        new = {source[v] for i in new for v in steps[i].operands if not is_literal(v) and v in source} - kept
-        kept |= new
+        yield tuple(steps[i] for i in sorted(chosen))
+        new = {source[v] for i in new for v in steps[i].operands if not is_literal(v) and v in source} - chosen
+        chosen |= new
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
-    """Tries parts of a kernel, each as the script that would be handed out.
+class _ReductionSearch:
+    """Tries parts of a kernel, each as the script that users would get.
 
     Attributes:
       target: to lower for.
       grid: of the kernel.
-      kind: of the error that counts.
-      end: when to stop, by the monotonic clock.
+      kind: of the error to preserve.
+      end: the time limit, by the monotonic clock.
     """
 
     target: Target
@@ -156,11 +172,11 @@ class _Search:
     end: float
 
     def script(self, part: Part, lengths: Mapping[int, int]) -> str:
-        """A part as code."""
+        """Returns a part as a script."""
         return script(part, self.target, self.grid, lengths)
 
     def fails(self, part: Part, lengths: Mapping[int, int] = MappingProxyType({})) -> bool:
-        """Whether a part fails as the kernel does; no, once the time is over."""
+        """Checks whether a part fails with the kernel's error; never after the time limit."""
         if time.monotonic() > self.end:
             return False
         try:
@@ -171,14 +187,14 @@ class _Search:
             return _Kind.of(error) == self.kind
         return False
 
-    def shrunk(self, part: Part) -> Part:
-        """A part without whatever it fails without, at any depth."""
+    def drop_steps(self, part: Part) -> Part:
+        """Returns a part without the steps, at any depth, that the error does not need."""
         count = _size(part) // 2
         while count:
             steps = list(everything(part))
             for start in range(0, len(steps), count):
                 dropped = steps[start : start + count]
-                smaller = next(filter(self.fails, _without_each(part, dropped)), None)
+                smaller = next(filter(self.fails, _drop(part, dropped)), None)
                 if smaller is not None:
                     part = smaller
                     break
@@ -186,8 +202,8 @@ class _Search:
                 count //= 2
         return part
 
-    def shorter(self, part: Part) -> dict[int, int]:
-        """Other lengths with which a part fails, for each the least that is not another's."""
+    def shorten_axes(self, part: Part) -> dict[int, int]:
+        """Returns a replacement for each length of an axis: the least with which the part fails, each used once."""
         lengths = {length: length for length in sorted(_lengths(part))}
         for length in lengths:
             others = (other for other in (2, 3, 4, 8, 16, 32, 64) if other < length and other not in lengths.values())
@@ -200,22 +216,22 @@ def _size(steps: Part) -> int:
     return sum(1 for _ in everything(steps))
 
 
-def _without_each(part: Part, dropped: Sequence[Step]) -> Iterator[Part]:
-    """A part without some steps: with inputs for what they gave, and with what one of them took instead."""
-    smaller = _without(part, {id(step) for step in dropped}, {})
+def _drop(part: Part, dropped: Sequence[Step]) -> Iterator[Part]:
+    """Yields a part without some steps: their results become inputs, or an operand of a single one takes its place."""
+    smaller = _remove(part, {id(step) for step in dropped}, {})
     if smaller:
         yield smaller
     results = [result for step in dropped for result in step.results if result is not None]
     if len(dropped) == len(results) == 1:
         (result,) = results
-        alike = [v for v in dropped[0].operands if v.aval.str_short() == result.aval.str_short()]
-        yield from (_without(part, {id(dropped[0])}, {result: v}) for v in alike)
+        same_type = [v for v in dropped[0].operands if v.aval.str_short() == result.aval.str_short()]
+        yield from (_remove(part, {id(dropped[0])}, {result: v}) for v in same_type)
 
 
-def _without(steps: Part, dropped: Collection[int], instead: Mapping[Any, Any]) -> Part:
-    """The steps that are not dropped, and what is left in their bodies, with other operands for some."""
+def _remove(steps: Part, dropped: Collection[int], instead: Mapping[Variable, Variable]) -> Part:
+    """Returns the steps that are not dropped, at any depth, with operands replaced as `instead` says."""
 
-    def read(values: Sequence[Any]) -> tuple[Any, ...]:
+    def read(values: Sequence[Variable]) -> tuple[Variable, ...]:
         return tuple(v if is_literal(v) else instead.get(v, v) for v in values)
 
     return tuple(
@@ -223,7 +239,7 @@ def _without(steps: Part, dropped: Collection[int], instead: Mapping[Any, Any]) 
             step,
             operands=read(step.operands),
             bodies=tuple(
-                replace(body, steps=_without(body.steps, dropped, instead), results=read(body.results))
+                replace(body, steps=_remove(body.steps, dropped, instead), results=read(body.results))
                 for body in step.bodies
             ),
         )
@@ -233,13 +249,13 @@ def _without(steps: Part, dropped: Collection[int], instead: Mapping[Any, Any]) 
 
 
 def _lengths(part: Part) -> set[int]:
-    """Of all axes of all that a part takes and gives, 1 left out."""
+    """Returns the lengths of all axes of a part's operands and results, but 1."""
     variables = (v for step in everything(part) for v in (*step.operands, *step.results) if v is not None)
     return {n for v in variables for n in getattr(v.aval, "shape", ()) if isinstance(n, int) and n > 1}
 
 
 def _header(error: BaseException, target: Target) -> str:
-    said = [f"JAX {jax.__version__} does not lower this for {target.id}:"]
-    said += f"{type(error).__name__}: {error}".splitlines()[:2]
-    said += ["It needs no GPU. It ends with that error and exit code 1, or with 0 once it lowers."]
-    return "".join(f"# {ascii(line)[1:-1]}\n" for line in said)
+    lines = [f"JAX {jax.__version__} does not lower this for {target.id}:"]
+    lines += f"{type(error).__name__}: {error}".splitlines()[:2]
+    lines += ["It needs no GPU. It exits with that error and code 1, or with 0 once it lowers."]
+    return "".join(f"# {ascii(line)[1:-1]}\n" for line in lines)

@@ -1,4 +1,4 @@
-"""One operation as its author would write it: `lax.sort(x)`, `x_ref[0:4]`, `plgpu.load(x_ref.at[...], mask=m)`."""
+"""Source code of single operations: `lax.sort(x)`, `x_ref[0:4]`, `plgpu.load(x_ref.at[...], mask=m)`."""
 
 import enum
 import functools
@@ -13,122 +13,130 @@ from jax.extend.core import primitives
 
 from kerneltest.trace.equation_steps import Step, is_literal
 
-Say = Callable[[Any], str]  # an operand's text
+Operand = Any  # a variable or a literal of a jaxpr, whose classes JAX keeps private
+Index = Any  # an int, a `Slice` or an operand
+NameOf = Callable[[Operand], str]
 
 
 class NotPlainError(Exception):
-    """Something that public JAX and Pallas have no words for, or none that is known here."""
+    """Something that cannot be written in public JAX and Pallas, as far as this module knows."""
 
 
-class Spelling:
+class OperationWriter:
     """Writes operations.
 
     Args:
-      say: gives the text of an operand.
-      lengths: other lengths for some, wherever they stand.
+      name_of: returns the source of an operand.
+      lengths: replacements for lengths of axes, wherever these occur.
     """
 
-    def __init__(self, say: Say, lengths: Mapping[int, int]) -> None:
-        self.say, self.lengths = say, lengths
+    def __init__(self, name_of: NameOf, lengths: Mapping[int, int]) -> None:
+        self.name_of, self.lengths = name_of, lengths
 
     def statement(self, step: Step) -> str:
-        """An operation without a body, with the names of its results before it.
+        """Returns an operation without a body as an assignment to its results.
 
         Raises:
-          NotPlainError: there is no public spelling.
+          NotPlainError: it cannot be written in public JAX.
         """
         params, operands = step.equation.params, step.operands
         match step.name:
             case "get":
                 ref, *rest = operands
-                return self._assigned(step, f"{self.say(ref)}[{self._index(ref, params['tree'].unflatten(rest))}]")
+                return self._assignment(
+                    step, f"{self.name_of(ref)}[{self._index(ref, params['tree'].unflatten(rest))}]"
+                )
             case "swap":
                 if any(step.results):
                     raise NotPlainError("a swap whose old value is used")
                 ref, value, *rest = operands
-                return f"{self.say(ref)}[{self._index(ref, params['tree'].unflatten(rest))}] = {self.say(value)}"
+                return (
+                    f"{self.name_of(ref)}[{self._index(ref, params['tree'].unflatten(rest))}] = {self.name_of(value)}"
+                )
             case "addupdate":
                 ref, value, *rest = operands
-                index = self._index(ref, params["tree"].unflatten(rest), alone=True)
-                return f"jax.ref.addupdate({self.say(ref)}, {index}, {self.say(value)})"
+                index = self._index(ref, params["tree"].unflatten(rest), as_tuple=True)
+                return f"jax.ref.addupdate({self.name_of(ref)}, {index}, {self.name_of(value)})"
             case "masked_load":
                 ref, transforms, mask, other = params["args_tree"].unflatten(operands)
                 options = self._options(params, mask=mask, other=other)
-                return self._assigned(step, f"plgpu.load({self._at(ref, transforms)}{options})")
+                return self._assignment(step, f"plgpu.load({self._at(ref, transforms)}{options})")
             case "masked_swap":
                 ref, transforms, value, mask = params["args_tree"].unflatten(operands)
-                return f"plgpu.store({self._at(ref, transforms)}, {self.say(value)}{self._options(params, mask=mask)})"
+                return (
+                    f"plgpu.store({self._at(ref, transforms)}, {self.name_of(value)}{self._options(params, mask=mask)})"
+                )
             case "atomic_rmw":
                 ref, transforms, value, mask = params["args_tree"].unflatten(operands)
-                where = f"{self.say(ref)}, {self._index(ref, transforms, alone=True)}"
+                where = f"{self.name_of(ref)}, {self._index(ref, transforms, as_tuple=True)}"
                 name, options = f"atomic_{params['atomic_type'].value}", self._options({}, mask=mask)
-                return self._assigned(step, f"plgpu.{name}({where}, {self.say(value)}{options})")
-        return self._assigned(step, self._call(step))
+                return self._assignment(step, f"plgpu.{name}({where}, {self.name_of(value)}{options})")
+        return self._assignment(step, self._call(step))
 
     def length(self, length: int) -> int:
-        """As it is to be written."""
+        """Returns the length to write for a length."""
         return self.lengths.get(length, length)
 
-    def _assigned(self, step: Step, text: str) -> str:
-        names = ["_" if each is None else self.say(each) for each in step.results]
+    def _assignment(self, step: Step, text: str) -> str:
+        names = ["_" if each is None else self.name_of(each) for each in step.results]
         return f"{', '.join(names)} = {text}" if any(step.results) else text
 
-    def _options(self, params: Mapping[str, Any], **operands: Any) -> str:
-        """The operands that are there, and what else is asked of a load or a store."""
-        given = "".join(f", {name}={self.say(value)}" for name, value in operands.items() if value is not None)
-        asked = ("cache_modifier", "eviction_policy", "is_volatile")
-        return given + _keywords({name: params[name] for name in asked if params.get(name)})
+    def _options(self, params: Mapping[str, Any], **operands: Operand) -> str:
+        """Returns the keyword arguments of a load or a store: operands that are not None, and parameters."""
+        keywords = "".join(f", {name}={self.name_of(value)}" for name, value in operands.items() if value is not None)
+        names = ("cache_modifier", "eviction_policy", "is_volatile")
+        return keywords + _keywords({name: params[name] for name in names if params.get(name)})
 
-    def _at(self, ref: Any, transforms: Any) -> str:
-        return f"{self.say(ref)}.at[{self._index(ref, transforms)}]"
+    def _at(self, ref: Operand, transforms: Any) -> str:
+        return f"{self.name_of(ref)}.at[{self._index(ref, transforms)}]"
 
-    def _index(self, ref: Any, transforms: Any, *, alone: bool = False) -> str:
-        """What stands between the brackets, or where there are none."""
+    def _index(self, ref: Operand, transforms: Any, *, as_tuple: bool = False) -> str:
+        """Returns the source of an index, as in brackets or as a tuple."""
         if not transforms:
             return "..."
         if len(transforms) > 1 or type(transforms[0]).__name__ != "NDIndexer":
             raise NotPlainError("a reference seen through more than one index")
-        axes = [self._axis(i, n, alone=alone) for i, n in zip(transforms[0].indices, ref.aval.shape, strict=True)]
-        return f"({', '.join(axes)},)" if alone else ", ".join(axes)
+        axes = [self._axis(i, n, as_tuple=as_tuple) for i, n in zip(transforms[0].indices, ref.aval.shape, strict=True)]
+        return f"({', '.join(axes)},)" if as_tuple else ", ".join(axes)
 
-    def _axis(self, index: Any, length: int, *, alone: bool) -> str:
+    def _axis(self, index: Index, length: int, *, as_tuple: bool) -> str:
         if type(index).__name__ != "Slice":
             return self._number(index)
         start, size, stride = index.start, index.size, index.stride
         step = f", {stride}" if stride != 1 else ""
-        if alone or not isinstance(start, int):
+        if as_tuple or not isinstance(start, int):
             return f"pl.ds({self._number(start)}, {self.length(size)}{step})"
         if (start, size, stride) == (0, length, 1):
             return ":"
         return f"{start}:{start + (self.length(size) - 1) * stride + 1}{step.replace(', ', ':')}"
 
-    def _number(self, index: Any) -> str:
-        return str(int(index)) if isinstance(index, (int, np.integer)) else self.say(index)
+    def _number(self, index: Index) -> str:
+        return str(int(index)) if isinstance(index, (int, np.integer)) else self.name_of(index)
 
     def _call(self, step: Step) -> str:
-        operands = [self.say(each) for each in step.operands]
-        params = {key: self._resized(key, value) for key, value in step.equation.params.items()}
-        if step.name in _OTHERS:
-            return _OTHERS[step.name](operands, params)
+        operands = [self.name_of(each) for each in step.operands]
+        params = {key: self._resize(key, value) for key, value in step.equation.params.items()}
+        if step.name in _SPECIAL:
+            return _SPECIAL[step.name](operands, params)
         name = _LAX.get(step.name, step.name.replace("-", "_"))
-        return _by_name(name, operands, params) or _bound(step.equation.primitive, operands, params)
+        return _function_call(name, operands, params) or _primitive_call(step.equation.primitive, operands, params)
 
-    def _resized(self, key: str, value: Any) -> Any:
-        if key in _SHAPES and isinstance(value, tuple):
+    def _resize(self, key: str, value: Any) -> Any:
+        if key in _SHAPE_PARAMETERS and isinstance(value, tuple):
             return tuple(self.length(each) if isinstance(each, int) else each for each in value)
         return value
 
 
-_SHAPES = frozenset({"shape", "new_sizes", "limit_indices", "slice_sizes", "sizes"})
+_SHAPE_PARAMETERS = frozenset({"shape", "new_sizes", "limit_indices", "slice_sizes", "sizes"})
 _LAX = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not"}
 
 
-def _listed(operands: list[str]) -> str:
+def _list(operands: list[str]) -> str:
     return f"[{', '.join(operands)}]"
 
 
-# Where the public function takes other arguments than the primitive.
-_OTHERS: Mapping[str, Callable[[list[str], Mapping[str, Any]], str]] = {
+# Primitives whose public function takes other arguments.
+_SPECIAL: Mapping[str, Callable[[list[str], Mapping[str, Any]], str]] = {
     "program_id": lambda _, params: f"pl.program_id({params['axis']})",
     "num_programs": lambda _, params: f"pl.num_programs({params['axis']})",
     "iota": lambda _, p: (
@@ -136,16 +144,16 @@ _OTHERS: Mapping[str, Callable[[list[str], Mapping[str, Any]], str]] = {
     ),
     "argmax": lambda x, p: f"lax.argmax({x[0]}, {literal(p['axes'][0])}, {literal(p['index_dtype'])})",
     "argmin": lambda x, p: f"lax.argmin({x[0]}, {literal(p['axes'][0])}, {literal(p['index_dtype'])})",
-    "concatenate": lambda x, p: f"lax.concatenate({_listed(x)}, {literal(p['dimension'])})",
-    "sort": lambda x, p: f"lax.sort({x[0] if len(x) == 1 else _listed(x)}{_keywords(p)})",
+    "concatenate": lambda x, p: f"lax.concatenate({_list(x)}, {literal(p['dimension'])})",
+    "sort": lambda x, p: f"lax.sort({x[0] if len(x) == 1 else _list(x)}{_keywords(p)})",
     "reciprocal": lambda x, p: f"pl.reciprocal({x[0]}{_keywords(p)})",
-    "dynamic_slice": lambda x, p: f"lax.dynamic_slice({x[0]}, {_listed(x[1:])}, {literal(p['slice_sizes'])})",
-    "dynamic_update_slice": lambda x, p: f"lax.dynamic_update_slice({x[0]}, {x[1]}, {_listed(x[2:])})",
+    "dynamic_slice": lambda x, p: f"lax.dynamic_slice({x[0]}, {_list(x[1:])}, {literal(p['slice_sizes'])})",
+    "dynamic_update_slice": lambda x, p: f"lax.dynamic_update_slice({x[0]}, {x[1]}, {_list(x[2:])})",
 }  # fmt: skip
 
 
-def _by_name(name: str, operands: list[str], params: Mapping[str, Any]) -> str:
-    """A call of the function of `jax.lax` that is called as its primitive is and has parameters of the same names."""
+def _function_call(name: str, operands: list[str], params: Mapping[str, Any]) -> str:
+    """Returns a call of the function of `jax.lax` with the primitive's name and parameters, or "" if there is none."""
     parameters = _parameters(name)
     if parameters is None:
         return ""
@@ -158,7 +166,7 @@ def _by_name(name: str, operands: list[str], params: Mapping[str, Any]) -> str:
     rest = [each for each in rest if each.kind is not inspect.Parameter.VAR_POSITIONAL]
     if any(each.default is each.empty and each.name not in params for each in rest):
         return ""
-    chosen = {p.name: params[p.name] for p in rest if p.name in params and not _same(params[p.name], p.default)}
+    chosen = {p.name: params[p.name] for p in rest if p.name in params and not _is_default(params[p.name], p.default)}
     return f"lax.{name}({', '.join(operands)}{_keywords(chosen)})"
 
 
@@ -170,12 +178,12 @@ def _parameters(name: str) -> tuple[inspect.Parameter, ...] | None:
         return None
 
 
-def _same(value: Any, default: Any) -> bool:
+def _is_default(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and value == default)
 
 
-def _bound(primitive: Any, operands: list[str], params: Mapping[str, Any]) -> str:
-    """A call of the primitive itself, by the name that JAX gives it and not by its own."""
+def _primitive_call(primitive: Any, operands: list[str], params: Mapping[str, Any]) -> str:
+    """Returns a call of the primitive itself, under its name in `jax.extend.core.primitives`."""
     name = next((n for n in dir(primitives) if getattr(primitives, n) is primitive), "")
     if not name:
         raise NotPlainError(f"primitive {primitive}")
@@ -187,10 +195,10 @@ def _keywords(params: Mapping[str, Any]) -> str:
 
 
 def literal(value: Any) -> str:
-    """Python source of a parameter: numbers, text, dtypes, and what `jax.lax` has names for.
+    """Returns Python source of a parameter: a number, text, a dtype, or an object that `jax.lax` has a name for.
 
     Raises:
-      NotPlainError: it has no such source.
+      NotPlainError: it is another object.
     """
     kind = type(value)
     if value is None or kind in (bool, int):
@@ -215,11 +223,11 @@ def literal(value: Any) -> str:
     raise NotPlainError(f"a parameter of type {kind.__name__}")
 
 
-def constant(value: Any) -> str:
-    """Python source of a literal operand: a plain number, or one of its dtype.
+def constant(value: Operand) -> str:
+    """Returns Python source of a literal operand: a plain number, or one of its dtype.
 
     Raises:
-      NotPlainError: it is no number.
+      NotPlainError: it is not a number.
     """
     assert is_literal(value)
     array = np.asarray(value.val)

@@ -1,4 +1,4 @@
-"""Tiers that take a kernel to GPU code with no GPU: JAX's lowering, and Triton's compiler after it."""
+"""The tiers of GPU code without a GPU: JAX's lowering, and Triton's compiler."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.compile import compile_kernel, triton_version
 from kerneltest.backends.codegen.lower import Kernel, lower
-from kerneltest.backends.kernel_names import each_compiled, named
+from kerneltest.backends.kernel_names import compile_each, unique_names
 from kerneltest.core.targets import Target, Tier
 from kerneltest.trace.tracing import Traced
 
 
 def unsupported_on(traced: Traced, target: Target) -> str:
-    """Why no kernel of this dialect is lowered for `target`, or ""."""
+    """Returns why kernels of this dialect are not lowered for `target`, or ""."""
     if foreign := traced.written_for({"mosaic_tpu"}):
         return f"a kernel written for {foreign} cannot be lowered for {target}"
     if "mosaic_gpu" in traced.dialects and (target.platform != "cuda" or int(target.arch) < 90):
@@ -68,11 +68,11 @@ class Compile(Backend):
 
     def prepare(self, traced: Traced) -> Artifact:
         kernels = lower(traced, self.target)
-        made = each_compiled(kernels, self.target, compile_kernel)
-        advice = tuple(f"{name}: {line}" for name, compiled in made.items() for line in compiled.advice)
+        compiled_calls = compile_each(kernels, self.target, compile_kernel)
+        advice = tuple(f"{name}: {line}" for name, compiled in compiled_calls.items() for line in compiled.advice)
         ending = "ptx" if self.target.platform == "cuda" else "amdgcn"
-        assembly = {f"{name}.{ending}": compiled.assembly for name, compiled in made.items()}
-        facts = {name: compiled.facts for name, compiled in made.items()}
+        assembly = {f"{name}.{ending}": compiled.assembly for name, compiled in compiled_calls.items()}
+        facts = {name: compiled.facts for name, compiled in compiled_calls.items()}
         return Artifact(len(kernels), facts, advice, lambda: {**_files(kernels), **assembly})
 
     def environment(self) -> dict[str, Any]:
@@ -80,4 +80,4 @@ class Compile(Backend):
 
 
 def _files(kernels: tuple[Kernel, ...]) -> dict[str, str]:
-    return {f"{name}.ttir": kernel.text for name, kernel in named(kernels) if kernel.language == "triton"}
+    return {f"{name}.ttir": kernel.text for name, kernel in unique_names(kernels) if kernel.language == "triton"}

@@ -1,6 +1,6 @@
-"""Triton IR to machine code and what the compiler reports of it. Runs in a process of its own, since LLVM may abort.
+"""Triton's compiler as a child process, since LLVM may abort: Triton IR to machine code and facts about it.
 
-Reads a request a line from standard input and answers with a line; imports nothing of kerneltest.
+Reads one request per line from standard input and answers each with one line. Imports nothing of kerneltest.
 """
 
 import json
@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, TextIO
 
-# XLA contracts products and sums; Triton's own default is about to change.
+# XLA contracts products and sums as well. Triton is about to change its own default.
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
-# Line tables would name this process's temporary files, so that the same kernel gave other bytes each time.
+# Line tables hold names of temporary files, so the same kernel would give other bytes each time.
 os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")
 
 _PTXAS = {
@@ -29,19 +29,21 @@ _AMDGCN = {
     "spills": r"\.vgpr_spill_count:\s+(\d+)",
 }
 _MATRIX = re.compile(r"\b(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma|v_s?w?mfmac?_|v_mfma_|v_s?wmmac?_)")
+_SHARED_DATA = re.compile(r"too much shared data \((?P<needed>0x[0-9a-f]+) bytes, (?P<available>0x[0-9a-f]+) max\)")
 _DOUBLE = re.compile(r"^\s*(?:\S+ )?(?:(?:add|sub|mul|fma|div|sqrt|rcp)[.\w]*\.f64|v_(?:add|mul|fma|div\w*)_f64)", re.M)
 
 
 class CompileError(Exception):
-    """What stopped the compiler.
+    """An error of the compiler.
 
     Attributes:
-      verdict: what that is called.
+      verdict: as kerneltest names it.
+      amounts: `needed` and `available` bytes of a resource that is exceeded; empty if they are unknown.
     """
 
-    def __init__(self, verdict: str, message: str) -> None:
+    def __init__(self, verdict: str, message: str, **amounts: int) -> None:
         super().__init__(message)
-        self.verdict = verdict
+        self.verdict, self.amounts = verdict, amounts
 
 
 def compile_kernel(
@@ -52,10 +54,10 @@ def compile_kernel(
     Args:
       text: Triton IR as MLIR text.
       platform, arch, warp, shared_memory: of the target; the last in bytes.
-      warps, stages: as the kernel's compiler parameters say.
+      warps, stages: from the kernel's compiler parameters.
 
     Returns:
-      Facts (registers a thread, bytes of shared memory, of stack and of spilled registers, matrix and float64
+      Facts (registers per thread, bytes of shared memory, of stack and of spilled registers, matrix and float64
       instructions) and the assembly.
 
     Raises:
@@ -81,7 +83,7 @@ def compile_kernel(
         metadata: dict[str, Any] = {**options.__dict__, "target": backend.target}
         for name, step in steps.items():
             if name in ("cubin", "hsaco") and cuda:
-                break  # the assembler is called below, for what it tells
+                break  # the assembler is called below, for its report
             if name == "llir":
                 _check_shared(_shared_memory(module, backend, options, Path(folder)), shared_memory)
             module = step(module, metadata)
@@ -105,13 +107,18 @@ def _check_shared(needed: int, available: int) -> None:
     if needed > available:
         raise CompileError(
             "resource_exceeded",
-            f"needs {needed} bytes of shared memory for a block, and the target has {available}: make the blocks "
-            "smaller, or num_stages",
+            f"needs {needed} bytes of shared memory per block, but the target has {available}: use smaller blocks or a "
+            "smaller num_stages",
+            needed=needed,
+            available=available,
         )
 
 
 def _shared_memory(module: Any, backend: Any, options: Any, folder: Path) -> int:
-    """Bytes of shared memory, by the pass that allocates it; on a copy, since a block too large takes LLVM minutes."""
+    """Returns the bytes of shared memory that are allocated; 0 if unknown.
+
+    Runs the pass that allocates them on a copy of the module, since LLVM takes minutes for a block that is too large.
+    """
     from triton._C.libtriton import amd, ir, nvidia, passes
 
     path = folder / "copy.ttgir"
@@ -128,13 +135,13 @@ def _shared_memory(module: Any, backend: Any, options: Any, folder: Path) -> int
         else:
             amd.passes.ttgpuir.add_allocate_shared_memory(manager, options.arch)
     except (AttributeError, ImportError, TypeError):
-        return 0  # another Triton's passes: the compiler tells the same, later
+        return 0  # another version of Triton, whose compiler reports it later
     manager.run(copy, "shared_memory")
     return int(copy.get_int_attr("ttg.shared") or 0)
 
 
 def _assemble(ptx: str, arch: int, folder: Path) -> str:
-    """What ptxas tells with -v."""
+    """Assembles PTX and returns the report of `ptxas -v`."""
     from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 
     source = folder / "kernel.ptx"
@@ -144,7 +151,9 @@ def _assemble(ptx: str, arch: int, folder: Path) -> str:
     if run.returncode:
         said = (run.stderr.strip() or f"exit code {run.returncode}").splitlines()
         verdict = "resource_exceeded" if "too much shared data" in run.stderr else "compile_error"
-        raise CompileError(verdict, f"ptxas: {said[0]}")
+        amounts = _SHARED_DATA.search(run.stderr)
+        sizes = {key: int(size, 16) for key, size in amounts.groupdict().items()} if amounts else {}
+        raise CompileError(verdict, f"ptxas: {said[0]}", **sizes)
     return run.stderr
 
 
@@ -152,20 +161,20 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         facts, assembly = compile_kernel(**request)
     except CompileError as error:
-        return {"verdict": error.verdict, "message": str(error)}
+        return {"verdict": error.verdict, "message": str(error), **error.amounts}
     except Exception as error:
         return {"verdict": "compile_error", "message": f"Triton raised {type(error).__name__}: {error}"}
     return {"facts": facts, "assembly": assembly}
 
 
 def main(requests: TextIO, answers: TextIO) -> None:
-    """Answers requests until there are no more."""
+    """Answers requests until the input ends."""
     for line in requests:
         print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    # The compiler prints to standard output now and then; answers go where it does not.
+    # The compiler sometimes prints to standard output, so answers go to a copy of it.
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     main(sys.stdin, channel)

@@ -1,4 +1,4 @@
-"""XLA's own CUDA compiler with no GPU: the whole jitted function, Mosaic GPU kernels included."""
+"""XLA's CUDA compiler without a GPU, for whole jitted functions, Mosaic GPU kernels included."""
 
 import functools
 import importlib.util
@@ -11,13 +11,13 @@ from jax.experimental import topologies
 
 from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.tiers import unsupported_on
-from kerneltest.backends.jitted import failure
+from kerneltest.backends.jitted import compile_failure
 from kerneltest.core.targets import Target, Tier
 from kerneltest.trace.jax_compat.patches import without_disk_cache
 from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import Traced
 
-# XLA's GpuTargetConfigProto for an H200: NVIDIA's figures for the chip (SXM, 141 GB).
+# XLA's GpuTargetConfigProto for an H200, with NVIDIA's figures for the chip (SXM, 141 GB).
 _H200 = """
 gpu_device_info {
   threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
@@ -37,7 +37,7 @@ device_description_str: "NVIDIA H200"
 
 @dataclass(frozen=True, slots=True)
 class XlaCompile(Backend):
-    """Compilation as the device's own JAX does it, for an H200."""
+    """Compilation for an H200, as JAX does it there."""
 
     id: str
     target: Target
@@ -50,12 +50,13 @@ class XlaCompile(Backend):
     def unavailable(self) -> str:
         if importlib.util.find_spec("jax_cuda13_plugin") is None:
             return (
-                "XLA's CUDA compiler is not installed (pip install kerneltest[xla-cuda]); compile:sm_90 works without"
+                "XLA's CUDA compiler is not installed (pip install kerneltest[xla-cuda]); "
+                "compile:sm_90 works without it"
             )
         try:
             _device()
         except Exception as error:
-            return f"XLA's CUDA compiler does not start ({error}); where there is no GPU, set JAX_PLATFORMS=cpu"
+            return f"XLA's CUDA compiler does not start ({error}); if this machine has no GPU, set JAX_PLATFORMS=cpu"
         return ""
 
     def unsupported_reason(self, traced: Traced) -> str:
@@ -69,7 +70,7 @@ class XlaCompile(Backend):
             with without_disk_cache():
                 compiled = staged.lower(lowering_platforms=("cuda",)).compile()
         except Exception as error:
-            raise failure(error) from error
+            raise compile_failure(error) from error
         return Artifact(len(traced.calls), files=lambda: {"optimized.hlo.txt": compiled.as_text() or ""})
 
     def environment(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""TPU code with no TPU: JAX's lowering to Mosaic, and XLA's TPU compiler after it.
+"""TPU code without a TPU: JAX's lowering to Mosaic, and XLA's TPU compiler.
 
-A traced kernel and a generation enter `lower`; modules leave. `compile` takes these to bundles of instructions in child
-processes, with `compiler`; `memory` tells what a call keeps in VMEM; `rules` says in words what JAX, Mosaic and XLA
-say. `tiers` holds the backends.
+`lower` takes a traced kernel and a generation to modules, and `compile` takes these to bundles of instructions in child
+processes that run `compiler`. `memory` lists the arrays that a call has in VMEM, and `rules` explains errors of JAX,
+Mosaic and XLA. `tiers` has the backends.
 """

@@ -1,7 +1,7 @@
-"""Lowered TPU kernels to machine code and what XLA's compiler tells of it, with no TPU.
+"""XLA's TPU compiler as a child process without a TPU: lowered kernels to machine code and facts about it.
 
-Runs in a process of its own: a check that fails inside libtpu aborts it, and a block that is too large keeps it for a
-minute. Reads a request a line from standard input and answers with a line.
+A failed check inside libtpu aborts the process, and a block that is too large takes it a minute. Reads one request per
+line from standard input and answers each with one line.
 """
 
 import base64
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-# What libtpu asks of a machine without a TPU; several processes may load it.
+# Lets libtpu run on a machine without a TPU, in several processes.
 _ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_PLATFORMS": "cpu",
@@ -32,10 +32,10 @@ def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]
     Args:
       module: StableHLO as bytecode.
       topology: as `get_topology_desc` takes it: `v5e:2x2`.
-      folder: where libtpu was told to write what it makes of kernels.
+      folder: where libtpu writes its dumps of kernels.
 
     Returns:
-      Bytes of VMEM and SMEM that kernels have, scheduled bundles of instructions, and bytes that cross from and to main
+      The bytes of VMEM and SMEM of the kernels, scheduled bundles of instructions, and bytes moved from and to main
       memory.
     """
     from kerneltest.trace.jax_compat.tpu import compiled
@@ -44,7 +44,7 @@ def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]
         costs = compiled(module, topology).cost_analysis() or {}
         used = {"vmem": 0, "smem": 0}
         bundles = 0
-        for path in _of_kernels(folder):
+        for path in _kernel_dumps(folder):
             text = path.read_text(encoding="utf-8", errors="replace")
             if path.stem.endswith("-original"):
                 for space, size in _ALLOCATION.findall(text):
@@ -59,8 +59,8 @@ def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]
     return {"VMEM": used["vmem"], "SMEM": used["smem"], "bundles": bundles, "bytes accessed": moved}
 
 
-def _of_kernels(folder: Path) -> Iterator[Path]:
-    """Files about kernels, and not about the program around them."""
+def _kernel_dumps(folder: Path) -> Iterator[Path]:
+    """Yields the dumps of kernels, but not of the program around them."""
     for path in folder.iterdir():
         name = path.name.partition("-")[2]
         if path.suffix == ".txt" and not name.startswith(("TLP", "<")):
@@ -75,18 +75,18 @@ def _answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def main(requests: TextIO, answers: TextIO) -> None:
-    """Answers requests until there are no more."""
+    """Answers requests until the input ends."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        dumped = f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true"
+        dump = f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true"
         only = "--xla_jf_dump_llo_pass_label_regex=original|final_bundles"
-        given = os.environ.get("LIBTPU_INIT_ARGS", "")
-        os.environ.update(_ENVIRONMENT, LIBTPU_INIT_ARGS=f"{given} {dumped} {only}".strip())
+        user_args = os.environ.get("LIBTPU_INIT_ARGS", "")
+        os.environ.update(_ENVIRONMENT, LIBTPU_INIT_ARGS=f"{user_args} {dump} {only}".strip())
         for line in requests:
             print(json.dumps(_answer(json.loads(line), Path(folder))), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    # libtpu prints to standard output now and then; answers go where it does not.
+    # libtpu sometimes prints to standard output, so answers go to a copy of it.
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     main(sys.stdin, channel)

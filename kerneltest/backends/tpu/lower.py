@@ -1,11 +1,11 @@
-"""Pallas call to a Mosaic module, with no TPU: JAX's own lowering rules, asked for a generation that is not there."""
+"""Lowering of Pallas calls to Mosaic modules without a TPU, by JAX's own lowering rules."""
 
 import functools
 from dataclasses import dataclass
 
 import jax
 
-from kerneltest.backends.lowering_errors import explained
+from kerneltest.backends.lowering_errors import lowering_failure
 from kerneltest.backends.tpu.rules import LOWERING
 from kerneltest.core.targets import Tpu
 from kerneltest.trace.jax_compat.mlir import custom_calls
@@ -18,10 +18,10 @@ from kerneltest.trace.tracing import Call, Traced
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Module:
-    """One Pallas call as what XLA's TPU compiler takes.
+    """One Pallas call in the form that XLA's TPU compiler takes.
 
     Attributes:
-      call: where it comes from.
+      call: as the kernel has it.
       stablehlo: the function around it, as bytecode.
       mosaic: the modules that it calls, as bytecode.
     """
@@ -36,27 +36,30 @@ class Module:
 
     @property
     def text(self) -> str:
-        """Its Mosaic modules as MLIR text."""
+        """The Mosaic modules as MLIR text."""
         return "\n".join(map(mosaic_text, self.mosaic))
 
 
 def lower(traced: Traced, tpu: Tpu) -> tuple[Module, ...]:
-    """Every Pallas call of a kernel, in order, lowered for a generation.
+    """Lowers every Pallas call of a kernel for a generation.
+
+    Returns:
+      The lowered calls, in order.
 
     Raises:
-      Failure: names the call, the primitive where one has no rule, the user's line and what to write instead.
+      Failure: with the call, the primitive that has no rule, the user's line and advice.
     """
     return tuple(lower_call(call, tpu) for call in traced.calls)
 
 
 @functools.lru_cache(maxsize=512)
 def lower_call(call: Call, tpu: Tpu) -> Module:
-    """One Pallas call, lowered; see `lower`."""
+    """Lowers one Pallas call; see `lower`."""
     run, shapes = callable_of(call, "mosaic_tpu")
     try:
         with on_a(tpu.id):
             lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=("tpu",))
     except Exception as error:
-        raise explained(error, call.name, LOWERING, line_of(call.equation.source_info)) from error
+        raise lowering_failure(error, call.name, LOWERING, line_of(call.equation.source_info)) from error
     mosaic = tuple(map(mosaic_module, custom_calls(lowered, frozenset({CALL}))))
     return Module(call, module_bytes(lowered), mosaic)

@@ -1,37 +1,38 @@
-"""What JAX, Mosaic and XLA say of TPU kernels, and what it means to their authors."""
+"""Errors of JAX, Mosaic and XLA about TPU kernels, explained to the kernels' authors."""
 
 import re
 from pathlib import Path
 
 import jax
 
-from kerneltest.backends.lowering_errors import Rule
+from kerneltest.backends.lowering_errors import Excess, Rule
 from kerneltest.backends.tpu.memory import LANES, SUBLANES
 from kerneltest.core.source_location import shown
 from kerneltest.core.verdicts import Verdict
 
 
 def _nearest(name: str, block: str, whole: str) -> str:
-    """The blocks of two dimensions or more that are allowed next to one that is not."""
+    """Explains a wrong block of two dimensions or more by the nearest block that is allowed."""
     lengths, lengths_of_array = (tuple(map(int, re.findall(r"\d+", each))) for each in (block, whole))
-    mended = list(lengths)
+    nearest = list(lengths)
     for axis, multiple in ((-2, SUBLANES), (-1, LANES)):
-        if mended[axis] % multiple and mended[axis] != lengths_of_array[axis]:
-            up = -(-mended[axis] // multiple) * multiple
-            mended[axis] = lengths_of_array[axis] if up >= lengths_of_array[axis] else up
+        if nearest[axis] % multiple and nearest[axis] != lengths_of_array[axis]:
+            up = -(-nearest[axis] // multiple) * multiple
+            nearest[axis] = lengths_of_array[axis] if up >= lengths_of_array[axis] else up
     return (
-        f"{name} has blocks of {list(lengths)}, and a TPU takes those whose last two dimensions are multiples of "
-        f"{SUBLANES} and {LANES} or as long as the array's {list(lengths_of_array)}; the nearest is {mended}"
+        f"{name} has blocks of {list(lengths)}, but on a TPU their last two dimensions must be multiples of "
+        f"{SUBLANES} and {LANES} or as long as the array's {list(lengths_of_array)}; the nearest is {nearest}"
     )
 
 
-def _nearest_in_a_row(multiple: str, least: str, name: str, block: str, whole: str) -> str:
+def _nearest_of_rank_1(multiple: str, least: str, name: str, block: str, whole: str) -> str:
+    """Explains a wrong block of one dimension by the nearest block that is allowed."""
     length, of_array = int(block), int(whole)
     rounded = -(-length // int(multiple)) * int(multiple)
     power = max(1 << (length - 1).bit_length(), int(least))
     near = min(rounded, power)
     return (
-        f"{name} has blocks of [{length}], and a TPU takes one-dimensional blocks that are multiples of {multiple}, "
+        f"{name} has blocks of [{length}], but on a TPU one-dimensional blocks must be multiples of {multiple}, "
         f"powers of two from {least} on, or as long as the array's [{of_array}]; the nearest is "
         f"[{of_array if near >= of_array else near}]"
     )
@@ -39,10 +40,19 @@ def _nearest_in_a_row(multiple: str, least: str, name: str, block: str, whole: s
 
 _BLOCKS = r"Block spec for (\S+) in pallas_call .*? has block shape \((.*?)\), array shape \((.*?)\)"
 
+
+def _scalar_memory(needed: str, available: str, use: str) -> Excess:
+    words = (
+        f"needs {needed} bytes of scalar memory for its {use}, but there are {available}: prefetch only the scalars "
+        "that the kernel reads, and pass the rest as an ordinary input"
+    )
+    return Excess(words, "SMEM", int(needed), int(available), "B")
+
+
 _REFUSED = Verdict.COMPILE_ERROR
 _LACKING = Verdict.UNIMPLEMENTED
 
-# What the author wrote, and what to write instead; the same words in JAX 0.10.2, 0.11.2 and 0.12.0.1 unless said.
+# The cause and what to write instead. JAX 0.10.2, 0.11.2 and 0.12.0.1 use the same words for each error.
 LOWERING: tuple[Rule, ...] = (
     (
         re.compile(r"last two dimensions of your block shape are divisible by.*?" + _BLOCKS, re.DOTALL),
@@ -56,7 +66,7 @@ LOWERING: tuple[Rule, ...] = (
             re.DOTALL,
         ),
         _REFUSED,
-        _nearest_in_a_row,
+        _nearest_of_rank_1,
     ),
     (
         re.compile(r"in memory space (?:ANY|HBM) only blocks having the same block shape as the array"),
@@ -73,7 +83,7 @@ LOWERING: tuple[Rule, ...] = (
     (
         re.compile(r"Can only (load scalars from|store scalars to) SMEM"),
         _REFUSED,
-        "scalar memory holds one number at a time: pass what is used as a vector as an ordinary input, in VMEM",
+        "scalar memory is read and written one number at a time: pass vectors as ordinary inputs, in VMEM",
     ),
     (
         re.compile(r"Cannot store scalars to VMEM"),
@@ -84,7 +94,7 @@ LOWERING: tuple[Rule, ...] = (
     (
         re.compile(r"`broadcast_to` is a Triton-specific primitive"),
         _REFUSED,
-        "a reference is indexed by arrays, which Triton takes and a TPU does not: index by integers, slices and pl.ds",
+        "a reference is indexed by arrays, as only Triton allows: index it by integers, slices and pl.ds",
     ),
     (
         re.compile(r"'vector.extract_strided_slice' op expected strides"),
@@ -95,64 +105,64 @@ LOWERING: tuple[Rule, ...] = (
     (
         re.compile(r"Expected matmul acc to be 32-bit"),
         _REFUSED,
-        "a TPU sums products in 32 bits: say preferred_element_type=jnp.float32 (jnp.int32 of integers), then convert",
+        "a TPU sums products in 32 bits: set preferred_element_type=jnp.float32 (jnp.int32 for integers), then convert",
     ),
     (
         re.compile(r"Scan with \d+ extensive (?:in|out)put"),
         _LACKING,
-        "jax.lax.scan lowers with a carry alone: use jax.lax.fori_loop, and index references by pl.ds",
+        "jax.lax.scan lowers only without xs and ys: use jax.lax.fori_loop, and index references by pl.ds",
     ),
     (
         re.compile(r"Only take_along_axis-like gathers supported"),
         _LACKING,
-        "gathers lower in the form of jnp.take_along_axis alone: load row by row with indices in SMEM, multiply by a "
+        "gathers lower only in the form of jnp.take_along_axis: load row by row with indices in SMEM, multiply by a "
         "one-hot matrix, or let an index map choose the block (scalar prefetch)",
     ),
     (
         re.compile(r"is_stable=True is not supported"),
         _LACKING,
-        "jax.lax.top_k lowers with is_stable=False alone",
+        "jax.lax.top_k lowers only with is_stable=False",
     ),
     (
         re.compile(r"64-bit types are not supported"),
         _LACKING,
         "TPU kernels have no 64-bit types: use 32 bits; under jax_enable_x64, Python integers, jnp.arange and "
-        "jnp.argmax make 64",
+        "jnp.argmax yield 64",
     ),
     (
         re.compile(r"Unsigned integer dtype (\w+) is not supported for dot_general"),
         _LACKING,
-        "products of {0} are not lowered: convert to a signed dtype that is wide enough",
+        "products of {0} have no lowering: convert to a signed dtype that is wide enough",
     ),
     (
         re.compile(r"masked swap with non-32-bit data"),
         _LACKING,
-        "masked stores are of 32 bits alone: select with jnp.where, and store all",
+        "masked stores lower only for 32-bit types: select with jnp.where, and store the whole block",
     ),
     (
         re.compile(r"Reductions over unsigned integers not implemented"),
         _LACKING,
-        "unsigned integers are not reduced: convert to int32 or float32 before",
+        "reductions of unsigned integers have no lowering: convert to int32 or float32 first",
     ),
     (
         re.compile(r"for reduce_index|^Only float32 is supported"),
         _LACKING,
-        "jnp.argmax and jnp.argmin are of float32 alone: convert, or compare an iota with the maximum",
+        "jnp.argmax and jnp.argmin lower only for float32: convert, or compare an iota with the maximum",
     ),
     (
         re.compile(r"Length of grid does not match length of dimension semantics"),
         _REFUSED,
-        "dimension_semantics needs one of 'parallel' and 'arbitrary' for each dimension of the grid",
+        "dimension_semantics needs 'parallel' or 'arbitrary' for each dimension of the grid",
     ),
     (
         re.compile(r"#tpu.dimension_semantics<(\w+)>"),
         _REFUSED,
-        "dimension_semantics takes 'parallel' and 'arbitrary', not '{0}'",
+        "dimension_semantics can be 'parallel' or 'arbitrary', not '{0}'",
     ),
     (
         re.compile(r"DShapedArray\("),
         _REFUSED,
-        "a load has a size known at run time: load all, and mask with jnp.where",
+        "the size of a load is known only at run time: load the whole block, and mask with jnp.where",
     ),
 )
 
@@ -163,7 +173,7 @@ COMPILING: tuple[Rule, ...] = (
     (
         re.compile(r"Could not convert JSON string to proto"),
         Verdict.UNAVAILABLE,
-        "libtpu is older than this JAX, and does not know all that it writes",
+        "libtpu is older than this JAX, and cannot read its output",
     ),
     (
         re.compile(r"Invalid vector type for load.*?xf16", re.DOTALL),
@@ -173,8 +183,7 @@ COMPILING: tuple[Rule, ...] = (
     (
         re.compile(r"\(size=(\d+)\) would exceed memory \(size=(\d+)\).*?space=smem.*?tag = '([^']*)'", re.DOTALL),
         Verdict.RESOURCE_EXCEEDED,
-        "needs {0} bytes of scalar memory for its {2}, and there are {1}: prefetch what the kernel reads alone, and "
-        "pass the rest as an ordinary input",
+        _scalar_memory,
     ),
     (
         re.compile(r"Unsupported matmul \w+ type on target: vector<[\dx]*x(\w+)>"),
@@ -189,45 +198,45 @@ COMPILING: tuple[Rule, ...] = (
     (
         re.compile(r"float acc with int lhs|Integer inputs with bitwidth (\d+) are not supported as matmul"),
         _LACKING,
-        "integers are multiplied as int8, and summed in int32: convert others to bfloat16 or float32",
+        "integers are multiplied only as int8 and summed in int32: convert others to bfloat16 or float32",
     ),
     (
         re.compile(r"unsupported shape cast|Check failed: rem == 0"),
         _REFUSED,
-        "a reshape moves elements between lanes and sublanes in a way that Mosaic lacks, or reshapes booleans: reshape "
-        "outside the kernel, keep the last dimension in place, and make numbers of booleans first",
+        "a reshape moves elements between lanes and sublanes as Mosaic cannot, or reshapes booleans: reshape outside "
+        "the kernel, keep the last dimension in place, and convert booleans to numbers first",
     ),
     (
         re.compile(r"Multiple source vregs along gather dimension"),
         _LACKING,
-        "jnp.take_along_axis gathers within 128 lanes or 8 sublanes: cut the axis to that, or compare with an iota and "
-        "sum",
+        "jnp.take_along_axis gathers within 128 lanes or 8 sublanes: split the axis into such parts, or compare with "
+        "an iota and sum",
     ),
     (
         re.compile(r"The last dim size is not 128 in original base memref"),
         _LACKING,
-        "a strided load needs rows of 128 elements: cut longer ones into blocks",
+        "a strided load needs rows of 128 elements: split longer ones into blocks",
     ),
     (
         re.compile(r"cannot statically prove that index in dimension (\d+) is a multiple of (\d+)"),
         _REFUSED,
-        "the index along dimension {0} must be a multiple of {1} as far as Mosaic can tell: say "
-        "pl.multiple_of(index, {1}) where that is true, or load whole tiles and mask",
+        "Mosaic must know that the index along dimension {0} is a multiple of {1}: write pl.multiple_of(index, {1}) if "
+        "that is true, or load whole tiles and mask",
     ),
     (
         re.compile(r"aligned to tiles.*?dimension (\d+) is divisible by the tile dimension (\d+)", re.DOTALL),
         _REFUSED,
-        "a copy takes whole tiles: along dimension {0} copy a multiple of {1}, and cut after",
+        "a copy moves whole tiles: copy a multiple of {1} along dimension {0}, and slice afterwards",
     ),
     (
         re.compile(r"inner slice in the DMA transfer must be divisible by|leading tiles have different trailing dim"),
         _REFUSED,
-        "a copy takes whole rows of a tile, 512 bytes: copy more and cut after, or pad the array",
+        "a copy moves whole rows of a tile, 512 bytes: copy more and slice afterwards, or pad the array",
     ),
     (
         re.compile(r"failed to legalize operation '(arith\.\w+)'.*?vector<[\dx]*x(\w+)>", re.DOTALL),
         _LACKING,
-        "no TPU has {0} of {1}: convert to a wider dtype before",
+        "no TPU has {0} for {1}: convert to a wider dtype first",
     ),
     (
         re.compile(r"Unsupported type 'vector<[\dx]*x(\w+)>'"),
@@ -237,7 +246,7 @@ COMPILING: tuple[Rule, ...] = (
     (
         re.compile(r"Core-parallel dimension (\d+) has iteration bound: (\d+).*?cores: (\d+)"),
         _REFUSED,
-        "dimension {0} of the grid is core-parallel and {1} long, and there are {2} cores: use 'parallel'",
+        "dimension {0} of the grid is core-parallel and {1} long, but the number of cores is {2}: use 'parallel'",
     ),
     (
         re.compile(r"subcore_parallel is only supported on SparseCore"),
@@ -252,7 +261,7 @@ COMPILING: tuple[Rule, ...] = (
 )
 
 
-def place_of(text: str) -> str:
-    """` (FILE:LINE)` of the user's code that a message of Mosaic's names, or ""."""
+def user_place(text: str) -> str:
+    """Returns FILE:LINE of the user's code that a message of Mosaic names, or ""."""
     lines = ((path, line) for path, line in _LINE.findall(text) if not path.startswith(_JAX))
-    return next((f" ({shown(path)}:{line})" for path, line in lines), "")
+    return next((f"{shown(path)}:{line}" for path, line in lines), "")

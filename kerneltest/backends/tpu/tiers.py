@@ -1,10 +1,10 @@
-"""Tiers that take a kernel to TPU code with no TPU: JAX's lowering, and XLA's TPU compiler after it."""
+"""The tiers of TPU code without a TPU: JAX's lowering, and XLA's TPU compiler."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.backends.base import Artifact, Backend
-from kerneltest.backends.kernel_names import each_compiled, named
+from kerneltest.backends.kernel_names import compile_each, unique_names
 from kerneltest.backends.tpu.compile import compile_module, problem, version
 from kerneltest.backends.tpu.lower import Module, lower
 from kerneltest.core.targets import Tier, Tpu
@@ -12,7 +12,7 @@ from kerneltest.trace.tracing import Traced
 
 
 def unsupported_on(traced: Traced, tpu: Tpu) -> str:
-    """Why no kernel of this dialect is lowered for a TPU, or ""."""
+    """Returns why kernels of this dialect are not lowered for a TPU, or ""."""
     foreign = traced.written_for({"triton", "mosaic_gpu"})
     return f"a kernel written for {foreign} cannot be lowered for {tpu}" if foreign else ""
 
@@ -60,9 +60,9 @@ class CompileTpu(Backend):
 
     def prepare(self, traced: Traced) -> Artifact:
         modules = lower(traced, self.target)
-        made = each_compiled(modules, self.target, compile_module)
-        advice = tuple(f"{name}: {line}" for name, compiled in made.items() for line in compiled.advice)
-        facts = {name: compiled.facts for name, compiled in made.items()}
+        compiled_calls = compile_each(modules, self.target, compile_module)
+        advice = tuple(f"{name}: {line}" for name, compiled in compiled_calls.items() for line in compiled.advice)
+        facts = {name: compiled.facts for name, compiled in compiled_calls.items()}
         return Artifact(len(modules), facts, advice, lambda: _files(modules))
 
     def environment(self) -> dict[str, Any]:
@@ -70,4 +70,4 @@ class CompileTpu(Backend):
 
 
 def _files(modules: tuple[Module, ...]) -> dict[str, str]:
-    return {f"{name}.mosaic.mlir": module.text for name, module in named(modules)}
+    return {f"{name}.mosaic.mlir": module.text for name, module in unique_names(modules)}

@@ -43,6 +43,6 @@ def indices(index: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, index))}]"
 
 
-def within(kernel: str) -> str:
-    """`kernel NAME: `, or "" for no name."""
-    return f"kernel {kernel}: " if kernel else ""
+def within(kernel: str, target: str = "") -> str:
+    """`kernel NAME: ` or `kernel NAME for TARGET: `, or "" for no name."""
+    return f"kernel {kernel}{f' for {target}' if target else ''}: " if kernel else ""

@@ -8,15 +8,16 @@ from kerneltest.core.details.base import BaseDetail, at, within, without_numbers
 
 
 class Stage(StrEnum):
-    """How far a kernel got."""
+    """The steps from a kernel to something that runs, of which one failed."""
 
     LOWER = "lower"
     COMPILE = "compile"
+    SIMULATE = "simulate"
 
 
 @dataclass(frozen=True, slots=True)
 class NotBuilt(BaseDetail):
-    """A kernel that does not lower or compile.
+    """A kernel that does not lower or compile, or that the simulator does not support.
 
     Attributes:
       stage: at which it stopped. A kernel that does not lower fails at every later tier as well.
@@ -27,6 +28,7 @@ class NotBuilt(BaseDetail):
       meaning: of it for the kernel's author, in words; "" where no rule knows it.
       hint: what to write instead, or "".
       source: FILE:LINE of the user's source, or "".
+      target: that it was compiled for; "" where a message need not name it.
     """
 
     stage: Stage
@@ -37,6 +39,7 @@ class NotBuilt(BaseDetail):
     meaning: str = ""
     hint: str = ""
     source: str = ""
+    target: str = ""
     kind: Literal["not_built"] = "not_built"
 
     @property
@@ -51,10 +54,12 @@ class NotBuilt(BaseDetail):
         if self.meaning:
             hint = f"; {self.hint}" if self.hint else ""
             first = self.said.strip().partition("\n")[0]
-            return f"{within(self.kernel)}{self.meaning}{at(self.source)}{hint}" + (f"\n{first}" if first else "")
+            return f"{within(self.kernel, self.target)}{self.meaning}{at(self.source)}{hint}" + (
+                f"\n{first}" if first else ""
+            )
         primitive = f"primitive {self.primitive}: " if self.primitive else ""
         error = f"{self.error}: " if self.error else ""
-        return f"{within(self.kernel)}{primitive}{error}{self.said}{at(self.source)}"
+        return f"{within(self.kernel, self.target)}{primitive}{error}{self.said}{at(self.source)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ class ResourceExceeded(BaseDetail):
       words: the failure in words, without the kernel's name.
       said: the compiler's own text, or "".
       source: FILE:LINE of the user's source, or "".
+      target: that it was compiled for; "" where a message need not name it.
     """
 
     stage: Stage
@@ -81,6 +87,7 @@ class ResourceExceeded(BaseDetail):
     words: str
     said: str = ""
     source: str = ""
+    target: str = ""
     kind: Literal["resource_exceeded"] = "resource_exceeded"
 
     @property
@@ -93,4 +100,4 @@ class ResourceExceeded(BaseDetail):
 
     def text(self) -> str:
         first = self.said.strip().partition("\n")[0]
-        return f"{within(self.kernel)}{self.words}{at(self.source)}" + (f"\n{first}" if first else "")
+        return f"{within(self.kernel, self.target)}{self.words}{at(self.source)}" + (f"\n{first}" if first else "")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from kerneltest.core.details.base import BaseDetail, without_numbers
+from kerneltest.core.details.base import BaseDetail, at, without_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Hung(BaseDetail):
 
     Attributes:
       words: what did not answer, and for how long.
-      source: FILE:LINE at which it waits, or "".
+      source: FILE:LINE at which it waits, or ""; added to the text unless the words show it.
     """
 
     words: str
@@ -49,7 +49,7 @@ class Hung(BaseDetail):
         return f"hung: {without_numbers(self.words)}"
 
     def text(self) -> str:
-        return self.words
+        return self.words if self.source in self.words else self.words + at(self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,12 @@ class DeviceLost(BaseDetail):
     Attributes:
       error: the exception's type.
       said: its text.
+      who: raised it.
     """
 
     error: str
     said: str
+    who: str = "the kernel"
     kind: Literal["device_lost"] = "device_lost"
 
     @property
@@ -70,4 +72,4 @@ class DeviceLost(BaseDetail):
         return f"device lost: {without_numbers(self.said.partition(chr(10))[0])}"
 
     def text(self) -> str:
-        return f"the kernel raised {self.error}: {self.said}"
+        return f"{self.who} raised {self.error}: {self.said}"

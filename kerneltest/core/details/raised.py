@@ -32,7 +32,7 @@ class Raised(BaseDetail):
 
     @property
     def essence(self) -> str:
-        return f"{self.who} raised {self.error}: {without_numbers(self.said.partition(chr(10))[0])}"
+        return f"{self.error}: {without_numbers(self.said.partition(chr(10))[0])}"
 
     def text(self) -> str:
         phase = f" {self.phase}" if self.phase else ""
@@ -50,7 +50,7 @@ class Stated(BaseDetail):
     """
 
     sentence: str
-    values: Mapping[str, int | str] = field(default_factory=dict)
+    values: Mapping[str, int | str] = field(default_factory=dict, hash=False)
     source: str = ""
     kind: Literal["stated"] = "stated"
 

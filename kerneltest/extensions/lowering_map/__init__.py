@@ -1,6 +1,5 @@
-"""What each version of JAX lowers: for every primitive, dtype and target, with no GPU and no TPU.
+"""Lowering maps: the outcome of lowering each primitive, for every dtype, target and version of JAX, without a device.
 
-Targets, primitives and versions of JAX enter, or maps that were saved. `LoweringMap`s leave, with what changed from one
-to the next, and both as tables. Others call `measure`, `files`, `compare`, `table`, `terminal` and `markdown`; `probe`
-is a program of its own, which only `measure` starts.
+A `LoweringMap` is measured or read from a file. Maps are compared with each other and shown as tables, by the command
+`kerneltest lowering` and in a section of the report. `probe` is a stand-alone program that `measure` starts.
 """

@@ -1,4 +1,4 @@
-"""Measuring a map: the probe is run by this Python, or by one that uv provides with another version of JAX."""
+"""Measurement of maps: runs the probe with this Python, or with one that uv provides with another version of JAX."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerneltest.core.targets import TARGETS, TPUS
-from kerneltest.extensions.lowering_map.map import LoweringMap, MapError, loads
+from kerneltest.extensions.lowering_map.map_model import LoweringMap, MapError, parse_map
 
 OLDEST = (0, 4, 35)
 PYTHON = "3.12"  # JAX 0.4.35 to 0.12 all have wheels for it
@@ -28,58 +28,75 @@ def measure(
     jax: str = "",
     python: str = PYTHON,
 ) -> LoweringMap:
-    """The map of this environment's JAX, or of another version's in an environment that uv makes.
+    """Measures the map of the installed JAX, or of another version in an environment that uv creates.
 
-    No targets and no primitives mean all of them.
+    Args:
+      targets, primitives: to probe; all if there are none.
+      compiled: whether to compile what lowers.
+      jax: the version of JAX; "" for the installed one.
+      python: the version of Python for `jax`.
 
     Raises:
-      MapError: an unknown target, primitive or version; no uv; or JAX does not start there.
+      MapError: a target, primitive or version is unknown, uv is missing, or the probe fails.
     """
     described = describe_targets(targets)
     compiled_for = (targets or [*TARGETS, *TPUS]) if compiled else ()
-    interpreter = _python_with(jax, python, compiled_for) if jax else [sys.executable]
+    interpreter = _python_command(jax, python, compiled_for) if jax else [sys.executable]
     command = [*interpreter, "-W", "ignore", str(_PROBE), "--targets", described, "--primitives", ",".join(primitives)]
     if compiled:
         command.append("--compile")
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     if jax:
-        environment.pop("PYTHONPATH", None)  # it would put this environment's packages before the other's
+        environment.pop("PYTHONPATH", None)  # its packages would hide those of the other environment
     done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
     source = f"JAX {jax} with Python {python}" if jax else "this environment"
     if done.returncode:
         raise MapError(f"{source}: {_reason(done.stderr)}")
-    return loads(done.stdout, source)
+    return parse_map(done.stdout, source)
 
 
 def describe_targets(targets: Sequence[str]) -> str:
-    """The targets as JSON for the probe, which does not import kerneltest."""
+    """Returns targets as JSON for the probe, which does not import kerneltest.
+
+    Raises:
+      MapError: a target is unknown.
+    """
     known = [*TARGETS, *TPUS]
     if unknown := [name for name in targets if name not in known]:
         raise MapError(f"unknown target {', '.join(unknown)}; known are {', '.join(known)}")
-    return json.dumps([_described(name) for name in targets or known])
+    return json.dumps([_describe(name) for name in targets or known])
 
 
-def _described(name: str) -> dict[str, object]:
+def _describe(name: str) -> dict[str, object]:
     target, more = (TPUS[name], _OF_TPUS) if name in TPUS else (TARGETS[name], _OF_GPUS)
     return {field: getattr(target, field) for field in (*_DESCRIPTION, *more)}
 
 
-def _python_with(version: str, python: str, compiled_for: Sequence[str]) -> list[str]:
-    """The command that runs Python with some version of JAX, and with what compiles for some targets."""
+def _python_command(version: str, python: str, compiled_for: Sequence[str]) -> list[str]:
+    """Returns the command that runs Python with a version of JAX.
+
+    Args:
+      version: of JAX.
+      python: the version of Python.
+      compiled_for: targets whose compilers it needs.
+
+    Raises:
+      MapError: the version is invalid or too old, or uv is missing.
+    """
     if not re.fullmatch(r"\d+(\.\d+){2,3}", version):
         raise MapError(f"{version!r} is not a version of JAX, such as 0.10.2")
     if tuple(map(int, version.split("."))) < OLDEST:
-        raise MapError(f"JAX {version} is older than {'.'.join(map(str, OLDEST))}, the oldest that can be probed")
+        raise MapError(f"JAX {version} is older than {'.'.join(map(str, OLDEST))}, the oldest that the probe supports")
     uv = shutil.which("uv", path=os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)]))
     if uv is None:
         raise MapError(
-            "--jax needs uv, which makes an environment for each version: pip install uv. "
-            "Without --jax, this environment's JAX is probed; given files, maps are read"
+            "--jax needs uv, which creates an environment for each version: pip install uv. "
+            "Without --jax, the installed JAX is probed, or the given maps are read"
         )
-    # absl: some versions of Pallas import it and do not ask for it.
+    # Some versions of Pallas import absl without requiring it.
     packages = [f"jax=={version}", "absl-py"]
     if any(target in TPUS for target in compiled_for):
-        packages[0] = f"jax[tpu]=={version}"  # with the libtpu that this version asks for
+        packages[0] = f"jax[tpu]=={version}"  # with the libtpu that this version requires
     if any(target in TARGETS for target in compiled_for):
         packages.append("triton")
     wanted = [word for package in packages for word in ("--with", package)]
@@ -87,8 +104,8 @@ def _python_with(version: str, python: str, compiled_for: Sequence[str]) -> list
 
 
 def _reason(printed: str) -> str:
-    """The line that says what went wrong: an explanation of uv's, or the last line."""
+    """Returns the line that gives the cause: an explanation by uv, or the last line."""
     lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip()]
     causes = [line for line in lines if re.search(r"Because|cause:|error: No interpreter", line)]
-    reason = (causes or lines[-1:] or ["it ended without a word"])[0]
+    reason = (causes or lines[-1:] or ["it ended without a message"])[0]
     return re.sub(r"^(?:cause|(?:probe: )?error): ", "", reason)

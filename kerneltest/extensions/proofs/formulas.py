@@ -1,4 +1,4 @@
-"""Formulas of sizes: which polynomial of lengths, blocks and rounded lengths a number of the lowered code is."""
+"""Formulas of sizes: polynomials of lengths and of lengths rounded to blocks or powers of two."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kerneltest.extensions.proofs.polynomial import (
-    Condition,
-    Poly,
+    Constraint,
+    Polynomial,
+    any_of,
     at_most,
     between,
-    either,
     equal,
     less,
-    negated,
+    negate,
     poly,
     product,
     symbol,
@@ -24,13 +24,13 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Atom:
-    """What a kernel makes of the length of a dim.
+    """A quantity that kernels compute from the length of a dim.
 
     Attributes:
-      dim: its name.
-      kind: `length`, `blocks` (how many blocks cover it), `whole` (how many fit in), `rest` (what is left), `power`
-        (the least power of two that is no less than it, and no less than the block), or `tiles` (the least power of two
-        that is no less than the number of blocks that cover it).
+      dim: the name of the dim.
+      kind: `length`; `blocks`, the number of blocks that cover it; `whole`, the number of blocks that fit in; `rest`,
+        the remainder; `power`, the next power of two of the greater of length and block; or `tiles`, the next power of
+        two of `blocks`.
       block: in elements; 1 for `length`.
     """
 
@@ -40,7 +40,7 @@ class Atom:
 
     @property
     def name(self) -> str:
-        """In formulas."""
+        """The name in formulas."""
         return {
             "length": self.dim,
             "blocks": f"cdiv({self.dim}, {self.block})",
@@ -51,11 +51,12 @@ class Atom:
         }[self.kind]
 
     @property
-    def symbol(self) -> Poly:
+    def symbol(self) -> Polynomial:
+        """The polynomial of the name."""
         return symbol(self.name)
 
     def value(self, length: int) -> int:
-        """Where the dim has a length."""
+        """Returns the value for a length of the dim."""
         match self.kind:
             case "length":
                 return length
@@ -70,8 +71,8 @@ class Atom:
             case _:
                 return 1 << max(length - 1, self.block - 1, 0).bit_length()
 
-    def facts(self) -> Iterator[Condition]:
-        """What holds of it at every length from 0."""
+    def facts(self) -> Iterator[Constraint]:
+        """Yields constraints that hold at every length from 0."""
         d, b, x = symbol(self.dim), self.block, self.symbol
         match self.kind:
             case "blocks":
@@ -87,21 +88,21 @@ class Atom:
                 yield from blocks.facts()
                 yield at_most(blocks.symbol, x)
                 yield at_most(1, x)
-                yield either(equal(x, 1), less(x, blocks.symbol * 2))
+                yield any_of(equal(x, 1), less(x, blocks.symbol * 2))
             case "power":
                 yield at_most(d, x)
                 yield at_most(max(b, 1), x)
-                yield either(equal(x, 1 << (b - 1).bit_length()), less(x, d * 2))
+                yield any_of(equal(x, 1 << (b - 1).bit_length()), less(x, d * 2))
 
 
 @dataclass(frozen=True)
-class Test:
-    """A condition on sizes that may tell forms apart.
+class SizeTest:
+    """A test on sizes that may distinguish forms: the product of atoms is at most a bound, or equal to it.
 
     Attributes:
-      atoms: of dims, multiplied.
-      bound: the greatest value of the product with which it holds.
-      exact: it holds with that value alone.
+      atoms: the factors.
+      bound: of the product.
+      exact: whether the product must be equal to the bound.
     """
 
     atoms: tuple[Atom, ...]
@@ -109,28 +110,29 @@ class Test:
     exact: bool = False
 
     def __call__(self, sizes: Sizes) -> bool:
-        value = _multiplied(self.atoms, sizes)
+        value = _product_at(self.atoms, sizes)
         return value == self.bound if self.exact else value <= self.bound
 
-    def condition(self, holds: bool) -> Condition:
-        """That it holds, or does not."""
-        made = (equal if self.exact else at_most)(product(atom.symbol for atom in self.atoms), self.bound)
-        return made if holds else negated(made)
+    def condition(self, holds: bool) -> Constraint:
+        """Returns the constraint that the test has a result."""
+        constraint = (equal if self.exact else at_most)(product(atom.symbol for atom in self.atoms), self.bound)
+        return constraint if holds else negate(constraint)
 
-    def said(self, holds: bool) -> str:
+    def describe(self, holds: bool) -> str:
+        """Returns the constraint in words: `n <= 64`."""
         name = " * ".join(atom.name for atom in self.atoms)
         if self.exact:
             return f"{name.strip('()')} {'==' if holds else '!='} {self.bound}"
         return f"{name} {'<=' if holds else '>'} {self.bound}"
 
 
-class Language:
-    """The atoms and tests that formulas of a kernel are made of.
+class FormulaLanguage:
+    """The atoms, monomials and tests that may occur in a kernel's formulas.
 
     Args:
       dims: names.
-      blocks: lengths that the kernel may cut them into.
-      most: elements of an array, past which it may be addressed in another way; 0 where none has more.
+      blocks: block lengths that the kernel may use.
+      most: the number of elements past which JAX may address arrays by wider integers; 0 if no array has more.
     """
 
     def __init__(self, dims: Sequence[str], blocks: Sequence[int], most: int = 0) -> None:
@@ -140,17 +142,17 @@ class Language:
 
     @cached_property
     def atoms(self) -> dict[str, Atom]:
-        """By name."""
+        """The atoms, by name."""
         kinds = [
             ("power", 1),
             *((kind, b) for b in self.blocks for kind in ("blocks", "whole", "power", "tiles", "rest")),
         ]
-        made = [Atom(dim, "length") for dim in self.dims] + [Atom(dim, k, b) for k, b in kinds for dim in self.dims]
-        return {atom.name: atom for atom in made}
+        atoms = [Atom(dim, "length") for dim in self.dims] + [Atom(dim, k, b) for k, b in kinds for dim in self.dims]
+        return {atom.name: atom for atom in atoms}
 
     @cached_property
     def monomials(self) -> list[tuple[Atom, ...]]:
-        """Products to try, the simplest first."""
+        """Products of atoms to try, the simplest first."""
         plain = [self.atoms[dim] for dim in self.dims]
         other = [atom for atom in self.atoms.values() if atom.kind != "length"]
         products = [p for n in range(2, 6) for p in itertools.combinations(plain, n)]
@@ -159,32 +161,36 @@ class Language:
         rounded = [(a, b) for a, b in itertools.combinations(other, 2) if a.dim != b.dim]
         return [*((atom,) for atom in self.atoms.values()), *products, *squares, *mixed, *rounded]
 
-    def tests(self, constants: Sequence[int]) -> list[Test]:
-        """Conditions to try, the simplest first."""
+    def tests(self, constants: Sequence[int]) -> list[SizeTest]:
+        """Returns tests to try, the simplest first.
+
+        Args:
+          constants: bounds to try besides 0, 1 and the blocks.
+        """
         bounds = sorted({0, 1, *self.blocks, *constants})
         plain = [self.atoms[dim] for dim in self.dims]
         lengths = [((atom,), bound) for bound in bounds for atom in plain]
-        rests = [Test((Atom(dim, "rest", b),), 0, exact=True) for b in self.blocks for dim in self.dims]
+        rests = [SizeTest((Atom(dim, "rest", b),), 0, exact=True) for b in self.blocks for dim in self.dims]
         products = [p for n in range(1, len(plain) + 1) for p in itertools.combinations(plain, n)] if self.most else []
         return [
-            *(Test(p, self.most) for p in products),
-            *(Test(*each) for each in lengths),
+            *(SizeTest(p, self.most) for p in products),
+            *(SizeTest(*each) for each in lengths),
             *rests,
-            *(Test(*each, exact=True) for each in lengths),
+            *(SizeTest(*each, exact=True) for each in lengths),
         ]
 
 
-def fitter(language: Language, sizes: Sequence[Sizes]) -> Callable[[tuple[int, ...]], Poly | None]:
-    """A function from the values that a number has at these sizes to its formula, None where it has none."""
+def formula_fitter(language: FormulaLanguage, sizes: Sequence[Sizes]) -> Callable[[tuple[int, ...]], Polynomial | None]:
+    """Returns a function that maps the values of a number at some sizes to its formula, or to None if it finds none."""
     columns: dict[tuple[Atom, ...], tuple[int, ...]] = {}
 
-    def fit(values: tuple[int, ...]) -> Poly | None:
+    def fit(values: tuple[int, ...]) -> Polynomial | None:
         if len(set(values)) == 1:
             return poly(values[0])
         for atoms in language.monomials:
             if atoms not in columns:
-                columns[atoms] = tuple(_multiplied(atoms, each) for each in sizes)
-            found = _line(columns[atoms], values)
+                columns[atoms] = tuple(_product_at(atoms, each) for each in sizes)
+            found = _fit_line(columns[atoms], values)
             if found is not None:
                 slope, start = found
                 return product(atom.symbol for atom in atoms) * slope + start
@@ -193,16 +199,16 @@ def fitter(language: Language, sizes: Sequence[Sizes]) -> Callable[[tuple[int, .
     return fit
 
 
-def _multiplied(atoms: Sequence[Atom], sizes: Sizes) -> int:
-    """The product of some atoms at some sizes."""
+def _product_at(atoms: Sequence[Atom], sizes: Sizes) -> int:
+    """Returns the product of some atoms at some sizes."""
     total = 1
     for atom in atoms:
         total *= atom.value(sizes[atom.dim])
     return total
 
 
-def _line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
-    """Slope and start of the line with integers that points lie on."""
+def _fit_line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
+    """Returns the integer slope and intercept of the line through points, or None."""
     first = next((i for i in range(1, len(xs)) if xs[i] != xs[0]), None)
     if first is None:
         return None
@@ -213,8 +219,8 @@ def _line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
     return slope, start
 
 
-def evaluate(formula: Poly, language: Language, sizes: Sizes) -> int:
-    """What a formula of sizes is at some sizes."""
+def evaluate_formula(formula: Polynomial, language: FormulaLanguage, sizes: Sizes) -> int:
+    """Returns the value of a formula at some sizes."""
     known = {name: language.atoms[name].value(sizes[language.atoms[name].dim]) for name in formula.names}
     value = formula.substitute(known).constant
     assert value is not None

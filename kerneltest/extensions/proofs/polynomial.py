@@ -1,4 +1,4 @@
-"""Polynomials with integer coefficients over named integers, and conditions on them."""
+"""Polynomials with integer coefficients over named integers, and constraints on them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ Monomial = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Poly:
-    """A sum of products.
+class Polynomial:
+    """A sum of monomials in canonical form, so that equal polynomials compare equal.
 
     Attributes:
-      terms: names multiplied with each other (in order, () for 1) and their coefficient, never 0; in order.
+      terms: sorted monomials, each a sorted tuple of names (() for 1), with coefficients other than 0.
     """
 
     terms: tuple[tuple[Monomial, int], ...]
@@ -24,39 +24,40 @@ class Poly:
     def __hash__(self) -> int:
         return self._hash
 
-    def __add__(self, other: "Poly | int") -> "Poly":
+    def __add__(self, other: "Polynomial | int") -> "Polynomial":
         total = dict(self.terms)
         for monomial, coefficient in poly(other).terms:
             total[monomial] = total.get(monomial, 0) + coefficient
-        return _made(total)
+        return _canonical(total)
 
-    def __neg__(self) -> "Poly":
-        return Poly(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
+    def __neg__(self) -> "Polynomial":
+        return Polynomial(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
 
-    def __sub__(self, other: "Poly | int") -> "Poly":
+    def __sub__(self, other: "Polynomial | int") -> "Polynomial":
         return self + -poly(other)
 
-    def __mul__(self, other: "Poly | int") -> "Poly":
+    def __mul__(self, other: "Polynomial | int") -> "Polynomial":
         product: dict[Monomial, int] = {}
         for one, a in self.terms:
             for two, b in poly(other).terms:
                 both = tuple(sorted(one + two))
                 product[both] = product.get(both, 0) + a * b
-        return _made(product)
+        return _canonical(product)
 
     @property
     def constant(self) -> int | None:
-        """Its value, if that depends on nothing."""
+        """The value of a constant polynomial; None for others."""
         if not self.terms:
             return 0
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
 
     @cached_property
     def names(self) -> frozenset[str]:
+        """The names that occur."""
         return frozenset(name for monomial, _ in self.terms for name in monomial)
 
-    def substitute(self, values: Mapping[str, "Poly | int"]) -> "Poly":
-        """With some names replaced."""
+    def substitute(self, values: Mapping[str, "Polynomial | int"]) -> "Polynomial":
+        """Replaces some names."""
         if self.names.isdisjoint(values):
             return self
         total = ZERO
@@ -76,22 +77,22 @@ class Poly:
         return " + ".join(term(*each) for each in self.terms) or "0"
 
 
-def _made(terms: Mapping[Monomial, int]) -> Poly:
-    return Poly(tuple(sorted((monomial, coefficient) for monomial, coefficient in terms.items() if coefficient)))
+def _canonical(terms: Mapping[Monomial, int]) -> Polynomial:
+    return Polynomial(tuple(sorted((monomial, coefficient) for monomial, coefficient in terms.items() if coefficient)))
 
 
-def poly(value: Poly | int) -> Poly:
-    """A number as a polynomial."""
-    return value if isinstance(value, Poly) else _made({(): value})
+def poly(value: Polynomial | int) -> Polynomial:
+    """Returns a number as a polynomial."""
+    return value if isinstance(value, Polynomial) else _canonical({(): value})
 
 
-def symbol(name: str) -> Poly:
-    """A named integer."""
-    return Poly((((name,), 1),))
+def symbol(name: str) -> Polynomial:
+    """Returns the polynomial of a name."""
+    return Polynomial((((name,), 1),))
 
 
-def product(factors: Iterable[Poly | int]) -> Poly:
-    """Of some polynomials, 1 for none."""
+def product(factors: Iterable[Polynomial | int]) -> Polynomial:
+    """Returns the product of some polynomials, 1 for none."""
     total = ONE
     for factor in factors:
         total = total * factor
@@ -102,17 +103,20 @@ ZERO, ONE = poly(0), poly(1)
 
 
 @dataclass(frozen=True)
-class Condition:
-    """Something that holds or not: of no parts unless `kind` says so.
+class Constraint:
+    """A constraint on named integers.
 
     Attributes:
-      kind: `true`; `le` and `eq`, of `value` and 0; `free`, which may hold or not, called `name`; `not`, `all` or
-        `any` of its parts.
+      kind: `true`; `le` or `eq`: `value` is at most 0, or 0; `free`: an unknown boolean; `not`, `all` or `any`: of
+        the parts.
+      value: for `le` and `eq`.
+      parts: for `not`, `all` and `any`.
+      name: for `free`.
     """
 
     kind: str
-    value: Poly = ZERO
-    parts: "tuple[Condition, ...]" = ()
+    value: Polynomial = ZERO
+    parts: "tuple[Constraint, ...]" = ()
     name: str = ""
 
     @cached_property
@@ -122,8 +126,8 @@ class Condition:
     def __hash__(self) -> int:
         return self._hash
 
-    def polynomials(self) -> Iterator[Poly]:
-        """All that it compares."""
+    def polynomials(self) -> Iterator[Polynomial]:
+        """Yields all polynomials in it."""
         if self.kind in ("le", "eq"):
             yield self.value
         for part in self.parts:
@@ -131,44 +135,51 @@ class Condition:
 
     @cached_property
     def names(self) -> frozenset[str]:
+        """The names that occur."""
         inner = [part.names for part in self.parts]
         return self.value.names.union(*inner, {self.name} - {""})
 
-    def over(self, change: Callable[[Poly], Poly]) -> "Condition":
-        """The same of other polynomials."""
+    def map_polynomials(self, change: Callable[[Polynomial], Polynomial]) -> "Constraint":
+        """Replaces each polynomial by its image under `change`."""
         if self.kind in ("le", "eq"):
-            return Condition(self.kind, change(self.value))
-        return Condition(self.kind, ZERO, tuple(part.over(change) for part in self.parts), self.name)
+            return Constraint(self.kind, change(self.value))
+        return Constraint(self.kind, ZERO, tuple(part.map_polynomials(change) for part in self.parts), self.name)
 
 
-TRUE = Condition("true")
+TRUE = Constraint("true")
 
 
-def at_most(a: Poly | int, b: Poly | int) -> Condition:
-    return Condition("le", poly(a) - b)
+def at_most(a: Polynomial | int, b: Polynomial | int) -> Constraint:
+    """Returns a <= b."""
+    return Constraint("le", poly(a) - b)
 
 
-def less(a: Poly | int, b: Poly | int) -> Condition:
-    return Condition("le", poly(a) - b + 1)
+def less(a: Polynomial | int, b: Polynomial | int) -> Constraint:
+    """Returns a < b."""
+    return Constraint("le", poly(a) - b + 1)
 
 
-def equal(a: Poly | int, b: Poly | int) -> Condition:
-    return Condition("eq", poly(a) - b)
+def equal(a: Polynomial | int, b: Polynomial | int) -> Constraint:
+    """Returns a == b."""
+    return Constraint("eq", poly(a) - b)
 
 
-def negated(condition: Condition) -> Condition:
-    return condition.parts[0] if condition.kind == "not" else Condition("not", parts=(condition,))
+def negate(constraint: Constraint) -> Constraint:
+    """Returns the negation of a constraint."""
+    return constraint.parts[0] if constraint.kind == "not" else Constraint("not", parts=(constraint,))
 
 
-def every(*parts: Condition) -> Condition:
-    kept = tuple(part for part in dict.fromkeys(parts) if part is not TRUE and part != TRUE)
-    return TRUE if not kept else kept[0] if len(kept) == 1 else Condition("all", parts=kept)
+def all_of(*parts: Constraint) -> Constraint:
+    """Returns the conjunction of some constraints."""
+    remaining = tuple(part for part in dict.fromkeys(parts) if part is not TRUE and part != TRUE)
+    return TRUE if not remaining else remaining[0] if len(remaining) == 1 else Constraint("all", parts=remaining)
 
 
-def either(*parts: Condition) -> Condition:
-    return parts[0] if len(parts) == 1 else Condition("any", parts=parts)
+def any_of(*parts: Constraint) -> Constraint:
+    """Returns the disjunction of some constraints, at least one."""
+    return parts[0] if len(parts) == 1 else Constraint("any", parts=parts)
 
 
-def between(value: Poly | int, low: Poly | int, end: Poly | int) -> Condition:
-    """From `low` up to, not including, `end`."""
-    return every(at_most(low, value), less(value, end))
+def between(value: Polynomial | int, low: Polynomial | int, end: Polynomial | int) -> Constraint:
+    """Returns low <= value < end."""
+    return all_of(at_most(low, value), less(value, end))

@@ -1,45 +1,45 @@
-"""Questions to z3: whether conditions can hold together, with products of names taken for names of their own."""
+"""Queries to z3: whether constraints can hold together, with each product of names abstracted to a new name."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
-from kerneltest.extensions.proofs.polynomial import Condition, Monomial, Poly
+from kerneltest.extensions.proofs.polynomial import Constraint, Monomial, Polynomial
 
 _LEMMAS = 200
 MISSING = "proofs need z3: pip install 'kerneltest[prove]'"
 
 
 def available() -> bool:
-    """Whether z3 is installed."""
+    """Returns whether z3 is installed."""
     return find_spec("z3") is not None
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What z3 says of some conditions.
+class SolverAnswer:
+    """The answer of z3 to a query.
 
     Attributes:
-      kind: `never` if they cannot hold together, `model` if they can, or `unknown`.
-      values: of names with which they hold.
+      kind: `sat` if the constraints can hold together, `unsat` if they cannot, or `unknown`.
+      values: of the names, with which the constraints hold.
     """
 
-    kind: str
+    kind: Literal["sat", "unsat", "unknown"]
     values: Mapping[str, int]
 
 
-NEVER = Answer("never", {})
+UNSAT = SolverAnswer("unsat", {})
 
 
 class Solver:
-    """Asks z3.
+    """z3, which must be installed.
 
     Args:
-      milliseconds: that a question may take.
+      milliseconds: the time limit of a query.
     """
 
     def __init__(self, milliseconds: int = 2000) -> None:
@@ -47,41 +47,36 @@ class Solver:
 
         self._z3 = z3
         self.milliseconds = milliseconds
-        self.asked = 0
 
-    def ask(self, conditions: Sequence[Condition], *, exact: bool = False, least: Iterable[str] = ()) -> Answer:
-        """Whether conditions can hold together.
-
-        Where products of names occur, a product is a number of its own unless `exact`: then what cannot hold together
-        still cannot, but a model may be none.
+    def check(self, constraints: Sequence[Constraint], *, exact: bool = False) -> SolverAnswer:
+        """Checks whether constraints can hold together.
 
         Args:
-          conditions: to hold.
-          exact: products are products.
-          least: names that are to be small in a model.
+          constraints: to hold.
+          exact: whether to use integer multiplication. Otherwise each product of names is an independent integer: the
+            query is linear and fast, `unsat` is still right, but the model of `sat` may not exist.
         """
-        self.asked += 1
         z3 = self._z3
         solver = z3.Solver() if exact else z3.SolverFor("QF_LIA")
         solver.set("timeout", self.milliseconds)
         monomials: set[Monomial] = set()
         names: set[str] = set()
-        for condition in conditions:
-            solver.add(self._formula(condition, exact, monomials, names))
+        for constraint in constraints:
+            solver.add(self._formula(constraint, exact, monomials, names))
         solver.add(*(z3.Int("*".join(monomial)) >= 0 for monomial in monomials if all(map(_is_natural, monomial))))
         found = solver.check()
         if found == z3.sat and not exact and len(monomials) > 1:
             solver.add(*self._lemmas(monomials))
             found = solver.check()
         if found == z3.unsat:
-            return NEVER
+            return UNSAT
         if found != z3.sat:
-            return Answer("unknown", {})
+            return SolverAnswer("unknown", {})
         model = solver.model()
-        return Answer("model", {name: model.eval(z3.Int(name), model_completion=True).as_long() for name in names})
+        return SolverAnswer("sat", {name: model.eval(z3.Int(name), model_completion=True).as_long() for name in names})
 
     def _lemmas(self, monomials: set[Monomial]) -> Iterator[Any]:
-        """Of two products with a common factor, which is not negative, that with the greater rest is greater."""
+        """Yields, for pairs of products with a common factor that is not negative, that multiplication is monotonic."""
         z3 = self._z3
         by_factor: dict[Monomial, set[str]] = {}
         for monomial in monomials:
@@ -97,22 +92,22 @@ class Solver:
             yield z3.Implies(z3.Int(small) <= z3.Int(great), a <= b)
             yield z3.Implies(z3.Int(small) + 1 <= z3.Int(great), a + z3.Int("*".join(factor)) <= b)
 
-    def _formula(self, condition: Condition, exact: bool, monomials: set[Monomial], names: set[str]) -> Any:
+    def _formula(self, constraint: Constraint, exact: bool, monomials: set[Monomial], names: set[str]) -> Any:
         z3 = self._z3
-        match condition.kind:
+        match constraint.kind:
             case "true":
                 return z3.BoolVal(True)
             case "free":
-                return z3.Bool(condition.name)
+                return z3.Bool(constraint.name)
             case "not":
-                return z3.Not(self._formula(condition.parts[0], exact, monomials, names))
+                return z3.Not(self._formula(constraint.parts[0], exact, monomials, names))
             case "all" | "any":
-                parts = [self._formula(part, exact, monomials, names) for part in condition.parts]
-                return (z3.And if condition.kind == "all" else z3.Or)(*parts)
-        value = self._polynomial(condition.value, exact, monomials, names)
-        return value <= 0 if condition.kind == "le" else value == 0
+                parts = [self._formula(part, exact, monomials, names) for part in constraint.parts]
+                return (z3.And if constraint.kind == "all" else z3.Or)(*parts)
+        value = self._polynomial(constraint.value, exact, monomials, names)
+        return value <= 0 if constraint.kind == "le" else value == 0
 
-    def _polynomial(self, value: Poly, exact: bool, monomials: set[Monomial], names: set[str]) -> Any:
+    def _polynomial(self, value: Polynomial, exact: bool, monomials: set[Monomial], names: set[str]) -> Any:
         z3 = self._z3
         terms = []
         for monomial, coefficient in value.terms:
@@ -130,5 +125,5 @@ class Solver:
 
 
 def _is_natural(name: str) -> bool:
-    """Whether a name stands for a number that is never negative: a length, a program, a lane or a turn."""
+    """Returns whether a name is that of a non-negative integer: a length, a program, a lane or an iteration."""
     return "#" not in name or name.startswith("turn")

@@ -1,4 +1,4 @@
-"""Which item is where: jobs are handed out, taken back from what died, and given up in the end."""
+"""Tracks which item runs where: submits jobs, resubmits what died, and abandons what keeps dying."""
 
 from __future__ import annotations
 
@@ -7,125 +7,141 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kerneltest.core.verdicts import Verdict, worst
-from kerneltest.extensions.ray.events import Began, Done, Event, Lost, Needs, News, Over, Work
-from kerneltest.extensions.ray.record_log import Ledger
-from kerneltest.pytest_plugin.worker import Ended, Task
+from kerneltest.extensions.ray.node_messages import (
+    ItemDone,
+    ItemProgress,
+    ItemStarted,
+    JobLost,
+    JobOver,
+    NodeEvent,
+    QueuedItem,
+    Resources,
+)
+from kerneltest.extensions.ray.record_log import RecordLog
+from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.records.journal import Doing
 
-MOST = 3  # nodes and workers that an item may lose, before the rest of its cases is left
+MAX_LOSSES = 3  # of nodes and workers while an item runs, before the rest of its cases is abandoned
 
 
 @dataclass(slots=True)
-class Job:
-    """Items that run one after another on a node: of one pairing in one dtype, which share traces and the oracle.
+class ClusterJob:
+    """Items that run one after another on a node: of one pairing in one dtype, which share traces and expectations.
 
     Attributes:
-      tasks: of the items that have not ended, by name.
-      needs: what it asks of its node.
-      running: the item that runs; "" before the first.
-      doing: what its process was about when it last said so.
-      place: where it runs, in words.
+      requests: of the items that have not ended, by name.
+      needs: from its node.
+      running: the running item; "" before the first.
+      activity: what its process was doing according to its last message.
+      location: host and node; "" before it runs.
     """
 
-    tasks: dict[str, Task]
-    needs: Needs
+    requests: dict[str, ItemRequest]
+    needs: Resources
     running: str = ""
-    doing: Doing | None = None
-    place: str = ""
+    activity: Doing | None = None
+    location: str = ""
 
 
 @dataclass(slots=True)
-class Jobs:
+class JobTable:
     """All jobs of a run.
 
     Attributes:
       jobs: by number.
-      ledger: takes the records in.
-      submit: hands a job out.
-      give_up: ends an item of which no more is run, with what its process was doing, and why.
-      ended: how each item ended, by name.
-      losses: nodes and workers that died, in words.
-      served: how many items ended on each node, by its name in words.
+      log: receives the records.
+      submit: submits a job.
+      abandon: ends an item that keeps dying: its request, what its process was doing, and the reason.
+      ended: the items that have ended, by name.
+      losses: descriptions of nodes and workers that died.
+      served: number of items that ended on each node.
     """
 
-    jobs: Sequence[Job]
-    ledger: Ledger
-    submit: Callable[[int, Sequence[Work], Needs], None]
-    give_up: Callable[[Task, Doing, str], Ended]
-    ended: dict[str, Done] = field(default_factory=dict)
+    jobs: Sequence[ClusterJob]
+    log: RecordLog
+    submit: Callable[[int, Sequence[QueuedItem], Resources], None]
+    abandon: Callable[[ItemRequest, Doing, str], ItemResult]
+    ended: dict[str, ItemDone] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
     served: Counter[str] = field(default_factory=Counter)
-    _deaths: Counter[str] = field(default_factory=Counter)  # by item
+    _losses_of: Counter[str] = field(default_factory=Counter)  # by item
     _begun: set[str] = field(default_factory=set)
 
     def start(self) -> None:
+        """Submits all jobs."""
         for number in range(len(self.jobs)):
             self._submit(number)
 
     def running(self) -> Iterable[str]:
-        """The items that run now."""
+        """Returns the running items."""
         return [job.running for job in self.jobs if job.running]
 
-    def take(self, number: int, event: Event | Lost | Over) -> None:
-        """Takes in what a job sent, or how it ended.
+    def handle(self, number: int, event: NodeEvent | JobLost | JobOver) -> None:
+        """Handles a message of a job, or its end.
 
         Raises:
-          LedgerError: a node sent what no node sends.
+          RecordLogError: a node sent something invalid.
         """
         job = self.jobs[number]
         match event:
-            case Began():
-                job.running, job.doing, job.place = event.item, None, f"{event.host} (node {event.node[:8]})"
+            case ItemStarted():
+                job.running, job.activity, job.location = event.item, None, f"{event.host} (node {event.node[:8]})"
                 self._begun.add(event.item)
-            case News():
-                self.ledger.save(event.files)  # before the lines that name them
+            case ItemProgress():
+                self.log.save(event.files)  # before the lines that name them
                 for line in event.records:
-                    self.ledger.add(line)
-                self.ledger.add_smallest(event.smallest)
-                job.doing = event.doing or job.doing
-            case Done():
-                self.served[job.place] += 1
-                self._end(job, event)
-            case Lost():
+                    self.log.add(line)
+                self.log.add_smallest(event.smallest)
+                job.activity = event.activity or job.activity
+            case ItemDone():
+                self.served[job.location] += 1
+                self._end_item(job, event)
+            case JobLost():
                 self._lose(job, event)
                 self._submit(number)
-            case Over() if job.tasks:
-                self._lose(job, Lost(False, "its job ended before all of its items had"))
+            case JobOver() if job.requests:
+                self._lose(job, JobLost(False, "its job ended before all of its items had"))
                 self._submit(number)
 
-    def _end(self, job: Job, done: Done) -> None:
-        job.tasks.pop(done.item, None)
-        job.running, job.doing = "", None
-        told = self.ledger.end(done.item)
-        if told and done.ended is not None:  # of which its node knows nothing
-            verdict = worst([Verdict.NONDETERMINISTIC, *(each for each in Verdict if each == done.ended.verdict)])
-            message = "\n".join([*told, *([done.ended.message] if done.ended.message else [])])
-            done = replace(done, ended=replace(done.ended, verdict=str(verdict), headline=told[0], message=message))
+    def _end_item(self, job: ClusterJob, done: ItemDone) -> None:
+        job.requests.pop(done.item, None)
+        job.running, job.activity = "", None
+        contradictions = self.log.end(done.item)
+        if contradictions and done.result is not None:  # which the node cannot know
+            verdict = worst([Verdict.NONDETERMINISTIC, *(each for each in Verdict if each == done.result.verdict)])
+            message = "\n".join([*contradictions, *([done.result.message] if done.result.message else [])])
+            result = replace(done.result, verdict=str(verdict), headline=contradictions[0], message=message)
+            done = replace(done, result=result)
         self.ended[done.item] = done
 
-    def _lose(self, job: Job, lost: Lost) -> None:
-        """Takes back what a job has not ended. A case that was running is not to blame: its own process is watched."""
-        if not job.tasks:
+    def _lose(self, job: ClusterJob, lost: JobLost) -> None:
+        """Takes back the items of a job that have not ended.
+
+        The running case is not to blame: it runs in a process of its own, which its node supervises.
+        """
+        if not job.requests:
             return
-        item = job.running or next(iter(job.tasks))
-        self._deaths[item] += 1
-        what = f"{'the node' if lost.node else 'a worker'} of {item} was lost"
-        place = f" on {job.place}" if job.place else ""
-        others = len(job.tasks) - 1
-        more = f", and {others} more item{'s' * (others > 1)} with it" if others else ""
-        again = self._deaths[item] < MOST
-        self.losses.append(f"{what}{place}: {lost.words}; it {'goes on elsewhere' if again else 'is given up'}{more}")
-        doing = job.doing or Doing(item)
-        job.running, job.place = "", ""
-        if not again:
-            words = f"{MOST} nodes or workers were lost while it ran: {lost.words}"
-            self._end(job, Done(item, self.give_up(job.tasks[item], doing, words)))
+        item = job.running or next(iter(job.requests))
+        self._losses_of[item] += 1
+        continues = self._losses_of[item] < MAX_LOSSES
+        subject = "the node" if lost.node else "a worker"
+        location = f" on {job.location}" if job.location else ""
+        others = len(job.requests) - 1
+        more = f", with {others} more item{'s' * (others > 1)}" if others else ""
+        outcome = "continues elsewhere" if continues else "is abandoned"
+        self.losses.append(f"{subject} that ran {item} was lost{location}: {lost.reason}; the item {outcome}{more}")
+        activity = job.activity or Doing(item)
+        job.running, job.location = "", ""
+        if not continues:
+            reason = f"{MAX_LOSSES} nodes or workers were lost while running it: {lost.reason}"
+            self._end_item(job, ItemDone(item, self.abandon(job.requests[item], activity, reason)))
 
     def _submit(self, number: int) -> None:
         job = self.jobs[number]
-        works = []
-        for name, task in job.tasks.items():
-            lines = self.ledger.of(name)
-            works.append(Work(replace(task, again=task.again or name in self._begun or bool(lines)), lines))
-        if works:
-            self.submit(number, works, job.needs)
+        items = []
+        for name, request in job.requests.items():
+            lines = self.log.lines_of(name)
+            is_retry = request.is_retry or name in self._begun or bool(lines)
+            items.append(QueuedItem(replace(request, is_retry=is_retry), lines))
+        if items:
+            self.submit(number, items, job.needs)

@@ -1,4 +1,4 @@
-"""A node's side of a run: it runs items in a child process, and passes on what that writes as it is written."""
+"""A node's side of a run: it runs items in an isolated process, and sends what that writes while it runs."""
 
 from __future__ import annotations
 
@@ -17,110 +17,116 @@ from pathlib import Path
 from shutil import rmtree
 
 from kerneltest.core.failures import format_exception
-from kerneltest.extensions.ray.code import in_words, unlike
-from kerneltest.extensions.ray.events import Began, Done, Event, News, Orders, Work
-from kerneltest.extensions.ray.source_archive import unpacked
-from kerneltest.pytest_plugin import crash_reports
-from kerneltest.pytest_plugin.executor import Arguments
-from kerneltest.pytest_plugin.isolation import Child
-from kerneltest.pytest_plugin.worker import Ended, Process, Setup
+from kerneltest.extensions.ray.code_comparison import code_differences, format_reasons
+from kerneltest.extensions.ray.node_messages import (
+    ItemDone,
+    ItemProgress,
+    ItemStarted,
+    JobSetup,
+    NodeEvent,
+    QueuedItem,
+)
+from kerneltest.extensions.ray.source_archive import unpack
+from kerneltest.pytest_plugin.crash_reports import UncollectedError
+from kerneltest.pytest_plugin.executor import ItemResult, PytestArguments, WorkerSetup
+from kerneltest.pytest_plugin.isolation import IsolatedWorker
+from kerneltest.pytest_plugin.worker import ItemWorker
 from kerneltest.records.io import RECORD_LINE, SMALLEST_LINE
 from kerneltest.records.journal import Doing
 from kerneltest.records.schema import Record
 
-_EVERY = 0.2  # seconds between two looks at what was written
-_EARLIER = "records-earlier.jsonl"  # what the session sent
+_EVERY = 0.2  # seconds between two messages
+_EARLIER = "records-earlier.jsonl"  # records that the session sent
 
 
-class RefusedError(Exception):
-    """This machine has other code than the session; says what."""
+class CodeMismatchError(Exception):
+    """This machine has other code than the session; says which."""
 
 
-class Station:
-    """What runs the items of a job on a node, in a child process and a folder of its own."""
+class NodeWorker:
+    """Runs the items of a job on a node, in an isolated process and a folder of its own."""
 
-    def __init__(self, orders: Orders, node: str) -> None:
+    def __init__(self, job: JobSetup, node: str) -> None:
         """Args:
-        orders: of the run.
+        job: the setup of the run's jobs.
         node: the name of this machine in the cluster.
 
         Raises:
-          RefusedError: this machine has other code.
+          CodeMismatchError: this machine has other code than the session.
         """
         self._folder = Path(tempfile.mkdtemp(prefix="kerneltest-")).resolve()
         self.node = node
         try:
-            there = orders.setup.root
-            root = there if orders.archive is None else unpacked(orders.archive, self._folder / "project")
-            if reasons := [reason for each in unlike(orders.code, root) for reason in each]:
-                raise RefusedError(f"{socket.gethostname()} has other code: {in_words(reasons)}")
-            (self._folder / "plan.json").write_bytes(orders.plan)
+            session_root = job.worker.root
+            root = session_root if job.archive is None else unpack(job.archive, self._folder / "project")
+            if reasons := [reason for each in code_differences(job.code, root) for reason in each]:
+                raise CodeMismatchError(f"{socket.gethostname()} has different code: {format_reasons(reasons)}")
+            (self._folder / "plan.json").write_bytes(job.plan)
         except BaseException:
             rmtree(self._folder, ignore_errors=True)
             raise
-        os.environ.update(orders.environment)
-        sys.path[:0] = [each for path in orders.paths if (each := _moved(path, there, root)) not in sys.path]
-        setup = _setup_here(orders.setup, root, self._folder, node)
-        main = Process(setup, lambda doing, failure: None)
-        self._child = Child(main, _arguments_here(orders.arguments, there, root), orders.memory)
-        self._read: dict[str, int] = {}  # bytes by file
-        self._told: Doing | None = None
+        os.environ.update(job.environment)
+        sys.path[:0] = [each for path in job.paths if (each := _localize(path, session_root, root)) not in sys.path]
+        main = ItemWorker(_local_setup(job.worker, root, self._folder, node), lambda activity, failure: None)
+        self._isolated = IsolatedWorker(main, _local_arguments(job.arguments, session_root, root), job.memory)
+        self._sent: dict[str, int] = {}  # bytes by file
+        self._last_activity: Doing | None = None
 
-    def serve(self, works: Sequence[Work]) -> Iterator[Event]:
-        """Runs items one after another."""
-        for work in works:
-            name, started = work.task.name, time.monotonic()
-            yield Began(name, self.node, socket.gethostname())
-            (self._folder / _EARLIER).write_bytes(b"".join(line + b"\n" for line in work.records))
-            said = io.StringIO()
+    def serve(self, items: Sequence[QueuedItem]) -> Iterator[NodeEvent]:
+        """Runs items one after another and yields messages about them."""
+        for item in items:
+            name, started = item.request.name, time.monotonic()
+            yield ItemStarted(name, self.node, socket.gethostname())
+            (self._folder / _EARLIER).write_bytes(b"".join(line + b"\n" for line in item.records))
+            output = io.StringIO()
             pool = ThreadPoolExecutor(1)
             try:
-                with redirect_stdout(said), warnings.catch_warnings(record=True) as warned:
+                with redirect_stdout(output), warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always")
-                    future = pool.submit(self._child.run, (), work.task)
+                    future = pool.submit(self._isolated.run, (), item.request)
                     while not future.done():
                         time.sleep(_EVERY)
-                        yield from self._news(name)
+                        yield from self._progress(name)
             finally:
-                pool.shutdown(wait=False)  # a job that is ended before its time waits for nothing
-            yield from self._news(name)
-            words = "".join(f"{each.message}\n" for each in warned)
-            yield _done(name, future, words + said.getvalue(), time.monotonic() - started)
+                pool.shutdown(wait=False)  # a cancelled job does not wait for its item
+            yield from self._progress(name)
+            text = "".join(f"{each.message}\n" for each in caught) + output.getvalue()
+            yield _done(name, future, text, time.monotonic() - started)
 
     def close(self) -> None:
-        """Ends the child process, whatever it does, and leaves nothing."""
+        """Ends the isolated process and deletes the folder."""
         try:
-            self._child.stop()
+            self._isolated.stop()
         finally:
             rmtree(self._folder, ignore_errors=True)
 
-    def _news(self, item: str) -> Iterator[News]:
-        records = [line for path in sorted(self._folder.glob("records-*.jsonl")) for line in self._lines(path)]
-        smallest = [line for path in sorted(self._folder.glob("smallest-*.jsonl")) for line in self._lines(path)]
-        doing = self._child.doing()
-        changed, self._told = doing if doing != self._told else None, doing
+    def _progress(self, item: str) -> Iterator[ItemProgress]:
+        records = [line for path in sorted(self._folder.glob("records-*.jsonl")) for line in self._new_lines(path)]
+        smallest = [line for path in sorted(self._folder.glob("smallest-*.jsonl")) for line in self._new_lines(path)]
+        activity = self._isolated.activity()
+        changed, self._last_activity = activity if activity != self._last_activity else None, activity
         if records or smallest or changed:
-            # A file is whole once a line names it.
-            named = [name for line in records for name in _files(RECORD_LINE.validate_json(line).record)]
+            # A file is complete once a line names it.
+            names = [name for line in records for name in _files_of(RECORD_LINE.validate_json(line).record)]
             for line in smallest:
                 found = SMALLEST_LINE.validate_json(line).smallest
-                named += [*_files(found.record), *([found.cut] if found.cut else [])]
-            yield News(item, self._contents(named), tuple(records), tuple(smallest), changed)
+                names += [*_files_of(found.record), *([found.cut] if found.cut else [])]
+            yield ItemProgress(item, self._contents(names), tuple(records), tuple(smallest), changed)
 
-    def _lines(self, path: Path) -> list[bytes]:
-        """The whole lines of a file that were not read before."""
+    def _new_lines(self, path: Path) -> list[bytes]:
+        """Returns the complete lines of a file that have not been sent."""
         if path.name == _EARLIER:
             return []
-        start = self._read.get(path.name, 0)
+        start = self._sent.get(path.name, 0)
         with path.open("rb") as file:
             file.seek(start)
             text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._read[path.name] = start + len(whole)
-        return whole.splitlines()
+        complete = text[: text.rfind(b"\n") + 1]
+        self._sent[path.name] = start + len(complete)
+        return complete.splitlines()
 
     def _contents(self, names: Sequence[str]) -> Mapping[str, bytes]:
-        """The files of that name, which are then the session's."""
+        """Returns the content of files of the folder, by name."""
         contents = {}
         for name in dict.fromkeys(names):
             path = self._folder / name
@@ -129,39 +135,44 @@ class Station:
         return contents
 
 
-def _done(name: str, future: Future[Ended], said: str, seconds: float) -> Done:
+def _done(name: str, future: Future[ItemResult], output: str, seconds: float) -> ItemDone:
     error = future.exception()
     if error is None:
-        return Done(name, future.result(), said, seconds)
-    words = (
-        str(error)
-        if isinstance(error, crash_reports.UncollectedError)
-        else f"on {socket.gethostname()}: {format_exception(error)}"
-    )
-    return Done(name, None, said, seconds, words)
+        return ItemDone(name, future.result(), output, seconds)
+    is_explained = isinstance(error, UncollectedError)
+    reason = str(error) if is_explained else f"on {socket.gethostname()}: {format_exception(error)}"
+    return ItemDone(name, None, output, seconds, reason)
 
 
-def _files(record: Record) -> list[str]:
-    """The files that a record names."""
+def _files_of(record: Record) -> list[str]:
+    """Returns the files that a record names."""
     evidence = record.evidence
     own = [evidence.file, evidence.script] if evidence is not None else []
     return [name for name in [*own, *record.files] if name]
 
 
-def _setup_here(setup: Setup, root: Path, folder: Path, node: str) -> Setup:
-    """What the processes of this machine are told."""
-    compiled = setup.compiled if setup.compiled is not None and setup.compiled.is_dir() else None
-    kept = Path(os.path.normpath(root / os.path.relpath(setup.folder, setup.root)))
-    return replace(setup, folder=folder, shard=f"ray-{node[:8]}-{os.getpid()}", root=root, compiled=compiled, kept=kept)
+def _local_setup(setup: WorkerSetup, root: Path, folder: Path, node: str) -> WorkerSetup:
+    """Returns the setup of the workers on this machine."""
+    executables = setup.executables if setup.executables is not None and setup.executables.is_dir() else None
+    published = Path(os.path.normpath(root / os.path.relpath(setup.folder, setup.root)))
+    return replace(
+        setup,
+        folder=folder,
+        shard=f"ray-{node[:8]}-{os.getpid()}",
+        root=root,
+        executables=executables,
+        published_folder=published,
+    )
 
 
-def _arguments_here(arguments: Arguments, there: Path, root: Path) -> Arguments:
-    """By what this machine collects: paths below the session's root lie below the root here."""
-    words = (*(_moved(word, there, root) for word in arguments.words), f"--rootdir={root}")
-    return replace(arguments, words=words, folder=Path(_moved(str(arguments.folder), there, root)), elsewhere=True)
+def _local_arguments(arguments: PytestArguments, session_root: Path, root: Path) -> PytestArguments:
+    """Returns the arguments with which this machine collects."""
+    words = (*(_localize(word, session_root, root) for word in arguments.words), f"--rootdir={root}")
+    folder = Path(_localize(str(arguments.folder), session_root, root))
+    return replace(arguments, words=words, folder=folder, is_remote=True)
 
 
-def _moved(word: str, there: Path, root: Path) -> str:
-    """A path below the session's root as it is below the root here; other words as they are."""
-    below = word == str(there) or word.startswith(f"{there}{os.sep}")
-    return f"{root}{word.removeprefix(str(there))}" if below else word
+def _localize(word: str, session_root: Path, root: Path) -> str:
+    """Returns a path below the session's root as a path below this machine's root; other words unchanged."""
+    is_below = word == str(session_root) or word.startswith(f"{session_root}{os.sep}")
+    return f"{root}{word.removeprefix(str(session_root))}" if is_below else word

@@ -1,4 +1,4 @@
-"""A Ray cluster: its nodes, what is handed to them, and what comes back. The one module that imports Ray."""
+"""A Ray cluster: its nodes, the jobs on them, and their messages. The only module that imports Ray."""
 
 from __future__ import annotations
 
@@ -15,108 +15,113 @@ import ray
 from ray.exceptions import NodeDiedError, RayError, RayTaskError, TaskCancelledError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from kerneltest.extensions.ray.code import Code, in_words, unlike
-from kerneltest.extensions.ray.events import Event, Lost, Needs, Orders, Over, Work
+from kerneltest.extensions.ray.code_comparison import ProjectCode, code_differences, format_reasons
+from kerneltest.extensions.ray.node_messages import JobLost, JobOver, JobSetup, NodeEvent, QueuedItem, Resources
 
-_CLEANED_WITHIN = 5.0  # seconds for jobs that are ended before their time
-_EVERY = 2.0  # seconds between two looks at the cluster
-_ANSWERS_WITHIN = 10.0  # seconds for the head of a cluster
-_DEVICES_WITHIN = 600  # seconds for a node to say which devices it has
+_CANCEL_WITHIN = 5.0  # seconds for unfinished jobs to end
+_STATUS_EVERY = 2.0  # seconds between two queries of the cluster's state
+_CONNECT_WITHIN = 10.0  # seconds for the head of a cluster to answer
+_DEVICES_WITHIN = 600  # seconds for a node to report its devices
+
+Devices = Mapping[str, tuple[str, Mapping[str, str]]]
 
 
-class FleetError(Exception):
+class ClusterError(Exception):
     """A cluster that cannot be used; says why and what to do."""
 
 
-class Fleet:
-    """The cluster at an address, once connected."""
+class RayCluster:
+    """A connection to a cluster."""
 
     def __init__(self, address: str) -> None:
         """Args:
-        address: as `ray.init` takes it: `local` for a cluster on this machine alone, `auto`, or `host:port`.
+        address: as for `ray.init`: `local` for a cluster on this machine, `auto`, or `host:port`.
 
         Raises:
-          FleetError: there is none.
+          ClusterError: no cluster answers.
         """
         if address.startswith("ray://"):
-            raise FleetError(
-                f"{address}: Ray Client passes no streams on. Start the run on a node of the cluster: "
+            raise ClusterError(
+                f"{address}: Ray Client does not support streaming. Start the run on a node of the cluster: "
                 "ray job submit --working-dir . -- kerneltest run --ray auto"
             )
         if address == "local":
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         elif ":" in address:
-            _knock(address)
-        quietly: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+            _check_head(address)
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address == "local":
+            options["include_dashboard"] = False
         try:
-            ray.init(address=address, **quietly, **({"include_dashboard": False} if address == "local" else {}))
+            ray.init(address=address, **options)
         except (ConnectionError, ValueError, RuntimeError, OSError, RayError) as error:
-            raise FleetError(f"{address}: no cluster answers: {_first_line(error)}") from error
-        self._orders: Any = None
-        self._running: dict[Any, int] = {}  # streams, to the number of the job
-        self._looked, self._words = -_EVERY, ""
+            raise ClusterError(f"{address}: no cluster answers: {_first_line(error)}") from error
+        self._setup: Any = None  # a reference to the `JobSetup`
+        self._running: dict[Any, int] = {}  # the number of the job of each stream
+        self._status_at, self._status = -_STATUS_EVERY, ""
 
     def resources(self) -> Mapping[str, float]:
-        """What all nodes have together."""
+        """Returns the resources of all nodes together."""
         return dict(ray.cluster_resources())
 
-    def devices(self, ids: Sequence[str], needs: Needs) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-        """By device: why a node that has what is needed cannot serve it, or "", and what is recorded of it.
+    def devices(self, ids: Sequence[str], needs: Resources) -> Devices:
+        """Asks a node that has what is needed about its devices.
+
+        Returns:
+          By backend: why it is unavailable there, or "", and the facts to record about it.
 
         Raises:
-          FleetError: no node says so.
+          ClusterError: no node answers.
         """
-        asked = ray.remote(**needs.options, max_retries=3, max_calls=1)(_devices)  # its process keeps the device
+        query = ray.remote(**needs.options, max_retries=3, max_calls=1)(_devices)  # its process occupies the device
         try:
-            answer: Mapping[str, tuple[str, Mapping[str, str]]] = ray.get(
-                asked.remote(list(ids)), timeout=_DEVICES_WITHIN
-            )
+            answer: Devices = ray.get(query.remote(list(ids)), timeout=_DEVICES_WITHIN)
         except RayError as error:
-            raise FleetError(f"no node says which devices it has: {_first_line(error)}") from error
+            raise ClusterError(f"no node reports its devices: {_first_line(error)}") from error
         return answer
 
-    def inspect(self, code: Code, root: Path) -> bool:
-        """Whether the project's files must be shipped, since some node has none or others at the same place.
+    def needs_archive(self, code: ProjectCode, root: Path) -> bool:
+        """Returns whether some node lacks the project's files below `root`, or has other versions of them.
 
         Raises:
-          FleetError: a node has other packages.
+          ClusterError: a node has other packages.
         """
-        asked = {
-            node["NodeID"]: ray.remote(unlike)
+        queries = {
+            node["NodeID"]: ray.remote(code_differences)
             .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
             .remote(code, root)
             for node in ray.nodes()
             if node["Alive"]
         }
-        missing, refused = False, []
-        for node, reference in asked.items():
+        has_differences, problems = False, []
+        for node, reference in queries.items():
             try:
-                installed, files = ray.get(reference)
+                packages, files = ray.get(reference)
             except RayTaskError as error:
-                installed, files = [_first_line(error.cause)], []
+                packages, files = [_first_line(error.cause)], []
             except RayError:
-                continue  # it died meanwhile
-            missing |= bool(files)
-            if installed:
-                refused.append(f"node {_host(node)}: {in_words(installed)}")
-        if refused:
-            raise FleetError("; ".join(refused) + ". Install the same packages on all nodes")
-        return missing
+                continue  # the node died
+            has_differences |= bool(files)
+            if packages:
+                problems.append(f"node {_host(node)}: {format_reasons(packages)}")
+        if problems:
+            raise ClusterError("; ".join(problems) + ". Install the same packages on all nodes")
+        return has_differences
 
-    def begin(self, orders: Orders) -> None:
-        """Takes what all jobs are told."""
-        self._orders = ray.put(orders)
+    def share(self, setup: JobSetup) -> None:
+        """Makes the setup available to all jobs."""
+        self._setup = ray.put(setup)
 
-    def submit(self, number: int, works: Sequence[Work], needs: Needs) -> None:
-        """Hands out a job, which is never run again of itself."""
+    def submit(self, number: int, items: Sequence[QueuedItem], needs: Resources) -> None:
+        """Submits a job. Ray does not retry it."""
         job = ray.remote(num_returns="streaming", max_retries=0, **needs.options)(_serve)
-        self._running[job.remote(self._orders, list(works))] = number
+        self._running[job.remote(self._setup, list(items))] = number
 
-    def events(self, seconds: float) -> Iterator[tuple[int, Event | Lost | Over]]:
-        """What comes within some seconds, each with the number of its job.
+    def events(self, seconds: float) -> Iterator[tuple[int, NodeEvent | JobLost | JobOver]]:
+        """Yields the messages that arrive within some seconds, each with the number of its job.
 
         Raises:
-          FleetError: no job can be run.
+          ClusterError: a node cannot run jobs.
         """
         if not self._running:
             return
@@ -124,38 +129,38 @@ class Fleet:
         for stream in ready:
             number = self._running[stream]
             try:
-                event: Event = ray.get(next(stream))
+                event: NodeEvent = ray.get(next(stream))
             except StopIteration:
                 del self._running[stream]
-                yield number, Over()
+                yield number, JobOver()
             except TaskCancelledError:
                 del self._running[stream]
             except RayError as error:
-                from kerneltest.extensions.ray.ray_actor import RefusedError
+                from kerneltest.extensions.ray.ray_actor import CodeMismatchError
 
                 del self._running[stream]
                 cause = getattr(error, "cause", None)
-                if isinstance(cause, RefusedError):
-                    raise FleetError(str(cause)) from error
-                yield number, Lost(isinstance(error, NodeDiedError), _first_line(cause or error))
+                if isinstance(cause, CodeMismatchError):
+                    raise ClusterError(str(cause)) from error
+                yield number, JobLost(isinstance(error, NodeDiedError), _first_line(cause or error))
             else:
                 yield number, event
 
-    def words(self) -> str:
-        """The cluster in words, as of the last few seconds: `2 nodes, 3 of 4 CPUs busy`."""
-        if time.monotonic() - self._looked > _EVERY:
-            self._looked = time.monotonic()
-            there, free = ray.cluster_resources(), ray.available_resources()
+    def status(self) -> str:
+        """Returns the state of the cluster in words, at most a few seconds old: `2 nodes, 3 of 4 CPUs busy`."""
+        if time.monotonic() - self._status_at > _STATUS_EVERY:
+            self._status_at = time.monotonic()
+            all_resources, free = ray.cluster_resources(), ray.available_resources()
             nodes = sum(bool(node["Alive"]) for node in ray.nodes())
-            told = [f"{nodes} node{'s' * (nodes != 1)}"]
+            parts = [f"{nodes} node{'s' * (nodes != 1)}"]
             for name in ("CPU", "GPU", "TPU"):
-                if total := there.get(name, 0.0):
-                    told.append(f"{total - free.get(name, 0.0):g} of {total:g} {name}s busy")
-            self._words = ", ".join(told)
-        return self._words
+                if total := all_resources.get(name, 0.0):
+                    parts.append(f"{total - free.get(name, 0.0):g} of {total:g} {name}s busy")
+            self._status = ", ".join(parts)
+        return self._status
 
     def close(self, unfinished: Collection[int]) -> None:
-        """Ends all jobs, those that are unfinished before their time.
+        """Cancels unfinished jobs, waits for all others, and disconnects.
 
         Args:
           unfinished: numbers of jobs.
@@ -163,46 +168,47 @@ class Fleet:
         for stream, number in self._running.items():
             if number in unfinished:
                 ray.cancel(stream, force=False)
-        until = time.monotonic() + _CLEANED_WITHIN
+        until = time.monotonic() + _CANCEL_WITHIN
         while self._running and time.monotonic() < until:
-            with suppress(FleetError):
-                for _ in self.events(_CLEANED_WITHIN):
+            with suppress(ClusterError):
+                for _ in self.events(_CANCEL_WITHIN):
                     pass
         ray.shutdown()
 
 
-def _serve(orders: Orders, works: Sequence[Work]) -> Iterator[Event]:
+def _serve(setup: JobSetup, items: Sequence[QueuedItem]) -> Iterator[NodeEvent]:
     """Runs a job on a node."""
-    from kerneltest.extensions.ray.ray_actor import Station
+    from kerneltest.extensions.ray.ray_actor import NodeWorker
 
-    with closing(Station(orders, ray.get_runtime_context().get_node_id())) as station:
-        yield from station.serve(works)
+    with closing(NodeWorker(setup, ray.get_runtime_context().get_node_id())) as worker:
+        yield from worker.serve(items)
 
 
-def _devices(ids: Sequence[str]) -> Mapping[str, tuple[str, Mapping[str, str]]]:
+def _devices(ids: Sequence[str]) -> Devices:
+    """Returns the devices of this node, as `RayCluster.devices` does."""
     from kerneltest.backends.registry import resolve
 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    found = {}
+    devices = {}
     for backend in resolve(ids):
         reason = backend.unavailable()
         facts = {} if reason else {key: str(value) for key, value in backend.environment().items()}
-        found[backend.id] = reason, facts
-    return found
+        devices[backend.id] = reason, facts
+    return devices
 
 
-def _knock(address: str) -> None:
-    """Ray itself waits for minutes where nobody answers, and ends this process then.
+def _check_head(address: str) -> None:
+    """Checks that the head of a cluster answers. Ray itself would wait for minutes and then end this process.
 
     Raises:
-      FleetError: nobody does.
+      ClusterError: it does not.
     """
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_WITHIN).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise FleetError(
-            f"{address}: no cluster answers: {error}; name host:port of its head, as in 10.0.0.1:6379"
+        raise ClusterError(
+            f"{address}: no cluster answers: {error}; give host:port of its head, as in 10.0.0.1:6379"
         ) from error
 
 

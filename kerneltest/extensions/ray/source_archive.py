@@ -1,4 +1,4 @@
-"""The project's files in one piece, for machines that have none of them, or others."""
+"""An archive of the project's files, for machines that lack them or have other versions."""
 
 from __future__ import annotations
 
@@ -8,47 +8,51 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-_MOST = 2**27  # bytes of all files
-_NO_CODE = {"__pycache__", "node_modules", "site-packages"}
+_MAX_BYTES = 2**27  # of all files
+_EXCLUDED = {"__pycache__", "node_modules", "site-packages"}
 
 
-class ShippingError(ValueError):
-    """A project that is too large to be shipped; says what to do."""
+class ArchiveError(ValueError):
+    """A project that is too large to send; says what to do."""
 
 
-def packed(root: Path, without: Path) -> bytes:
-    """An archive of a project's files, but for hidden ones, virtual environments and a run's own folder.
+def pack(root: Path, exclude: Path) -> bytes:
+    """Returns an archive of a project's files, without hidden ones and virtual environments.
+
+    Args:
+      root: of the project.
+      exclude: a folder to leave out: the run's.
 
     Raises:
-      ShippingError: it is too large.
+      ArchiveError: the files are too large.
     """
     archive, size = io.BytesIO(), 0
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as file:
-        for path in _files(root, without):
+        for path in _files(root, exclude):
             size += path.stat().st_size
-            if size > _MOST:
-                raise ShippingError(
-                    f"{root} holds more than {_MOST >> 20} MiB, which is not shipped: put the project on all nodes, at "
-                    "the same place and with the same sources"
+            if size > _MAX_BYTES:
+                raise ArchiveError(
+                    f"{root} contains more than {_MAX_BYTES >> 20} MiB, which is too much to send: put the project on "
+                    "all nodes, at the same path and with the same sources"
                 )
             file.write(path, path.relative_to(root).as_posix())
     return archive.getvalue()
 
 
-def unpacked(archive: bytes, folder: Path) -> Path:
-    """The folder, with what `packed` packed."""
+def unpack(archive: bytes, folder: Path) -> Path:
+    """Extracts an archive into a folder and returns the folder."""
     with zipfile.ZipFile(io.BytesIO(archive)) as file:
         file.extractall(folder)
     return folder
 
 
-def _files(root: Path, without: Path) -> Iterator[Path]:
+def _files(root: Path, exclude: Path) -> Iterator[Path]:
     for name, folders, files in os.walk(root):
         here = Path(name)
         folders[:] = sorted(
             each
             for each in folders
-            if not each.startswith(".") and each not in _NO_CODE and here / each != without
+            if not each.startswith(".") and each not in _EXCLUDED and here / each != exclude
             if not (here / each / "pyvenv.cfg").exists()
         )
         yield from (here / each for each in sorted(files) if not each.startswith(".") and (here / each).is_file())

@@ -1,1 +1,17 @@
-"""Kernels run under NVIDIA's compute-sanitizer, and between guard zones, in processes of their own."""
+"""Kernels under NVIDIA's compute-sanitizer and between guard zones, each in a separate process."""
+
+from kerneltest.execute.setting_types import Setting, SettingKind
+from kerneltest.execute.settings import register_setting
+from kerneltest.extensions.sanitizer.sanitizer_tools import TOOLS, parse_tools
+
+SANITIZE = register_setting(
+    Setting(
+        "sanitize",
+        (),
+        SettingKind(f"a comma-separated list of {', '.join(TOOLS)} or all", parse_tools, lambda tools: True, ",".join),
+        f"on devices, also run under tools that watch memory: {', '.join(TOOLS)}, or all",
+        planned=True,
+        command="if set",
+    ),
+    __name__,
+)

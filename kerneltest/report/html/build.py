@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from kerneltest.core.failures import printable
-from kerneltest.extensions.lowering_map.compare import successive_changes
-from kerneltest.extensions.lowering_map.map import LoweringMap, LoweringOutcome
-from kerneltest.extensions.lowering_map.table import change_line, count_line, tabulate_maps
 from kerneltest.records.files import opened
 from kerneltest.records.overlay import Merged, merge
 from kerneltest.records.runs import Run
 from kerneltest.report import templating
 from kerneltest.report.html.data import compressed, data
 from kerneltest.report.html.page import Page
+from kerneltest.report.panels import Section
 from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, suspect_rows, title
 from kerneltest.report.text.tables import MOST
 from kerneltest.triage.changes import MEANING, REGRESSIONS
@@ -30,8 +27,13 @@ def write_html(path: Path, runs: Sequence[Run]) -> Path:
     return path
 
 
-def render(merged: Merged, maps: Sequence[LoweringMap] = ()) -> str:
-    """The page as text, with a section of what lowers if there are maps."""
+def render(merged: Merged, sections: Sequence[Section] = ()) -> str:
+    """The page as text.
+
+    Args:
+      merged: the runs that it shows.
+      sections: of panels, after the page's own.
+    """
     page = Page(merged)
     script = "\n".join(templating.static(f"{name}.js") for name in _SCRIPTS)
     return templating.render(
@@ -40,21 +42,8 @@ def render(merged: Merged, maps: Sequence[LoweringMap] = ()) -> str:
         style=templating.static("page.css"),
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
         data=compressed(data(merged, page.matrix, page.lineup)),
-        lowering=_lowering(maps) if maps else None,
+        sections=sections,
     )
-
-
-def _lowering(given: Sequence[LoweringMap]) -> dict[str, Any]:
-    maps = sorted(given, key=lambda each: each.version)
-    return {
-        "outcomes": list(LoweringOutcome),
-        "counts": [(each.title, count_line(each)) for each in maps],
-        "table": tabulate_maps(maps),
-        "steps": [
-            (old.jax, new.jax, [(change, change_line(change, new.targets)) for change in changes])
-            for old, new, changes in successive_changes(maps)
-        ],
-    }
 
 
 def diff_page(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:

@@ -16,7 +16,7 @@ import jax
 from jax._src.pallas.mosaic.interpret import thread_map
 
 from kerneltest.core.details import Hung
-from kerneltest.core.stacks import stacks
+from kerneltest.core.runtime import stacks
 from kerneltest.trace.jax_compat.jaxpr_types import Jaxpr
 from kerneltest.trace.jax_compat.mosaic_patches import patch_interpreters
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes

@@ -15,6 +15,7 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call as tpu
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 from jax.experimental.pallas import tpu as pltpu
 
+from kerneltest.core.details import UndefinedSource
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -45,12 +46,12 @@ class Ran:
     Attributes:
       outputs: the call's.
       unwritten: for each output a mask of the elements that were never written, or None for an output without any.
-      reads: reads of memory that was never written, in words.
+      reads: the reads of memory that was never written.
     """
 
     outputs: Sequence[Array]
     unwritten: Sequence[Array | None] = ()
-    reads: tuple[str, ...] = ()
+    reads: tuple[UndefinedSource, ...] = ()
 
 
 def parameters(equation: Equation) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 
-from kerneltest.core.details import Access, MemoryFault, Race, Visit
+from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, UndefinedSource, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxpr_types import DType, SourceInfo
@@ -58,7 +58,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
     Attributes:
       layout: the names and the shapes.
       first: the exception that ended the run, or None.
-      reads: reads of memory that was never written, in words.
+      reads: the reads of memory that was never written.
       over: whether the kernel has ended.
       copies: from JAX's number of a copy to the core that started it and its `source_info`.
     """
@@ -66,7 +66,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
     def track(self, layout: Layout, fill: Fill | None) -> None:
         """Sets the layout of the allocations, and the content of unwritten memory (None for JAX's own)."""
         self.first: Exception | None = None
-        self.reads: dict[str, None] = {}
+        self.reads: dict[UndefinedSource, None] = {}
         self.over = False
         self.layout, self._fill = layout, fill
         self._written: dict[BufferKey, Array] = {}  # masks for buffers that are not fully written
@@ -168,11 +168,11 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
                 self.reads.setdefault(self._describe_read(key, source))
         return super().get_buffer_content(key, rnge, thread, *args, **kwargs)
 
-    def _describe_read(self, key: BufferKey, source: SourceInfo) -> str:
+    def _describe_read(self, key: BufferKey, source: SourceInfo) -> UndefinedSource:
         number, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers
-        if number < len(buffers) and (buffers[number].padded or buffers[number].initial_shape is not None):
-            return f"{self.name(key)} is read past the end of its array at {self.line(source)}"
-        return f"{self.name(key)} is read at {self.line(source)} before all of it was written"
+        past_end = number < len(buffers) and (buffers[number].padded or buffers[number].initial_shape is not None)
+        cause = UndefinedCause.PAST_END if past_end else UndefinedCause.PARTLY_WRITTEN
+        return UndefinedSource(cause, self.line(source), self.name(key))
 
     def store_buffer_content(  # type: ignore[override]
         self, key: BufferKey, rnge: IndexRanges, value: Array, thread: ThreadKey, *args: Any, **kwargs: Any

@@ -81,7 +81,7 @@ def test_the_teaching_matmul_exceeds_shared_memory(target: str, available: int) 
     with pytest.raises(Failure) as caught:
         _compiled(_traced(matmul_2x2, m=1024, n=1024, k=1024), target)
     assert caught.value.verdict == "resource_exceeded"
-    needed, limit = map(int, re.findall(r"(\d+)(?= bytes|: make)", str(caught.value)))
+    needed, limit = map(int, re.findall(r"(\d+)(?= bytes|: use)", str(caught.value)))
     assert needed >= 2 * 2**20
     assert limit == available
 
@@ -100,7 +100,7 @@ def _facts(**more: int) -> dict[str, int]:
     ("facts", "text", "words"),
     [
         (_facts(), "tt.func", ""),
-        (_facts(spills=128), "tt.func", "128 bytes a thread spilled"),
+        (_facts(spills=128), "tt.func", "128 bytes per thread spilled"),
         (_facts(**{"shared memory": 40000}), "tt.func", "61% of the target's shared memory"),
         (_facts(**{"shared memory": 30000}), "tt.func", ""),
         (_facts(**{"float64 instructions": 3}), "tt.func", "3 float64 instructions in a kernel without float64"),
@@ -154,7 +154,7 @@ def test_a_corrupt_answer_is_named_and_made_again(folder: Path, content: bytes) 
 
 def _asked(text: str) -> Any:
     target = dict(platform="cuda", arch=90, warp=32, shared_memory=TARGETS["sm_90"].shared_memory)
-    return compiler._asked(dict(text=text, warps=4, stages=3, **target))
+    return compiler._ask(dict(text=text, warps=4, stages=3, **target))
 
 
 def test_what_the_compiler_rejects_is_said() -> None:

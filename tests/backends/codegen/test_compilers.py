@@ -77,7 +77,7 @@ def test_what_a_child_says_comes_with_its_answer(worker: Worker) -> None:
     ("do", "verdict", "words"),
     [
         ("die", "crash", "the child died with exit code 7: about to die"),
-        ("hang", "hang", "the child gave no answer within 2 s and was ended"),
+        ("hang", "hang", "the child did not answer within 2 s and was killed"),
     ],
 )
 def test_the_end_of_a_child_is_one_lost_answer(worker: Worker, do: str, verdict: str, words: str) -> None:

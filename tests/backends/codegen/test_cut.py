@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from jax.extend.core import Primitive
 from kerneltest.backends.codegen.lower import lower
 from kerneltest.backends.codegen.plain import script
 from kerneltest.backends.codegen.program_reduction import Cut, cut
+from kerneltest.core.details import NotBuilt
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
@@ -200,8 +202,10 @@ def test_what_lowers_or_fails_otherwise_is_not_cut() -> None:
     fails = _traced(_ten, (64,))
     lowers = _traced(lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...] + 1), (64,))
     assert cut(lowers, SM_90, _failure(fails)) is None
-    assert cut(fails, SM_90, Failure(Verdict.UNIMPLEMENTED, "kernel kernel: primitive sort has no lowering")) is None
-    assert cut(fails, SM_90, Failure(Verdict.COMPILE_ERROR, str(_failure(fails)))) is None
+    detail = _failure(fails).detail
+    assert isinstance(detail, NotBuilt)
+    assert cut(fails, SM_90, Failure(Verdict.UNIMPLEMENTED, replace(detail, primitive="sort"))) is None
+    assert cut(fails, SM_90, Failure(Verdict.COMPILE_ERROR, detail)) is None
     assert cut(fails, SM_90, _failure(fails), seconds=-1) is None
 
 

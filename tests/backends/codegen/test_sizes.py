@@ -99,14 +99,14 @@ FULL = Verdict.RESOURCE_EXCEEDED
         (called(grid=(70_000, 70_000)), "gfx942", FULL, "the 4,900,000,000 programs of the grid (70000, 70000) do not"),
         (called(grid=(2**24,)), "gfx942", FULL,
          "kernel copy: 16,777,216 programs along x of the launch, of 256 threads each, are 4,294,967,296 work items, "
-         "and gfx942 takes 4,294,967,295, of 16,777,215 programs: let each program take more, or have fewer warps"),
+         "but gfx942 allows 4,294,967,295, or 16,777,215 programs: let each program do more, or use fewer warps"),
         (called(grid=(2**24,), warps=8), "gfx1100", FULL, "of 256 threads each, are 4,294,967,296 work items"),
         (called(_long), "sm_90", Verdict.COMPILE_ERROR,
-         "kernel _long: a loop of 2,147,483,648 turns does not fit into 32 bits, in which its turns are counted"),
+         "kernel _long: a loop of 2,147,483,648 iterations overflows its 32-bit counter"),
         (called(_wide), "sm_90", FULL, "a block of 2147483648 elements is more than the 1,048,576"),
         (on_mosaic((70_000, 4)), "sm_90", FULL,
-         "70,000 programs along y of the launch, and sm_90 takes 65,535: let each program take more, or let the "
-         "longest axis be x, which is the last one of the grid"),
+         "70,000 programs along y of the launch, but sm_90 allows 65,535: let each program do more, or make the "
+         "longest axis the last one of the grid, which is x"),
         (on_mosaic((70_000, 4, 4)), "sm_90", FULL, "70,000 programs along z of the launch"),
         (on_mosaic((300, 300, 4, 4)), "sm_90", FULL, "90,000 programs along z of the launch"),
         (on_mosaic((40_000, 4), cluster=(2,), cluster_names=("k",)), "sm_90", None, ""),

@@ -59,7 +59,7 @@ def test_answers_are_kept_and_recalled(folder: Path, monkeypatch: pytest.MonkeyP
 # The array, the block, its dtype, the verdict and what is said, on a TPU v5e.
 REFUSED = {
     "windows": ((20480, 1024), (10240, 1024), "float32", "resource_exceeded",
-                "needs 160 MiB of VMEM, and may have 128 MiB: x_ref 2 x float32[10240, 1024] = 80 MiB; o_ref 2 x"),
+                "needs 160 MiB of VMEM, but may use only 128 MiB: x_ref 2 x float32[10240, 1024] = 80 MiB; o_ref 2 x"),
     "scoped": ((5120, 1024), (2560, 1024), "float32", "resource_exceeded",
                "blocks of 1/4 the size fit, and so do these with pltpu.CompilerParams(vmem_limit_bytes=41943040)"),
     "float16": ((64, 256), (8, 128), "float16", "unimplemented",
@@ -82,7 +82,7 @@ def test_what_does_not_compile_is_told(case: str) -> None:
 def test_blocks_that_alone_take_more_than_there_is_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workers, "ask", lambda *_: pytest.fail("asked"))
     (backend,) = resolve(["compile:tpu-v4"])
-    with pytest.raises(Failure, match="needs 20 MiB of VMEM, and may have 16 MiB") as caught:
+    with pytest.raises(Failure, match="needs 20 MiB of VMEM, but may use only 16 MiB") as caught:
         backend.prepare(blocked((2560, 1024), (2560, 1024)))
     assert caught.value.verdict == "resource_exceeded"
 
@@ -111,11 +111,11 @@ def test_a_libtpu_that_does_not_fit_is_unavailable_with_the_one_that_does(
     reason = backend.unavailable()
     assert reason.startswith("libtpu 0.0.1 with JAX ")
     (asked,) = (each for each in metadata.requires("jax") or () if each.startswith("libtpu"))
-    assert f"this JAX asks for {asked.partition(';')[0].strip()}: pip install 'jax[tpu]'" in reason
+    assert f"this JAX requires {asked.partition(';')[0].strip()}: pip install 'jax[tpu]'" in reason
     compiler.problem.cache_clear()
 
 
-@pytest.mark.parametrize(("verdict", "words"), [("hang", "gave no answer"), ("crash", "died with exit code -6")])
+@pytest.mark.parametrize(("verdict", "words"), [("hang", "did not answer"), ("crash", "died with exit code -6")])
 def test_a_compiler_that_dies_or_hangs_costs_one_finding(
     verdict: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +159,7 @@ def test_two_compile_at_once_and_the_end_of_one_costs_one_answer() -> None:
 def test_a_compiler_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "SECONDS", 0.05)
     (backend,) = resolve(["compile:tpu-v5e"])
-    with pytest.raises(Failure, match=r"gave no answer within 0\.05 s and was ended") as caught:
+    with pytest.raises(Failure, match=r"did not answer within 0\.05 s and was killed") as caught:
         backend.prepare(blocked((5120, 1024), (2560, 1024)))
     assert caught.value.verdict == "hang"
     monkeypatch.undo()

@@ -7,9 +7,9 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kerneltest.backends.lowering_errors import meant
+from kerneltest.backends.lowering_errors import match_rule
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.tpu.rules import COMPILING, LOWERING, place_of
+from kerneltest.backends.tpu.rules import COMPILING, LOWERING, user_place
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.trace.tracing import trace_function
@@ -19,27 +19,27 @@ MOSAIC = "INTERNAL: Mosaic failed to compile TPU kernel with MLIR module name `k
 # A message, the verdict, and a part of what it is told as.
 LOWERED = [
     ("Unsigned integer dtype uint8 is not supported for dot_general (matmul)", "unimplemented", "products of uint8"),
-    ("masked swap with non-32-bit data", "unimplemented", "masked stores are of 32 bits alone"),
+    ("masked swap with non-32-bit data", "unimplemented", "masked stores lower only for 32-bit types"),
     ("Reductions over unsigned integers not implemented.", "unimplemented", "convert to int32 or float32"),
     ("Unsupported combination of input dtype (int32) and index_dtype (int32) for reduce_index", "unimplemented",
-     "jnp.argmax and jnp.argmin are of float32 alone"),
-    ("Only float32 is supported", "unimplemented", "jnp.argmax and jnp.argmin are of float32 alone"),
+     "jnp.argmax and jnp.argmin lower only for float32"),
+    ("Only float32 is supported", "unimplemented", "jnp.argmax and jnp.argmin lower only for float32"),
     ("The Pallas TPU lowering currently supports in memory space ANY only blocks having the same block shape as the "
      "array shape", "compile_error", "an argument that stays in main memory has no blocks"),
     ("DShapedArray(shape=(ShapedArray(int32[]), 128), dtype=float32)", "compile_error", "mask with jnp.where"),
 ]  # fmt: skip
 COMPILED = [
     ("Core-parallel dimension 0 has iteration bound: 2, which is greater than the number of active cores: 1.",
-     "compile_error", "dimension 0 of the grid is core-parallel and 2 long, and there are 1 cores: use 'parallel'"),
+     "compile_error", "dimension 0 of the grid is core-parallel and 2 long, but the number of cores is 1: use"),
     ("subcore_parallel is only supported on SparseCore.", "compile_error", "SUBCORE_PARALLEL is for SparseCores"),
     ("The contiguous inner slice in the DMA transfer must be divisible by 512 bytes.", "compile_error",
-     "a copy takes whole rows of a tile"),
+     "a copy moves whole rows of a tile"),
     ("Not implemented: Source and target leading tiles have different trailing dimensions", "compile_error",
-     "a copy takes whole rows of a tile"),
+     "a copy moves whole rows of a tile"),
     ("failed to legalize operation 'arith.addf': %8 = (vector<8x128x4xf8E4M3FN>)", "unimplemented",
-     "no TPU has arith.addf of f8E4M3FN"),
+     "no TPU has arith.addf for f8E4M3FN"),
     ("Unsupported type 'vector<8x128x8xf4E2M1FN>'", "unimplemented", "this TPU has no vectors of f4E2M1FN"),
-    ("float acc with int lhs. Expected float lhs.", "unimplemented", "integers are multiplied as int8"),
+    ("float acc with int lhs. Expected float lhs.", "unimplemented", "integers are multiplied only as int8"),
     ("While rewriting computation to not contain X{64|128} element types, XLA encountered an HLO: f64[8,128]{1,0}",
      "unimplemented", "an argument is f64"),
     ("Could not convert JSON string to proto: no such field: 'x'", "unavailable", "libtpu is older than this JAX"),
@@ -48,25 +48,25 @@ COMPILED = [
 
 @pytest.mark.parametrize(("text", "verdict", "words"), LOWERED)
 def test_what_jax_says_is_told(text: str, verdict: str, words: str) -> None:
-    told = meant(text, LOWERING)
+    told = match_rule(text, LOWERING)
     assert told is not None
-    assert told[0] == verdict
-    assert words in told[1]
-    assert meant(text, COMPILING) is None
+    assert told.verdict == verdict
+    assert words in told.words
+    assert match_rule(text, COMPILING) is None
 
 
 @pytest.mark.parametrize(("text", "verdict", "words"), COMPILED)
 def test_what_mosaic_and_xla_say_is_told(text: str, verdict: str, words: str) -> None:
-    told = meant(MOSAIC + text, COMPILING)
+    told = match_rule(MOSAIC + text, COMPILING)
     assert told is not None
-    assert told[0] == verdict
-    assert words in told[1]
-    assert meant(MOSAIC + text, LOWERING) is None
+    assert told.verdict == verdict
+    assert words in told.words
+    assert match_rule(MOSAIC + text, LOWERING) is None
 
 
 @pytest.mark.parametrize(("semantics", "words"), [
-    (("parallel",), "dimension_semantics needs one of 'parallel' and 'arbitrary' for each dimension of the grid"),
-    (("parallel", "sequential"), "dimension_semantics takes 'parallel' and 'arbitrary', not 'sequential'"),
+    (("parallel",), "dimension_semantics needs 'parallel' or 'arbitrary' for each dimension of the grid"),
+    (("parallel", "sequential"), "dimension_semantics can be 'parallel' or 'arbitrary', not 'sequential'"),
 ])  # fmt: skip
 def test_dimension_semantics_that_no_tpu_takes_are_told(semantics: tuple[str, ...], words: str) -> None:
     def function(x: jax.Array) -> list[jax.Array]:
@@ -88,5 +88,5 @@ def test_dimension_semantics_that_no_tpu_takes_are_told(semantics: tuple[str, ..
 def test_the_users_line_is_the_first_that_is_not_of_jax() -> None:
     inside = f'"{jax.__file__.replace("__init__", "numpy/x")}":7:1'
     text = f'at location: loc("dot:"(callsite({inside} at "kernel"("/home/me/kernels.py":25:17 to :74))))'
-    assert place_of(text) == " (/home/me/kernels.py:25)"
-    assert place_of("nothing") == ""
+    assert user_place(text) == "/home/me/kernels.py:25"
+    assert user_place("nothing") == ""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.extensions.audit.sources import program
+from kerneltest.extensions.audit.call_graph import read_program
 
 CALL = "pl.pallas_call(body, out_shape=x)(x)"
 HEAD = """import functools
@@ -41,7 +41,7 @@ REACHING = {
 def test_what_reaches_a_pallas_call(case: str, tmp_path: Path) -> None:
     source, names = REACHING[case]
     (tmp_path / "ops.py").write_text(HEAD + source, encoding="utf-8")
-    assert {place.name for place in program([tmp_path]).kernels} == names
+    assert {place.name for place in read_program([tmp_path]).kernels} == names
 
 
 def test_names_are_followed_through_packages(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_names_are_followed_through_packages(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert {place.name for place in program([tmp_path]).kernels} == {"deep", "run", "use"}
+    assert {place.name for place in read_program([tmp_path]).kernels} == {"deep", "run", "use"}
 
 
 OPS = f"""{HEAD}
@@ -127,4 +127,4 @@ def test_a_test_file_that_cannot_be_imported_is_named(
 
 def test_a_path_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "nowhere"]) == 2
-    assert "there is no nowhere" in capsys.readouterr().err
+    assert "nowhere does not exist" in capsys.readouterr().err

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from kerneltest.extensions.lowering_map.map import LoweringMap, LoweringOutcome, Result
+from kerneltest.extensions.lowering_map.map_model import LoweringMap, LoweringOutcome, LoweringResult
 
 _UNIMPLEMENTED = "Unimplemented primitive: sort"
 _TARGETS = ("sm_90", "gfx942")
 
-EXP = Result("exp", "elementwise", LoweringOutcome.LOWERS, "", ("float32", "float16"), _TARGETS)
-SORT = Result("sort", "indexing", LoweringOutcome.UNIMPLEMENTED, _UNIMPLEMENTED, ("float32",), _TARGETS)
+EXP = LoweringResult("exp", "elementwise", LoweringOutcome.LOWERS, "", ("float32", "float16"), _TARGETS)
+SORT = LoweringResult("sort", "indexing", LoweringOutcome.UNIMPLEMENTED, _UNIMPLEMENTED, ("float32",), _TARGETS)
 MAP = LoweringMap(2, "1.2.3", "1.2.3", "3.12.1", "", _TARGETS, (EXP, SORT))
 
 
@@ -24,5 +24,5 @@ def with_tpu(outcome: str) -> LoweringMap:
     """`MAP` with a TPU, which is asked for `exp` with some outcome, and for blocks, which GPUs do not have."""
     known = LoweringOutcome(outcome)
     asked = replace(EXP, outcome=known, message="" if known.is_lowered else "why", targets=("tpu-v5e",))
-    blocks = Result("blocks", "blocks", LoweringOutcome.LOWERS, "", ("float32",), ("tpu-v5e",))
+    blocks = LoweringResult("blocks", "blocks", LoweringOutcome.LOWERS, "", ("float32",), ("tpu-v5e",))
     return replace(MAP, targets=(*_TARGETS, "tpu-v5e"), results=(EXP, asked, SORT, blocks))

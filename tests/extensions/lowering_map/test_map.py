@@ -11,44 +11,47 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.core.targets import TARGETS, TPUS
-from kerneltest.extensions.lowering_map.compare import compare
-from kerneltest.extensions.lowering_map.map import LoweringMap, MapError, dumps, loads, read
+from kerneltest.extensions.lowering_map.map_changes import compare_maps
+from kerneltest.extensions.lowering_map.map_model import LoweringMap, MapError, format_map, parse_map, read_map
 from tests.extensions.lowering_map.sample_maps import EXP, MAP, SORT, with_exp
 
 
 def test_a_map_survives_its_file() -> None:
-    assert loads(dumps(MAP), "here") == MAP
+    assert parse_map(format_map(MAP), "here") == MAP
 
 
 def test_a_map_that_is_older_than_libtpu_is_read() -> None:
-    assert loads(dumps(MAP).replace(', "libtpu": ""', ""), "here") == MAP
-    assert ', "libtpu": ""' in dumps(MAP)
+    assert parse_map(format_map(MAP).replace(', "libtpu": ""', ""), "here") == MAP
+    assert ', "libtpu": ""' in format_map(MAP)
 
 
 def test_a_file_has_a_line_for_each_result() -> None:
-    assert len(dumps(MAP).splitlines()) == len(MAP.results) + 2
+    assert len(format_map(MAP).splitlines()) == len(MAP.results) + 2
 
 
 CORRUPT = {
     "not JSON": ("{", "Invalid JSON"),
     "a list": ("[]", "Input should be an object"),
-    "no schema": (dumps(MAP).replace('"schema": 2, ', ""), "schema: Field required"),
-    "another schema": (dumps(MAP).replace('"schema": 2', '"schema": 1'), "schema: Input should be 2"),
-    "an unknown outcome": (dumps(MAP).replace('"lowers"', '"flies"'), "results: 0: outcome: "),
-    "a target it does not name": (dumps(MAP).replace('"sm_90"', '"sm_80"', 1), r"\['sm_90'\] are not among"),
-    "a cell twice": (dumps(replace(MAP, results=(EXP, EXP))), "one cell twice"),
-    "no cells": (dumps(replace(MAP, results=())), "no cells"),
-    "a message that is no text": (dumps(MAP).replace('"message":""', '"message":1'), "results: 0: message: "),
-    "an unknown field": (dumps(MAP).replace('"group"', '"troop"', 1), "results: 0: group: "),
-    "one field more": (dumps(MAP).replace('"jax"', '"more": 1, "jax"'), "more: "),
+    "no schema": (format_map(MAP).replace('"schema": 2, ', ""), "schema: Field required"),
+    "another schema": (format_map(MAP).replace('"schema": 2', '"schema": 1'), "schema: Input should be 2"),
+    "an unknown outcome": (format_map(MAP).replace('"lowers"', '"flies"'), "results: 0: outcome: "),
+    "a target it does not name": (
+        format_map(MAP).replace('"sm_90"', '"sm_80"', 1),
+        "that the map does not list: sm_90",
+    ),
+    "a cell twice": (format_map(replace(MAP, results=(EXP, EXP))), "one of them twice"),
+    "no cells": (format_map(replace(MAP, results=())), "no cells"),
+    "a message that is no text": (format_map(MAP).replace('"message":""', '"message":1'), "results: 0: message: "),
+    "an unknown field": (format_map(MAP).replace('"group"', '"troop"', 1), "results: 0: group: "),
+    "one field more": (format_map(MAP).replace('"jax"', '"more": 1, "jax"'), "more: "),
     "no versions": (json.dumps({"schema": 2, "results": [], "targets": []}), "jax: Field required"),
 }
 
 
 @pytest.mark.parametrize(("text", "reason"), CORRUPT.values(), ids=CORRUPT)
 def test_a_corrupt_map_is_refused(text: str, reason: str) -> None:
-    with pytest.raises(MapError, match=rf"^here: no readable map: .*{reason}") as refused:
-        loads(text, "here")
+    with pytest.raises(MapError, match=rf"^here is not a readable map: .*{reason}") as refused:
+        parse_map(text, "here")
     assert len(str(refused.value).splitlines()) == 1
 
 
@@ -79,7 +82,7 @@ ALL = (EXP.dtypes, EXP.targets)
     ],
 )
 def test_comparing(old: LoweringMap, new: LoweringMap, expected: list[tuple[object, ...]]) -> None:
-    changes = compare(old, new)
+    changes = compare_maps(old, new)
     assert [(c.primitive, c.before, c.after, c.dtypes, c.targets, c.message) for c in changes] == expected
     assert [change.stopped for change in changes] == [before == "lowers" for _, before, *_ in expected]
 
@@ -92,7 +95,7 @@ def test_targets_on_which_other_dtypes_changed_are_changes_of_their_own() -> Non
         replace(ends, targets=("sm_90",)),
         SORT,
     )
-    changes = compare(MAP, replace(MAP, results=results))
+    changes = compare_maps(MAP, replace(MAP, results=results))
     assert {(change.dtypes, change.targets) for change in changes} == {
         (("float16",), ("gfx942",)),
         (("float32", "float16"), ("sm_90",)),
@@ -100,12 +103,12 @@ def test_targets_on_which_other_dtypes_changed_are_changes_of_their_own() -> Non
 
 
 def test_only_like_is_compared_with_like() -> None:
-    with pytest.raises(MapError, match="one map was compiled"):
-        compare(MAP, replace(MAP, triton="3.0"))
-    with pytest.raises(MapError, match="one map was compiled"):
-        compare(MAP, replace(MAP, libtpu="0.1"))
+    with pytest.raises(MapError, match="only one of the maps was compiled"):
+        compare_maps(MAP, replace(MAP, triton="3.0"))
+    with pytest.raises(MapError, match="only one of the maps was compiled"):
+        compare_maps(MAP, replace(MAP, libtpu="0.1"))
     with pytest.raises(MapError, match="no target or no primitive in common"):
-        compare(replace(MAP, results=(EXP,)), replace(MAP, results=(SORT,)))
+        compare_maps(replace(MAP, results=(EXP,)), replace(MAP, results=(SORT,)))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,7 @@ def test_only_like_is_compared_with_like() -> None:
 )
 def test_diff_fails_when_something_stopped(old: str, new: str, code: int, tmp_path: Path) -> None:
     for name, outcome in (("old", old), ("new", new)):
-        (tmp_path / name).write_text(dumps(with_exp(outcome)))
+        (tmp_path / name).write_text(format_map(with_exp(outcome)))
     assert main(["lowering", str(tmp_path / "new"), "--diff", str(tmp_path / "old")]) == code
 
 
@@ -128,7 +131,7 @@ def test_the_command_probes_this_environment(
     path = tmp_path / "map.json"
     arguments = ["--primitives", "is_finite,sort", "--targets", "sm_89,gfx942", "--json", str(path)]
     assert main(["lowering", *arguments]) == 0
-    lowering_map = read(path)
+    lowering_map = read_map(path)
     assert lowering_map.jax == jax.__version__
     assert lowering_map.targets == ("sm_89", "gfx942")
     assert lowering_map.groups.keys() == {"is_finite", "sort", "sort[keys and values]"}
@@ -141,14 +144,14 @@ def test_the_command_probes_this_environment(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["no/such/map.json"], "no/such/map.json: no readable map: "),
-        ([str(ROOT / "README.md")], "README.md: no readable map: Invalid JSON"),
+        (["no/such/map.json"], "no/such/map.json is not a readable map: "),
+        ([str(ROOT / "README.md")], "README.md is not a readable map: Invalid JSON"),
         (["--jax", "newest"], "'newest' is not a version of JAX, such as 0.10.2"),
-        (["--jax", "0.4.30"], "JAX 0.4.30 is older than 0.4.35, the oldest that can be probed"),
+        (["--jax", "0.4.30"], "JAX 0.4.30 is older than 0.4.35, the oldest that the probe supports"),
         (["--targets", "sm_1"], f"unknown target sm_1; known are {', '.join([*TARGETS, *TPUS])}"),
         (["--primitives", "sine"], "this environment: unknown primitive sine"),
-        (["map.json", "--targets", "sm_90"], "are for measuring; maps are read whole"),
-        (["--diff", "no/such/map.json"], "no/such/map.json: no readable map: "),
+        (["map.json", "--targets", "sm_90"], "apply to measuring only; maps are read in full"),
+        (["--diff", "no/such/map.json"], "no/such/map.json is not a readable map: "),
     ],
 )
 def test_bad_input_gets_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +168,7 @@ def _one_line(printed: str, words: str) -> None:
 def test_without_uv(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert main(["lowering", "--jax", "0.10.2"]) == 2
-    _one_line(capsys.readouterr().err, "pip install uv. Without --jax, this environment's JAX is probed")
+    _one_line(capsys.readouterr().err, "pip install uv. Without --jax, the installed JAX is probed")
 
 
 FAKE_UV = """#!/bin/sh
@@ -182,13 +185,13 @@ def test_one_bad_version_does_not_lose_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uv = tmp_path / "uv"
-    uv.write_text(FAKE_UV.format(map=dumps(MAP)))
+    uv.write_text(FAKE_UV.format(map=format_map(MAP)))
     uv.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     out = tmp_path / "map.json"
     assert main(["lowering", "--jax", "9.9.9", "--jax", "1.2.3", "--python", "3.12", "--json", str(out)]) == 2
     _one_line(capsys.readouterr().err, "JAX 9.9.9 with Python 3.12: Because there is no version of jax==9.9.9")
-    assert read(out) == MAP
+    assert read_map(out) == MAP
 
 
 @pytest.mark.parametrize(

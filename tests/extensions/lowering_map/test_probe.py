@@ -14,13 +14,13 @@ import pytest
 from kerneltest.extensions.lowering_map import probe
 from kerneltest.extensions.lowering_map.measure import describe_targets, measure
 from kerneltest.extensions.lowering_map.probe import command
-from kerneltest.extensions.lowering_map.probe.cells import Answer, Cell, ask, merge_answers, select_cells
-from kerneltest.extensions.lowering_map.probe.children import answer_in_children
+from kerneltest.extensions.lowering_map.probe.cells import Cell, CellOutcome, merge_outcomes, probe_cell, select_cells
+from kerneltest.extensions.lowering_map.probe.children import probe_in_children
 from kerneltest.extensions.lowering_map.probe.kernels import probes
-from kerneltest.extensions.lowering_map.probe.kernels.base import DTYPES, Probe, first_available
+from kerneltest.extensions.lowering_map.probe.kernels.base import DTYPES, LoweringProbe, first_available
 from kerneltest.extensions.lowering_map.probe.messages import MAX_LENGTH, first_cause, one_line, with_reason
 from kerneltest.extensions.lowering_map.probe.target import read_targets
-from kerneltest.extensions.lowering_map.probe.tpu import tpu_shape
+from kerneltest.extensions.lowering_map.probe.tpu_topology import tpu_shape
 
 SM_90, GFX942, TPU_V5E = read_targets(describe_targets(["sm_90", "gfx942", "tpu-v5e"]))
 TARGETS = {target.id: target for target in (SM_90, GFX942, TPU_V5E)}
@@ -34,13 +34,13 @@ def _restored_precision() -> Iterator[None]:
     jax.config.update("jax_enable_x64", before)
 
 
-def _probe(name: str) -> Probe:
+def _probe(name: str) -> LoweringProbe:
     (chosen,) = [each for each in probes() if each.name == name]
     return chosen
 
 
-def _ask(primitive: str, dtype: str, target: str = "sm_90") -> Answer | None:
-    return ask(Cell(_probe(primitive), dtype, TARGETS[target]), compiled=False)
+def _ask(primitive: str, dtype: str, target: str = "sm_90") -> CellOutcome | None:
+    return probe_cell(Cell(_probe(primitive), dtype, TARGETS[target]), compiled=False)
 
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
@@ -122,7 +122,7 @@ def test_what_lax_refuses_is_not_in_the_map() -> None:
 
 def test_what_this_jax_does_not_have_is_absent() -> None:
     unknown = replace(_probe("exp"), body=lambda x: first_available("lax.exp3", "pl.exp3")(x))
-    answer = ask(Cell(unknown, "float32", SM_90), compiled=False)
+    answer = probe_cell(Cell(unknown, "float32", SM_90), compiled=False)
     assert answer == ("absent", "this JAX has no lax.exp3 or pl.exp3")
 
 
@@ -136,7 +136,7 @@ def test_every_probe_is_well_formed() -> None:
 def test_lax_takes_every_probe_for_one_dtype_at_least(target: str) -> None:
     for each in {cell.probe for cell in select_cells([TARGETS[target]])}:
         dtypes = sorted(each.dtypes, key=lambda dtype: dtype not in ("float32", "int32"))
-        answers = (ask(Cell(each, dtype, TARGETS[target]), compiled=False) for dtype in dtypes)
+        answers = (probe_cell(Cell(each, dtype, TARGETS[target]), compiled=False) for dtype in dtypes)
         answer = next(filter(None, answers), None)
         assert answer or each.name == "top_k[unstable]", each.name  # which older versions of lax do not have
         assert not answer or "Triton IR" not in answer.message, each.name
@@ -197,16 +197,16 @@ for number in range(int(sys.argv[1]), 4):
         os.abort()
     print(json.dumps(["lowers", str(number)]), flush=True)
 """
-    answers = answer_in_children(4, [sys.executable, "-c", child])
+    answers = probe_in_children(4, [sys.executable, "-c", child])
     died = ("error", "the compiler died (SIGABRT): Assertion `x' failed.")
     assert answers == [("lowers", "0"), died, ("lowers", "2"), ("lowers", "3")]
 
 
 def test_merging_keeps_every_cell() -> None:
     cells = select_cells([SM_90, GFX942], ["exp", "abs"])
-    answers = [None if cell.dtype == "uint8" else Answer("lowers", "") for cell in cells]
-    answers[0] = Answer("error", "why")
-    results = merge_answers(cells, answers)
+    answers = [None if cell.dtype == "uint8" else CellOutcome("lowers", "") for cell in cells]
+    answers[0] = CellOutcome("error", "why")
+    results = merge_outcomes(cells, answers)
     merged = [(r["primitive"], d, t, r["outcome"]) for r in results for d in r["dtypes"] for t in r["targets"]]
     asked = zip(cells, answers, strict=True)
     assert sorted(merged) == sorted((c.probe.name, c.dtype, c.target.id, a.outcome) for c, a in asked if a)
@@ -214,4 +214,4 @@ def test_merging_keeps_every_cell() -> None:
 
 def test_what_lax_refuses_for_every_dtype_is_absent() -> None:
     cells = select_cells([SM_90], ["exp"])
-    assert [result["outcome"] for result in merge_answers(cells, [None] * len(cells))] == ["absent"]
+    assert [result["outcome"] for result in merge_outcomes(cells, [None] * len(cells))] == ["absent"]

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.extensions.lowering_map.map import LoweringMap, LoweringOutcome, Result, dumps
-from kerneltest.extensions.lowering_map.table import markdown, print_table, tabulate_maps
+from kerneltest.extensions.lowering_map.lowering_panel import section_of
+from kerneltest.extensions.lowering_map.map_model import LoweringMap, LoweringOutcome, LoweringResult, format_map
+from kerneltest.extensions.lowering_map.map_tables import format_markdown, print_table, tabulate_maps
 from kerneltest.records.io import write_plan
 from kerneltest.records.overlay import merge
 from kerneltest.records.runs import read_all
@@ -25,14 +26,14 @@ HOSTILE_MAP = replace(
     jax=HOSTILE,
     triton=HOSTILE,
     targets=(HOSTILE,),
-    results=(Result(HOSTILE, HOSTILE, LoweringOutcome.ERROR, HOSTILE, (HOSTILE,), (HOSTILE,)),),
+    results=(LoweringResult(HOSTILE, HOSTILE, LoweringOutcome.ERROR, HOSTILE, (HOSTILE,), (HOSTILE,)),),
 )
 
 
 def _report(folder: Path, *maps: LoweringMap) -> Page:
     folder.mkdir()
     write_plan(folder, Plan((), 0, "quick", {}, {}, {}))
-    return Page(render(merge(read_all([folder])), maps))
+    return Page(render(merge(read_all([folder])), [section_of(maps)] if maps else []))
 
 
 def test_in_the_report_messages_are_text(tmp_path: Path) -> None:
@@ -57,22 +58,22 @@ def test_the_report_shows_the_table_and_the_changes(tmp_path: Path) -> None:
 def test_the_report_command_reads_maps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, path, out = tmp_path / "run", tmp_path / "map.json", str(tmp_path / "page.html")
     _report(run)
-    path.write_text(dumps(MAP))
+    path.write_text(format_map(MAP))
     main(["report", str(run), "--lowering", str(path), "-o", out])
     assert "What Pallas lowers" in Path(out).read_text(encoding="utf-8")
     assert main(["report", str(run), "--lowering", str(ROOT / "README.md"), "-o", out]) == 2
-    assert "README.md: no readable map" in capsys.readouterr().err
+    assert "README.md is not a readable map" in capsys.readouterr().err
 
 
 def test_in_markdown_a_message_stays_in_its_cell() -> None:
-    page = markdown([HOSTILE_MAP])
+    page = format_markdown([HOSTILE_MAP])
     assert not re.search(r"(?<!\\)<(script|img)", page)
     (line,) = [line for line in page.split("## Errors")[1].splitlines() if line.startswith("| ") and "alert" in line]
     assert len(re.findall(r"(?<!\\)\|", line)) == 5
 
 
 def test_the_markdown_page_has_the_changes_the_table_and_the_errors() -> None:
-    page = markdown([MAP, replace(with_exp("error"), jax="1.2.4")])
+    page = format_markdown([MAP, replace(with_exp("error"), jax="1.2.4")])
     assert "| 1.2.4 | 1.2.3 | 3.12.1 | nothing | 0 | 4 | 2 | sm_90 gfx942 |" in page
     assert "## What started lowering from JAX 1.2.3 to JAX 1.2.4\n\nNothing.\n" in page
     assert "| `exp` | f32 f16 | all | lowers | error | why |" in page
@@ -111,7 +112,7 @@ def test_gpus_and_tpus_have_columns_of_their_own() -> None:
         "sort": ["unimplemented", "unimplemented", "", ""],
         "blocks": ["", "", "lowers", "lowers"],
     }
-    page = markdown(maps)
+    page = format_markdown(maps)
     assert "| `exp` | f32 f16 | TPUs | error | lowers | why |" in page
     (blocks,) = [part for part in page.split("\n## ") if part.startswith("Blocks")]
     assert "| primitive | JAX 1.2.3, TPUs | JAX 1.2.4, TPUs |" in blocks

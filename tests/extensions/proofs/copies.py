@@ -290,6 +290,6 @@ WRONG = (
 # Each with what stands in the way.
 UNDECIDED = (
     (Copy("an index of which nothing is declared", _gather(), _one_an_index,
-          {"x": G["x"], "at": kt.array("q", "int32")}, {}, _found), "of whose values nothing is declared"),
+          {"x": G["x"], "at": kt.array("q", "int32")}, {}, _found), "whose values have no declared range"),
     (Copy("an index that is a float", _by_a_float, lambda x: (x[0],), V, {}), "arith.fptosi"),
 )  # fmt: skip

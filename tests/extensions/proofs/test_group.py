@@ -3,19 +3,21 @@
 import pytest
 
 from kerneltest.backends.registry import resolve
+from kerneltest.core.groups import GroupName
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
-from kerneltest.extensions.proofs import GROUP, solver
+from kerneltest.execute.settings import RunSettings
+from kerneltest.extensions.proofs import solver
 from kerneltest.records.schema import Record
 from tests.extensions.proofs.copies import RIGHT, UNDECIDED, WRONG, Copy
 
 
 def _proof(copy: Copy) -> Record:
     pairing = copy.pairing()
-    items = plan_pairing(pairing, "p", resolve(["simulate:sm_90"]), "quick", 0, prove=True).items
-    (item,) = (item for item in items if item.group.name == GROUP)
+    items = plan_pairing(pairing, "p", resolve(["simulate:sm_90"]), RunSettings.of(depth="quick", prove=True)).items
+    (item,) = (item for item in items if item.group.name == GroupName.PROOFS)
     (outcome,) = run(item, Cache())
     return outcome.record
 
@@ -32,7 +34,7 @@ def test_a_counterexample_has_the_simulator_s_words_and_the_sizes() -> None:
     record = _proof(WRONG[0][0])
     assert record.verdict is Verdict.OUT_OF_BOUNDS
     assert "store at o_ref offset 1 of 1 elements by program (0)" in record.message
-    assert "z3 finds it: at n=1" in record.message
+    assert "first found at n=1" in record.message
 
 
 def test_what_is_not_decided_is_unavailable() -> None:
@@ -50,6 +52,6 @@ def test_without_z3_the_record_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("backend", "prove"), [("simulate:sm_90", False), ("interpret", True), ("lower:sm_90", True)])
 def test_nothing_is_proved_unasked_or_elsewhere(backend: str, prove: bool) -> None:
-    items = plan_pairing(RIGHT[0].pairing(), "p", resolve([backend]), "quick", 0, prove=prove).items
+    items = plan_pairing(RIGHT[0].pairing(), "p", resolve([backend]), RunSettings.of(depth="quick", prove=prove)).items
     assert items
-    assert GROUP not in {item.group.name for item in items}
+    assert GroupName.PROOFS not in {item.group.name for item in items}

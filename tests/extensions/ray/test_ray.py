@@ -149,9 +149,9 @@ def test_verdicts_are_those_of_one_process_though_a_worker_and_a_node_died(runs:
     ]
     assert many.reconciled.complete, many.reconciled.problems  # nothing lost, nothing twice
     assert len(many.records) == len(one.records) > 150
-    assert re.search(r"a worker of test_suite\.py::\S+ was lost on .*; it goes on elsewhere", said), said
-    assert re.search(r"the node of test_suite\.py::\S+ was lost on .*; it goes on elsewhere", said), said
-    assert "is given up" not in said
+    assert re.search(r"a worker that ran test_suite\.py::\S+ was lost on .*; the item continues elsewhere", said), said
+    assert re.search(r"the node that ran test_suite\.py::\S+ was lost on .*; the item continues elsewhere", said), said
+    assert "is abandoned" not in said
 
 
 def test_a_case_that_ends_its_process_is_a_crash_and_tells_what_it_wrote(runs: tuple[Run, Run, str]) -> None:
@@ -183,15 +183,18 @@ def test_what_no_node_has_is_unavailable_for_a_reason_that_a_node_gave(runs: tup
     ("options", "words"),
     [
         (("-p", "no_ray", "--kt-ray", "auto"), "--kt-ray needs Ray: pip install 'kerneltest[ray]'"),
-        (("--kt-ray", "auto", "-n", "2"), "--kt-ray and -n: the cluster has its own workers"),
-        (("--kt-ray", "auto", "--pdb"), "leave --kt-isolate never and --pdb out"),
-        (("--kt-ray", "ray://x:1"), "Ray Client passes no streams on"),
+        (("--kt-ray", "auto", "-n", "2"), "--kt-ray and -n cannot be combined: the cluster has its own workers"),
+        (("--kt-ray", "auto", "--pdb"), "--kt-ray cannot be combined with --kt-isolate never or --pdb"),
+        (("--kt-ray", "ray://x:1"), "Ray Client does not support streaming"),
         (("--kt-ray", "127.0.0.1:1"), "127.0.0.1:1: no cluster answers: "),
-        (("--kt-ray-gpus", "1.5"), "--kt-ray-gpus: '1.5' is no number of GPUs, nor a share of one"),
+        (
+            ("--kt-ray-gpus", "1.5"),
+            "--kt-ray-gpus must be a positive whole number of GPUs, or a fraction",
+        ),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_told(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
-    blocked = "from kerneltest.pytest_plugin import run\nrun.find_spec = lambda name: None\n"
+    blocked = "from kerneltest.extensions.ray import ray_plugin\nray_plugin.find_spec = lambda name: None\n"
     (tmp_path / "no_ray.py").write_text(blocked, encoding="utf-8")
     run = _pytest(tmp_path, *options, suite="")
     assert words in run.stdout + run.stderr

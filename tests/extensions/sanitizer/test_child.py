@@ -12,8 +12,10 @@ import pytest
 
 from kerneltest.core.dtypes import ShapeDtype, dtype_named
 from kerneltest.core.failures import Failure
-from kerneltest.extensions.sanitizer import child, export
-from kerneltest.extensions.sanitizer.memory import PATTERN, Carved
+from kerneltest.extensions.sanitizer import sanitizer_child
+from kerneltest.extensions.sanitizer.device_memory import PATTERN, GuardedArray
+from kerneltest.extensions.sanitizer.kernel_export import write_kernel
+from kerneltest.extensions.sanitizer.sanitizer_child import CaseRunner
 from kerneltest.trace.tracing import trace_function
 
 ZONE = 256
@@ -50,13 +52,13 @@ def host() -> Host:
 
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(child, "Driver", Host)
-    return child._Runner({"platform": "cpu", "device": 0, "x64": jax.config.jax_enable_x64, "zone": ZONE})
+    monkeypatch.setattr(sanitizer_child, "DeviceDriver", Host)
+    return CaseRunner({"platform": "cpu", "device": 0, "x64": jax.config.jax_enable_x64, "zone": ZONE})
 
 
 def _exported(folder: Path, function: Callable[..., Any], *leaves: Any) -> Path:
     traced = trace_function(function, tuple(ShapeDtype(x.shape, x.dtype) for x in leaves), "")
-    export.write(traced, leaves, "cpu", folder)
+    write_kernel(traced, leaves, "cpu", folder)
     return folder
 
 
@@ -69,14 +71,14 @@ def test_a_case_runs_on_memory_of_its_own_size(runner: Any, tmp_path: Path, dtyp
         ("input", 0, x.nbytes),
         ("output", 0, x.nbytes),
     ]
-    assert answer["changed"] == []
+    assert answer["zone_writes"] == []
     assert not runner.driver.made  # all given back
 
 
 def test_empty_arrays_have_no_zones(runner: Any, tmp_path: Path) -> None:
     answer = runner.run(_exported(tmp_path, lambda x: [x], np.zeros((0, 3), np.float32)))
     assert answer["arrays"] == []
-    assert answer["elsewhere"] == []
+    assert answer["unguarded"] == []
 
 
 def test_what_running_raises_is_told_with_the_places(
@@ -88,7 +90,7 @@ def test_what_running_raises_is_told_with_the_places(
     _exported(tmp_path, lambda x: [x], np.zeros(3, np.float32))
     monkeypatch.setattr(jax, "block_until_ready", refused)
     answer = runner.run(tmp_path)
-    assert answer["error"] == "RuntimeError: unspecified launch failure"
+    assert answer["error"] == ["RuntimeError", "unspecified launch failure"]
     assert [what for what, *_ in answer["arrays"]] == ["input", "output"]
 
 
@@ -104,21 +106,21 @@ def test_what_running_raises_is_told_with_the_places(
     ],
 )
 def test_a_byte_beside_an_array_is_seen(host: Host, at: int, told: list[tuple[str, int, int, int]]) -> None:
-    carved = Carved(host, (6,), np.dtype(np.float32), ZONE)  # type: ignore[arg-type]
-    assert list(carved.changed()) == []
-    host.put(carved.address + at, np.array([PATTERN ^ 1], np.uint8))
-    assert list(carved.changed()) == told
+    array_memory = GuardedArray(host, (6,), np.dtype(np.float32), ZONE)  # type: ignore[arg-type]
+    assert list(array_memory.zone_writes()) == []
+    host.put(array_memory.address + at, np.array([PATTERN ^ 1], np.uint8))
+    assert list(array_memory.zone_writes()) == told
 
 
 def test_jax_sees_the_memory_itself(host: Host) -> None:
-    carved = Carved(host, (2, 3), np.dtype(np.float32), 0)  # type: ignore[arg-type]
-    host.put(carved.address, np.arange(6, dtype=np.float32))
-    array = jax.dlpack.from_dlpack(carved)
-    assert array.unsafe_buffer_pointer() == carved.address
+    array_memory = GuardedArray(host, (2, 3), np.dtype(np.float32), 0)  # type: ignore[arg-type]
+    host.put(array_memory.address, np.arange(6, dtype=np.float32))
+    array = jax.dlpack.from_dlpack(array_memory)
+    assert array.unsafe_buffer_pointer() == array_memory.address
     assert np.array_equal(array, jnp.arange(6.0).reshape(2, 3))
 
 
 def test_what_cannot_be_handed_over_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match="int4 has no address of its own") as caught:
+    with pytest.raises(Failure, match="elements of int4 have no addresses of their own") as caught:
         _exported(tmp_path, lambda x: [x], np.zeros(4, dtype_named("int4")))
     assert caught.value.verdict == "unavailable"

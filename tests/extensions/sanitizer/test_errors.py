@@ -5,11 +5,18 @@ from pathlib import Path
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.extensions.sanitizer.errors import Error, Placed, errors_in, failure_of, nearest
-from kerneltest.extensions.sanitizer.tools import MOST_RECORDS
+from kerneltest.extensions.sanitizer.sanitizer_errors import (
+    KernelSite,
+    PlacedArray,
+    SanitizerError,
+    describe_address,
+    failure_of,
+    read_errors,
+)
+from kerneltest.extensions.sanitizer.sanitizer_tools import MAX_RECORDS
 
 RECORDED = Path(__file__).parent / "recorded"
-ARRAYS = (Placed("x", 1000, 100), Placed("output 0", 2000, 100))
+ARRAYS = (PlacedArray("x", 1000, 100), PlacedArray("output 0", 2000, 100))
 
 
 @pytest.mark.parametrize(
@@ -22,7 +29,7 @@ ARRAYS = (Placed("x", 1000, 100), Placed("output 0", 2000, 100))
     ],
 )
 def test_each_record_is_an_error_of_its_kernel(tool: str, verdict: Verdict, kernel: str, count: int) -> None:
-    errors = errors_in(RECORDED / f"{tool}.xml", tool)
+    errors = read_errors(RECORDED / f"{tool}.xml", tool)
     assert [(error.verdict, error.kernel) for error in errors] == [(verdict, kernel)] * count
 
 
@@ -36,12 +43,12 @@ def _written(folder: Path, *changes: tuple[str, str], end: int | None = None) ->
 
 
 def test_what_a_process_left_torn_still_counts(tmp_path: Path) -> None:
-    assert len(errors_in(_written(tmp_path, end=-300), "memcheck")) == 5
-    assert errors_in(tmp_path / "none.xml", "memcheck") == ()
+    assert len(read_errors(_written(tmp_path, end=-300), "memcheck")) == 5
+    assert read_errors(tmp_path / "none.xml", "memcheck") == ()
 
 
 def test_a_warning_accuses_nobody(tmp_path: Path) -> None:
-    assert errors_in(_written(tmp_path, ("<level>Error", "<level>Warning")), "memcheck") == ()
+    assert read_errors(_written(tmp_path, ("<level>Error", "<level>Warning")), "memcheck") == ()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +68,7 @@ def test_a_warning_accuses_nobody(tmp_path: Path) -> None:
 def test_memcheck_says_what_was_done(
     tmp_path: Path, changes: list[tuple[str, str]], verdict: str, what: str
 ) -> None:  # fmt: skip
-    error = errors_in(_written(tmp_path, *changes), "memcheck")[0]
+    error = read_errors(_written(tmp_path, *changes), "memcheck")[0]
     assert (error.verdict, error.what) == (verdict, what)
 
 
@@ -78,16 +85,16 @@ def test_memcheck_says_what_was_done(
     ],
 )
 def test_an_access_is_told_by_the_nearest_array(address: int, words: str) -> None:
-    error = Error(Verdict.OUT_OF_BOUNDS, "k", "writes", address=address, size=16)
-    assert nearest(error, ARRAYS) == words
+    error = SanitizerError(Verdict.OUT_OF_BOUNDS, "k", "writes", address=address, size=16)
+    assert describe_address(error, ARRAYS) == words
 
 
 def test_other_errors_of_a_case_are_told_after_the_first() -> None:
-    errors = [Error(Verdict.OUT_OF_BOUNDS, "k", "writes"), Error(Verdict.OUT_OF_BOUNDS, "k", "reads")]
-    failure = failure_of("memcheck", errors, ARRAYS, lambda error: "kernel k")
-    assert str(failure) == "memcheck: kernel k writes; found once\nand it reads"
+    errors = [SanitizerError(Verdict.OUT_OF_BOUNDS, "k", "writes"), SanitizerError(Verdict.OUT_OF_BOUNDS, "k", "reads")]
+    failure = failure_of("memcheck", errors, ARRAYS, lambda error: KernelSite("k"))
+    assert str(failure) == "kernel k: writes; found once by memcheck\nkernel k: reads"
 
 
 def test_a_count_that_was_cut_says_so() -> None:
-    errors = [Error(Verdict.RACE, "k", "races")] * MOST_RECORDS
-    assert "found at least 100 times" in str(failure_of("racecheck", errors, (), lambda error: "kernel k"))
+    errors = [SanitizerError(Verdict.RACE, "k", "races")] * MAX_RECORDS
+    assert "found at least 100 times" in str(failure_of("racecheck", errors, (), lambda error: KernelSite("k")))

@@ -14,13 +14,16 @@ from jax.experimental.pallas import triton
 import kerneltest as kt
 from kerneltest.backends.device import Device
 from kerneltest.backends.registry import resolve
+from kerneltest.core.groups import GroupName
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_of, plan_pairing
 from kerneltest.execute.runner import judged, run
-from kerneltest.extensions.sanitizer import group, session
-from kerneltest.extensions.sanitizer.tools import GROUP, MISSING, TOOLS
+from kerneltest.execute.settings import RunSettings
+from kerneltest.extensions.sanitizer import sanitized_process, sanitizer_group
+from kerneltest.extensions.sanitizer.sanitizer_group import SanitizedGroup, family_of
+from kerneltest.extensions.sanitizer.sanitizer_tools import MISSING, TOOLS
 from kerneltest.plan.explicit import DrawnCase
 from kerneltest.records.schema import Record
 from tests.fake_sanitizer import Fake, installed
@@ -54,8 +57,8 @@ def _pairing(body: Any, lengths: Sequence[int] = LENGTHS, **options: Any) -> Pai
 
 
 def _item(pairing: Pairing, tools: Sequence[str], backend: str = "cuda") -> Item:
-    items = plan_pairing(pairing, "p", resolve([backend]), "quick", 0, sanitize=tools).items
-    (item,) = (item for item in items if item.group.name == GROUP)
+    items = plan_pairing(pairing, "p", resolve([backend]), RunSettings.of(depth="quick", sanitize=tuple(tools))).items
+    (item,) = (item for item in items if item.group.name == GroupName.SANITIZED)
     return item
 
 
@@ -70,7 +73,7 @@ def _verdicts(records: Sequence[Record]) -> list[str]:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(Device, "unavailable", lambda self: "")
-    monkeypatch.setattr(group, "_place", lambda tool, platform: session.Place(tool, platform))
+    monkeypatch.setattr(sanitizer_group, "_setup", lambda tool, platform: sanitized_process.ToolSetup(tool, platform))
     return installed(tmp_path, monkeypatch)
 
 
@@ -88,24 +91,24 @@ def test_a_kernel_in_which_nothing_is_found_passes_in_one_process(fake: Fake) ->
     [
         (
             over_body, "memcheck", "out_of_bounds",
-            "memcheck: kernel over_body, which writes at FILE:LINE, writes 16 bytes out of bounds, "
-            "at the end of output 0 (4,000 bytes) (thread (122, 0, 0) of block (0, 0, 0)); found 6 times",
+            "kernel over_body: writes 16 bytes out of bounds, at the end of output 0 (4,000 bytes), "
+            "in thread (122, 0, 0) of block (0, 0, 0); found 6 times by memcheck; the kernel writes at FILE:LINE",
         ),
         (
             uninit_body, "initcheck", "uninitialised",
-            "initcheck: kernel uninit_body, which reads at FILE:LINE, reads 16 bytes that nobody "
-            "wrote, at 0x7f25c3800400, which is near no input and no output (thread (64, 0, 0) of block (0, 0, 0)); "
-            "found 3 times",
+            "kernel uninit_body: reads 16 bytes that were never written, at 0x7f25c3800400, which is near no input and "
+            "no output, in thread (64, 0, 0) of block (0, 0, 0); found 3 times by initcheck; the kernel reads at "
+            "FILE:LINE",
         ),
         (
             asm_kernel, "racecheck", "race",
-            "racecheck: kernel asm_kernel (FILE:LINE) races in shared memory: a write and a read by "
-            "threads that no barrier keeps apart; found 512 times",
+            "kernel asm_kernel: races in shared memory: no barrier orders a write and a read by different threads; "
+            "found 512 times by racecheck (FILE:LINE)",
         ),
         (
             asm_kernel, "synccheck", "runtime_error",
-            "synccheck: kernel asm_kernel (FILE:LINE) uses a barrier wrongly: Divergent thread(s) "
-            "in warp (thread (0, 0, 0) of block (0, 0, 0)); found 3 times",
+            "kernel asm_kernel: misuses a barrier: Divergent thread(s) in warp, in thread (0, 0, 0) of "
+            "block (0, 0, 0); found 3 times by synccheck (FILE:LINE)",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) and value in TOOLS else "",
@@ -114,7 +117,7 @@ def test_an_error_is_a_finding_on_its_case(fake: Fake, body: Any, tool: str, ver
     fake.tell(**{body.__name__: {"finds": f"{tool}.xml", "of": 64}})
     records = _records(_pairing(body), tool)
     assert _verdicts(records) == ["pass", verdict, "pass"]
-    assert re.sub(r"tests/run/test_sanitized.py:\d+", "FILE:LINE", records[1].message) == message
+    assert re.sub(r"tests/extensions/sanitizer/test_group.py:\d+", "FILE:LINE", records[1].message) == message
     assert records[1].evidence is not None
     assert records[1].evidence.stderr.startswith("<record>")
 
@@ -147,18 +150,18 @@ def test_an_error_in_another_kernel_accuses_nobody_and_is_noted(fake: Fake) -> N
     ("ends", "verdict", "words"),
     [
         ("die", "crash", "the process under racecheck died with exit code 7"),
-        ("hang", "hang", "the process under racecheck gave no answer within 2 s"),
+        ("hang", "hang", "the process under racecheck did not answer within 2 s"),
         (
             "raise",
             "runtime_error",
-            "racecheck: the kernel raised JaxRuntimeError: INTERNAL: unspecified launch failure",
+            "the kernel raised JaxRuntimeError under racecheck: INTERNAL: unspecified launch failure",
         ),
     ],
 )
 def test_what_ends_a_process_is_one_lost_case(
     fake: Fake, monkeypatch: pytest.MonkeyPatch, ends: str, verdict: str, words: str
 ) -> None:
-    monkeypatch.setattr(session, "_RUNNING", 2.0)
+    monkeypatch.setattr(sanitized_process, "_CASE_SECONDS", 2.0)
     fake.tell(asm_kernel={"of": 64, "ends": ends})
     records = _records(_pairing(asm_kernel), "racecheck")
     assert _verdicts(records) == ["pass", verdict, "pass"]
@@ -171,7 +174,7 @@ def test_a_tool_that_dies_once_accuses_nobody(fake: Fake) -> None:
 
 
 def test_a_zone_that_was_written_to_is_told_with_its_array(fake: Fake) -> None:
-    fake.tell(over_body={"changed": [["output", 0, "after", 96, 0, 95], ["input", 0, "before", 1, 4, 4]]})
+    fake.tell(over_body={"zone_writes": [["output", 0, "after", 96, 0, 95], ["input", 0, "before", 1, 4, 4]]})
     (record,) = _records(_pairing(over_body, [8]), "guards")
     assert record.verdict == "out_of_bounds"
     assert record.message == (
@@ -181,34 +184,35 @@ def test_a_zone_that_was_written_to_is_told_with_its_array(fake: Fake) -> None:
 
 
 def test_an_output_without_zones_is_not_called_right(fake: Fake) -> None:
-    fake.tell(over_body={"elsewhere": [0]})
+    fake.tell(over_body={"unguarded": [0]})
     (record,) = _records(_pairing(over_body, [8]), "guards")
     assert record.verdict == "unavailable"
-    assert "XLA does not put output 0 where guard zones are" in record.message
+    assert "XLA does not put output 0 between guard zones" in record.message
 
 
 def test_without_compute_sanitizer_the_records_and_the_run_say_what_to_install(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerneltest.extensions.sanitizer.tools.compute_sanitizer", lambda: "")
+    monkeypatch.setattr("kerneltest.extensions.sanitizer.sanitizer_tools.find_compute_sanitizer", lambda: "")
     item = _item(_pairing(over_body, [8]), ["memcheck", "guards"])
     records = [outcome.record for outcome in run(item, Cache())]
     assert [(record.family, record.verdict) for record in records] == [("memcheck", "unavailable"), ("guards", "pass")]
     assert records[0].message == MISSING
-    assert group.tools_problem([item], ["memcheck"]) == f"--kt-sanitize: memcheck not run: {MISSING}"
+    assert SanitizedGroup().problem([item]) == f"--kt-sanitize: memcheck not run: {MISSING}"
 
 
 def test_tools_that_no_device_is_there_for_are_said(fake: Fake) -> None:
-    items = plan_pairing(_pairing(over_body, [8]), "p", resolve(["interpret"]), "quick", 0, sanitize=["guards"]).items
-    assert "--kt-sanitize: guards not run: no device" in group.tools_problem(items, ["guards"])
-    assert group.tools_problem(items, []) == ""
+    settings = RunSettings.of(depth="quick", sanitize=("guards",))
+    items = plan_pairing(_pairing(over_body, [8]), "p", resolve(["interpret"]), settings).items
+    assert "--kt-sanitize: guards not run: none of the available backends" in SanitizedGroup().problem(items)
+    assert SanitizedGroup().problem([]) == ""
 
 
 def test_a_tool_that_cannot_use_the_device_accuses_no_kernel(fake: Fake) -> None:
     fake.tell(device={}, over_body={"finds": "memcheck.xml"})
     (record,) = _records(_pairing(over_body, [8]), "memcheck")
     assert record.verdict == "unavailable"
-    assert "a process under memcheck cannot use the device: no device" in record.message
+    assert "a process under memcheck cannot use the device: RuntimeError: no device" in record.message
 
 
 def test_one_case_alone_runs_alone(fake: Fake) -> None:
@@ -224,7 +228,7 @@ def test_saved_inputs_are_judged_under_their_tool_again(fake: Fake) -> None:
     item = _item(_pairing(over_body), ["guards"])
     planned = list(item.cases())[1]
     arguments = planned.fill(item.pairing)
-    saved = DrawnCase("p", planned.signature, arguments, family=group.family_of("memcheck"), target="")
+    saved = DrawnCase("p", planned.signature, arguments, family=family_of("memcheck"), target="")
     assert judged(item, saved, Cache()).record.verdict == "out_of_bounds"
     assert len(set(arguments["x"].tolist())) == 16  # every element says where it came from
 
@@ -249,17 +253,16 @@ def test_a_quarantined_case_does_not_run_beside_others(fake: Fake) -> None:
 def test_tools_are_for_the_devices_that_they_serve(
     fake: Fake, backend: str, asked: list[str], planned: list[str]
 ) -> None:
-    items = plan_pairing(_pairing(over_body), "p", resolve([backend]), "quick", 0, sanitize=asked).items
-    assert [name for item in items if item.group.name == GROUP for name in item.families()] == planned
+    settings = RunSettings.of(depth="quick", sanitize=tuple(asked))
+    items = plan_pairing(_pairing(over_body), "p", resolve([backend]), settings).items
+    assert [name for item in items if item.group.name == GroupName.SANITIZED for name in item.families()] == planned
     assert items
 
 
 def test_the_plan_says_which_tools_were_asked(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "environment", lambda self: {})
     item = _item(_pairing(over_body, [8]), ["guards"])
-    plan = plan_of(
-        [], [item], [item.name], depth="quick", seed=0, fuzz=0, prove=False, sanitize=["guards"], orders=0, budget=0,
-        run="a",
-    )  # fmt: skip
+    settings = RunSettings.of(depth="quick", sanitize=("guards",))
+    plan = plan_of([], [item], [item.name], settings, run="a")
     assert plan.sanitize == ("guards",)
     assert plan.items[0].families == {"guards": 1}

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Python has put this folder on its path, as if each module here were a package of its own. The package is found in
-    # the folder above, which then leaves the path again, so that nothing in it hides an installed package.
+    # Python has put this folder on its path. The package is in the folder above, which is on the path only while it is
+    # imported, so that nothing in it hides an installed package.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
     importlib.import_module("probe")
     del sys.path[0]

@@ -1,25 +1,25 @@
-"""The cells of a map: which to ask for, what becomes of one, and the results that share rows."""
+"""The cells of a map: their selection, their outcomes, and the results that merge equal ones."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .kernels import probes
-from .kernels.base import AbsentError, Probe
-from .lower import EmptyError, lower
+from .kernels.base import AbsentError, LoweringProbe
+from .lower_probe import EmptyError, lower
 from .messages import first_cause
-from .target import Target, Tpu
+from .target import Target, TpuTarget
 
 
 class Cell(NamedTuple):
     """A probe for one dtype and one target."""
 
-    probe: Probe
+    probe: LoweringProbe
     dtype: str
     target: Target
 
 
-class Answer(NamedTuple):
-    """What became of a cell.
+class CellOutcome(NamedTuple):
+    """The outcome of a cell.
 
     Attributes:
       outcome: `compiles`, `lowers`, `error`, `unimplemented` or `absent`.
@@ -31,9 +31,11 @@ class Answer(NamedTuple):
 
 
 def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> tuple[Cell, ...]:
-    """The cells of some primitives, or of all if none is named; `sort` selects the primitive with its variants.
+    """Returns the cells to probe, without those of primitives that the target's kind does not have.
 
-    What only GPUs or only TPUs have is not asked of the others.
+    Args:
+      targets: to lower for.
+      primitives: by name, with all variants or with one in brackets; all if there are none.
 
     Raises:
       ValueError: a primitive is unknown.
@@ -47,37 +49,37 @@ def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> t
         for probe in chosen
         for dtype in probe.dtypes
         for target in targets
-        if probe.only in ("", "tpu" if isinstance(target, Tpu) else "gpu")
+        if probe.only in ("", "tpu" if isinstance(target, TpuTarget) else "gpu")
     )
 
 
-def ask(cell: Cell, *, compiled: bool) -> Answer | None:
-    """What becomes of a cell when it is lowered, and compiled if asked; None where lax has no such operation."""
+def probe_cell(cell: Cell, *, compiled: bool) -> CellOutcome | None:
+    """Lowers a cell, and compiles it if `compiled`; None if lax itself refuses the dtype."""
     try:
         if not lower(*cell, compiled=compiled):
             return None
     except AbsentError as error:
-        return Answer("absent", str(error))
+        return CellOutcome("absent", str(error))
     except EmptyError as error:
-        return Answer("error", str(error))
+        return CellOutcome("error", str(error))
     except Exception as error:
         message = first_cause(error)
-        return Answer("unimplemented" if "unimplemented primitive" in message.lower() else "error", message)
-    return Answer("compiles" if compiled else "lowers", "")
+        return CellOutcome("unimplemented" if "unimplemented primitive" in message.lower() else "error", message)
+    return CellOutcome("compiles" if compiled else "lowers", "")
 
 
-def merge_answers(cells: Sequence[Cell], answers: Sequence[Answer | None]) -> list[dict[str, Any]]:
-    """The results of a map: the dtypes and targets that share a primitive and an answer share a result."""
-    accepted = {cell.probe.name for cell, answer in zip(cells, answers, strict=True) if answer}
-    refused = Answer("absent", "lax refuses it for every dtype asked for")
-    dtypes: dict[tuple[str, str, Answer, str], list[str]] = {}
-    for (probe, dtype, target), answer in zip(cells, answers, strict=True):
-        if answer := answer if probe.name in accepted else refused:
-            dtypes.setdefault((probe.name, probe.group, answer, target.id), []).append(dtype)
-    targets: dict[tuple[str, str, Answer, tuple[str, ...]], list[str]] = {}
-    for (name, group, answer, target_id), shared in dtypes.items():
-        targets.setdefault((name, group, answer, tuple(shared)), []).append(target_id)
+def merge_outcomes(cells: Sequence[Cell], outcomes: Sequence[CellOutcome | None]) -> list[dict[str, Any]]:
+    """Returns the results of a map as JSON: dtypes and targets with the same primitive and outcome share a result."""
+    accepted = {cell.probe.name for cell, outcome in zip(cells, outcomes, strict=True) if outcome}
+    refused = CellOutcome("absent", "lax refuses it for every dtype")
+    dtypes: dict[tuple[str, str, CellOutcome, str], list[str]] = {}
+    for (probe, dtype, target), outcome in zip(cells, outcomes, strict=True):
+        if outcome := outcome if probe.name in accepted else refused:
+            dtypes.setdefault((probe.name, probe.group, outcome, target.id), []).append(dtype)
+    targets: dict[tuple[str, str, CellOutcome, tuple[str, ...]], list[str]] = {}
+    for (name, group, outcome, target_id), shared in dtypes.items():
+        targets.setdefault((name, group, outcome, tuple(shared)), []).append(target_id)
     return [
-        {"primitive": name, "group": group, **answer._asdict(), "dtypes": shared, "targets": ids}
-        for (name, group, answer, shared), ids in targets.items()
+        {"primitive": name, "group": group, **outcome._asdict(), "dtypes": shared, "targets": ids}
+        for (name, group, outcome, shared), ids in targets.items()
     ]

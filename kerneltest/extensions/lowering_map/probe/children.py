@@ -1,4 +1,4 @@
-"""Cells asked in child processes: one that aborts or hangs costs one answer, and the next child goes on behind it."""
+"""Cells probed in child processes: one that aborts or hangs costs one outcome; the next child continues after it."""
 
 import faulthandler
 import json
@@ -8,20 +8,25 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 
-from .cells import Answer, Cell, ask
+from .cells import Cell, CellOutcome, probe_cell
 from .messages import with_reason
-from .tpu import ENVIRONMENT
+from .tpu_topology import ENVIRONMENT
 
 SECONDS_PER_CELL = 120
 
 
-def answer_in_children(count: int, command: Sequence[str]) -> list[Answer | None]:
-    """The answers to `count` cells, from children started by `command` with the number of their first cell added."""
-    answers: list[Answer | None] = []
-    while len(answers) < count:
+def probe_in_children(count: int, command: Sequence[str]) -> list[CellOutcome | None]:
+    """Returns the outcomes of cells that child processes probe.
+
+    Args:
+      count: the number of cells.
+      command: starts a child, with the number of its first cell appended.
+    """
+    outcomes: list[CellOutcome | None] = []
+    while len(outcomes) < count:
         with tempfile.TemporaryFile() as stderr:
             process = subprocess.Popen(
-                [*command, str(len(answers))],
+                [*command, str(len(outcomes))],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 encoding="utf-8",
@@ -29,26 +34,26 @@ def answer_in_children(count: int, command: Sequence[str]) -> list[Answer | None
             )
             assert process.stdout is not None
             lines = [json.loads(line) for line in process.stdout if line.endswith("\n")]
-            answers += [Answer(*answer) if answer else None for answer in lines]
+            outcomes += [CellOutcome(*outcome) if outcome else None for outcome in lines]
             status = process.wait()
-            if len(answers) < count:
+            if len(outcomes) < count:
                 stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - 4000))
-                answers.append(Answer("error", _death(status, stderr.read().decode(errors="replace"))))
-    return answers
+                outcomes.append(CellOutcome("error", _death(status, stderr.read().decode(errors="replace"))))
+    return outcomes
 
 
-def print_answers(cells: Sequence[Cell], *, compiled: bool) -> None:
-    """In a child whose stderr is a file: prints the answer to each cell as one line of JSON."""
+def print_outcomes(cells: Sequence[Cell], *, compiled: bool) -> None:
+    """Prints the outcome of each cell as one line of JSON; in a child, whose stderr must be a file."""
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever else is printed stays out of the answers
+    os.dup2(2, 1)  # keeps everything else that is printed out of the outcomes
     for cell in cells:
         faulthandler.dump_traceback_later(SECONDS_PER_CELL, exit=True)
         start = os.lseek(2, 0, os.SEEK_END)
-        answer = ask(cell, compiled=compiled)
-        if answer and answer.outcome == "error":
+        outcome = probe_cell(cell, compiled=compiled)
+        if outcome and outcome.outcome == "error":
             printed = os.pread(2, 1 << 16, start).decode(errors="replace")
-            answer = Answer("error", with_reason(answer.message, printed))
-        output.write(json.dumps(answer) + "\n")
+            outcome = CellOutcome("error", with_reason(outcome.message, printed))
+        output.write(json.dumps(outcome) + "\n")
         output.flush()
 
 

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import jax
 
-from .cells import merge_answers, select_cells
-from .children import answer_in_children, print_answers
-from .target import Target, Tpu, read_targets
+from .cells import merge_outcomes, select_cells
+from .children import print_outcomes, probe_in_children
+from .target import Target, TpuTarget, read_targets
 
 SCHEMA = 2
-_NEEDED = {"triton": "GPUs", "libtpu": "TPUs (pip install 'jax[tpu]')"}
+_COMPILES_FOR = {"triton": "GPUs", "libtpu": "TPUs (pip install 'jax[tpu]')"}
 
 
 def main() -> int:
-    """Prints the map of this environment's JAX."""
-    parser = argparse.ArgumentParser(prog="probe", description="Asks this JAX what lowers on which GPU and TPU.")
+    """Prints the map of the installed JAX; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="probe", description="Probe what the installed JAX lowers.")
     parser.add_argument("--targets", required=True, type=read_targets, metavar="JSON")
-    parser.add_argument("--primitives", default="", help="such as exp,sort; all if left out")
+    parser.add_argument("--primitives", default="", help="such as exp,sort (default: all)")
     parser.add_argument("--compile", action="store_true", help="also compile what lowers, with triton and libtpu")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -32,9 +32,9 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     except metadata.PackageNotFoundError as error:
-        parser.error(f"--compile needs {error.name} for {_NEEDED[error.name]}; without --compile nothing does")
+        parser.error(f"--compile needs {error.name} for {_COMPILES_FOR[error.name]}")
     if chosen.child is not None:
-        print_answers(cells[chosen.child :], compiled=chosen.compile)
+        print_outcomes(cells[chosen.child :], compiled=chosen.compile)
         return 0
     command = [sys.executable, "-W", "ignore", str(Path(__file__).parent), *sys.argv[1:], "--child"]
     header = {
@@ -45,11 +45,11 @@ def main() -> int:
         **compilers,
         "targets": [target.id for target in chosen.targets],
     }
-    print(json.dumps({**header, "results": merge_answers(cells, answer_in_children(len(cells), command))}))
+    print(json.dumps({**header, "results": merge_outcomes(cells, probe_in_children(len(cells), command))}))
     return 0
 
 
 def _compilers(targets: Sequence[Target]) -> dict[str, str]:
-    """The version of each compiler, "" where no target asks for it."""
-    asked = {"libtpu" if isinstance(target, Tpu) else "triton" for target in targets}
-    return {name: metadata.version(name) if name in asked else "" for name in ("triton", "libtpu")}
+    """Returns the version of each compiler; "" if no target needs it."""
+    needed = {"libtpu" if isinstance(target, TpuTarget) else "triton" for target in targets}
+    return {name: metadata.version(name) if name in needed else "" for name in ("triton", "libtpu")}

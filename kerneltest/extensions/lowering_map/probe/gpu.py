@@ -1,4 +1,4 @@
-"""What is particular to GPUs: Triton IR in a lowered module, and the IR to machine code."""
+"""Triton IR in a module lowered for a GPU, and its compilation to machine code."""
 
 import os
 import tempfile
@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from .kernels.base import first_available
-from .target import Gpu
+from .target import GpuTarget
 
 
 def call_options() -> dict[str, Any]:
-    """What `pallas_call` takes to lower by way of Triton."""
+    """Returns the arguments of `pallas_call` that select lowering to Triton."""
     return {"compiler_params": first_available("plt.CompilerParams", "plt.TritonCompilerParams")()}
 
 
 def triton_ir(operation: Any) -> bytes:
-    """The MLIR bytecode of the first Triton kernel that is called inside of an operation; empty if there is none."""
+    """Returns the MLIR bytecode of the first Triton kernel that an operation calls; empty if there is none."""
     for region in operation.regions:
         for block in region:
             for inner in block:
@@ -27,11 +27,11 @@ def triton_ir(operation: Any) -> bytes:
     return b""
 
 
-def compile_ir(bytecode: bytes, gpu: Gpu) -> None:
+def compile_ir(bytecode: bytes, gpu: GpuTarget) -> None:
     """Compiles Triton IR to the target's machine code with the `triton` package, which may abort the process."""
     import triton
 
-    # Triton reads text. Nothing public turns the bytecode that JAX emits into text: it takes jaxlib's MLIR.
+    # Triton reads text, and only jaxlib's MLIR converts the bytecode that JAX emits to text.
     from jax.interpreters import mlir
     from jaxlib.mlir import ir
     from jaxlib.triton import dialect

@@ -1,16 +1,16 @@
-"""What JAX and compilers say, on one line that is the same for the same failure."""
+"""Messages of JAX and compilers, shortened to one line that is the same for the same failure."""
 
 import re
 import traceback
 
 MAX_LENGTH = 300
-# What MLIR and XLA say of the module around a cause: where in the probe, which instruction, what failed for it.
+# The text that MLIR and XLA put around a cause: the place in the probe, the instruction, the pass that failed.
 _AROUND = re.compile(
     r"""(?<=error:\ )"[^\n]*?\):\ | \s+note:\ ".* | \s+see\ current\ operation:.* | :\ %\S+\ =\ .*
     | \s+at\ location:\ loc\(.* | \w+:\ Mosaic\ failed\ to\ compile\ TPU\ kernel[^:]*:\s+""",
     re.VERBOSE | re.DOTALL,
 )
-# How LLVM, the C library, libtpu and ptxas begin such a line.
+# The line with the cause, as LLVM, the C library, libtpu and ptxas write it.
 _REASON = re.compile(
     r"LLVM ERROR: .*|Assertion .*|^F\d{4} .*|(?<=error: )(?!Failures have been detected).*", re.MULTILINE
 )
@@ -18,7 +18,7 @@ _STAMP = re.compile(r"\bF\d{4} [\d:.]+ +\d+ \S+\] ")  # the time, the process an
 
 
 def first_cause(error: BaseException) -> str:
-    """The type and words of the first cause, without what JAX wraps around it."""
+    """Returns the type and text of the innermost cause, without the exceptions that JAX wraps around it."""
     while error.__cause__ is not None and type(error.__cause__).__name__ != "JaxStackTraceBeforeTransformation":
         error = error.__cause__
     words = str(error)
@@ -28,13 +28,13 @@ def first_cause(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, cut short, without folders, times and the random names of temporary files."""
+    """Returns the text on one line, truncated, without folders, times and the random names of temporary files."""
     without_folders = re.sub(r"(?<![\w:/])/(?:[^/\s:\"']+/)+", "", " ".join(text.split()))
     return re.sub(r"\btmp\w{8}\b", "tmp", _STAMP.sub("", without_folders))[:MAX_LENGTH]
 
 
 def with_reason(message: str, printed: str) -> str:
-    """A message, followed by the line of a compiler's output that says why it failed."""
+    """Returns a message, followed by the line of a compiler's output that gives the cause."""
     reason = re.search(_REASON, printed)
     line = reason[0] if reason else printed.strip().partition("\n")[0]
     return one_line(f"{message}: {line}".rstrip(": "))

@@ -1,11 +1,11 @@
-"""The GPUs and TPUs to lower for, as the caller describes them."""
+"""GPUs and TPUs to lower for, as the caller describes them."""
 
 import json
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuTarget:
     """One GPU architecture.
 
     Attributes:
@@ -24,7 +24,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Tpu:
+class TpuTarget:
     """One TPU generation.
 
     Attributes:
@@ -39,13 +39,13 @@ class Tpu:
     topology: str
 
 
-Target = Gpu | Tpu
+Target = GpuTarget | TpuTarget
 
 
 def read_targets(text: str) -> list[Target]:
-    """The targets in a JSON list of objects.
+    """Returns the targets in a JSON list of objects.
 
     Raises:
-      ValueError, TypeError: it is no such list.
+      ValueError, TypeError: the text is not such a list.
     """
-    return [(Tpu if "topology" in described else Gpu)(**described) for described in json.loads(text)]
+    return [(TpuTarget if "topology" in described else GpuTarget)(**described) for described in json.loads(text)]

@@ -1,24 +1,24 @@
-"""The probes by group. A new primitive is one line in its group."""
+"""All probes. A new primitive is one line in its group."""
 
-from . import references, tpus, values
-from .base import Probe
+from . import reference_probes, tpu_probes, value_probes
+from .base import LoweringProbe
 
 _GROUPS = (
-    values.elementwise_probes,
-    values.reductions_probes,
-    values.dots_probes,
-    references.indexing_probes,
-    values.casts_probes,
-    values.shapes_probes,
-    values.control_probes,
-    references.memory_probes,
-    references.pallas_probes,
-    values.random_probes,
-    tpus.tpus_probes,
-    tpus.blocks_probes,
+    value_probes.elementwise_probes,
+    value_probes.reductions_probes,
+    value_probes.dots_probes,
+    reference_probes.indexing_probes,
+    value_probes.casts_probes,
+    value_probes.shapes_probes,
+    value_probes.control_probes,
+    reference_probes.memory_probes,
+    reference_probes.pallas_probes,
+    value_probes.random_probes,
+    tpu_probes.tpus_probes,
+    tpu_probes.blocks_probes,
 )
 
 
-def probes() -> tuple[Probe, ...]:
-    """All probes, in the order of the map."""
+def probes() -> tuple[LoweringProbe, ...]:
+    """Returns all probes, in the order of the map."""
     return tuple(probe for group in _GROUPS for probe in group())

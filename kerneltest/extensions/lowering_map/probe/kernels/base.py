@@ -1,4 +1,4 @@
-"""What a probe is, and the dtypes, shapes and functions that probes are made of."""
+"""`Probe`, and the dtypes, shapes and functions that probes use."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,9 +17,14 @@ INTEGERS = tuple("int64 int32 int16 int8 uint32 uint8".split())
 NUMBERS = FLOATS + INTEGERS
 BITWISE = (*INTEGERS, "bool")
 DTYPES = (*NUMBERS, "bool")
-FLOAT32 = ("float32",)  # for what does not depend on a dtype
+FLOAT32 = ("float32",)  # for primitives whose lowering does not depend on the dtype
 
 SCALAR, VECTOR, MATRIX, BLOCK = (), (16,), (8, 16), (32, 32)
+
+Value = Any  # an array while it is traced; functions that are looked up by name have no types
+Ref = Any  # JAX exports no type for references
+Body = Callable[..., Any]
+Operand = tuple[int, ...] | tuple[tuple[int, ...], str]  # a shape, of the probed dtype or of one that it names
 
 _MODULES = {"jax": jax, "jnp": jnp, "lax": lax, "pl": pl, "plt": plt, "pltpu": pltpu}
 
@@ -29,39 +34,39 @@ class AbsentError(Exception):
 
 
 @dataclass(frozen=True)
-class Probe:
+class LoweringProbe:
     """A kernel around one primitive.
 
     Attributes:
-      name: the primitive's, as JAX calls it, with the variant in brackets.
-      group: the heading that it stands under.
-      body: maps values to values. Where `output` is given, it takes references instead, the last to the output, and
+      name: the primitive's name in JAX, with the variant in brackets.
+      group: the heading in reports.
+      body: maps values to values. If there is an `output`, it takes references instead, the last to the output, and
         returns nothing.
-      dtypes: those to ask for.
-      operands: for each, its shape, or its shape and dtype where that is not the dtype asked for.
-      output: likewise; None where the body's values tell.
+      dtypes: to probe.
+      operands: their shapes, with a dtype if it is not the probed one.
+      output: the same of the output; None if it is that of the body's values.
       grid: of the kernel.
-      block: that all operands and the output are cut into, the place in the grid being the place of the block; () for
-        whole arrays. Of probes for TPUs.
-      only: `gpu` or `tpu`, where the others have no such function; "" where both may be asked.
+      block: the block shape of all operands and the output, whose index is the program's; () for whole arrays. For
+        TPUs only.
+      only: `gpu` or `tpu` if only these have the function; "" for both.
     """
 
     name: str
     group: str
-    body: Callable[..., Any]
+    body: Body
     dtypes: tuple[str, ...]
-    operands: tuple[Any, ...]
-    output: Any = None
+    operands: tuple[Operand, ...]
+    output: Operand | None = None
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     only: str = ""
 
 
 def first_available(*paths: str) -> Any:
-    """The first of some functions, such as `pl.dot`, that this JAX has: functions move between versions.
+    """Returns the first of some functions, such as `pl.dot`, that this JAX has: functions move between versions.
 
     Raises:
-      AbsentError: it has none of them.
+      AbsentError: this JAX has none of them.
     """
     for path in paths:
         module, *names = path.split(".")
@@ -73,6 +78,6 @@ def first_available(*paths: str) -> Any:
     raise AbsentError(f"this JAX has no {' or '.join(paths)}")
 
 
-def lax_function(name: str, *static: Any, **options: Any) -> Callable[..., Any]:
-    """A body that calls a function of lax on its values, then `static`; lax is searched when the body is called."""
+def lax_function(name: str, *static: Any, **options: Any) -> Body:
+    """Returns a body that calls a function of lax on its values and `static`. It looks the function up when called."""
     return lambda *values: first_available(f"lax.{name}")(*values, *static, **options)

@@ -1,0 +1,52 @@
+"""The base class of backends that wrap another one."""
+
+from collections.abc import Callable
+from typing import Any
+
+from kerneltest.backends.base import Artifact, AtScale, Backend, Executable, FastPath
+from kerneltest.trace.tracing import Traced
+
+
+class DelegatingBackend(Backend):
+    """A backend that forwards every member of `Backend` to another one. Subclasses override some of them.
+
+    Attributes:
+      wrapped: the other one.
+    """
+
+    def __init__(self, wrapped: Backend, id: str = "") -> None:  # noqa: A002
+        """Args:
+        wrapped: the backend to forward to.
+        id: its own id; by default the wrapped backend's.
+        """
+        self.wrapped, self.id = wrapped, id or wrapped.id
+        self.tier, self.costly = wrapped.tier, wrapped.costly  # type: ignore[misc]
+        self.runs_jaxpr, self.scales = wrapped.runs_jaxpr, wrapped.scales  # type: ignore[misc]
+
+    @property
+    def platform(self) -> str:
+        return self.wrapped.platform
+
+    def unavailable(self) -> str:
+        return self.wrapped.unavailable()
+
+    def unsupported_reason(self, traced: Traced) -> str:
+        return self.wrapped.unsupported_reason(traced)
+
+    def prepare(self, traced: Traced) -> Executable | Artifact:
+        return self.wrapped.prepare(traced)
+
+    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> FastPath | None:
+        return self.wrapped.fast_path(compiled, count)
+
+    def at_scale(self, traced: Traced) -> AtScale:
+        return self.wrapped.at_scale(traced)
+
+    def lowered_by(self) -> str:
+        return self.wrapped.lowered_by()
+
+    def in_orders(self, count: int) -> Backend:
+        return self.wrapped.in_orders(count)
+
+    def environment(self) -> dict[str, Any]:
+        return self.wrapped.environment()

@@ -1,0 +1,70 @@
+"""The fast path of JAX's interpreters: kernels evaluated in NumPy instead of code that XLA compiles.
+
+An evaluation is compared with JAX's own interpreter on the first case of each signature, bit for bit, and with compiled
+code once for a pairing and dtype, within the oracle's bounds.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kerneltest.backends.base import Agree, Executable, Inputs
+from kerneltest.core.dtypes import Array
+from kerneltest.trace.tracing import Traced
+
+
+class NumpyExecutable(Executable, Protocol):
+    """A kernel evaluated in NumPy."""
+
+    def is_faithful(self, leaves: Sequence[Array]) -> bool:
+        """Checks whether JAX's own interpreter gives the same bits for some inputs."""
+        ...
+
+
+class NumpyPath:
+    """Evaluations of the kernels of one pairing in one dtype.
+
+    Args:
+      evaluate: returns the evaluation of a kernel; None if a kernel needs a compiler.
+      compiled: returns the compiled kernel.
+      count: called for each evaluation that is prepared.
+    """
+
+    def __init__(
+        self,
+        evaluate: Callable[[Traced], NumpyExecutable | None],
+        compiled: Callable[[Traced], Executable],
+        count: Callable[[], None],
+    ) -> None:
+        self._evaluate, self._compiled, self._count = evaluate, compiled, count
+        self._evaluations: dict[Traced, NumpyExecutable | None] = {}
+        self._faithful: dict[Traced, bool] = {}
+        self._agrees_with_compiled: bool | None = None  # not compared yet
+
+    def covers(self, traced: Traced) -> bool:
+        return self.prepare_unchecked(traced) is not None
+
+    def prepare_checked(self, traced: Traced, inputs: Inputs, agree: Agree) -> NumpyExecutable | None:
+        if self._agrees_with_compiled is False:
+            return None
+        evaluation = self.prepare_unchecked(traced)
+        if evaluation is None:
+            return None
+        if traced not in self._faithful:
+            self._faithful[traced] = False  # stays so if the comparison raises
+            leaves = inputs()
+            self._faithful[traced] = evaluation.is_faithful(leaves)
+            if self._faithful[traced] and self._agrees_with_compiled is None:
+                self._agrees_with_compiled = False
+                wanted = self._compiled(traced).run(leaves)
+                self._agrees_with_compiled = agree(evaluation.run(leaves), wanted, evaluation.precision)
+        return evaluation if self.is_trusted(traced) else None
+
+    def is_trusted(self, traced: Traced) -> bool:
+        return self._faithful.get(traced, False) and bool(self._agrees_with_compiled)
+
+    def prepare_unchecked(self, traced: Traced) -> NumpyExecutable | None:
+        if traced not in self._evaluations:
+            evaluation = self._evaluations[traced] = self._evaluate(traced)
+            if evaluation is not None:
+                self._count()
+        return self._evaluations[traced]

@@ -1,0 +1,40 @@
+"""The command line, `kerneltest COMMAND`. A command imports its room when it runs, so that `--help` is fast."""
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from kerneltest.cli import run_commands, start_commands  # noqa: F401 - they register themselves
+from kerneltest.cli.command_registry import registered_commands
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+      arguments: of the command line; by default the process's own.
+
+    Returns:
+      The exit status: 0 if it worked and its result is green, 1 if the result is not green, 2 for unusable input.
+    """
+    parser = argparse.ArgumentParser(prog="kerneltest", description="Conformance of Pallas kernels.")
+    parsers = parser.add_subparsers(dest="command", required=True)
+    commands = {command.name: command for command in registered_commands()}
+    for command in commands.values():
+        command.add_arguments(parsers.add_parser(command.name, help=command.help))
+    chosen, rest = parser.parse_known_args(arguments)
+    if hasattr(chosen, "rest"):
+        chosen.rest = rest
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # the terminal may lack a character
+    try:
+        status = commands[chosen.command].run(chosen)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has ended, as `head` does; Python would report it when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status

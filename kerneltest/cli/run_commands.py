@@ -1,0 +1,230 @@
+"""The commands that make runs and read their folders: `run`, `report`, `summary`, `merge`, `diff` and `repro`."""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from kerneltest.cli.command_registry import Command, refuse, register_command
+
+_FOLDERS = "folders that --kt-report wrote, or folders that contain them"
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "kerneltest run [--ray ADDRESS] [pytest arguments]"
+    parser.allow_abbrev = False
+    parser.add_argument("--ray", default="", metavar="ADDRESS", help="the cluster: local, auto or host:port")
+    parser.set_defaults(rest=[])
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    import pytest
+
+    cluster = ["--kt-ray", chosen.ray] if chosen.ray else []
+    loaded = ["-W", "ignore:Module already imported so cannot be rewritten; kerneltest"]  # by this command
+    return int(pytest.main(["-p", "kerneltest", *loaded, *cluster, *chosen.rest]))
+
+
+def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    from kerneltest.report.panels import registered_panels
+
+    parser.add_argument("runs", nargs="+", type=Path, help="folders that --kt-report wrote")
+    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"))
+    for panel in registered_panels():
+        panel.add_arguments(parser)
+
+
+def _report(chosen: argparse.Namespace) -> int:
+    from kerneltest.records.files import write_text
+    from kerneltest.records.io import RecordError
+    from kerneltest.records.overlay import merge
+    from kerneltest.records.runs import read_all
+    from kerneltest.report.html.build import render
+    from kerneltest.report.panels import PanelError, registered_panels
+    from kerneltest.report.text.tables import for_terminal
+
+    try:
+        merged = merge(read_all(chosen.runs))
+        sections = [section for panel in registered_panels() if (section := panel.section(chosen))]
+        write_text(chosen.output, render(merged, sections))
+    except (RecordError, PanelError, OSError) as error:
+        return refuse("report", error)
+    print(for_terminal(str(chosen.output)))
+    return 0 if merged.green else 1
+
+
+def _add_summary_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", type=Path, help=_FOLDERS)
+    parser.add_argument(
+        "--leg",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a run that must be among them; repeat",
+    )
+    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    parser.add_argument("--badge", action="append", type=Path, default=[], metavar="FILE", help=".svg or .json; repeat")
+
+
+def _summary(chosen: argparse.Namespace) -> int:
+    from kerneltest.records.files import write_text
+    from kerneltest.records.io import RecordError
+    from kerneltest.records.overlay import merge
+    from kerneltest.records.runs import read_all
+    from kerneltest.report.counts import count
+    from kerneltest.report.text.markdown import markdown, write_badge
+    from kerneltest.report.text.suspects import all_suspects
+    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.report.text.terminal import table
+    from kerneltest.triage.suspects import suspects_shown
+
+    try:
+        runs = read_all(chosen.runs)
+        merged = merge(runs)
+        suspects = suspects_shown(merged)
+        counts = count(runs, len(suspects), chosen.leg)
+        if chosen.markdown:
+            write_text(chosen.markdown, markdown(runs, counts, suspects))
+        for path in chosen.badge:
+            write_badge(path, counts)
+    except (RecordError, ValueError, OSError) as error:
+        return refuse("summary", error)
+    shown = [*all_suspects(suspects, merged.pairings)]
+    for run in runs:
+        shown += [(run.name, ""), *table(run)]
+    for line, _ in shown:
+        print(for_terminal(line))
+    print(for_terminal(str(counts)))
+    return int(bool(counts.failed) or not counts.complete)
+
+
+def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", type=Path, help=_FOLDERS)
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where to write the merged run"
+    )
+
+
+def _merge(chosen: argparse.Namespace) -> int:
+    from kerneltest.pytest_plugin.run_folder import FolderError, RunFolder
+    from kerneltest.pytest_plugin.summary import finish
+    from kerneltest.records.io import RecordError, write_plan
+    from kerneltest.records.merge_shards import JoinError, copy_files, joined
+    from kerneltest.records.runs import read_all
+    from kerneltest.report.text.tables import for_terminal
+
+    try:
+        runs = read_all(chosen.runs)
+        plan = joined(runs)
+        home = RunFolder.claim(chosen.output)
+        try:
+            home.clear()
+            for run in runs:
+                copy_files(run, home.path)
+            write_plan(home.path, replace(plan, run=home.run))
+            del runs, run  # `finish` reads them again as one run
+            ended = finish(home.path, report=str(chosen.output))
+        finally:
+            home.release()
+    except (RecordError, JoinError, FolderError, OSError) as error:
+        return refuse("merge", error)
+    for line, _ in ended.lines:
+        print(for_terminal(line))
+    return 0 if ended.green else 1
+
+
+def _add_diff_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "old", nargs="?", type=Path, metavar="OLD", help="by default the baseline that pyproject.toml pins"
+    )
+    parser.add_argument("new", type=Path, metavar="NEW", help="a folder that --kt-report wrote, or one of such folders")
+    parser.add_argument(
+        "--allow-unlike", action="store_true", help="compare runs of different versions, devices, seeds or depths"
+    )
+    parser.add_argument(
+        "--factor", type=float, default=2.0, help="report bounds whose use grew by this factor (default: 2)"
+    )
+    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    parser.add_argument("--html", type=Path, metavar="FILE")
+
+
+def _diff(chosen: argparse.Namespace) -> int:
+    from kerneltest.records.files import write_text
+    from kerneltest.records.io import RecordError
+    from kerneltest.records.runs import read_runs
+    from kerneltest.report.html.build import diff_page
+    from kerneltest.report.text.diff import markdown, terminal
+    from kerneltest.triage.diff import DiffError, compare, pinned_baseline
+
+    try:
+        if not chosen.factor >= 1:
+            raise DiffError(f"--factor must be at least 1, not {chosen.factor}")
+        old, new = read_runs(chosen.old or pinned_baseline(Path.cwd())), read_runs(chosen.new)
+        comparison = compare(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
+        if chosen.markdown:
+            write_text(chosen.markdown, markdown(comparison, old, new))
+        if chosen.html:
+            write_text(chosen.html, diff_page(comparison, old, new))
+    except (DiffError, RecordError, OSError) as error:
+        return refuse("diff", error)
+    print(terminal(comparison, old, new))
+    return int(comparison.regressed)
+
+
+def _add_repro_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="REPORT_FOLDER", help="the folder that --kt-report wrote")
+    parser.add_argument("case", metavar="CASE_ID", help="as the finding and the names of the files in cases/ show it")
+    parser.add_argument("--backend", default="", metavar="ID", help="by default the one that found it")
+
+
+def _repro(chosen: argparse.Namespace) -> int:
+    from kerneltest.report.text.tables import for_terminal
+    from kerneltest.reproduce.rerun import ReproductionError, again
+
+    try:
+        record = again(chosen.folder, chosen.case, chosen.backend)
+    except ReproductionError as error:
+        return refuse("repro", error)
+    text = f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip()
+    print("\n".join(map(for_terminal, text.split("\n"))))
+    return int(record.verdict.is_finding)
+
+
+register_command(
+    Command(
+        "run",
+        "run suites with pytest, on one machine or on a Ray cluster; further arguments are passed to pytest",
+        _add_run_arguments,
+        _run,
+    ),
+    order=40,
+)
+register_command(
+    Command("report", "write one HTML page from the folders of one or more runs", _add_report_arguments, _report),
+    order=50,
+)
+register_command(
+    Command("summary", "summarise runs in the terminal, as Markdown or as a badge", _add_summary_arguments, _summary),
+    order=60,
+)
+register_command(
+    Command("merge", "merge all shards of a run that --kt-shard split into one run", _add_merge_arguments, _merge),
+    order=70,
+)
+register_command(
+    Command(
+        "diff",
+        "list what changed between two runs, or two sets of runs; 1 for a regression",
+        _add_diff_arguments,
+        _diff,
+    ),
+    order=80,
+)
+register_command(
+    Command(
+        "repro",
+        "judge a finding's saved inputs again; in the folder that pytest ran in",
+        _add_repro_arguments,
+        _repro,
+    ),
+    order=90,
+)

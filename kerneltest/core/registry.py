@@ -1,0 +1,73 @@
+"""Registries: the functions by which users and the built-in extensions add to kerneltest.
+
+A registry lists its entries in an explicit order. It imports the extensions that add to it before it is first read, so
+that nothing which is never used is imported.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Generic, Protocol, TypeVar
+
+AFTER_BUILT_IN = 100
+"""The order of entries that name none: those of users follow all built-in ones."""
+
+_EXTENSIONS = "kerneltest.extensions"  # by name: no other module may import an extension
+
+
+class NamedEntry(Protocol):
+    """An entry: whatever has a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+E = TypeVar("E", bound=NamedEntry)
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered(Generic[E]):
+    entry: E
+    home: str
+    order: int
+
+
+class Registry(Generic[E]):
+    """Entries by name, in order.
+
+    Args:
+      kind: of the entries, as messages call one: `group`.
+      extended_by: the key of `kerneltest.extensions.MODULES` that lists the extensions with such entries.
+    """
+
+    def __init__(self, kind: str, extended_by: str) -> None:
+        self.kind = kind
+        self._extended_by = extended_by
+        self._registered: dict[str, _Registered[E]] = {}
+        self._is_loaded = False
+
+    def add(self, entry: E, home: str, order: int = AFTER_BUILT_IN) -> None:
+        """Registers an entry. One that the same module has registered under this name is replaced.
+
+        Args:
+          entry: to add.
+          home: the module that adds it.
+          order: its position; equal ones are listed in the order in which they were added.
+
+        Raises:
+          ValueError: another module has registered an entry of this name.
+        """
+        known = self._registered.get(entry.name)
+        if known is not None and known.home != home:
+            raise ValueError(f"{self.kind}: the name {entry.name!r} is already registered by {known.home}")
+        self._registered[entry.name] = _Registered(entry, home, order)
+
+    def entries(self) -> tuple[E, ...]:
+        """All entries, in order."""
+        if not self._is_loaded:
+            self._is_loaded = True  # the extensions may read the registry themselves
+            import_module(_EXTENSIONS).load(self._extended_by)
+        return tuple(each.entry for each in sorted(self._registered.values(), key=lambda each: each.order))
+
+    def get(self, name: str) -> E | None:
+        """The entry of this name, or None."""
+        return next((entry for entry in self.entries() if entry.name == name), None)

@@ -1,0 +1,38 @@
+"""`kerneltest audit PATH`: lists the functions that reach a Pallas call, and which of them have no pairing."""
+
+import argparse
+from pathlib import Path
+
+from kerneltest.cli.command_registry import Command, refuse, register_command
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="PATH", help="the folder of the kernels")
+    parser.add_argument(
+        "--suites", nargs="+", type=Path, default=[], metavar="PATH", help="where the pairings are, if not below PATH"
+    )
+
+
+def _audit(chosen: argparse.Namespace) -> int:
+    from kerneltest.extensions.audit.audited_functions import audit_functions, format_audit
+    from kerneltest.extensions.audit.call_graph import read_program
+    from kerneltest.pytest_plugin.gather import gather
+
+    suites = chosen.suites or [chosen.path]
+    if missing := [path for path in (chosen.path, *suites) if not path.exists()]:
+        return refuse("audit", FileNotFoundError(f"{missing[0]} does not exist"))
+    pairings, broken = gather(suites)
+    found = audit_functions(read_program([chosen.path, *suites]), pairings, chosen.path)
+    print("\n".join(format_audit(found, broken)))
+    return int(bool(broken) or any(each.is_unpaired for each in found))
+
+
+register_command(
+    Command(
+        "audit",
+        "list the functions that reach a Pallas call; 1 if any of them has no pairing",
+        _add_arguments,
+        _audit,
+    ),
+    order=30,
+)

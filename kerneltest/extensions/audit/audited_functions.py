@@ -1,0 +1,130 @@
+"""Functions that reach a Pallas call, compared with the kernels of pairings."""
+
+import functools
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from kerneltest.core.source_location import shown
+from kerneltest.declare.pairing import Pairing
+from kerneltest.extensions.audit.call_graph import Program, QualifiedName
+from kerneltest.report.text.tables import for_terminal, terminal_table
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedFunction:
+    """A function that reaches a Pallas call.
+
+    Attributes:
+      place: FILE:LINE of its definition.
+      name: its name in its module.
+      through: the function that calls it and represents it; "" if it represents itself.
+      paired: whether it, or the function that represents it, is the kernel of a pairing.
+    """
+
+    place: str
+    name: str
+    through: str
+    paired: bool
+
+    @property
+    def status(self) -> str:
+        """The state in words."""
+        state = "paired" if self.paired else "not paired"
+        return f"reached through {self.through}, which is {state}" if self.through else state
+
+    @property
+    def is_unpaired(self) -> bool:
+        """True if it needs a pairing: it has none, and no other function represents it."""
+        return not (self.paired or self.through)
+
+
+_TESTS = ("test_*.py", "*_test.py", "conftest.py")
+
+
+def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -> list[AuditedFunction]:
+    """Returns the functions that reach a Pallas call, by file and line.
+
+    Private functions are included only if no public function reaches them.
+
+    Args:
+      program: the sources, with those of the pairings.
+      pairings: all that were collected.
+      root: the folder or file to audit.
+    """
+    paired = {place for pairing in pairings for place in kernels_of(pairing, program)}
+    below = [place for place in program.kernels if place.path.is_relative_to(root.resolve())]
+    kernels = [place for place in below if not any(fnmatchcase(place.path.name, pattern) for pattern in _TESTS)]
+    reached = {place: program.reached_from(place) for place in {*kernels, *paired}}
+    found = []
+    for place in sorted(kernels, key=lambda each: (str(each.path), program.definition(each).line)):
+        callers = [each for each in kernels if each != place and place in reached[each] and _is_public(each)]
+        if not _is_public(place) and callers:
+            continue
+        callers = [each for each in callers if each not in reached[place]]
+        representative = min(
+            (each for each in paired if place in reached[each]), key=lambda each: each.name, default=None
+        )
+        top = representative or min(callers, key=lambda each: each.name, default=None)
+        through = top.name if top is not None and place not in paired else ""
+        line = program.definition(place).def_line
+        found.append(
+            AuditedFunction(
+                f"{shown(str(place.path))}:{line}", place.name, through, place in paired or representative is not None
+            )
+        )
+    return found
+
+
+def format_audit(found: Sequence[AuditedFunction], broken: Sequence[str]) -> list[str]:
+    """Formats an audit: a line for each function and for each test file that could not be imported, and the totals."""
+    rows = [(each.place, each.name, each.status) for each in found]
+    table = terminal_table(("", "", ""), rows)[1:] if rows else []
+    lacking = sum(each.is_unpaired for each in found)
+    total = f"{len(found)} function{' reaches' if len(found) == 1 else 's reach'} a Pallas call"
+    unpaired = f"{lacking or 'none'} {'are' if lacking > 1 else 'is'} unpaired"
+    return [*table, *(for_terminal(f"not collected: {line}") for line in broken), f"{total}; {unpaired}"]
+
+
+def _is_public(place: QualifiedName) -> bool:
+    return not any(part.startswith("_") for part in place.name.split("."))
+
+
+def kernels_of(pairing: Pairing, program: Program) -> Iterator[QualifiedName]:
+    """Yields the definitions of a pairing's kernel in the source: under all its names, and those that it wraps."""
+    kernel: object = pairing.kernel
+    while kernel is not None:
+        yield from _names_of(kernel, program)
+        code = getattr(kernel, "__code__", None)
+        if code is not None:
+            path = Path(code.co_filename).resolve()
+            place = program.around(path, code.co_firstlineno)
+            if place is not None:
+                yield place
+                in_test = path.name == place.path.name and any(fnmatchcase(path.name, pattern) for pattern in _TESTS)
+                if in_test:  # a wrapper in a test file represents the functions that it calls
+                    yield from program.named_by.get(place, ())
+        kernel = _wrapped_by(kernel)
+
+
+def _wrapped_by(kernel: object) -> object:
+    """Returns the function inside a partial, a method or a decorated function; None for a plain function."""
+    if isinstance(kernel, functools.partial):
+        return kernel.func
+    if inspect.ismethod(kernel):
+        return kernel.__func__
+    return getattr(kernel, "__wrapped__", None)
+
+
+def _names_of(kernel: object, program: Program) -> Iterator[QualifiedName]:
+    """Yields the names that modules of the program give to an object."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        path = Path(file or "").resolve()
+        if path in program.modules:
+            for name in program.modules[path].definitions:
+                if vars(module).get(name) is kernel:
+                    yield QualifiedName(path, name)

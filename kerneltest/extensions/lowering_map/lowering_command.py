@@ -1,0 +1,119 @@
+"""`kerneltest lowering`: measures, reads, compares and writes lowering maps."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kerneltest.cli.command_registry import UNUSABLE_INPUT, Command, refuse, register_command
+
+if TYPE_CHECKING:
+    from kerneltest.extensions.lowering_map.map_model import LoweringMap
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("maps", nargs="*", type=Path, help="maps to read (JSON); by default, probe the installed JAX")
+    parser.add_argument(
+        "--jax", action="append", default=[], metavar="VERSION", help="probe this version, installed by uv; repeat"
+    )
+    parser.add_argument("--python", default="", help="for --jax: the Python that uv uses (default: 3.12)")
+    parser.add_argument("--targets", default="", help="such as sm_90,tpu-v6e (default: all)")
+    parser.add_argument("--primitives", default="", help="such as exp,sort (default: all)")
+    parser.add_argument("--compile", action="store_true", help="compile what lowers, with triton and libtpu")
+    parser.add_argument(
+        "--diff", type=Path, metavar="OLD", help="compare an older map with the newest; 1 if something stopped lowering"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the map here; for several maps, a folder")
+    parser.add_argument("--markdown", type=Path, metavar="FILE")
+
+
+def _lowering(chosen: argparse.Namespace) -> int:
+    from kerneltest.extensions.lowering_map.map_model import MapError, read_map
+
+    maps: list[LoweringMap] = []
+    problems: list[Exception] = []
+    stopped = False
+    try:
+        old = read_map(chosen.diff) if chosen.diff else None  # before minutes are spent on measuring
+        if chosen.maps and not chosen.jax and any((chosen.targets, chosen.primitives, chosen.compile, chosen.python)):
+            raise MapError(
+                "--targets, --primitives, --compile and --python apply to measuring only; maps are read in full"
+            )
+        maps += _maps(chosen, problems)
+        stopped = bool(maps) and _show(chosen, sorted(maps, key=lambda each: each.version), old)
+    except BrokenPipeError:
+        raise
+    except (MapError, OSError) as error:
+        problems.append(error)
+    for problem in problems:
+        refuse("lowering", problem)
+    return UNUSABLE_INPUT if problems else int(stopped)
+
+
+def _maps(chosen: argparse.Namespace, problems: "list[Exception]") -> "Iterator[LoweringMap]":
+    """The maps to show: those to read, then those to measure.
+
+    Args:
+      chosen: the command's arguments.
+      problems: takes in what kept a map from being read or measured; the others still are.
+    """
+    from kerneltest.extensions.lowering_map.map_model import MapError, read_map
+    from kerneltest.extensions.lowering_map.map_tables import format_counts
+    from kerneltest.extensions.lowering_map.measure import PYTHON, measure
+
+    targets, primitives = ([n for n in names.split(",") if n] for names in (chosen.targets, chosen.primitives))
+    for source in [*chosen.maps, *chosen.jax] or [""]:
+        try:
+            if isinstance(source, Path):
+                lowering_map = read_map(source)
+            else:
+                subject = f"JAX {source}" if source else "the installed JAX"
+                print(f"measuring {subject}; all primitives take minutes", flush=True)
+                lowering_map = measure(
+                    targets=targets,
+                    primitives=primitives,
+                    compiled=chosen.compile,
+                    jax=source,
+                    python=chosen.python or PYTHON,
+                )
+        except MapError as error:
+            problems.append(error)
+            continue
+        print(f"{lowering_map.title}: {format_counts(lowering_map)}", flush=True)
+        yield lowering_map
+
+
+def _show(chosen: argparse.Namespace, maps: "Sequence[LoweringMap]", old: "LoweringMap | None") -> bool:
+    """Writes and prints some maps.
+
+    Args:
+      chosen: the command's arguments.
+      maps: at least one, by version.
+      old: an older map to compare with the newest.
+
+    Returns:
+      Whether something stopped lowering since the old map.
+    """
+    from kerneltest.extensions.lowering_map.map_changes import compare_maps, successive_changes
+    from kerneltest.extensions.lowering_map.map_model import save_maps
+    from kerneltest.extensions.lowering_map.map_tables import format_change, format_markdown, print_table
+    from kerneltest.records.files import write_text
+
+    if chosen.json:
+        save_maps(chosen.json, maps)
+    print()
+    print_table(maps)
+    steps = [(old, maps[-1], compare_maps(old, maps[-1]))] if old else successive_changes(maps)
+    for before, after, changes in steps:
+        print(f"\nJAX {before.jax} to {after.jax}: {len(changes) or 'no'} change{'s' * (len(changes) != 1)}")
+        for change in changes:
+            print(f"  {'- stopped' if change.stopped else '+ started'} {format_change(change, after.targets)}")
+    if chosen.markdown:
+        write_text(chosen.markdown, format_markdown(maps))
+    return old is not None and any(change.stopped for change in steps[0][2])
+
+
+register_command(
+    Command("lowering", "list which primitive lowers, for which dtype, on which target", _add_arguments, _lowering),
+    order=100,
+)

@@ -1,0 +1,54 @@
+"""The section of the report that shows lowering maps: `kerneltest report --lowering MAP`."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kerneltest.report.panels import Panel, PanelError, Section, register_panel
+
+if TYPE_CHECKING:
+    from kerneltest.extensions.lowering_map.map_model import LoweringMap
+
+_NAME = "lowering"
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--lowering", nargs="+", type=Path, default=[], metavar="MAP", help="lowering maps to add to the page"
+    )
+
+
+def _section(chosen: argparse.Namespace) -> Section | None:
+    from kerneltest.extensions.lowering_map.map_model import MapError, read_map
+
+    if not chosen.lowering:
+        return None
+    try:
+        return section_of([read_map(path) for path in chosen.lowering])
+    except MapError as error:
+        raise PanelError(str(error)) from error
+
+
+def section_of(maps: "Sequence[LoweringMap]") -> Section:
+    """The section for some maps, at least one, by version of JAX."""
+    from kerneltest.extensions.lowering_map.map_changes import successive_changes
+    from kerneltest.extensions.lowering_map.map_model import LoweringOutcome
+    from kerneltest.extensions.lowering_map.map_tables import format_change, format_counts, tabulate_maps
+    from kerneltest.report.templating import render_text
+
+    ordered = sorted(maps, key=lambda each: each.version)
+    html = render_text(
+        Path(__file__).with_name("lowering_panel.html").read_text(encoding="utf-8"),
+        outcomes=list(LoweringOutcome),
+        counts=[(each.title, format_counts(each)) for each in ordered],
+        table=tabulate_maps(ordered),
+        steps=[
+            (old.jax, new.jax, [(change, format_change(change, new.targets)) for change in changes])
+            for old, new, changes in successive_changes(ordered)
+        ],
+    )
+    return Section(_NAME, "Lowering", html)
+
+
+register_panel(Panel(_NAME, _add_arguments, _section))

@@ -1,0 +1,233 @@
+"""`LoweringMap`: the outcome of lowering each primitive with each dtype on each target, for one version of JAX."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
+
+from kerneltest.core.targets import TPUS
+
+_STRICT = ConfigDict(strict=True, extra="forbid")
+
+
+class MapError(ValueError):
+    """A map cannot be measured, read or compared; the message says why."""
+
+
+class LoweringOutcome(StrEnum):
+    """The outcome of a cell, from best to worst.
+
+    Attributes:
+      meaning: an explanation, as reports show it.
+    """
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    COMPILES = (
+        "compiles",
+        "it lowers, and the compiler accepts the result: `triton` for GPUs, libtpu for TPUs",
+    )
+    LOWERS = "lowers", "JAX lowers it to Triton IR for a GPU, to a Mosaic module for a TPU"
+    ERROR = "error", "JAX has a lowering rule that refuses this use, or the compiler refuses the lowered code"
+    UNIMPLEMENTED = "unimplemented", "JAX has no lowering rule for it, or for a primitive it consists of"
+    ABSENT = "absent", "this JAX has no such function"
+
+    @property
+    def is_lowered(self) -> bool:
+        """True for `COMPILES` and `LOWERS`."""
+        return self in (LoweringOutcome.COMPILES, LoweringOutcome.LOWERS)
+
+
+class MapCell(NamedTuple):
+    """A primitive with one dtype on one target."""
+
+    primitive: str
+    dtype: str
+    target: str
+
+
+@with_config(_STRICT)
+@dataclass(frozen=True, slots=True)
+class LoweringResult:
+    """The cells of one primitive, every dtype with every target, that have the same outcome and message.
+
+    Attributes:
+      primitive: its name in JAX, with a variant in brackets.
+      group: the heading in reports.
+      outcome: of each cell.
+      message: of JAX or the compiler, truncated; "" if the cells lower.
+      dtypes, targets: of the cells.
+    """
+
+    primitive: str
+    group: str
+    outcome: LoweringOutcome
+    message: str
+    dtypes: tuple[str, ...]
+    targets: tuple[str, ...]
+
+
+@with_config(_STRICT)
+@dataclass(frozen=True)
+class LoweringMap:
+    """The outcomes of one version of JAX.
+
+    Attributes:
+      schema: the version of the file format.
+      jax, jaxlib, python: versions.
+      triton, libtpu: versions of the compilers for GPUs and TPUs; "" if nothing was compiled for them.
+      targets: that were probed.
+      results: in the order of the probes.
+    """
+
+    schema: Literal[2]
+    jax: str
+    jaxlib: str
+    python: str
+    triton: str
+    targets: tuple[str, ...]
+    results: tuple[LoweringResult, ...]
+    libtpu: str = ""  # older maps have no such field
+
+    @property
+    def title(self) -> str:
+        """`JAX 0.12.0`, with the versions of the compilers that were used."""
+        return ", ".join([f"JAX {self.jax}", *self.compilers])
+
+    @property
+    def compilers(self) -> tuple[str, ...]:
+        """The compilers that were used, with their versions."""
+        versions = {"Triton": self.triton, "libtpu": self.libtpu}
+        return tuple(f"{name} {version}" for name, version in versions.items() if version)
+
+    @property
+    def kinds(self) -> Mapping[str, tuple[str, ...]]:
+        """The targets by kind, `GPUs` and `TPUs`, without kinds that have no target."""
+        kinds: dict[str, list[str]] = {}
+        for target in self.targets:
+            kinds.setdefault("TPUs" if target in TPUS else "GPUs", []).append(target)
+        return {kind: tuple(targets) for kind, targets in kinds.items()}
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The version of JAX, for sorting."""
+        return tuple(int(number) for number in re.findall(r"\d+", self.jax))
+
+    @cached_property
+    def cells(self) -> Mapping[MapCell, LoweringResult]:
+        """The result of each cell."""
+        return {
+            MapCell(result.primitive, dtype, target): result
+            for result in self.results
+            for dtype in result.dtypes
+            for target in result.targets
+        }
+
+    @cached_property
+    def by_dtype(self) -> Mapping[tuple[str, str], Mapping[str, LoweringResult]]:
+        """The result of each dtype, by primitive and target."""
+        results: dict[tuple[str, str], dict[str, LoweringResult]] = {}
+        for (primitive, dtype, target), result in self.cells.items():
+            results.setdefault((primitive, target), {})[dtype] = result
+        return results
+
+    @cached_property
+    def groups(self) -> Mapping[str, str]:
+        """The group of each primitive, in order."""
+        return {result.primitive: result.group for result in self.results}
+
+    @property
+    def counts(self) -> Mapping[LoweringOutcome, int]:
+        """The number of cells by outcome, without outcomes that no cell has."""
+        return self.counts_on(self.targets)
+
+    def counts_on(self, targets: Sequence[str]) -> Mapping[LoweringOutcome, int]:
+        """Returns the `counts` of some targets."""
+        counter = Counter(result.outcome for cell, result in self.cells.items() if cell.target in targets)
+        return {outcome: counter[outcome] for outcome in LoweringOutcome if counter[outcome]}
+
+    @property
+    def agreeing_targets(self) -> tuple[tuple[str, ...], ...]:
+        """The targets, grouped so that those of a group have the same outcome in every cell."""
+        together: dict[frozenset[tuple[str, str, str]], list[str]] = {}
+        for target in self.targets:
+            outcomes = frozenset(
+                (cell.primitive, cell.dtype, result.outcome)
+                for cell, result in self.cells.items()
+                if cell.target == target
+            )
+            together.setdefault(outcomes, []).append(target)
+        return tuple(map(tuple, together.values()))
+
+
+def read_map(path: Path) -> LoweringMap:
+    """Reads a map.
+
+    Raises:
+      MapError: the file is missing, corrupt or of another schema.
+    """
+    try:
+        return parse_map(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise MapError(f"{path} is not a readable map: {error}") from error
+
+
+def parse_map(text: str, source: str) -> LoweringMap:
+    """Parses the JSON of a map.
+
+    Args:
+      text: to parse.
+      source: its origin, for the error.
+
+    Raises:
+      MapError: the text is corrupt or of another schema.
+    """
+    try:
+        return _ADAPTER.validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "".join(f"{part}: " for part in first["loc"])
+        raise MapError(f"{source} is not a readable map: {place}{first['msg']}") from error
+
+
+def format_map(lowering_map: LoweringMap) -> str:
+    """Returns the JSON of a map, with one result on each line so that diff can compare maps."""
+    header = asdict(lowering_map)
+    results = ",\n".join(json.dumps(result, separators=(",", ":")) for result in header.pop("results"))
+    return json.dumps(header)[:-1] + ', "results": [\n' + results + "\n]}\n"
+
+
+def save_maps(path: Path, maps: Sequence[LoweringMap]) -> None:
+    """Writes one map to a file, or several to a folder, as `jax-VERSION.json` or `compiled-VERSION.json`."""
+    if len(maps) == 1 and not path.is_dir():
+        path.write_text(format_map(maps[0]), encoding="utf-8")
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    for each in maps:
+        name = f"{'compiled' if each.compilers else 'jax'}-{each.jax}.json"
+        (path / name).write_text(format_map(each), encoding="utf-8")
+
+
+def _check_consistency(lowering_map: LoweringMap) -> LoweringMap:
+    results = lowering_map.results
+    if unknown := {target for result in results for target in result.targets} - set(lowering_map.targets):
+        raise ValueError(f"results have targets that the map does not list: {', '.join(sorted(unknown))}")
+    if not results or sum(len(each.dtypes) * len(each.targets) for each in results) != len(lowering_map.cells):
+        raise ValueError("there are no cells, or one of them twice")
+    return lowering_map
+
+
+_ADAPTER = TypeAdapter(Annotated[LoweringMap, AfterValidator(_check_consistency)])

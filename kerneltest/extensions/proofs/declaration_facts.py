@@ -1,0 +1,152 @@
+"""Constraints that a declaration implies for sizes and values, and sizes at which to look for counterexamples."""
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+
+from kerneltest.declare.axes import Axis, Extent
+from kerneltest.declare.dims import Dim
+from kerneltest.declare.domains import Interval
+from kerneltest.declare.pairing import Pairing
+from kerneltest.extensions.proofs.code_forms import Form
+from kerneltest.extensions.proofs.formulas import Atom, FormulaLanguage, Sizes
+from kerneltest.extensions.proofs.polynomial import (
+    ONE,
+    Constraint,
+    Polynomial,
+    any_of,
+    at_most,
+    between,
+    equal,
+    less,
+    product,
+    symbol,
+)
+from kerneltest.extensions.proofs.size_samples import LIMIT, boundary_lengths, largest_sizes, max_length
+
+_COMBINATIONS = 64
+
+
+def size_constraints(pairing: Pairing, shapes: Iterator[tuple[Polynomial, ...]]) -> list[Constraint]:
+    """Returns the constraints that hold of every admitted size.
+
+    Args:
+      pairing: declares the dims.
+      shapes: of the arrays.
+    """
+    conditions = []
+    open_ended = {name for name, dim in pairing.dims.items() if max_length(dim) is None}
+    for name, dim in pairing.dims.items():
+        length = symbol(name)
+        if dim.values:
+            conditions.append(any_of(*(equal(length, value) for value in sorted(set(dim.values)))))
+            continue
+        conditions += [
+            at_most(dim.minimum, length),
+            less(length, LIMIT) if name in open_ended else _at_most_maximum(name, dim),
+        ]
+        if dim.multiple_of > 1:
+            rest = Atom(name, "rest", dim.multiple_of)
+            conditions.append(equal(rest.symbol, 0))
+    for shape in dict.fromkeys(shapes):
+        count = product(shape)
+        if any(open_ended & _dims_of(name, pairing) for name in count.names):
+            conditions.append(less(count, LIMIT))
+    return conditions
+
+
+def _at_most_maximum(name: str, dim: Dim) -> Constraint:
+    greatest = max_length(dim)
+    assert greatest is not None
+    return at_most(symbol(name), greatest)
+
+
+def _dims_of(name: str, pairing: Pairing) -> set[str]:
+    return {dim for dim in pairing.dims if name == dim or f"({dim}" in name}
+
+
+def unbounded_assumption(pairing: Pairing) -> str:
+    """Returns the assumption about lengths without a declared bound, in words, or ""."""
+    free = [name for name, dim in pairing.dims.items() if max_length(dim) is None]
+    return f"every array has fewer than 2^31 elements ({', '.join(free)} can be of any length)" if free else ""
+
+
+def listed_sizes(pairing: Pairing) -> Iterator[Mapping[str, int]]:
+    """Yields every combination of the lengths of dims that list theirs; nothing if no dim does, or for too many."""
+    lists = {name: sorted(set(dim.values)) for name, dim in pairing.dims.items() if dim.values}
+    if lists and math.prod(map(len, lists.values())) <= _COMBINATIONS:
+        for row in itertools.product(*lists.values()):
+            yield dict(zip(lists, row, strict=True))
+
+
+def candidate_sizes(pairing: Pairing, form: Form) -> Iterator[Sizes]:
+    """Yields admitted sizes of a form: small ones first, then the largest."""
+    rng = random.Random(1)
+    small = sorted(dict.fromkeys(form.seen), key=lambda row: math.prod(n + 1 for _, n in row))
+    few = {
+        name: sorted(set(dim.values)) or sorted({dim.fit(n) for n in boundary_lengths(dim)})
+        for name, dim in pairing.dims.items()
+    }
+    found = [dict(row) for row in small]
+    corners = list(itertools.islice(itertools.product(*few.values()), 4096))
+    corners = rng.sample(corners, min(len(corners), 24))
+    found += [dict(zip(few, row, strict=True)) for row in corners]
+    found.sort(key=lambda sizes: math.prod(n + 1 for n in sizes.values()))
+    found += largest_sizes(pairing)
+    seen = set()
+    for sizes in found:
+        key = tuple(sizes.items())
+        if (
+            key not in seen
+            and form.covers(sizes)
+            and all(pairing.dims[n].admits(x) or x in pairing.dims[n].values for n, x in key)
+        ):
+            seen.add(key)
+            yield sizes
+
+
+def atom_facts(pairing: Pairing, language: FormulaLanguage, names: Iterator[str]) -> list[Constraint]:
+    """Returns the constraints that hold of the atoms among some names."""
+    found: list[Constraint] = []
+    for name in names:
+        atom = language.atoms.get(name)
+        if atom is not None:
+            greatest = max_length(pairing.dims[atom.dim])
+            found += atom.facts()
+            if atom.kind != "rest":  # the others grow with the length
+                found.append(at_most(atom.symbol, atom.value(LIMIT - 1 if greatest is None else greatest)))
+    return found
+
+
+def length_polynomial(axis: Axis) -> Polynomial:
+    """Returns the length of an axis of an argument."""
+    match axis:
+        case int():
+            return ONE * axis
+        case str():
+            return symbol(axis)
+        case Extent():
+            terms = (product([length_polynomial(factor) for factor in term]) for term in axis.terms)
+            return sum(terms, ONE * axis.more)
+
+
+def element_constraint(pairing: Pairing, path: str) -> Callable[[Polynomial], Constraint] | None:
+    """Returns the constraint that is declared for each integer in an argument, or None.
+
+    Args:
+      pairing: declares the argument.
+      path: of the argument; "" for an array that is not one.
+    """
+    leaf = pairing.leaves.get(path)
+    if leaf is None:
+        return None
+    if leaf.kind.counts:
+        end = length_polynomial(leaf.bound) + (1 if leaf.kind.includes_end else 0)
+        return lambda value: between(value, 0, end)
+    if leaf.kind.is_mask and leaf.mask_values == (0, 1):
+        return lambda value: between(value, 0, 2)
+    domain = leaf.interval(leaf.dtypes[0])
+    if leaf.kind.is_data and isinstance(leaf.domain, Interval) and max(abs(domain.low), abs(domain.high)) < 2**62:
+        return lambda value: between(value, -int(-domain.low // 1), int(domain.high // 1) + 1)
+    return None

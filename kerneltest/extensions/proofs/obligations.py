@@ -1,0 +1,296 @@
+"""Proof obligations of a form: accesses in bounds, integers that do not wrap, and programs that do not race."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
+from kerneltest.extensions.proofs.code_forms import Form
+from kerneltest.extensions.proofs.declaration_facts import (
+    atom_facts,
+    element_constraint,
+    length_polynomial,
+    size_constraints,
+)
+from kerneltest.extensions.proofs.delinearisation import index_forms, is_within
+from kerneltest.extensions.proofs.formulas import FormulaLanguage, Sizes
+from kerneltest.extensions.proofs.lowered_code import LoweredCode
+from kerneltest.extensions.proofs.polynomial import (
+    ONE,
+    Constraint,
+    Polynomial,
+    any_of,
+    at_most,
+    between,
+    equal,
+    less,
+    negate,
+    product,
+    symbol,
+)
+from kerneltest.extensions.proofs.program_slice import SliceBlock, SliceStep, Undecided
+from kerneltest.extensions.proofs.solver import Solver, SolverAnswer
+from kerneltest.extensions.proofs.symbolic_accesses import SymbolicAccess, symbolic_accesses
+from kerneltest.extensions.proofs.symbolic_execution import SymbolicExecution
+from kerneltest.extensions.proofs.symbolic_values import Requirement
+from kerneltest.extensions.proofs.symbols import Model, Symbols
+
+MAX_TENSOR = 2**20
+"""The number of elements that Triton allows in a tensor; kernels with longer ones do not lower."""
+
+
+@dataclass(frozen=True)
+class Obligation:
+    """A property of one access, or of two, that must be proved.
+
+    Attributes:
+      verdict: of a violation: `out_of_bounds` or `race`.
+      violation: the violation in words.
+      accesses: one or two.
+      negation: constraints that hold together exactly where the property is violated.
+      is_proved: whether the property can be proved, at all sizes or at those with given lengths.
+      about_memory: whether it is about accesses; otherwise it is about the integers that addresses are computed from.
+    """
+
+    verdict: Verdict
+    violation: str
+    accesses: tuple[SymbolicAccess, ...]
+    negation: tuple[Constraint, ...]
+    is_proved: Callable[[Sizes], bool]
+    about_memory: bool = True
+
+
+class FormVerifier:
+    """The obligations of a form, and queries about them.
+
+    Args:
+      pairing: declares sizes and values.
+      form: must have code.
+      language: of its formulas.
+      solver: answers the queries.
+
+    Raises:
+      Undecided: the code cannot be followed.
+    """
+
+    def __init__(self, pairing: Pairing, form: Form, language: FormulaLanguage, solver: Solver) -> None:
+        assert form.code is not None
+        self.code: LoweredCode[Polynomial] = form.code
+        self.pairing, self.form, self.language, self.solver = pairing, form, language, solver
+        self.symbols = Symbols()
+        shapes = [array.shape for array in self.code.arrays]
+        shapes += [tuple(map(length_polynomial, leaf.shape)) for leaf in pairing.leaves.values()]
+        self._premises = [*size_constraints(pairing, iter(shapes)), *(t.condition(h) for t, h in form.when)]
+        written = {array.allocation for array in self.code.arrays if array.is_output}
+        declared = {
+            i: constraint
+            for i, array in enumerate(self.code.arrays)
+            if array.allocation not in written and (constraint := element_constraint(pairing, array.leaf))
+        }
+        self.execution = SymbolicExecution(self.code, self.symbols, declared)
+        tensors = {product(kind.shape) for kind in self.execution.types.values()}
+        self._premises += [at_most(size, MAX_TENSOR) for size in sorted(tensors, key=str) if size.constant is None]
+        self.accesses = symbolic_accesses(self.execution)
+        self._other_program = symbolic_accesses(SymbolicExecution(self.code, self.symbols, declared, "'"))
+        for access in self.accesses:
+            if access.kind != "load" and not self.code.arrays[access.buffer].is_output:
+                raise Undecided(f"{self.code.arrays[access.buffer].name}, which is not an output, has a {access}")
+        self._answers: dict[tuple[object, ...], SolverAnswer] = {}
+        self._in_bounds: dict[tuple[SymbolicAccess, tuple[tuple[str, int], ...]], int | None] = {}
+
+    def check(self, constraints: Sequence[Constraint], given: Sizes, *, exact: bool = False) -> SolverAnswer:
+        """Checks whether constraints can hold together at admitted sizes.
+
+        Args:
+          constraints: to hold.
+          given: lengths of some dims.
+          exact: as in `Solver.check`.
+        """
+        known = self._atom_values(given)
+        premises = self._with_facts([*self._premises, *constraints])
+        key = (tuple(premises), tuple(known.items()), exact)
+        if key not in self._answers:
+            if known:
+                premises = [each.map_polynomials(lambda p: p.substitute(known)) for each in premises]
+            self._answers[key] = self.solver.check(premises, exact=exact)
+        return self._answers[key]
+
+    def _with_facts(self, constraints: list[Constraint]) -> list[Constraint]:
+        """Adds all that is known of the names in some constraints, and of the names in that."""
+        found = dict.fromkeys(constraints)
+        names: set[str] = set()
+        while new := {name for constraint in found for name in constraint.names} - names:
+            names |= new
+            found.update(dict.fromkeys(self.symbols.facts(new)))
+            found.update(dict.fromkeys(atom_facts(self.pairing, self.language, iter(sorted(new)))))
+        return list(found)
+
+    def _atom_values(self, given: Sizes) -> dict[str, int]:
+        return {a.name: a.value(given[a.dim]) for a in self.language.atoms.values() if a.dim in given}
+
+    def is_impossible(self, constraints: Sequence[Constraint], given: Sizes) -> bool:
+        """Returns whether constraints cannot hold together at admitted sizes with the given lengths."""
+        return self.check(constraints, given).kind == "unsat"
+
+    def model(self, answer: SolverAnswer, sizes: Sizes) -> Model:
+        """Returns the model of an answer in terms of the kernel."""
+        return Model(answer, self._atom_values(sizes), self.symbols)
+
+    def max_iterations(self, sizes: Sizes) -> int:
+        """Returns the iterations of the longest loop at some sizes, without loops whose bounds these do not give."""
+        known, most = self._atom_values(sizes), 0
+        for step in self._loops(self.code.body):
+            bounds = [self.execution.integer(number).substitute(known).constant for number in step.operands[:3]]
+            lower, upper, by = bounds
+            if lower is not None and upper is not None and by:
+                most = max(most, (upper - lower) // by)
+        return most
+
+    def _loops(self, block: SliceBlock[Polynomial]) -> Iterator[SliceStep[Polynomial]]:
+        for step in block.steps:
+            if step.name == "scf.for":
+                yield step
+            for inner in step.blocks:
+                yield from self._loops(inner)
+
+    def unknown_operations(self, obligation: Obligation) -> str:
+        """Names the operations about whose results too little is known to decide an obligation."""
+        names = self._names(obligation)
+        return " and ".join(dict.fromkeys(self.symbols.unknown[n] for n in sorted(names) if n in self.symbols.unknown))
+
+    def depends_on_data(self, obligation: Obligation) -> bool:
+        """Returns whether an obligation depends on loaded values without a declared range, which may be impossible."""
+        return not self._names(obligation).isdisjoint(self.symbols.loaded.keys() & self.symbols.unknown.keys())
+
+    def _names(self, obligation: Obligation) -> set[str]:
+        return self.symbols.dependencies({name for each in obligation.negation for name in each.names})
+
+    def obligations(self) -> list[Obligation]:
+        """Returns all obligations.
+
+        Raises:
+          Undecided: the premises contradict the sizes at which the code was lowered, so that anything would follow.
+        """
+        if not all(map(self._is_consistent, self.accesses)):
+            raise Undecided("the sizes at which the kernel was lowered contradict the premises of the proof")
+        found = [obligation for access in self.accesses for obligation in self._bounds_obligations(access)]
+        for i, access in enumerate(self.accesses):
+            found += [
+                self._race_obligation(access, other)
+                for other in self._other_program[i:]
+                if self._may_conflict(access, other)
+            ]
+        return found
+
+    def _is_consistent(self, access: SymbolicAccess) -> bool:
+        tautology = any_of(access.enabled, negate(access.enabled))
+        return any(self.check([tautology], dict(row)).kind == "sat" for row in self.form.seen)
+
+    def _bounds_obligations(self, access: SymbolicAccess) -> list[Obligation]:
+        """Returns the obligations that an access is in bounds and that its address and masks do not wrap."""
+        size = product(self.code.arrays[access.buffer].shape)
+        outside = (access.enabled, negate(between(access.offset, 0, size)))
+        name = self.code.arrays[access.buffer].name
+        obligations = [
+            Obligation(
+                Verdict.OUT_OF_BOUNDS,
+                f"{access} leaves {name}",
+                (access,),
+                outside,
+                lambda given: self.is_impossible(outside, given) or self._in_bounds_form(access, given) is not None,
+            )
+        ]
+        for when, requirements in (*access.decision_requirements, (access.enabled, access.address_requirements)):
+            wrong = [negate(requirement.condition) for requirement in requirements]
+            if requirements and not self.is_impossible([when, any_of(*wrong)], {}):
+                obligations += [self._range_obligation(access, requirement, when) for requirement in requirements]
+        return obligations
+
+    def _range_obligation(self, access: SymbolicAccess, requirement: Requirement, when: Constraint) -> Obligation:
+        """Returns the obligation that a value is in the range of its type whenever `when` holds."""
+        negation = (when, negate(requirement.condition))
+
+        def is_proved(given: Sizes) -> bool:
+            if self.is_impossible(negation, given):
+                return True
+            return requirement.value is not None and any(
+                self._is_offset(requirement.value, array.shape, when, requirement, given)
+                for array in (self.code.arrays[access.buffer], *self.code.arrays)
+            )
+
+        where = f" at {requirement.step.place}" if requirement.step.place else ""
+        violation = f"{requirement.step.name}{where}, for the {access}, leaves the range of its type"
+        return Obligation(Verdict.OUT_OF_BOUNDS, violation, (access,), negation, is_proved, about_memory=False)
+
+    def _is_offset(
+        self,
+        value: Polynomial,
+        shape: tuple[Polynomial, ...],
+        when: Constraint,
+        requirement: Requirement,
+        given: Sizes,
+    ) -> bool:
+        """Returns whether a value is an offset into an array of some shape, whose offsets all fit the value's type."""
+        if not self.is_impossible([when, less(requirement.end, product(shape))], given):
+            return False
+        known = self._atom_values(given)
+        return any(
+            self.is_impossible([when, negate(is_within(form, shape, known))], given)
+            for form in index_forms(value.substitute(known), [n.substitute(known) for n in shape])
+        )
+
+    def _in_bounds_form(self, access: SymbolicAccess, given: Sizes) -> int | None:
+        """Returns the number of the index form of an access whose indices are all within their axes, or None."""
+        key = (access, tuple(given.items()))
+        if key not in self._in_bounds:
+            shape, known = self.code.arrays[access.buffer].shape, self._atom_values(given)
+            forms = list(index_forms(access.offset.substitute(known), [n.substitute(known) for n in shape]))
+            within = (
+                i
+                for i, form in enumerate(forms)
+                if self.is_impossible([access.enabled, negate(is_within(form, shape, known))], given)
+            )
+            self._in_bounds[key] = next(within, None)
+        return self._in_bounds[key]
+
+    def _may_conflict(self, one: SymbolicAccess, other: SymbolicAccess) -> bool:
+        """Returns whether two accesses are to the same memory, one of them writes, and they are not both atomic."""
+        kinds = {one.kind, other.kind}
+        shared = self.code.arrays[one.buffer].allocation == self.code.arrays[other.buffer].allocation
+        return shared and kinds not in ({"load"}, {"atomic"})
+
+    def _race_obligation(self, one: SymbolicAccess, other: SymbolicAccess) -> Obligation:
+        """Returns the obligation that accesses by two different programs are to different elements."""
+        distinct = [
+            negate(equal(symbol(f"program {axis}"), symbol(f"program {axis}'")))
+            for axis, length in enumerate(self.code.grid)
+            if length != ONE
+        ]
+        different_programs = any_of(*distinct) if distinct else equal(1, 0)
+        both = (one.enabled, other.enabled, different_programs, *self._program_ranges())
+        same = (*both, equal(one.offset, other.offset))
+        array, other_array = self.code.arrays[one.buffer], self.code.arrays[other.buffer]
+
+        def is_proved(given: Sizes) -> bool:
+            if self.is_impossible(same, given):
+                return True
+            twin = self.accesses[self._other_program.index(other)]
+            form, other_form = self._in_bounds_form(one, given), self._in_bounds_form(twin, given)
+            if form is None or other_form is None or array.shape != other_array.shape:
+                return False
+            known = self._atom_values(given)
+            shape = [n.substitute(known) for n in array.shape]
+            a = list(index_forms(one.offset.substitute(known), shape))[form]
+            b = list(index_forms(other.offset.substitute(known), shape))[other_form]
+            return self.is_impossible([*both, *map(equal, a, b)], given)
+
+        violation = f"{one} and {other} access the same element of {array.name}"
+        return Obligation(Verdict.RACE, violation, (one, other), same, is_proved)
+
+    def _program_ranges(self) -> list[Constraint]:
+        return [
+            between(symbol(f"program {axis}{suffix}"), 0, length)
+            for axis, length in enumerate(self.code.grid)
+            for suffix in ("", "'")
+            if length != ONE
+        ]

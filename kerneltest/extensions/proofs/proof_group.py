@@ -1,0 +1,59 @@
+"""The group that proves kernels at all sizes: one case for each choice of dtypes and static arguments."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kerneltest.backends.base import Backend
+from kerneltest.core.failures import Failure
+from kerneltest.core.groups import GroupName
+from kerneltest.core.targets import TARGETS, Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.group_registry import register_group
+from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.extensions.proofs import PROVE
+from kerneltest.extensions.proofs.proof_search import ProofKind, choices, prove_choice
+from kerneltest.extensions.proofs.solver import MISSING, available
+from kerneltest.plan.cases import Case
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.families import without_values
+
+
+class ProofGroup(Group):
+    """Proofs, one for each signature without lengths."""
+
+    name = GroupName.PROOFS
+    _family = without_values("proof", name)
+
+    def is_asked_of(self, backend: Backend) -> bool:
+        return backend.tier is Tier.SIMULATE
+
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        for signature in choices(item.pairing) if item.settings.get(PROVE) else ():
+            if signature.dtype == item.dtype:
+                every_size = replace(signature, dims=())
+                yield Case(item.pairing_id, item.pairing.name, every_size, self._family, "", item.seed)
+
+    def arguments(self, item: Item, case: AnyCase, cache: Cache) -> None:
+        return None
+
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        """Passes a signature whose calls are all proved.
+
+        Raises:
+          Failure: a counterexample, or `unavailable` if a call is not decided.
+        """
+        if not available():
+            raise Failure(Verdict.UNAVAILABLE, MISSING)
+        target = TARGETS[item.backend.lowered_by().partition(":")[2]]
+        proofs = prove_choice(item.pairing, case.signature, target)
+        for proof in proofs:
+            if (found := proof.counterexample) is not None:
+                raise Failure(found.verdict, replace(found.detail, kernel=proof.call, words=str(found)))
+        for proof in proofs:
+            if proof.kind is ProofKind.NOT_DECIDED:
+                raise Failure(Verdict.UNAVAILABLE, f"kernel {proof.call}: not decided: {proof.reason}")
+        return Outcome(item.record(Verdict.PASS, "\n".join(map(str, proofs)), case=case, compared=len(proofs)))
+
+
+register_group(ProofGroup(), order=60)

@@ -1,0 +1,255 @@
+"""`kt.prove`: proofs of kernels at all sizes, and counterexamples that the simulator confirms."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from kerneltest.backends.simulate.memory import Fault
+from kerneltest.core.details import Access, MemoryFault, Race, Visit
+from kerneltest.core.failures import Failure
+from kerneltest.core.targets import TARGETS, Target
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.pairing import Pairing
+from kerneltest.extensions.proofs import declaration_facts
+from kerneltest.extensions.proofs.code_forms import Form, Forms
+from kerneltest.extensions.proofs.counterexample_replay import replay_programs
+from kerneltest.extensions.proofs.form_learning import learn_forms
+from kerneltest.extensions.proofs.obligations import FormVerifier, Obligation
+from kerneltest.extensions.proofs.program_slice import Undecided
+from kerneltest.extensions.proofs.proof_conditions import describe_conditions
+from kerneltest.extensions.proofs.solver import MISSING, Solver, available
+from kerneltest.plan.signatures import Signature, signatures
+
+_SECONDS = 20.0  # to search for a counterexample to one obligation
+_MAX_ITERATIONS = 20_000  # of a loop in a replay
+
+
+class ProofKind(StrEnum):
+    """The outcomes of a proof."""
+
+    PROVED = "proved"
+    COUNTEREXAMPLE = "counterexample"
+    NOT_DECIDED = "not decided"
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A wrong use of memory by a kernel, which the simulator confirms.
+
+    Attributes:
+      verdict: `out_of_bounds` or `race`.
+      sizes: lengths of the dims.
+      programs: the program, or the two that race, by their ids along x, y and z.
+      lane: of the tensor, by axis.
+      access: the access or the two accesses, with their source lines.
+      message: the fault in the simulator's words.
+      detail: the fault as data.
+    """
+
+    verdict: Verdict
+    sizes: Mapping[str, int]
+    programs: tuple[tuple[int, ...], ...]
+    lane: tuple[int, ...]
+    access: str
+    message: str
+    detail: MemoryFault | Race
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name}={length}" for name, length in self.sizes.items())
+        who = " and ".join(f"({', '.join(map(str, ids))})" for ids in self.programs)
+        lane = f", lane ({', '.join(map(str, self.lane))})" if self.lane else ""
+        where = f"{sizes or 'the only size'}, program {who}{lane}"
+        return f"{self.message}\nfirst found at {where}: {self.access}"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The answer for one Pallas call, with one choice of dtypes and static arguments.
+
+    Attributes:
+      kind: the outcome.
+      call: the name of the kernel function.
+      signature: the dtypes and static arguments; its lengths are irrelevant.
+      conditions: of the proof, in words.
+      reason: the reason why it is not decided, with the operation that stands in the way; "" for other outcomes.
+      counterexample: None for other outcomes.
+      seconds: the time that the answer took.
+    """
+
+    kind: ProofKind
+    call: str
+    signature: Signature
+    conditions: tuple[str, ...] = ()
+    reason: str = ""
+    counterexample: Counterexample | None = None
+    seconds: float = 0.0
+
+    @property
+    def options(self) -> str:
+        """The dtypes and static arguments, as text."""
+        return str(replace(self.signature, dims=()))
+
+    def __str__(self) -> str:
+        head = f"{self.call} [{self.options}]: {self.kind}"
+        if self.kind is ProofKind.PROVED:
+            conditions = "".join(f"\n  - {condition}" for condition in self.conditions)
+            return f"{head} in bounds and without int32 overflow or races, in {self.seconds:.1f} s, if{conditions}"
+        return f"{head}: {self.counterexample or self.reason}".replace("\n", "\n  ")
+
+
+def prove(pairing: Pairing, *, target: str = "sm_90") -> tuple[Proof, ...]:
+    """Proves that a kernel's accesses are in bounds, its indices do not overflow and its programs do not race.
+
+    Args:
+      pairing: of the kernel; the proof covers all its sizes, dtypes and static arguments.
+      target: a GPU, as in backend ids.
+
+    Returns:
+      An answer for each Pallas call, with each choice of dtypes and static arguments.
+
+    Raises:
+      ValueError: the target is unknown; lists the known ones.
+      ModuleNotFoundError: z3 is not installed; says how to install it.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"unknown target {target!r}; known are {', '.join(TARGETS)}")
+    if not available():
+        raise ModuleNotFoundError(MISSING)
+    return tuple(proof for each in choices(pairing) for proof in prove_choice(pairing, each, TARGETS[target]))
+
+
+def choices(pairing: Pairing) -> tuple[Signature, ...]:
+    """Returns a signature for each choice of dtypes and static arguments that a standard run has."""
+    found: dict[object, Signature] = {}
+    for each in signatures(pairing, "standard"):
+        found.setdefault((each.dtypes, each.statics), each)
+    return tuple(found.values())
+
+
+def prove_choice(pairing: Pairing, signature: Signature, target: Target) -> tuple[Proof, ...]:
+    """Returns an answer for each Pallas call, with one choice of dtypes and static arguments.
+
+    Args:
+      pairing: of the kernel.
+      signature: with the dtypes and static arguments.
+      target: a GPU.
+    """
+    started = time.perf_counter()
+    try:
+        found = learn_forms(pairing, signature, target)
+    except (Undecided, Failure) as reason:
+        seconds = time.perf_counter() - started
+        return (Proof(ProofKind.NOT_DECIDED, _name(pairing), signature, reason=str(reason), seconds=seconds),)
+    learning_seconds = (time.perf_counter() - started) / max(len(found.calls), 1)
+    if not found.calls:
+        return (
+            Proof(ProofKind.NOT_DECIDED, _name(pairing), signature, reason="no Pallas call", seconds=learning_seconds),
+        )
+    proofs = []
+    for number, call in enumerate(found.calls):
+        started = time.perf_counter()
+        proof = _ProofSearch(pairing, signature, target, found, number).prove_call(call)
+        proofs.append(replace(proof, seconds=learning_seconds + time.perf_counter() - started))
+    return tuple(proofs)
+
+
+def _name(pairing: Pairing) -> str:
+    return getattr(pairing.kernel, "__name__", pairing.name)
+
+
+@dataclass(frozen=True)
+class _ProofSearch:
+    """The search for proofs of one call's obligations and for counterexamples."""
+
+    pairing: Pairing
+    signature: Signature
+    target: Target
+    found: Forms
+    number: int
+
+    def prove_call(self, call: Sequence[Form]) -> Proof:
+        """Returns the answer for the call, given its forms."""
+        name = next(form.code.name for form in call if form.code is not None)
+        reasons = []
+        for form in call:
+            if form.code is None:
+                continue
+            try:
+                verifier = FormVerifier(self.pairing, form, self.found.language, Solver())
+                obligations = verifier.obligations()
+            except Undecided as reason:
+                reasons.append(str(reason))
+                continue
+            for obligation in obligations:
+                if self._is_proved(verifier, obligation):
+                    continue
+                found = None if verifier.depends_on_data(obligation) else self._counterexample(verifier, obligation)
+                if found is not None:
+                    return Proof(ProofKind.COUNTEREXAMPLE, name, self.signature, counterexample=found)
+                if verifier.check(obligation.negation, {}, exact=True).kind != "unsat":
+                    reasons.append(_reason_undecided(verifier, obligation))
+        if reasons:
+            return Proof(ProofKind.NOT_DECIDED, name, self.signature, reason=reasons[0])
+        conditions = tuple(describe_conditions(self.pairing, self.signature, self.target, self.found, call))
+        return Proof(ProofKind.PROVED, name, self.signature, conditions=conditions)
+
+    def _is_proved(self, verifier: FormVerifier, obligation: Obligation) -> bool:
+        if obligation.is_proved({}):
+            return True
+        rows = list(declaration_facts.listed_sizes(self.pairing))
+        return bool(rows) and all(obligation.is_proved(row) for row in rows)
+
+    def _counterexample(self, verifier: FormVerifier, obligation: Obligation) -> Counterexample | None:
+        """Returns the first counterexample that the simulator confirms, or None."""
+        until = time.monotonic() + _SECONDS
+        for sizes in declaration_facts.candidate_sizes(self.pairing, verifier.form):
+            if time.monotonic() > until:
+                return None
+            if not self.pairing.admits(sizes, dict(self.signature.statics)):
+                continue
+            answer = verifier.check(obligation.negation, sizes)
+            if answer.kind != "sat" or verifier.max_iterations(sizes) > _MAX_ITERATIONS:
+                continue
+            model = verifier.model(answer, sizes)
+            programs = tuple(model.program_id(suffix) for suffix in ("", "'")[: len(obligation.accesses)])
+            faults = replay_programs(
+                self.pairing,
+                self.signature,
+                self.target,
+                self.number,
+                sizes,
+                programs,
+                model.loaded_elements(),
+                with_others=not obligation.about_memory,
+            )
+            fault = _confirming_fault(obligation, faults)
+            if fault is not None:
+                access = " and ".join(map(str, obligation.accesses))
+                detail = _detail(fault, obligation, programs)
+                return Counterexample(fault.verdict, dict(sizes), programs, model.lane(), access, fault.message, detail)
+        return None
+
+
+def _confirming_fault(obligation: Obligation, faults: Sequence[Fault]) -> Fault | None:
+    """Returns the fault that refutes an obligation, or None; any fault does if an index overflows."""
+    wanted = {obligation.verdict} if obligation.about_memory else {Verdict.OUT_OF_BOUNDS, Verdict.RACE}
+    return next((fault for fault in faults if fault.verdict in wanted), None)
+
+
+def _detail(fault: Fault, obligation: Obligation, programs: Sequence[tuple[int, ...]]) -> MemoryFault | Race:
+    visits = tuple(
+        Visit(Access(access.kind), program, access.step.place)
+        for access, program in zip(obligation.accesses, programs, strict=True)
+    )
+    if fault.verdict is Verdict.RACE:
+        return Race("", fault.buffer, "", visits, words=fault.message)
+    return MemoryFault("", visits[0], fault.buffer, "", words=fault.message)
+
+
+def _reason_undecided(verifier: FormVerifier, obligation: Obligation) -> str:
+    """Returns why an obligation is neither proved nor refuted."""
+    unknown = verifier.unknown_operations(obligation)
+    if unknown:
+        return f"{unknown} cannot be followed, and whether {obligation.violation} depends on it"
+    return f"z3 does not decide whether {obligation.violation}"

@@ -1,0 +1,93 @@
+"""The code that a machine would run: results of different code are not combined."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import kerneltest
+
+_PACKAGES = ("jax", "jaxlib", "numpy", "ml_dtypes", "triton", "libtpu")
+_MAX_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectCode:
+    """The code that must be the same on all machines of a run.
+
+    Attributes:
+      versions: of packages, by name.
+      own: digest of kerneltest's sources.
+      files: digests of the project's files that the session has loaded, by path relative to the root.
+    """
+
+    versions: Mapping[str, str]
+    own: str
+    files: Mapping[str, str]
+
+
+def project_code(root: Path, more: Iterable[Path] = ()) -> ProjectCode:
+    """Returns the code of this process.
+
+    Args:
+      root: of the project; loaded modules below it count, except for installed packages.
+      more: further files of the project.
+    """
+    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    paths = {Path(name).resolve() for name in loaded if isinstance(name, str)} | {each.resolve() for each in more}
+    files = {}
+    for path in sorted(paths):
+        if path.suffix == ".py" and path.is_relative_to(root) and "site-packages" not in path.parts and path.is_file():
+            files[path.relative_to(root).as_posix()] = _digest(path)
+    return ProjectCode(_versions(), _own_digest(), files)
+
+
+def code_differences(code: ProjectCode, root: Path) -> tuple[list[str], list[str]]:
+    """Returns how this machine's code differs: in installed packages, and in the project's files below `root`."""
+    mine = _versions()
+    packages = [
+        f"{name} is {mine.get(name, 'not installed')}; the run was planned with {version}"
+        for name, version in code.versions.items()
+        if mine.get(name) != version
+    ]
+    if code.own != _own_digest():
+        packages.append("kerneltest's own sources differ")
+    files = [
+        f"{name} {'differs' if (root / name).is_file() else 'is missing'}"
+        for name, digest in code.files.items()
+        if _digest(root / name) != digest
+    ]
+    return packages, files
+
+
+def format_reasons(reasons: Sequence[str]) -> str:
+    """Returns the first few reasons as one line."""
+    more = f" and {len(reasons) - _MAX_SHOWN} more" if len(reasons) > _MAX_SHOWN else ""
+    return "; ".join(reasons[:_MAX_SHOWN]) + more
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _own_digest() -> str:
+    home = Path(kerneltest.__file__).parent
+    lines = "".join(f"{path.relative_to(home).as_posix()} {_digest(path)}\n" for path in sorted(home.rglob("*.py")))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""

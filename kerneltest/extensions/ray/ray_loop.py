@@ -1,0 +1,289 @@
+"""pytest's loop over items that run on a Ray cluster: each is reported as it ends, in any order."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kerneltest.backends.remote import Elsewhere
+from kerneltest.core.details import Crashed
+from kerneltest.core.failures import Failure
+from kerneltest.core.targets import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.item import Item
+from kerneltest.extensions.ray import ACCELERATOR, GPUS, RAY
+from kerneltest.extensions.ray.code_comparison import project_code
+from kerneltest.extensions.ray.jobs import ClusterJob, JobTable
+from kerneltest.extensions.ray.node_messages import JobSetup, Resources
+from kerneltest.extensions.ray.ray_client import ClusterError, RayCluster
+from kerneltest.extensions.ray.record_log import RecordLog, RecordLogError
+from kerneltest.extensions.ray.source_archive import ArchiveError, pack
+from kerneltest.pytest_plugin import crash_reports
+from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
+from kerneltest.pytest_plugin.kernel_item import KernelItem
+from kerneltest.pytest_plugin.sharding import balance, part_costs, part_of
+from kerneltest.records.journal import Doing
+from kerneltest.trace.tracing import SETTINGS
+
+if TYPE_CHECKING:
+    from kerneltest.backends.base import Backend
+    from kerneltest.pytest_plugin.progress import ProgressLine
+    from kerneltest.pytest_plugin.pytest_run import PytestRun
+
+_EVERY = 0.5  # seconds to wait for messages
+_MAX_WAIT = 60.0  # seconds without a node that can run any remaining item, before the run ends
+_JOBS_PER_SLOT = 4
+_DEVICES = {"cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}  # Ray's resource of each backend
+_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_MAX_MEMORY = 0.9  # fraction of a GPU's memory for all jobs on it
+_FORWARDED_VARIABLES = {*(name.upper() for name in SETTINGS), "PYTEST_ADDOPTS"}
+
+
+class RemoteItemError(Exception):
+    """An item that could not run on its node; says why."""
+
+
+class RayLoop:
+    """A pytest plugin that runs pairings on a cluster and all other tests here. It is the run's `Cluster`."""
+
+    def __init__(self, run: PytestRun, progress_line: ProgressLine | None) -> None:
+        """Args:
+        run: of the session.
+        progress_line: shows each item that starts.
+        """
+        self._run, self._progress_line = run, progress_line
+        self._jobs: JobTable | None = None
+        self._stuck_since: float | None = None  # of the monotonic clock
+
+    @cached_property
+    def ray_cluster(self) -> RayCluster:
+        """The cluster, connected on first use."""
+        cluster = RayCluster(self._run.settings.get(RAY))
+        types = [each.partition(":")[2] for each in cluster.resources() if each.startswith("accelerator_type:")]
+        accelerator = self._run.settings.get(ACCELERATOR)
+        if accelerator and accelerator not in types:
+            known = f"the cluster has {', '.join(sorted(types))}" if types else "the cluster has no typed GPUs"
+            raise ClusterError(f"no node has a GPU of type {accelerator}; {known}")
+        return cluster
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        try:
+            assert self.ray_cluster
+            assert self._run.dispatcher.backends  # asks the nodes about their devices
+        except ClusterError as error:
+            raise pytest.UsageError(f"--kt-ray: {error}") from error
+
+    def wrap_backends(self, backends: Sequence[Backend]) -> tuple[Backend, ...]:
+        """Returns backends whose devices are those of the nodes."""
+        resources = self.ray_cluster.resources()
+        devices: dict[str, tuple[str, Mapping[str, str]]] = {}
+        queries: defaultdict[Resources, list[str]] = defaultdict(list)
+        for backend in backends:
+            kind = _DEVICES.get(backend.id)
+            if kind and resources.get(kind, 0):
+                queries[self._needs(backend)].append(backend.id)
+            elif kind:
+                devices[backend.id] = f"no node of the cluster has a {kind}", {}
+        for needs, ids in queries.items():
+            devices |= self.ray_cluster.devices(ids, needs)
+        return tuple(Elsewhere(each, *devices[each.id]) if each.id in devices else each for each in backends)
+
+    def _needs(self, backend: Backend) -> Resources:
+        if _DEVICES.get(backend.id) == "TPU":
+            return Resources(tpus=1)
+        if backend.tier is Tier.DEVICE and self.ray_cluster.resources().get("GPU", 0):
+            settings = self._run.settings
+            return Resources(gpus=settings.get(GPUS), accelerator=settings.get(ACCELERATOR))
+        return Resources()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        if session.config.option.collectonly or (
+            session.testsfailed and not session.config.option.continue_on_collection_errors
+        ):
+            return None  # pytest's own loop handles that
+        by_name: dict[str, KernelItem] = {}
+        others: list[pytest.Item] = []
+        for item in session.items:
+            if isinstance(item, KernelItem) and not item.items[0].backend.unavailable():
+                by_name[item.items[0].name] = item
+            else:
+                others.append(item)
+        try:
+            self._submit_jobs(list(by_name.values()))
+            for number, item in enumerate(others):
+                _run_item(session, item, others[number + 1] if number + 1 < len(others) else None)
+                self._receive(0)
+            for name in self._wait_for(by_name):
+                _run_item(session, by_name[name], None)
+        except (ClusterError, RecordLogError, ArchiveError) as error:
+            raise session.Interrupted(f"--kt-ray: {error}") from error
+        return True
+
+    def _submit_jobs(self, items: Sequence[KernelItem]) -> None:
+        if not items:
+            return
+        run, root, folder = self._run, self._run.config.rootpath, self._run.folder.path
+        gpus = run.settings.get(GPUS)
+        environment = {name: value for name, value in os.environ.items() if name in _FORWARDED_VARIABLES}
+        if gpus < 1:
+            environment[_FRACTION] = f"{_MAX_MEMORY * gpus:.3f}"
+        code = project_code(root, [item.path for item in items])
+        setup = JobSetup(
+            run=run.folder.run,
+            plan=(folder / "plan.json").read_bytes(),
+            worker=run.dispatcher.setup("ray"),
+            arguments=run.dispatcher.arguments,
+            memory=run.settings.memory,
+            code=code,
+            environment=environment,
+            paths=tuple(path for path in sys.path if Path(path).is_relative_to(root)),
+            archive=pack(root, folder) if self.ray_cluster.needs_archive(code, root) else None,
+        )
+        self.ray_cluster.share(setup)
+        log = RecordLog(folder, "ray")
+        self._jobs = JobTable(self._split_into_jobs(items), log, self.ray_cluster.submit, self._abandon)
+        self._jobs.start()
+
+    def _split_into_jobs(self, items: Sequence[KernelItem]) -> list[ClusterJob]:
+        """Returns the jobs: those on devices first, and the most expensive of each kind first."""
+        costs = part_costs(items, {})
+        by_needs: defaultdict[Resources, list[KernelItem]] = defaultdict(list)
+        for item in items:
+            by_needs[self._needs(item.items[0].backend)].append(item)
+        jobs: list[tuple[bool, float, ClusterJob]] = []
+        for needs, group in by_needs.items():
+            parts = {part_of(item): costs[part_of(item)] for item in group}
+            # Each job starts a process: as few as possible, but enough for the last ones to end at about the same time.
+            job_of = balance(parts, min(len(parts), self._slots(needs) * _JOBS_PER_SLOT))
+            by_number: dict[int, ClusterJob] = {}
+            totals: Counter[int] = Counter()
+            for item in group:
+                job = by_number.setdefault(job_of[part_of(item)], ClusterJob({}, needs))
+                first = item.items[0]
+                job.requests[first.name] = self._run.dispatcher.request(first, item.nodeid, is_retry=False)
+            for part, number in job_of.items():
+                totals[number] += math.ceil(parts[part])
+            jobs += [(needs == Resources(), -totals[number], job) for number, job in by_number.items()]
+        return [job for *_, job in sorted(jobs, key=lambda each: each[:2])]
+
+    def _slots(self, needs: Resources) -> int:
+        """Returns how many jobs with these needs run at a time."""
+        resources = self.ray_cluster.resources()
+        if needs.tpus:
+            return max(1, int(resources.get("TPU", 0) / needs.tpus))
+        return max(1, int(resources.get("GPU", 0) / needs.gpus if needs.gpus else resources.get("CPU", 0)))
+
+    def _wait_for(self, names: Iterable[str]) -> Iterator[str]:
+        """Yields items as they end."""
+        remaining = set(names)
+        while remaining:
+            assert self._jobs is not None
+            for name in [each for each in self._jobs.ended if each in remaining]:
+                remaining.discard(name)
+                yield name
+            if remaining:
+                self._receive(_EVERY)
+
+    def _receive(self, seconds: float) -> None:
+        """Handles the messages that arrive within some seconds.
+
+        Raises:
+          ClusterError: no node can run the remaining items.
+        """
+        if self._jobs is None:
+            return
+        before, received = set(self._jobs.running()), False
+        for number, event in self.ray_cluster.events(seconds):
+            received = True
+            self._jobs.handle(number, event)
+        if self._progress_line is not None:
+            for name in set(self._jobs.running()) - before:
+                self._progress_line.show_item(name)
+        remaining = [job.needs for job in self._jobs.jobs if job.requests]
+        if received or not remaining or any(map(self._has, remaining)):
+            self._stuck_since = None
+            return
+        self._stuck_since = self._stuck_since or time.monotonic()
+        if time.monotonic() - self._stuck_since > _MAX_WAIT:
+            raise ClusterError("no node of the cluster can run the remaining items any more; existing records are kept")
+
+    def _has(self, needs: Resources) -> bool:
+        """Returns whether the cluster has what a job needs."""
+        name, count = ("TPU", needs.tpus) if needs.tpus else ("GPU", needs.gpus) if needs.gpus else ("CPU", 1)
+        return self.ray_cluster.resources().get(name, 0.0) >= count
+
+    def _abandon(self, request: ItemRequest, activity: Doing, reason: str) -> ItemResult:
+        failure = Failure(Verdict.CRASH, Crashed("", reason))
+        planned = crash_reports.planned_items(self._run.folder.path, request.name)
+        crash_reports.record_crash(self._run.dispatcher.worker.writer, planned, activity, failure)
+        families = tuple(family for item in planned for family in item.families)
+        message = f"{failure}\nIt was {activity}; the rest of the item is not run."
+        return ItemResult(str(Verdict.CRASH), families, str(failure), message)
+
+    def run(
+        self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None] = lambda: None
+    ) -> ItemResult:
+        """Waits for an item to end on its node, prints its output, and returns its result.
+
+        Raises:
+          RemoteItemError: it could not run there.
+        """
+        for _ in self._wait_for([request.name]):
+            break
+        assert self._jobs is not None
+        done = self._jobs.ended[request.name]
+        print(done.output, end="")
+        if done.result is None:
+            raise RemoteItemError(done.error)
+        return done.result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: Any
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if self._jobs is not None and call.when == "call" and isinstance(item, KernelItem):
+            done = self._jobs.ended.get(item.items[0].name)
+            report.duration = done.seconds if done is not None else report.duration
+        return report
+
+    def progress(self) -> tuple[int, str]:
+        """Returns the number of judged cases of the running items, and the state of the cluster in words."""
+        if self._jobs is None:
+            return 0, ""
+        return self._jobs.log.judged_cases(), f"{self.ray_cluster.status()}, running"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        if "ray_cluster" in self.__dict__:
+            jobs = self._jobs.jobs if self._jobs is not None else ()
+            self.ray_cluster.close([number for number, job in enumerate(jobs) if job.requests])
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._jobs is None:
+            return
+        terminalreporter.section("Ray")
+        for location, count in sorted(self._jobs.served.items()):
+            terminalreporter.write_line(f"{location}: {count} item{'s' * (count != 1)}")
+        for loss in self._jobs.losses:
+            terminalreporter.write_line(loss, yellow=True)
+
+
+def _run_item(session: pytest.Session, item: pytest.Item, following: pytest.Item | None) -> None:
+    """Runs an item as pytest's own loop does."""
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    if session.shouldstop:
+        raise session.Interrupted(session.shouldstop)

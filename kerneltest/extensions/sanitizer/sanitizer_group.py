@@ -1,0 +1,206 @@
+"""The group that runs signatures under tools that watch memory: one case for each tool and signature."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import jax
+
+from kerneltest.backends.base import Backend
+from kerneltest.core.details import Access, MemoryFault, Visit
+from kerneltest.core.failures import Failure
+from kerneltest.core.groups import GroupName
+from kerneltest.core.targets import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.group_registry import register_group
+from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.xfails import quarantined
+from kerneltest.extensions.sanitizer import SANITIZE
+from kerneltest.extensions.sanitizer.kernel_export import write_kernel
+from kerneltest.extensions.sanitizer.sanitized_process import (
+    ExportedCase,
+    GuardZoneWrite,
+    SanitizedCase,
+    ToolSetup,
+    run_cases,
+)
+from kerneltest.extensions.sanitizer.sanitizer_errors import KernelSite, SanitizerError, failure_of
+from kerneltest.extensions.sanitizer.sanitizer_tools import GUARDS, TOOLS, reason_missing, supports
+from kerneltest.plan.cases import Case
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.families import FAMILIES, Family, Rng, is_data
+from kerneltest.plan.signatures import signatures
+from kerneltest.plan.slots import Slot
+from kerneltest.records.journal import Phase
+from kerneltest.trace.accesses import defined_at, lines_of, on_device
+from kerneltest.trace.tracing import Traced, device
+
+
+def family_of(tool: str) -> Family:
+    """Returns the family of a tool's cases, whose values encode the position of each element."""
+
+    def make(slot: Slot, rng: Rng) -> object:
+        return FAMILIES["position_coded"].make(slot, rng)
+
+    make.__doc__ = TOOLS[tool]
+    return Family(tool, GroupName.SANITIZED, make, is_data, False, True)  # type: ignore[arg-type]
+
+
+_FAMILIES = {tool: family_of(tool) for tool in TOOLS}
+
+
+class SanitizedGroup(Group):
+    """Signatures under the tools of compute-sanitizer and between guard zones."""
+
+    name = GroupName.SANITIZED
+
+    def __init__(self) -> None:
+        self._pending: list[AnyCase] = []
+        self._results: dict[str, SanitizedCase | Failure] = {}
+
+    def find_family(self, name: str) -> Family | None:
+        return _FAMILIES.get(name)
+
+    def problem(self, items: Sequence[Item]) -> str:
+        mine = [item for item in items if item.group.name == GroupName.SANITIZED]
+        asked = items[0].settings.get(SANITIZE) if items else ()
+        if asked and not mine:
+            return f"--kt-sanitize: {', '.join(asked)} not run: none of the available backends is a device they support"
+        absent = [tool for tool in TOOLS if reason_missing(tool) and any(tool in item.families() for item in mine)]
+        return f"--kt-sanitize: {', '.join(absent)} not run: {reason_missing(absent[0])}" if absent else ""
+
+    def is_asked_of(self, backend: Backend) -> bool:
+        return backend.tier is Tier.DEVICE and any(supports(tool, backend.id) for tool in TOOLS)
+
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        for tool in item.settings.get(SANITIZE):
+            for signature in signatures(item.pairing, item.depth) if supports(tool, item.backend.id) else ():
+                if signature.dtype == item.dtype:
+                    yield Case(item.pairing_id, item.pairing.name, signature, _FAMILIES[tool], "", item.seed)
+
+    def outcomes(
+        self, item: Item, planned: Sequence[AnyCase], cache: Cache, judged: Callable[[AnyCase], Outcome]
+    ) -> Iterator[Outcome]:
+        self._pending, self._results = list(planned), {}
+        yield from super().outcomes(item, planned, cache, judged)
+
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        """Passes a case in whose Pallas calls the tool found no error.
+
+        Raises:
+          Failure: the tool found an error, or the case could not run under it.
+        """
+        tool = case.family.name
+        if reason := reason_missing(tool):
+            raise Failure(Verdict.UNAVAILABLE, reason)
+        if case.id not in self._results:
+            self._run(item, case, cache)
+        result = self._results.pop(case.id)
+        if isinstance(result, Failure):
+            raise result.with_traceback(None)
+        traced = cache.traced(item.pairing, case.signature, item.backend)
+        errors = [error for error in result.errors if _is_in_kernel(traced, error)]
+        if errors:
+            raise failure_of(tool, errors, result.arrays, lambda error: _site(traced, error))
+        if result.failure is not None:
+            raise result.failure.with_traceback(None)
+        if result.zone_writes:
+            raise _overrun(result.zone_writes)
+        if result.unguarded and tool == GUARDS:
+            arrays = ", ".join(f"output {number}" for number in result.unguarded)
+            raise Failure(
+                Verdict.UNAVAILABLE, f"XLA does not put {arrays} between guard zones; no other zone was written to"
+            )
+        compared = 2 * len(result.arrays) if tool == GUARDS else len(traced.calls)
+        return Outcome(item.record(Verdict.PASS, _note(tool, result.errors), case=case, compared=compared))
+
+    def _run(self, item: Item, case: AnyCase, cache: Cache) -> None:
+        """Runs a case under its tool, together with the pending ones after it that have the same tool."""
+        tool = case.family.name
+        # With a time budget, the next case may not run at all.
+        same_tool = (
+            [] if cache.process.budget is not None else [each for each in self._pending if each.family.name == tool]
+        )
+        ids = [each.id for each in same_tool]
+        batch = same_tool[ids.index(case.id) :] if case.id in ids else [case]
+        cases = {each.id: each for each in batch if each is case or not _is_quarantined(item, each)}
+        exported: list[ExportedCase] = []
+        traces: dict[str, Traced] = {}
+        with ExitStack() as stack:
+            for each in cases.values():
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                try:
+                    traces[each.id] = cache.traced(item.pairing, each.signature, item.backend)
+                    exported.append(_export(item, each, cache, traces[each.id], folder))
+                except Failure as failure:
+                    self._results[each.id] = failure
+
+            def begin(started: ExportedCase) -> None:
+                cache.turn_to_case(item.name, cases[started.id])
+                cache.turn_to_phase(Phase.RUNNING)
+
+            setup = _setup(tool, item.backend.id)
+            try:
+                self._results |= run_cases(
+                    setup, exported, lambda each, error: _is_in_kernel(traces[each.id], error), begin
+                )
+            except Failure as failure:
+                self._results |= {each.id: failure for each in exported}
+        cache.turn_to_case(item.name, case)
+
+
+def _is_quarantined(item: Item, case: AnyCase) -> bool:
+    return bool(quarantined(item.pairing.xfail, item.backend.id, item.dtype, case.family.name, str(case.signature)))
+
+
+def _setup(tool: str, platform: str) -> ToolSetup:
+    devices = jax.devices(platform)
+    x64 = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+    return ToolSetup(tool, platform, devices.index(device(platform)), x64)
+
+
+def _export(item: Item, case: AnyCase, cache: Cache, traced: Traced, folder: Path) -> ExportedCase:
+    arguments = cache.arguments(item.pairing, case)
+    names = tuple(path for path, _ in case.signature.dtypes)
+    cache.turn_to_phase(Phase.COMPILING)
+    write_kernel(traced, [arguments[name] for name in names], item.backend.id, folder)
+    return ExportedCase(case.id, folder, names)
+
+
+def _is_in_kernel(traced: Traced, error: SanitizerError) -> bool:
+    """Returns whether an error is in a Pallas call, rather than in code that XLA generates around it."""
+    return any(error.kernel.startswith(on_device(call.name)) for call in traced.calls if call.name)
+
+
+def _site(traced: Traced, error: SanitizerError) -> KernelSite:
+    """Returns the kernel of an error, with its lines."""
+    calls = (call for call in traced.calls if call.name and error.kernel.startswith(on_device(call.name)))
+    call = max(calls, key=lambda call: len(call.name))
+    return KernelSite(call.name, lines_of(call, error.access), defined_at(call))
+
+
+def _overrun(writes: Sequence[GuardZoneWrite]) -> Failure:
+    """Returns the failure of a kernel that wrote to guard zones."""
+    lines, elements = [], []
+    for zone in writes:
+        where = "past the end" if zone.side == "after" else "before the start"
+        span = f"byte {zone.first:,}" if zone.first == zone.last else f"bytes {zone.first:,} to {zone.last:,}"
+        count = f"{zone.count:,} byte{'s' if zone.count > 1 else ''}"
+        elements.append(f"{span} {zone.side} it")
+        lines.append(f"guards: the kernel wrote {count} {where} of {zone.array}: {elements[-1]}")
+    first, *others = lines
+    detail = MemoryFault("", Visit(Access.STORE), writes[0].array.name, elements[0], words=first, others=tuple(others))
+    return Failure(Verdict.OUT_OF_BOUNDS, detail)
+
+
+def _note(tool: str, errors: Sequence[SanitizerError]) -> str:
+    """Returns a note of the errors outside the Pallas calls, or ""."""
+    kernels = sorted({error.kernel or "no kernel" for error in errors})
+    return (
+        f"{tool} also found {len(errors)} errors outside the Pallas calls, in {', '.join(kernels)}" if kernels else ""
+    )
+
+
+register_group(SanitizedGroup(), order=70)

@@ -1,0 +1,133 @@
+"""The pairings that a session collects, what is selected of them, and what is wrong with them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+    from kerneltest.declare.pairing import Pairing
+    from kerneltest.execute.item import Item
+    from kerneltest.execute.planning import PairingPlan
+
+PlannedPart = tuple[str, str, str]  # pairing, backend and dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectedPairing:
+    """A pairing under a name in a test module or class.
+
+    Attributes:
+      pairing: the pairing.
+      module: the name of the test module.
+      name: of the pairing there; `norms[0]` in a list.
+      plan: of the pairing under this name.
+    """
+
+    pairing: Pairing
+    module: str
+    name: str
+    plan: PairingPlan
+
+
+class Collection:
+    """The pairings of a session.
+
+    Attributes:
+      pairings: all that were collected, in order. One pairing may be collected under several names.
+      selected: what the run does.
+    """
+
+    def __init__(self) -> None:
+        self.pairings: list[CollectedPairing] = []
+        self.selected: frozenset[PlannedPart] = frozenset()
+        self._dtypes: Counter[tuple[str, str]] = Counter()  # by pairing and backend
+        declared = sys.modules.get("kerneltest.declare.pairing")
+        self._made_before = len(declared.MADE) if declared is not None else 0
+
+    def select(self, items: Iterable[Item]) -> None:
+        """Notes the items that the run does."""
+        self.selected = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in items)
+        self._dtypes = Counter((pairing, backend) for pairing, backend, _ in self.selected)
+
+    def dtype_count(self, pairing_id: str, backend: str) -> int:
+        """Returns in how many dtypes a pairing runs on a backend."""
+        return self._dtypes[pairing_id, backend]
+
+    def unique_pairings(self) -> list[CollectedPairing]:
+        """Returns each pairing under one name: in the module that made it, or else in the first that was collected.
+
+        A name of its own takes precedence over a position in a list or dict.
+        """
+        by_pairing: dict[int, list[CollectedPairing]] = {}
+        for each in self.pairings:
+            by_pairing.setdefault(id(each.pairing), []).append(each)
+        return [
+            min(names, key=lambda each: (each.module != each.pairing.module, "[" in each.name))
+            for names in by_pairing.values()
+        ]
+
+    def problems(self, *, whole_folders: bool) -> Iterator[str]:
+        """Describes pairings that lack their oracle, and pairings that were created but never collected.
+
+        Args:
+          whole_folders: whether whole folders were collected. Otherwise only pairings of the collected modules count.
+        """
+        from kerneltest.declare.pairing import MADE
+
+        yield from (unwritten_message(each.pairing) for each in self.unique_pairings() if is_unwritten(each.pairing))
+        collected = {id(each.pairing) for each in self.pairings}
+        modules = {each.module for each in self.pairings}
+        for pairing in MADE[self._made_before :]:
+            if id(pairing) not in collected and (whole_folders or pairing.module in modules):
+                creator = f" in {pairing.module}" if pairing.module else ""
+                yield (
+                    f"pairing {pairing.name!r}{_location(pairing)} was created{creator} but never collected. Assign it "
+                    "to a name in a test module or class, or put it in a list or dict there"
+                )
+
+
+def collects_whole_folders(config: pytest.Config) -> bool:
+    """Returns whether pytest collects whole folders, without selecting files or items of them."""
+    options = config.option
+    partial = getattr(options, "lf", False) or options.ignore or options.ignore_glob  # there may be no cache
+    return not partial and all("::" not in each and not each.endswith(".py") for each in config.args)
+
+
+def is_unwritten(pairing: Pairing) -> bool:
+    """Returns whether the oracle only raises NotImplementedError, as `kerneltest init` generates it."""
+    try:
+        (function,) = ast.parse(textwrap.dedent(inspect.getsource(pairing.oracle))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return False  # a lambda, a ufunc, or code without a file
+    body = getattr(function, "body", None)
+    if isinstance(body, list) and len(body) > 1 and ast.get_docstring(function) is not None:  # type: ignore[arg-type]
+        body = body[1:]
+    match body:
+        case [ast.Raise(exc=ast.Name(id="NotImplementedError") | ast.Call(func=ast.Name(id="NotImplementedError")))]:
+            return True
+    return False
+
+
+def unwritten_message(pairing: Pairing) -> str:
+    """Returns a line that asks for the oracle of a pairing."""
+    return f"pairing {pairing.name!r}{_location(pairing)}: write its oracle, which still raises NotImplementedError"
+
+
+def junit_properties(backend: str, dtype: str) -> list[tuple[str, object]]:
+    """Returns the JUnit XML properties of an item that are known before it runs."""
+    return [("backend", backend), ("dtype", dtype)]
+
+
+def _location(pairing: Pairing) -> str:
+    code = getattr(pairing.oracle, "__code__", None)
+    return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""

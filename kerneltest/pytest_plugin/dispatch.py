@@ -1,0 +1,193 @@
+"""Chooses what runs each item, and owns the processes that do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kerneltest.core.targets import Tier
+from kerneltest.pytest_plugin.executor import Cluster, Executor, ItemRequest, PytestArguments, WorkerSetup
+
+if TYPE_CHECKING:
+    import pytest
+
+    from kerneltest.backends.base import Backend
+    from kerneltest.core.failures import Failure
+    from kerneltest.execute.item import Item
+    from kerneltest.execute.settings import RunSettings
+    from kerneltest.pytest_plugin.collection import Collection
+    from kerneltest.pytest_plugin.isolation import IsolatedWorker
+    from kerneltest.pytest_plugin.summary import Reporter
+    from kerneltest.pytest_plugin.worker import ItemWorker
+    from kerneltest.records.journal import Doing
+
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
+
+
+class Dispatcher:
+    """The executors of this process: itself, the isolated process that it supervises, and a cluster.
+
+    Attributes:
+      cluster: runs items on other machines; None without one.
+      arguments: with which another process collects the same items.
+    """
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        settings: RunSettings,
+        folder: Path,
+        collection: Collection,
+        *,
+        shard: str,
+        arguments: Sequence[str],
+        executables: Path | None,
+        reporter: Reporter | None,
+    ) -> None:
+        """Args:
+        config: pytest's.
+        settings: of the run.
+        folder: of the run.
+        collection: of the session.
+        shard: the name of this process within the run.
+        arguments: pytest's, with which another process collects the same items.
+        executables: folder that keeps executables between runs; None to keep none.
+        reporter: reports to the user if this process has to end; None if its supervisor does.
+        """
+        self.cluster: Cluster | None = None
+        captures = config.getoption("capture") != "no"
+        self.arguments = PytestArguments(tuple(arguments), config.invocation_params.dir, captures)
+        self._config, self._settings, self._folder, self._collection = config, settings, folder, collection
+        self._shard, self._executables, self._reporter = shard, executables, reporter
+        self._worker: ItemWorker | None = None
+        self._isolated: IsolatedWorker | None = None
+
+    @cached_property
+    def backends(self) -> tuple[Backend, ...]:
+        """The backends of the run, as this machine or the cluster can serve them."""
+        from kerneltest.backends.registry import resolve
+
+        backends = tuple(resolve(self._settings.backends, self._settings.orders))
+        return self.cluster.wrap_backends(backends) if self.cluster is not None else backends
+
+    def setup(self, shard: str) -> WorkerSetup:
+        """Returns the setup of a worker process named `shard`."""
+        return WorkerSetup(
+            folder=self._folder,
+            shard=shard,
+            planned=self._collection.selected,
+            settings=self._settings,
+            named_backends=self._settings.named_backends(),
+            executables=self._executables,
+            root=self._config.rootpath,
+            shows_cases=self._config.option.verbose > 0,
+        )
+
+    @property
+    def worker(self) -> ItemWorker:
+        """The worker in this process."""
+        if self._worker is None:
+            from kerneltest.pytest_plugin.crash_log import ConsoleCrashLog
+            from kerneltest.pytest_plugin.worker import ItemWorker
+
+            console = ConsoleCrashLog(self._reporter.console) if self._reporter is not None else None
+            self._worker = ItemWorker(self.setup(self._shard), self._abandon, console)
+        return self._worker
+
+    @property
+    def isolated_worker(self) -> IsolatedWorker:
+        """The worker in the isolated process."""
+        if self._isolated is None:
+            from kerneltest.pytest_plugin.isolation import IsolatedWorker
+
+            self._isolated = IsolatedWorker(self.worker, self.arguments, self._settings.memory)
+        return self._isolated
+
+    def executor_of(self, item: Item) -> Executor:
+        """Returns what runs an item."""
+        available = not item.backend.unavailable()
+        if self.cluster is not None and available:
+            return self.cluster
+        is_device = available and item.backend.tier is Tier.DEVICE
+        isolate = self._settings.isolate
+        return self.isolated_worker if isolate == "always" or (isolate == "device" and is_device) else self.worker
+
+    def request(self, item: Item, node_id: str, *, is_retry: bool) -> ItemRequest:
+        """Returns the request to run a pytest item.
+
+        Args:
+          item: one of its groups.
+          node_id: of the pytest item.
+          is_retry: whether it was begun before.
+        """
+        from kerneltest.report.commands import pytest_command
+
+        file, _, name = node_id.partition("::")
+        path = Path(os.path.relpath(self._config.rootpath / file, self._config.invocation_params.dir)).as_posix()
+        command = pytest_command(self._settings, item.backend.id, f"{path}::{name}")
+        # The dtypes of a pairing share its time on a backend equally.
+        budget = self._settings.budget
+        seconds = budget / self._collection.dtype_count(item.pairing_id, item.backend.id) if budget else 0.0
+        return ItemRequest(item.name, command, seconds, is_retry)
+
+    def prestart(self) -> None:
+        """Starts the isolated process during collection if items are likely to need it and a processor is free."""
+        xdist_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        has_idle_processor = (os.cpu_count() or 1) >= 2 * xdist_workers
+        if (
+            self._isolated is None
+            and has_idle_processor
+            and self._is_likely_to_isolate()
+            and not self._config.option.collectonly
+        ):
+            self.isolated_worker.start()
+
+    def _is_likely_to_isolate(self) -> bool:
+        if self._settings.isolate == "never" or self.cluster is not None:
+            return False
+        has_device_backend = any(backend.tier is Tier.DEVICE for backend in self.backends)
+        has_driver = any(Path(each).exists() for each in _DRIVERS)
+        return self._settings.isolate == "always" or (has_device_backend and has_driver)
+
+    def begin_run(self) -> None:
+        """Passes on what was selected, once that is known."""
+        if self._worker is not None:
+            self._worker.plan_parts(self._collection.selected)
+
+    def progress(self) -> tuple[int, str]:
+        """Returns the number of judged cases of the running item, and its stage as a word before the item's name."""
+        if self.cluster is not None:
+            return self.cluster.progress()
+        if self._isolated is not None and self._isolated.is_busy:
+            return self._isolated.judged_cases, "running"
+        if self._worker is None:
+            return 0, ""
+        prepared = list(self._worker.cache.prepared.values())
+        done = sum(each.done() for each in prepared)
+        stage = "running" if done == len(prepared) else f"compiling {done} of {len(prepared)} for"
+        return self._worker.judged_cases, stage
+
+    def activity(self) -> Doing | None:
+        """Returns what the executor of the running item is doing; None between items."""
+        if self._isolated is not None and self._isolated.is_busy:
+            return self._isolated.activity()
+        return self._worker.cache.process.journal.doing if self._worker is not None else None
+
+    def _abandon(self, activity: Doing, failure: Failure) -> None:
+        """Records and reports the run before the watchdog ends this process, unless its supervisor does that."""
+        if self._reporter is not None:
+            from kerneltest.pytest_plugin import crash_reports
+
+            if items := crash_reports.planned_items(self._folder, activity.item):
+                crash_reports.record_crash(self.worker.writer, items, activity, failure)
+            self._reporter.abandon_run(activity, failure)
+
+    def close(self) -> None:
+        """Ends the processes."""
+        if self._isolated is not None:
+            self._isolated.close()
+        if self._worker is not None:
+            self._worker.close()

@@ -1,0 +1,163 @@
+"""pytest items: one pairing on one backend, in one dtype."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kerneltest.core.verdicts import Gap
+from kerneltest.pytest_plugin.collection import junit_properties, unwritten_message
+from kerneltest.pytest_plugin.pytest_run import RUN
+
+if TYPE_CHECKING:
+    from kerneltest.declare.pairing import Pairing
+    from kerneltest.execute.item import Item
+    from kerneltest.pytest_plugin.executor import ItemResult
+
+
+class FindingsError(Exception):
+    """An item has findings.
+
+    Attributes:
+      headline: the first finding in one line.
+    """
+
+    def __init__(self, headline: str, message: str) -> None:
+        super().__init__(message)
+        self.headline = headline
+
+
+class TimeIsUp(KeyboardInterrupt):
+    """An item has used up the time that pytest-timeout gives it; says what it was doing.
+
+    The exception of pytest-timeout itself would be attributed to the kernel.
+    """
+
+
+class KernelItem(pytest.Item):
+    """One pairing on one backend, in one dtype: its groups of families run one after another."""
+
+    def __init__(self, *, items: Sequence[Item], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.items = items
+        self.item = items[0]
+        self.user_properties += junit_properties(self.item.backend.id, self.item.dtype)
+        self._was_begun = False
+        self._result: ItemResult | None = None
+        self._time_limit = 0.0  # seconds
+        self._activity_at_alarm = ""  # what the item was doing when its time was up
+
+    def runtest(self) -> None:
+        """Runs the item once. Reruns report the same result, since cases never differ.
+
+        An item that ran out of time continues when it is given more.
+        """
+        if self._result is None or (self._result.verdict == Gap.MISSING and not self._activity_at_alarm):
+            self._result = self._run_once()
+        if self._result.skipped:
+            raise pytest.skip.Exception(self._result.message)
+        if self._result.headline:
+            raise FindingsError(self._result.headline, self._result.message)
+
+    def _run_once(self) -> ItemResult:
+        run = self.config.stash[RUN]
+        dispatcher = run.dispatcher
+        request = dispatcher.request(self.item, self.nodeid, is_retry=self._was_begun)
+        is_first, self._was_begun = not self._was_begun, True
+        try:
+            result = None
+            if is_first and run.records_are_complete:
+                result = run.reuse.take_over(self.item, self.nodeid, dispatcher.worker)
+            if result is None:
+                result = dispatcher.executor_of(self.item).run(self.items, request, self._check_alarm)
+        except TimeIsUp as time_is_up:
+            advice = (
+                f"It was {time_is_up}.",
+                "The remaining cases have no verdict. Allow the item more time, for example with "
+                "pytestmark = pytest.mark.timeout(600) in its module, or plan fewer cases.",
+            )
+            reason = f"pytest-timeout ended the item after {self._time_limit:g} s, with {{}}"
+            result = dispatcher.worker.timed_out(self.items, request, reason, advice)
+        known = [each for each in self.user_properties if each[0] not in ("family", "verdict")]
+        self.user_properties[:] = [*known, ("family", " ".join(result.families)), ("verdict", result.verdict)]
+        return result
+
+    def set_time_limit(self, seconds: float) -> None:
+        """Ends the item after some seconds from now; pytest-timeout calls `cancel_timeout`."""
+        self._time_limit, self._activity_at_alarm = seconds, ""
+        self.cancel_timeout = _set_alarm(seconds, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        activity = self.config.stash[RUN].dispatcher.activity()
+        if activity is not None:
+            self._activity_at_alarm = str(activity)
+            raise TimeIsUp(self._activity_at_alarm)
+
+    def _check_alarm(self) -> None:
+        if self._activity_at_alarm:  # the alarm's exception was taken for the kernel's
+            raise TimeIsUp(self._activity_at_alarm)
+
+    def record_skip(self, reason: str) -> None:
+        """Records all cells of the item as unavailable, since it was skipped."""
+        from kerneltest.core.verdicts import Verdict
+
+        writer = self.config.stash[RUN].dispatcher.worker.writer
+        for part in self.items:
+            for family in part.families():
+                writer.write(part.record(Verdict.UNAVAILABLE, f"skipped: {reason}", family=family))
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        """Returns pytest's representation of a failure, located at the pairing."""
+        if not isinstance(excinfo.value, FindingsError):
+            return super().repr_failure(excinfo, style)
+        # pytest's own form is what its summary line, JUnit XML and xdist expect.
+        shown = excinfo.getrepr(style="value")
+        path, line, _ = self.reportinfo()
+        place = shown.reprcrash
+        place.path, place.lineno, place.message = str(path), (line or 0) + 1, excinfo.value.headline
+        (entry,) = shown.reprtraceback.reprentries
+        entry.style, entry.reprfileloc = "long", place
+        if self.config.option.tbstyle == "line":  # pytest then writes the location itself
+            entry.lines, entry.reprfileloc = [], None
+        return shown
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        code = getattr(self.item.pairing.oracle, "__code__", None)
+        return self.path, code.co_firstlineno - 1 if code else None, self.name
+
+
+class UnwrittenItem(pytest.Item):
+    """A pairing whose oracle is still to be written: one failure in place of one for each case."""
+
+    def __init__(self, *, pairing: Pairing, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pairing = pairing
+
+    def runtest(self) -> None:
+        pytest.fail(unwritten_message(self.pairing), pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, self.name
+
+
+def _set_alarm(seconds: float, on_alarm: Callable[[], None]) -> Callable[[], None]:
+    """Calls `on_alarm` in the main thread after some seconds, except while debugging. Returns what cancels that."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        timeout: Any = sys.modules["pytest_timeout"]
+        if not timeout.is_debugging():
+            on_alarm()
+
+    def cancel() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    return cancel

@@ -1,0 +1,71 @@
+"""pytest's options and ini values: added from the table of settings, and read back into `RunSettings`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerneltest.execute.setting_types import SettingError
+from kerneltest.execute.settings import RunSettings, known_settings
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Adds the option and the ini value of each setting."""
+    group = parser.getgroup("kerneltest", "conformance of Pallas kernels")
+    for setting in known_settings():
+        name, kind = f"kt_{setting.name}", "bool" if setting.is_flag else "string"
+        text = setting.help.replace("%", "%%")  # for argparse
+        if setting.is_flag:
+            group.addoption(setting.option, dest=name, action="store_true", default=None, help=text)
+        else:
+            group.addoption(setting.option, dest=name, help=f"{text} (default: {setting.default_text or 'none'})")
+        if setting.ini:
+            default = setting.default if setting.is_flag else setting.default_text
+            parser.addini(name, f"the same as {setting.option}", type=kind, default=default)  # type: ignore[arg-type]
+
+
+def read_settings(config: pytest.Config) -> RunSettings:
+    """Returns the settings of a session.
+
+    Raises:
+      pytest.UsageError: a value is not allowed, or two options contradict each other.
+    """
+    values: dict[str, Any] = {}
+    try:
+        for setting in known_settings():
+            name = f"kt_{setting.name}"
+            value = config.getoption(name)
+            if value is None and setting.ini:
+                value = config.getini(name)
+            values[setting.name] = bool(value) if setting.is_flag else setting.parse(value or "")
+        settings = RunSettings.of(**values)
+        settings.named_backends()
+    except SettingError as error:
+        raise pytest.UsageError(error.as_option()) from error
+    collects_only = config.option.collectonly  # as isolated processes do, which have no folder
+    if settings.artifacts and not settings.report and not collects_only:
+        raise pytest.UsageError("--kt-artifacts needs --kt-report, the folder to keep them in")
+    if settings.resume and not settings.report and not collects_only:
+        raise pytest.UsageError("--kt-resume needs --kt-report, the folder of the run to resume")
+    if settings.durations and settings.shard is None and config.getoption("kt_durations") is not None:
+        raise pytest.UsageError("--kt-durations needs --kt-shard, whose shards it balances")
+    if settings.changed and not config.pluginmanager.hasplugin("cacheprovider") and not collects_only:
+        raise pytest.UsageError("--kt-changed needs pytest's cache, which -p no:cacheprovider disables")
+    # A debugger talks to the process in which pytest runs.
+    return replace(settings, isolate="never") if config.getoption("usepdb", False) else settings
+
+
+def resolve_path(config: pytest.Config, name: str, value: str) -> Path:
+    """Returns the path that a setting names: relative to the ini file if set there, else to where pytest was started.
+
+    Args:
+      config: of the session.
+      name: of the setting.
+      value: its value.
+    """
+    from_ini = config.getoption(f"kt_{name}") is None and config.inipath is not None
+    base = config.inipath.parent if from_ini and config.inipath is not None else config.invocation_params.dir
+    return Path(base, value)

@@ -1,0 +1,150 @@
+"""One pytest session: its settings, and the objects that own its folder, its plan, its items and their results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kerneltest.execute.settings import RunSettings
+from kerneltest.pytest_plugin.collection import Collection
+from kerneltest.pytest_plugin.dispatch import Dispatcher
+from kerneltest.pytest_plugin.options import read_settings, resolve_path
+from kerneltest.pytest_plugin.plan_file import PlanFile
+from kerneltest.pytest_plugin.result_reuse import ResultReuse
+from kerneltest.pytest_plugin.run_folder import FolderError, RunFolder
+from kerneltest.pytest_plugin.summary import Reporter
+from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
+
+
+@dataclass(frozen=True, slots=True)
+class XdistRole:
+    """The role of this process under pytest-xdist.
+
+    Attributes:
+      worker_input: what the controller sent this worker; None in any other process.
+      is_controller: whether this process hands items to workers.
+    """
+
+    worker_input: Mapping[str, object] | None
+    is_controller: bool
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> XdistRole:
+        """Returns the role of the process of a session."""
+        worker_input = getattr(config, "workerinput", None)
+        return cls(worker_input, worker_input is None and bool(config.getoption("numprocesses", None)))
+
+    @property
+    def is_worker(self) -> bool:
+        """True if a controller hands this process its items."""
+        return self.worker_input is not None
+
+    @property
+    def name(self) -> str:
+        """The name of this process within the run: `main`, `controller`, `gw0`."""
+        return "controller" if self.is_controller else os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PytestRun:
+    """One pytest session. Each part owns the state of one concern.
+
+    Attributes:
+      config: pytest's.
+      settings: of the run.
+      role: of this process under pytest-xdist.
+      folder: of the run.
+      plan: in that folder.
+      collection: the pairings that were collected, and what is selected of them.
+      reuse: results of earlier runs.
+      dispatcher: chooses the executor of each item.
+      reporter: reports how the run ended.
+      crashes: of xdist workers.
+    """
+
+    config: pytest.Config
+    settings: RunSettings
+    role: XdistRole
+    folder: RunFolder
+    plan: PlanFile
+    collection: Collection
+    reuse: ResultReuse
+    dispatcher: Dispatcher
+    reporter: Reporter
+    crashes: XdistCrashes
+
+    @classmethod
+    def start(cls, config: pytest.Config) -> PytestRun:
+        """Reads the settings and claims the run's folder.
+
+        Raises:
+          pytest.UsageError: a setting or the folder cannot be used.
+        """
+        settings, role, collects_only = read_settings(config), XdistRole.of(config), config.option.collectonly
+        folder = _claim_folder(config, settings, role)
+        plan = PlanFile.open(folder, settings, may_resume=not (role.is_worker or collects_only))
+        collection, reuse = Collection(), ResultReuse.of(config)
+        reporter = Reporter(folder, settings.report)
+        dispatcher = Dispatcher(
+            config,
+            settings,
+            folder.path,
+            collection,
+            shard=role.name,
+            arguments=pytest_arguments(config, role),
+            executables=reuse.cache_folder,
+            reporter=None if role.is_worker else reporter,
+        )
+        crashes = XdistCrashes(folder.path, dispatcher)
+        return cls(config, settings, role, folder, plan, collection, reuse, dispatcher, reporter, crashes)
+
+    @property
+    def has_plan(self) -> bool:
+        """True once the plan of this run is written."""
+        return self.plan.is_written or (self.role.is_controller and self.plan.is_written_by_worker())
+
+    @property
+    def records_are_complete(self) -> bool:
+        """True if records hold all results of an item: no files belong to them, and no time limit applied."""
+        settings = self.settings
+        return not (settings.artifacts or settings.budget or settings.resume or self.dispatcher.cluster is not None)
+
+    def close(self) -> None:
+        """Ends the processes of the run and releases its folder."""
+        self.dispatcher.close()
+        self.reporter.close()
+        self.folder.release()
+
+
+RUN = pytest.StashKey[PytestRun]()
+
+
+def _claim_folder(config: pytest.Config, settings: RunSettings, role: XdistRole) -> RunFolder:
+    """Returns the run's folder; an xdist worker's is its controller's."""
+    if role.worker_input is not None:
+        return RunFolder(Path(str(role.worker_input["kt_folder"])), str(role.worker_input["kt_run"]))
+    if not settings.report or config.option.collectonly:
+        return RunFolder.temporary()
+    try:
+        return RunFolder.claim(resolve_path(config, "report", settings.report))
+    except FolderError as error:
+        raise pytest.UsageError(f"--kt-report: {error}") from error
+
+
+def pytest_arguments(config: pytest.Config, role: XdistRole) -> tuple[str, ...]:
+    """Returns the arguments with which another process collects the same items; a worker has its controller's."""
+    if role.worker_input is not None:
+        return tuple(map(str, role.worker_input["kt_arguments"]))  # type: ignore[call-overload]
+    has_plugin, option = config.pluginmanager.hasplugin, config.option
+    return (
+        *map(str, config.invocation_params.args),
+        # Only this session writes the files that other plugins write at its end.
+        *(["-n0"] if has_plugin("xdist") else []),
+        *(["--no-cov"] if has_plugin("_cov") else []),
+        *(["--junitxml="] if getattr(option, "xmlpath", None) else []),
+        *(["--html="] if getattr(option, "htmlpath", None) else []),
+    )
