@@ -16,6 +16,7 @@ from jax.experimental.pallas import triton as plgpu
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
+from kerneltest.core.details import Access, MemoryFault
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
@@ -299,6 +300,11 @@ def test_prefetched_scalars_are_looked_at_case_by_case(kernel: Kernel, table: li
     with pytest.raises(Failure, match=re.escape(said)) as caught:
         executable.run(leaves)
     assert caught.value.verdict is Verdict.OUT_OF_BOUNDS
+    detail = caught.value.detail
+    assert isinstance(detail, MemoryFault)
+    assert detail.buffer == "x_ref"
+    assert detail.element.startswith("block ")
+    assert detail.visit.access is Access.BLOCK
 
 
 def test_every_case_of_a_signature_with_such_a_block_is_out_of_bounds() -> None:

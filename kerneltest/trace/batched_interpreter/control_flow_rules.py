@@ -15,7 +15,7 @@ from kerneltest.trace.batched_interpreter.values import (
     is_uniform,
     rows_of,
     run_by_group,
-    unwritten,
+    unwritten_memory,
 )
 from kerneltest.trace.jax_compat.jaxpr_types import AbstractValue, ClosedJaxpr, Equation
 from kerneltest.trace.walk import scan_counts
@@ -113,7 +113,7 @@ def _run_scoped(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
         rows = rows_of(operands)
-        scoped = [BatchedRef(unwritten((rows, *shape), dtype)) for shape, dtype in fresh]
+        scoped = [BatchedRef(unwritten_memory((rows, *shape), dtype)) for shape, dtype in fresh]
         return body([*operands, *scoped])
 
     return evaluate

@@ -17,7 +17,7 @@ from kerneltest.trace.batched_interpreter.values import (
     dtype_of,
     is_uniform,
     rows_of,
-    unwritten,
+    unwritten_memory,
 )
 from kerneltest.trace.jax_compat.jaxpr_types import BlockMapping, DType, Equation, Jaxpr, Var
 from kerneltest.trace.rewrite import is_plain_call
@@ -61,7 +61,7 @@ class _BlockLayout:
         """Extends an array with unwritten memory to whole blocks."""
         if self.padded == self.shape:
             return array
-        whole = unwritten((len(array), *self.padded), array.dtype)
+        whole = unwritten_memory((len(array), *self.padded), array.dtype)
         whole[(slice(None), *map(slice, self.shape))] = array
         return whole
 
@@ -116,8 +116,8 @@ def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunc
                 old = arrays[aliases[number]]
                 arrays.append(np.repeat(old, rows, 0) if len(old) < rows else old.copy())
             else:
-                arrays.append(unwritten((rows, *layout.padded), layout.dtype))
-        scoped = [BatchedRef(unwritten((rows, *shape), dtype)) for shape, dtype in scratch]
+                arrays.append(unwritten_memory((rows, *layout.padded), layout.dtype))
+        scoped = [BatchedRef(unwritten_memory((rows, *shape), dtype)) for shape, dtype in scratch]
         numbers = np.indices(grid, np.int32).reshape(len(grid), -1).T if grid else np.zeros((1, 0), np.int32)
         programs = list(numbers.T)
         outer = evaluator.program, evaluator.grid

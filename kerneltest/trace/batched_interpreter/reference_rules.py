@@ -8,7 +8,13 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.access_regions import AccessRegion, OperandLeaf, locator
-from kerneltest.trace.batched_interpreter.values import BatchedRef, EquationFunction, UnknownError, Value, unwritten
+from kerneltest.trace.batched_interpreter.values import (
+    BatchedRef,
+    EquationFunction,
+    UnknownError,
+    Value,
+    unwritten_memory,
+)
 from kerneltest.trace.jax_compat.jaxpr_types import Equation
 
 
@@ -59,7 +65,7 @@ def _read_block(memory: Array, starts: Sequence[int], lengths: tuple[int, ...]) 
     inside = memory[(slice(None), *_slices(starts, lengths))]
     if inside.shape[1:] == lengths:
         return inside.copy()
-    whole = unwritten((len(memory), *lengths), memory.dtype)
+    whole = unwritten_memory((len(memory), *lengths), memory.dtype)
     whole[tuple(map(slice, inside.shape))] = inside
     return whole
 
@@ -101,9 +107,9 @@ def _positions(memory: Array, region: AccessRegion) -> tuple[tuple[Array, ...], 
 def _gather(memory: Array, region: AccessRegion) -> Array:
     at, inside = _positions(memory, region)
     if not memory.size:
-        return unwritten(inside.shape, memory.dtype)
+        return unwritten_memory(inside.shape, memory.dtype)
     found = memory[at]
-    return found if inside.all() else np.where(inside, found, unwritten((1,), memory.dtype))
+    return found if inside.all() else np.where(inside, found, unwritten_memory((1,), memory.dtype))
 
 
 def _scatter(memory: BatchedRef, region: AccessRegion, values: Array, *, add: bool = False) -> None:

@@ -44,7 +44,7 @@ def dtype_of(aval: AbstractValue) -> DType:
         raise UnknownError(str(aval)) from None
 
 
-def unwritten(shape: Sequence[int], dtype: DType) -> Array:
+def unwritten_memory(shape: Sequence[int], dtype: DType) -> Array:
     """Unwritten memory with the content that Pallas' interpreter gives it: NaN, the least integer, or False."""
     if is_float(dtype):
         return np.full(shape, np.nan, dtype)

@@ -122,7 +122,7 @@ def run(
             raise tpu_findings.failure(error, detector.deadlock, made[0] if made else None) from error
         finally:
             tpu.reset_tpu_interpret_mode_state()
-    unwritten = [_crop(memory.unwritten(i), output.shape) for i, output in enumerate(outputs)]
+    unwritten = [_crop(memory.unwritten_mask(i), output.shape) for i, output in enumerate(outputs)]
     return Ran(outputs, unwritten, tuple(memory.reads))
 
 

@@ -99,7 +99,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         site = self.layout.sites.get(id(source))
         return (site.line if site is not None else line_of(source)) or PIPELINE_CODE
 
-    def unwritten(self, output: int) -> Array | None:
+    def unwritten_mask(self, output: int) -> Array | None:
         """Mask of the elements of an output, up to whole blocks, that were never written; None if all were."""
         number = self.layout.outputs[output]
         return next((~w for key, w in self._written.items() if key[1] - _FIRST_BUFFER == number), None)
