@@ -115,8 +115,10 @@ class Signature:
 
         `str` of each value is the option, so options that have names of their own are returned as these names.
         """
-        chosen = pairing.chosen(dict(self.statics))
-        return {name: _scalar(chosen[name], option) for name, option in self.statics}
+        options = pairing.options()
+        declared = {name: option for name, option in self.statics if option in options.get(name, ())}
+        chosen = pairing.chosen(declared)  # a call that must be rejected has an option that is not declared
+        return {name: _scalar(chosen[name], option) if name in declared else option for name, option in self.statics}
 
     def leaves(self, pairing: Pairing) -> dict[str, ArrayArgument]:
         """Returns the array arguments that are not absent, by path."""
