@@ -35,15 +35,16 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import Limit, Measured, Tolerance
-from kerneltest.declare.closed_forms import Exact
+from kerneltest.declare.built_in_models import Exact
 from kerneltest.declare.dims import Dim
+from kerneltest.declare.error_model import Measured, Tolerance
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import run
 from kerneltest.execute.settings import RunSettings
+from kerneltest.numerics.bounds import Limit
 from kerneltest.plan.signatures import dtypes_of
 
 FOLDER = ROOT / "reports" / "detection"

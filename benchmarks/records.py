@@ -19,7 +19,7 @@ from typing import Any
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import RECORD_LINE, SCHEMA
-from kerneltest.records.schema import Evidence, Record, Window
+from kerneltest.records.schema import Evidence, Pattern, PatternKind, Record, Window
 from kerneltest.records.strict_json import dumps
 
 BY_HAND = "3b139269d7bf399a99d5ebb258de92a833c6465e"  # the last commit with the decoder by hand
@@ -173,7 +173,7 @@ def finding(number: int) -> Record:
     ) if values else None  # fmt: skip
     beside = (Window("x", "float32", (64,), (0,), (1, 128), (0, 16), values[:128]),) if values else ()
     evidence = Evidence(
-        index=(20, 40), block="m=1 n=2", wrong_blocks=(1, 16), pattern="only in block 1 of m (4 blocks)",
+        index=(20, 40), block="m=1 n=2", wrong_blocks=(1, 16), pattern=Pattern(PatternKind.ONE_BLOCK, "m", 1, 4),
         actual=float("nan"), expected=2.0, bound=1e-6, file=f"cases/{number:016x}.npz", window=shown, inputs=beside,
         arguments={"x": "float32[64, 64] [[1 2 3 ...]]", "y": "float32[64, 64] [[1 2 3 ...]]"},
     )  # fmt: skip

@@ -19,7 +19,18 @@ from kerneltest.backends.registry import ALL, resolve
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer, write_end, write_plan
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import Declared, End, Evidence, Plan, PlannedItem, Record, Source, Window
+from kerneltest.records.schema import (
+    Declared,
+    End,
+    Evidence,
+    Pattern,
+    PatternKind,
+    Plan,
+    PlannedItem,
+    Record,
+    Source,
+    Window,
+)
 from kerneltest.report.html.build import write_html
 
 PAIRINGS = tuple(f"suites/test_kernel_{i // 4}.py::pairing_{i}" for i in range(40))
@@ -75,7 +86,8 @@ def _finding(base: Record, rng: random.Random, *, window: bool) -> Record:
         wrong="".join("1" if rng.random() < 0.3 else "0" for _ in values),
     )  # fmt: skip
     evidence = Evidence(
-        index=(20, 40), block="m=1 n=2", wrong_blocks=(1, 16), pattern="only in block 1 of m (4 blocks)", actual=1.0,
+        index=(20, 40), block="m=1 n=2", wrong_blocks=(1, 16), actual=1.0,
+        pattern=Pattern(PatternKind.ONE_BLOCK, "m", 1, 4),
         expected=2.0, bound=1e-6, arguments={"x": "float32[64, 64] [[1 2 3 ...]]"}, file=f"cases/{base.case}.npz",
         window=shown if window else None,
     )  # fmt: skip

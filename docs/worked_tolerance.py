@@ -7,10 +7,10 @@ import numpy as np
 
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU, Precision
-from kerneltest.declare.rounding import ROWS
+from kerneltest.numerics.rounding_bounds import ROWS
 from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.spread import sampled, spread
-from kerneltest.oracle.expectation import expect
+from kerneltest.oracle.evaluation import expect
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import trace
@@ -47,7 +47,7 @@ def oracle() -> Iterator[str]:
 def bound(precision: Precision) -> Iterator[str]:
     """How its bound comes about on a backend."""
     (rounded,) = EXPECTED.bounds
-    case, f = rounded.samples.measured, EXPECTED.values[0]
+    case, f = rounded.samples.case, EXPECTED.values[0]
     samples = sampled(case.watched, case.leaves, case.formats, Machine(precision, FLOAT32, ROWS))[0]
     off = (samples[1:] - samples[0])[(slice(None), *AT)]
     unit = 10.0 ** np.floor(np.log10(np.abs(off).max()))

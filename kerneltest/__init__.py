@@ -24,38 +24,37 @@ if TYPE_CHECKING:
     from kerneltest.core.targets import Tier as Tier
     from kerneltest.core.verdicts import Verdict as Verdict
     from kerneltest.declare import tolerance as tolerance
-    from kerneltest.declare.arrays import DEFAULT_FLOATS as DEFAULT_FLOATS
-    from kerneltest.declare.arrays import DEFAULT_INTEGERS as DEFAULT_INTEGERS
-    from kerneltest.declare.arrays import array as array
-    from kerneltest.declare.arrays import indices as indices
-    from kerneltest.declare.arrays import key as key
-    from kerneltest.declare.arrays import lengths as lengths
-    from kerneltest.declare.arrays import mask as mask
-    from kerneltest.declare.arrays import offsets as offsets
-    from kerneltest.declare.arrays import one_hot as one_hot
-    from kerneltest.declare.arrays import partition as partition
-    from kerneltest.declare.arrays import permutation as permutation
-    from kerneltest.declare.arrays import scalar as scalar
-    from kerneltest.declare.arrays import segment_ids as segment_ids
-    from kerneltest.declare.bounds import Bound as Bound
-    from kerneltest.declare.bounds import Limit as Limit
-    from kerneltest.declare.bounds import Measured as Measured
-    from kerneltest.declare.bounds import Tolerance as Tolerance
     from kerneltest.declare.check import DeclarationError as DeclarationError
     from kerneltest.declare.defined import defined as defined
     from kerneltest.declare.defined import ignored as ignored
     from kerneltest.declare.dims import dim as dim
     from kerneltest.declare.domains import interval as interval
+    from kerneltest.declare.error_model import Measured as Measured
+    from kerneltest.declare.error_model import Tolerance as Tolerance
+    from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS as DEFAULT_FLOATS
+    from kerneltest.declare.kinds.array_argument import DEFAULT_INTEGERS as DEFAULT_INTEGERS
+    from kerneltest.declare.kinds.array_data import array as array
+    from kerneltest.declare.kinds.array_data import scalar as scalar
+    from kerneltest.declare.kinds.base import Slot as Slot
+    from kerneltest.declare.kinds.derivation import derived as derived
+    from kerneltest.declare.kinds.index import indices as indices
+    from kerneltest.declare.kinds.length import lengths as lengths
+    from kerneltest.declare.kinds.mask import mask as mask
+    from kerneltest.declare.kinds.offsets import offsets as offsets
+    from kerneltest.declare.kinds.one_hot import one_hot as one_hot
+    from kerneltest.declare.kinds.partition import partition as partition
+    from kerneltest.declare.kinds.permutation import permutation as permutation
+    from kerneltest.declare.kinds.random_key import key as key
+    from kerneltest.declare.kinds.segments import segment_ids as segment_ids
     from kerneltest.declare.oracle_for import oracle_for as oracle_for
-    from kerneltest.declare.others import derived as derived
-    from kerneltest.declare.others import dim_size as dim_size
-    from kerneltest.declare.others import named as named
-    from kerneltest.declare.others import optional as optional
-    from kerneltest.declare.others import same_as as same_as
-    from kerneltest.declare.others import static as static
-    from kerneltest.declare.others import tree as tree
     from kerneltest.declare.pairing import Pairing as Pairing
     from kerneltest.declare.rejects import rejects as rejects
+    from kerneltest.declare.statics import dim_size as dim_size
+    from kerneltest.declare.statics import named as named
+    from kerneltest.declare.statics import static as static
+    from kerneltest.declare.structure import optional as optional
+    from kerneltest.declare.structure import same_as as same_as
+    from kerneltest.declare.structure import tree as tree
     from kerneltest.declare.xfail import xfail as xfail
     from kerneltest.execute.addresses import check_addresses as check_addresses
     from kerneltest.execute.invariant_context import Asked as Asked
@@ -67,8 +66,9 @@ if TYPE_CHECKING:
     from kerneltest.extensions.proofs.proof_search import Counterexample as Counterexample
     from kerneltest.extensions.proofs.proof_search import Proof as Proof
     from kerneltest.extensions.proofs.proof_search import prove as prove
+    from kerneltest.numerics.bounds import Bound as Bound
+    from kerneltest.numerics.bounds import Limit as Limit
     from kerneltest.plan.explicit import DrawnCase as DrawnCase
-    from kerneltest.plan.families import Slot as Slot
     from kerneltest.plan.standard_families import family as family
     from kerneltest.trace.tracing import Traced as Traced
 
@@ -86,28 +86,38 @@ _HOMES = {
     "kerneltest.core.targets": "Tier",
     "kerneltest.core.verdicts": "Verdict",
     "kerneltest.declare": "tolerance",
-    "kerneltest.declare.arrays": (
-        "DEFAULT_FLOATS DEFAULT_INTEGERS array indices key lengths mask offsets one_hot partition permutation scalar "
-        "segment_ids"
-    ),
-    "kerneltest.declare.bounds": "Bound Limit Measured Tolerance",
     "kerneltest.declare.check": "DeclarationError",
     "kerneltest.declare.defined": "defined ignored",
     "kerneltest.declare.dims": "dim",
     "kerneltest.declare.domains": "interval",
+    "kerneltest.declare.error_model": "Measured Tolerance",
     "kerneltest.declare.oracle_for": "oracle_for",
-    "kerneltest.declare.others": "derived dim_size named optional same_as static tree",
+    "kerneltest.declare.kinds.array_argument": "DEFAULT_FLOATS DEFAULT_INTEGERS",
+    "kerneltest.declare.kinds.array_data": "array scalar",
+    "kerneltest.declare.kinds.base": "Slot",
+    "kerneltest.declare.kinds.derivation": "derived",
+    "kerneltest.declare.kinds.index": "indices",
+    "kerneltest.declare.kinds.length": "lengths",
+    "kerneltest.declare.kinds.mask": "mask",
+    "kerneltest.declare.kinds.offsets": "offsets",
+    "kerneltest.declare.kinds.one_hot": "one_hot",
+    "kerneltest.declare.kinds.partition": "partition",
+    "kerneltest.declare.kinds.permutation": "permutation",
+    "kerneltest.declare.kinds.random_key": "key",
+    "kerneltest.declare.kinds.segments": "segment_ids",
     "kerneltest.declare.pairing": "Pairing",
     "kerneltest.declare.rejects": "rejects",
+    "kerneltest.declare.statics": "dim_size named static",
+    "kerneltest.declare.structure": "optional same_as tree",
     "kerneltest.declare.xfail": "xfail",
-    "kerneltest.trace.tracing": "Traced",
-    "kerneltest.plan.explicit": "DrawnCase",
-    "kerneltest.plan.families": "Slot",
+    "kerneltest.execute.invariants": "invariant",
     "kerneltest.plan.standard_families": "family",
+    "kerneltest.trace.tracing": "Traced",
+    "kerneltest.numerics.bounds": "Bound Limit",
+    "kerneltest.plan.explicit": "DrawnCase",
     "kerneltest.extensions.proofs.proof_search": "Counterexample Proof prove",
     "kerneltest.execute.addresses": "check_addresses",
     "kerneltest.execute.invariant_context": "Asked Share Variation Wanted",
-    "kerneltest.execute.invariants": "invariant",
     "kerneltest.execute.strategies": "cases",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -12,6 +12,8 @@ from kerneltest.records.schema import (
     End,
     Evidence,
     NotApplicable,
+    Pattern,
+    PatternKind,
     Plan,
     PlannedItem,
     Record,
@@ -66,7 +68,7 @@ WRONG = made_record(
     wrong=1,
     used=2.0,
     evidence=Evidence(
-        0, (3,), "n=1", (1, 2), "", 1.0, 2.0, 0.5, {"x": "float32[4] [...]"}, "cases/c1-interpret.npz",
+        0, (3,), "n=1", (1, 2), None, 1.0, 2.0, 0.5, {"x": "float32[4] [...]"}, "cases/c1-interpret.npz",
         "the last one", "cases/reproduce_c1-interpret.py", WINDOW, (INPUT,),
     ),
     budget=(
@@ -83,7 +85,7 @@ def hostile() -> tuple[Record, dict[str, object]]:
     evidence = replace(
         WRONG.evidence,
         block=HOSTILE,
-        pattern=HOSTILE,
+        pattern=Pattern(PatternKind.ONE_INDEX, HOSTILE, 3),
         diagnosis=HOSTILE,
         arguments={HOSTILE: HOSTILE},
         file=HOSTILE,

@@ -1,6 +1,6 @@
-"""Kernels that interpret mode passes and that are wrong in truth, each with a twin that is right.
+"""Wrong kernels that pass in interpret mode, each with a correct twin.
 
-All take a vector `x` of 100 elements, in blocks of 32, so that the last block has a tail of 4.
+All take a vector `x` of 100 elements in blocks of 32, so the last block has a tail of 4.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ class Bug:
     """One bug.
 
     Attributes:
-      name: the bug, in words.
-      wrong, right: the kernel with it and without.
-      oracle: what both compute.
-      verdict, words: what the simulator must say.
-      dtype: of x.
+      name: a description of the bug.
+      wrong, right: the kernel with the bug and without it.
+      oracle: the oracle of both.
+      verdict, words: the verdict of the simulator, and a part of its message.
+      dtype: the dtype of x.
     """
 
     name: str
@@ -73,7 +73,7 @@ def _copy(limit: int, shift: int = 0, mask_load: bool = True) -> Kernel:
 
 
 def _blocked(masked: bool) -> Kernel:
-    """Blocks cut by a BlockSpec: only JAX 0.12 masks their tail on a GPU."""
+    """A copy with blocks from a BlockSpec, whose tail only JAX 0.12 masks on a GPU."""
     if masked:
         return _copy(N)
     block = pl.BlockSpec((BLOCK,), lambda i: (i,))
@@ -96,7 +96,7 @@ def _tail_maximum(masked: bool) -> Kernel:
 
 
 def _neighbour(guarded: bool) -> Kernel:
-    """Differences to the element before, the first one kept: index -1 is read and thrown away."""
+    """Differences from the previous element, with the first one unchanged: index -1 is read and discarded."""
 
     def body(x: Any, o: Any) -> None:
         at = _here()
@@ -109,7 +109,7 @@ def _neighbour(guarded: bool) -> Kernel:
 
 
 def _lookup(guarded: bool) -> Kernel:
-    """x[x] where x is an index and 0 elsewhere: the others are looked up too, and thrown away."""
+    """x[x] if x is an index, and 0 otherwise: invalid indices are looked up too, and the result is discarded."""
 
     def body(x: Any, o: Any) -> None:
         at = _here()
@@ -146,7 +146,7 @@ def _accumulated(kind: str) -> Kernel:
 
 
 def _accumulated_atomically(kind: str) -> Kernel:
-    """The sum of everything, added by every program to an output that starts at 0."""
+    """The sum of all elements, which every program adds to in an output that starts at 0."""
 
     def body(x: Any, start: Any, o: Any) -> None:
         del start
@@ -170,7 +170,7 @@ def _accumulated_atomically(kind: str) -> Kernel:
 
 
 def _maximum(initialised: bool) -> Kernel:
-    """The running maximum of each block, in an output that starts as the least integer on interpret mode alone."""
+    """The running maximum of each block, in an output that only interpret mode initialises, to the least integer."""
 
     def body(x: Any, o: Any) -> None:
         at = _here()
@@ -183,7 +183,7 @@ def _maximum(initialised: bool) -> Kernel:
 
 
 def _pairs(own: bool) -> Kernel:
-    """Two programs to an output block; the second one's value stays where they run in order."""
+    """Two programs for each output block; the second one's value is kept if they run in order."""
 
     def body(x: Any, o: Any) -> None:
         i = pl.program_id(0)
@@ -195,7 +195,7 @@ def _pairs(own: bool) -> Kernel:
 
 
 def _same_value(own: bool) -> Kernel:
-    """How many elements there are, written by everybody or by one."""
+    """The number of elements, written by every program or by one."""
 
     def body(x: Any, o: Any) -> None:
         o[0] = jnp.asarray(N, x.dtype)
@@ -204,7 +204,7 @@ def _same_value(own: bool) -> Kernel:
 
 
 def _running_sum(own: bool) -> Kernel:
-    """Sums of blocks up to each; the wrong one reads the output of the program before it."""
+    """The sums of all blocks up to each one; the wrong kernel reads the output of the previous program."""
 
     def body(x: Any, o: Any) -> None:
         i = pl.program_id(0)
@@ -223,7 +223,7 @@ def _running_sum(own: bool) -> Kernel:
 
 
 def _in_place(own: bool) -> Kernel:
-    """Each element plus the one after it, stored over x itself; the wrong one reads what another program stores."""
+    """Each element plus the next, stored to x itself; the wrong kernel reads elements that another program stores."""
 
     def body(x: Any, *rest: Any) -> None:
         o = rest[-1]
@@ -236,7 +236,7 @@ def _in_place(own: bool) -> Kernel:
 
 
 def _empty_rows(written: bool) -> Kernel:
-    """Maxima of rows of which half are empty; interpret mode fills what nobody wrote with the answer."""
+    """The maxima of rows, half of which are empty; interpret mode fills unwritten memory with the expected result."""
 
     def body(x: Any, o: Any) -> None:
         i, at = pl.program_id(0), _here()
@@ -255,7 +255,7 @@ def _empty_rows(written: bool) -> Kernel:
 
 
 def _grid(blocks: int, fill: bool) -> Kernel:
-    """Positive elements of x below 64 and NaN beyond: the wrong grid stops there, and NaN is what stood there."""
+    """The first 64 elements of x, and NaN after them: the wrong grid stops there, where memory holds NaN."""
 
     def body(x: Any, o: Any) -> None:
         at = _here()
@@ -267,7 +267,7 @@ def _grid(blocks: int, fill: bool) -> Kernel:
 
 
 def _overlapping(step: int) -> Kernel:
-    """A copy in windows that overlap by one element, in which both programs write the same."""
+    """A copy in windows that overlap by one element, to which two programs write the same value."""
 
     def body(x: Any, o: Any) -> None:
         at = pl.program_id(0) * step + jnp.arange(BLOCK)
@@ -278,7 +278,7 @@ def _overlapping(step: int) -> Kernel:
 
 
 def _histogram(atomic: bool) -> Kernel:
-    """How often each of 0 to 15 occurs in x (modulo 16), counted by programs that meet at the counters."""
+    """The number of occurrences of 0 to 15 in x (modulo 16), in counters that programs share."""
 
     def body(x: Any, start: Any, o: Any) -> None:
         del start
@@ -301,7 +301,7 @@ def _histogram(atomic: bool) -> Kernel:
 
 
 def _looped(blocks: int) -> Kernel:
-    """The largest of the elements; the wrong loop goes one block too far."""
+    """The largest element; the loop of the wrong kernel runs for one block too many."""
 
     def body(x: Any, o: Any) -> None:
         def step(i: Any, most: Any) -> Any:
@@ -315,7 +315,7 @@ def _looped(blocks: int) -> Kernel:
 
 
 def _searched(guarded: bool) -> Kernel:
-    """The first position at or after the program's at which x is beyond 1000 (or N): a loop that x itself ends."""
+    """The first position from the program's own on at which x is over 1000 (or N): x itself ends the loop."""
 
     def body(x: Any, o: Any) -> None:
         start = pl.program_id(0) * BLOCK
@@ -378,11 +378,11 @@ BUGS = [
         lambda x: np.full(1, N), "race", "all write 100"),
     Bug("windows that overlap by an element", _overlapping(BLOCK - 1), _overlapping(BLOCK), _copied, "race", "o[31]"),
     Bug("a read of another program's output", _running_sum(False), _running_sum(True),
-        lambda x: np.cumsum(_padded(x).sum(axis=1)), "race", "and was read by program (1)"),
+        lambda x: np.cumsum(_padded(x).sum(axis=1)), "race", "and read by program (1)"),
     Bug("an input overwritten before its neighbour read it", _in_place(False), _in_place(True),
-        lambda x: x + np.concatenate([x[1:], np.zeros(1, x.dtype)]), "race", "and was read by program"),
+        lambda x: x + np.concatenate([x[1:], np.zeros(1, x.dtype)]), "race", "and read by program"),
     Bug("a maximum with what nobody wrote", _maximum(False), _maximum(True), _copied, "uninitialised",
-        "read before anything was written there", "int32"),
+        "before anything was written there", "int32"),
     Bug("rows never written", _empty_rows(False), _empty_rows(True), _even_maxima, "unwritten",
         "2 of 4 elements", "int32"),
     Bug("a grid without its tail", _grid(2, False), _grid(BLOCKS, True),

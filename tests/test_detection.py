@@ -16,9 +16,9 @@ from benchmarks.variants import VARIANTS
 from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.core.precision import SIMULATED, XLA_CPU
-from kerneltest.declare.bounds import Tolerance
+from kerneltest.declare.error_model import Tolerance
 from kerneltest.declare.pairing import Pairing
-from kerneltest.oracle.expectation import expect
+from kerneltest.oracle.evaluation import expect
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import trace

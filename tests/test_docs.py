@@ -18,7 +18,7 @@ from kerneltest.backends import hints
 from kerneltest.backends.registry import ALL, REGISTRY, backend_ids, resolve
 from kerneltest.core.targets import TARGETS, TPUS
 from kerneltest.core.verdicts import Verdict, worst
-from kerneltest.declare.arrays import DEFAULT_FLOATS, DEFAULT_INTEGERS
+from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, DEFAULT_INTEGERS
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing  # also fills the registries, before they are compared and put back
 from kerneltest.execute.runner import run
@@ -181,7 +181,7 @@ def test_the_worked_tolerance_is_what_comes_out() -> None:
 
 def test_every_page_with_python_is_run() -> None:
     # Those of docs/tpu.md are run by tests/backends/tpu/test_page.py, those of docs/production-sizes.md by
-    # tests/run/test_production.py, those of docs/declarations.md by tests/test_declarations.py, and those of
+    # tests/execute/test_production.py, those of docs/declarations.md by tests/test_declarations.py, and those of
     # docs/getting-started.md by tests/start/test_getting_started.py.
     executed = {
         "README.md",

@@ -178,7 +178,7 @@ def test_a_family_or_an_invariant_at_fault_costs_its_cases_and_is_named(records:
     assert _found_by(records, "short") == {("careless", "oracle_error"), ("raising", "oracle_error")}
     assert _found_by(records, "faulty") == {("dividing", "runtime_error"), ("half_a_share", "runtime_error")}
     messages = {record.family: record.message for record in records if record.verdict.is_finding}
-    assert messages["careless"] == "family careless raised ValueError: it made float64[1] and was asked for float32[1]"
+    assert messages["careless"] == "family careless raised ValueError: it returned float64[1] instead of float32[1]"
     assert messages["raising"].startswith("family raising raised IndexError: none left (conftest.py:")
     assert messages["dividing"].startswith("dividing raised ZeroDivisionError: division by zero (conftest.py:")
     assert messages["half_a_share"].startswith("half_a_share raised ValueError: the share 'half' has outputs of shapes")

@@ -127,7 +127,7 @@ def reads_before_the_copy_landed(broken: bool) -> Kernel:
     return in_whole(body, [BUFFER, COPY])
 
 
-@twin("race", "nobody waits for that copy")
+@twin("race", "nothing waits for that copy")
 def never_waits_for_the_block(broken: bool) -> Kernel:
     """No wait at all: the interpreter runs copies when they are waited for, so this one never."""
 
@@ -161,7 +161,7 @@ def overwrites_what_is_being_stored(broken: bool) -> Kernel:
     return in_whole(body, [BUFFER, COPY])
 
 
-@twin("race", "under way when the kernel ends: nobody waits for that copy")
+@twin("race", "still in flight when the kernel ends: nothing waits for that copy")
 def ends_while_it_stores(broken: bool) -> Kernel:
     """No wait for the last block's copy, which nothing comes in the way of."""
 
@@ -256,7 +256,7 @@ def relies_on_the_order_of_a_parallel_dimension(broken: bool) -> Kernel:
     )(x)
 
 
-@twin("race", "let cores write apart from each other")
+@twin("race", "have each core write its own part")
 def cores_write_the_same_rows(broken: bool) -> Kernel:
     """Two cores, each of which is to double half of the rows; the broken ones both begin at the first."""
 
@@ -277,7 +277,7 @@ def cores_write_the_same_rows(broken: bool) -> Kernel:
     return lambda x: pl.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=mesh)(x)
 
 
-@twin("runtime_error", "ready[1] stands at 3 when the kernel ends")
+@twin("runtime_error", "ready[1] is at 3 when the kernel ends")
 def signals_and_nobody_waits(broken: bool) -> Kernel:
     """A semaphore that is counted up and never down."""
 
@@ -292,7 +292,7 @@ def signals_and_nobody_waits(broken: bool) -> Kernel:
     return in_whole(body, [pltpu.VMEM(SHAPE, jnp.float32), pltpu.SemaphoreType.REGULAR((2,))])
 
 
-@twin("runtime_error", "landed stands at 2048 when the kernel ends", lambda x: 2 * x[:ROWS])
+@twin("runtime_error", "landed is at 2048 when the kernel ends", lambda x: 2 * x[:ROWS])
 def waits_for_half_of_the_copy(broken: bool) -> Kernel:
     """The wait counts the bytes of half a block: what is left opens the next wait too early."""
 
@@ -306,7 +306,7 @@ def waits_for_half_of_the_copy(broken: bool) -> Kernel:
     return in_whole(body, [BUFFER, COPY], BLOCK)
 
 
-@twin("hang", "for ready to count 2, which stands at 1")
+@twin("hang", "for ready to reach 2, but it is at 1")
 def waits_for_more_than_is_signalled(broken: bool) -> Kernel:
     """A wait for two signals, of which one comes."""
 

@@ -55,7 +55,12 @@ def compares_with_scalar_memory_that_nobody_wrote(broken: bool) -> Kernel:
     return on_grid(body, scratch=[pltpu.SMEM((1,), jnp.int32)])
 
 
-@twin("uninitialised", "x is read past its array's end at", lambda x: x.sum(0, keepdims=True).repeat(ROWS, 0), rows=30)
+@twin(
+    "uninitialised",
+    "x is read past the end of its array at",
+    lambda x: x.sum(0, keepdims=True).repeat(ROWS, 0),
+    rows=30,
+)
 def sums_the_padding_of_the_last_block(broken: bool) -> Kernel:
     """The sum of 30 rows, in blocks of 8 of which the last has 6: the others' places must not count."""
 
@@ -149,7 +154,7 @@ def copies_from_past_the_end(broken: bool) -> Kernel:
     return in_whole(body, [BUFFER])
 
 
-@twin("out_of_bounds", "block (4, 0) of x, which is [32:40, 0:128], lies outside of its shape (32, 128)")
+@twin("out_of_bounds", "block (4, 0) of x, [32:40, 0:128], is outside its shape (32, 128)")
 def maps_to_a_block_past_the_end(broken: bool) -> Kernel:
     """An index map that is one block ahead."""
 

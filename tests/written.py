@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kerneltest.core.details import Stated, Unavailable
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer, write_end, write_plan
@@ -37,9 +38,12 @@ def tier_of(backend: str) -> Tier:
 
 
 def case(**more: Any) -> Record:
-    """A passing case, but for what is given; a verdict may be given by name."""
+    """A passing case, but for what is given; a verdict may be given by name, and a failure by its message."""
     given = {"tier": tier_of(more.get("backend", PASS.backend)), **more}
-    return replace(PASS, **{**given, "verdict": Verdict(more.get("verdict", PASS.verdict))})
+    verdict = Verdict(more.get("verdict", PASS.verdict))
+    if "detail" not in more and (message := more.get("message")) and verdict is not Verdict.PASS:
+        given["detail"] = Unavailable(message) if verdict is Verdict.UNAVAILABLE else Stated(message)
+    return replace(PASS, **{**given, "verdict": verdict})
 
 
 def absent(**more: Any) -> Record:

@@ -15,7 +15,7 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.plan.sample import sample
+from kerneltest.plan.production import sample
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.virtual import unflat
 

@@ -14,8 +14,8 @@ from kerneltest.core.dtypes import Array, is_float, is_packed
 from kerneltest.core.failures import Failure, text_of
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.limits import fails_by_itself, limit
-from kerneltest.trace.jax_compat.names import user_line, whole_tracebacks
+from kerneltest.trace.jax_compat.names import fails_by_itself, limit, user_line
+from kerneltest.trace.jax_compat.patches import whole_tracebacks
 from kerneltest.trace.runnable import eagerly, runnable
 from kerneltest.trace.tracing import Traced
 

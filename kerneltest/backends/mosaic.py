@@ -24,13 +24,15 @@ from kerneltest.trace.cpu_options import quick
 from kerneltest.trace.evaluator import evaluate
 from kerneltest.trace.jax_compat import mosaic_interpreters as gpu
 from kerneltest.trace.jax_compat import tpu_interpreter as tpu
+from kerneltest.trace.jax_compat.mosaic_patches import patch_interpreters
 from kerneltest.trace.jax_compat.mosaic_threads import Evaluate
-from kerneltest.trace.jax_compat.names import debugging_off_in_callbacks
+from kerneltest.trace.jax_compat.patches import debugging_off_in_callbacks
 from kerneltest.trace.jax_compat.tpu_layout import layout_of, overhanging_alias
 from kerneltest.trace.jax_compat.tpu_memory import Fill as AnyFill
 from kerneltest.trace.mosaic_rewrites import interpreted
+from kerneltest.trace.platforms import INTERPRETED, on_a
 from kerneltest.trace.rewrite import Fill
-from kerneltest.trace.tracing import INTERPRETED, Call, Traced, device, device_problem, on_a
+from kerneltest.trace.tracing import Call, Traced, device, device_problem
 from kerneltest.trace.undefined import UNINITIALISED, UNWRITTEN, PartialArray, all_defined
 
 Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
@@ -80,7 +82,7 @@ class InterpretMosaic(Backend):
 
     def _prepare_calls(self, traced: Traced, prepare: Callable[[Call, Equation], "_Run"]) -> dict[int, "_Run"]:
         try:
-            with jax.default_device(device("cpu")), self._place():
+            with jax.default_device(device("cpu")), self._place(), patch_interpreters():
                 return {id(call.equation): prepare(call, self._rewrite(call)) for call in traced.calls}
         except (Failure, UnknownError):
             raise

@@ -68,13 +68,14 @@ def _add_summary_arguments(parser: argparse.ArgumentParser) -> None:
 def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.records.files import write_text
     from kerneltest.records.io import RecordError
-    from kerneltest.records.overlay import merge, suspects_shown
+    from kerneltest.records.overlay import merge
     from kerneltest.records.runs import read_all
     from kerneltest.report.counts import count
     from kerneltest.report.text.markdown import markdown, write_badge
     from kerneltest.report.text.suspects import all_suspects
     from kerneltest.report.text.tables import for_terminal
     from kerneltest.report.text.terminal import table
+    from kerneltest.triage.suspects import suspects_shown
 
     try:
         runs = read_all(chosen.runs)

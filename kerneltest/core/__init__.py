@@ -1,5 +1,4 @@
-"""What every room speaks of: dtypes and their rounding, verdicts, tiers, targets, failures, lines of source.
+"""Facts and small frozen values: dtypes, precisions, targets, verdicts, failures, source locations.
 
-Nothing enters: these are facts and small frozen values, which leave as they are. Every room may call it, and it calls
-none; it imports neither JAX nor pytest.
+Every room may import it. It imports no other room, and neither JAX nor pytest.
 """

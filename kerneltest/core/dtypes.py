@@ -1,4 +1,4 @@
-"""Facts about the dtypes that a kernel may use: names, unit roundoff, ranges, and how values are cast to them."""
+"""Dtypes that a kernel may use: names, floating-point formats, and conversions of values."""
 
 import functools
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+DType = np.dtype[Any]
+Array = np.ndarray[Any, DType]
 
-_EXPONENT = 0x7FF << 52  # the bits of float64 that hold it
+_EXPONENT = 0x7FF << 52  # the exponent bits of float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +34,25 @@ class FloatFormat:
 
     @property
     def smallest_normal(self) -> float:
+        """The smallest positive normal number."""
         return 2.0**self.min_exponent
 
     @property
     def smallest_subnormal(self) -> float:
+        """The smallest positive number, and the spacing of the subnormal numbers."""
         return 2.0 ** (self.min_exponent - self.precision + 1)
 
     @property
     def overflow(self) -> float:
-        """The least magnitude that rounds to infinity (half an ULP past the largest finite number)."""
+        """The smallest magnitude that rounds to infinity: half an ulp beyond the largest finite number."""
         return 2.0**self.max_exponent * (2.0 - self.unit_roundoff)
 
     def ulp(self, x: Array) -> Array:
-        """The spacing of the format's numbers at `|x|`, float64; not below that of subnormal numbers."""
+        """Returns the spacing of the format's numbers at `|x|`, in float64; at least `smallest_subnormal`."""
         size = np.maximum(np.abs(np.asarray(x, np.float64)), self.smallest_normal)
-        power = (size.view(np.int64) & _EXPONENT).view(np.float64)  # of two, at most `size`
-        known = np.isfinite(power)
-        return (power if known.all() else np.where(known, power, self.smallest_normal)) * 2.0 ** (1 - self.precision)
+        power = (size.view(np.int64) & _EXPONENT).view(np.float64)  # the largest power of two up to `size`
+        finite = np.isfinite(power)
+        return (power if finite.all() else np.where(finite, power, self.smallest_normal)) * 2.0 ** (1 - self.precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,55 +60,55 @@ class ShapeDtype:
     """The shape and dtype of an array."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
 
 
-# NVIDIA, "TensorFloat-32 in the A100 GPU": float32's exponent, 10 stored significand bits.
+# NVIDIA, "TensorFloat-32 in the A100 GPU": the exponent of float32 and 10 stored significand bits.
 TF32 = FloatFormat(precision=11, min_exponent=-126, max_exponent=127)
 
 
 class DtypeError(ValueError):
-    """A dtype name that neither NumPy nor ml_dtypes knows, or that an oracle cannot take."""
+    """A dtype name that NumPy and ml_dtypes do not know, or a dtype that an oracle cannot evaluate."""
 
 
 @functools.cache
-def dtype_named(name: str) -> np.dtype[Any]:
-    """The NumPy dtype called `name`, those of ml_dtypes (`bfloat16`, `float8_e4m3fn`) included.
+def dtype_named(name: str) -> DType:
+    """Returns the dtype with a name of NumPy or ml_dtypes (`bfloat16`, `float8_e4m3fn`).
 
     Raises:
-      DtypeError: no such dtype, or one whose values an oracle cannot hold in float64 or int64.
+      DtypeError: there is no such dtype, or float64 and int64 cannot hold its values.
     """
     try:
         dtype = np.dtype(getattr(ml_dtypes, name, name))
     except TypeError as error:
-        raise DtypeError(f"{name!r} is not a dtype that NumPy or ml_dtypes knows") from error
+        raise DtypeError(f"{name!r} is not a dtype of NumPy or ml_dtypes") from error
     if not (is_float(dtype) or is_integer(dtype) or dtype == np.bool_):
         raise DtypeError(f"an oracle takes real numbers and booleans, not {name}")
     if dtype == np.uint64:
         raise DtypeError("an oracle computes integers in int64, which cannot hold every uint64")
     if name.startswith("float6_"):
-        raise DtypeError(f"XLA cannot compile {name}, and ends the process when it is asked to")
+        raise DtypeError(f"{name} is not supported: XLA aborts the process when it compiles it")
     return dtype
 
 
-def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether it is a floating dtype, those of ml_dtypes included."""
+def is_float(dtype: DType) -> bool:
+    """Returns whether a dtype is floating-point, including those of ml_dtypes."""
     return bool(dtype.kind == "f") or _is_custom(dtype)
 
 
-@functools.cache  # NumPy makes the name anew each time
-def _is_custom(dtype: np.dtype[Any]) -> bool:
+@functools.cache  # NumPy builds the name on each access
+def _is_custom(dtype: DType) -> bool:
     return dtype.name in _CUSTOM_FLOATS
 
 
-@functools.cache  # NumPy makes the name anew each time
-def is_integer(dtype: np.dtype[Any]) -> bool:
-    """Whether it is an integer dtype, signed or not, those of ml_dtypes included."""
+@functools.cache  # NumPy builds the name on each access
+def is_integer(dtype: DType) -> bool:
+    """Returns whether a dtype is a signed or unsigned integer, including those of ml_dtypes."""
     return bool(dtype.kind in "iu") or dtype.name in ("int2", "uint2", "int4", "uint4")
 
 
-def is_packed(dtype: np.dtype[Any]) -> bool:
-    """Whether it has fewer than eight bits, so that XLA packs several into a byte."""
+def is_packed(dtype: DType) -> bool:
+    """Returns whether a dtype has fewer than eight bits, so that XLA packs several values into a byte."""
     if dtype == np.bool_:
         return False
     return bool((ml_dtypes.finfo(dtype) if is_float(dtype) else ml_dtypes.iinfo(dtype)).bits < 8)
@@ -115,25 +118,25 @@ _CUSTOM_FLOATS = frozenset(name for name in dir(ml_dtypes) if name.startswith(("
 
 
 @functools.cache
-def float_format(dtype: np.dtype[Any]) -> FloatFormat:
-    """The format of a floating dtype."""
+def float_format(dtype: DType) -> FloatFormat:
+    """Returns the format of a floating-point dtype."""
     info = ml_dtypes.finfo(dtype)
     return FloatFormat(int(info.nmant) + 1, int(info.minexp), int(info.maxexp) - 1)
 
 
-def cast(values: Array, dtype: np.dtype[Any]) -> Array:
-    """`values` (float64, int64 or bool) as `dtype`: floats to nearest, ties to even; integers wrap around."""
+def cast(values: Array, dtype: DType) -> Array:
+    """Converts `values` (float64, int64 or bool) to `dtype`. Floats round to nearest, ties to even; integers wrap."""
     values = np.asarray(values)
     with np.errstate(all="ignore"):
         if values.dtype == np.float64 and _is_custom(dtype):
-            # ml_dtypes casts through float32, which would round twice.
+            # ml_dtypes converts through float32, which would round twice.
             ulp = float_format(dtype).ulp(values)
             values = np.where(np.isfinite(values), np.rint(values / ulp) * ulp, values)
         return values.astype(dtype)
 
 
 def widen(values: Array) -> Array:
-    """`values` as an oracle sees them: floats as float64, integers as int64, booleans as they are."""
+    """Converts `values` to the dtypes of oracles: floats to float64, integers to int64; copies booleans."""
     if is_float(values.dtype):
         return values.astype(np.float64)
     if is_integer(values.dtype):
@@ -142,11 +145,10 @@ def widen(values: Array) -> Array:
 
 
 def flush_subnormals(values: Array) -> Array:
-    """`values` with those below the smallest normal number of float32 (or of their own, if wider) set to zero;
-    `values` itself where none is.
+    """Returns `values` as a processor in flush-to-zero mode reads them, or `values` itself if it changes nothing.
 
-    What a processor in flush-to-zero mode sees. Narrower formats are computed in float32, so float16's
-    subnormal numbers survive it.
+    Magnitudes below the smallest normal number of float32 (of their own format, if that is wider) become zero. Narrower
+    formats are computed in float32, so float16's subnormal numbers survive.
     """
     if not is_float(values.dtype):
         return values

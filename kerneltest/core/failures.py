@@ -1,4 +1,4 @@
-"""The one exception by which a kernel, its oracle or a backend fails."""
+"""The exception that carries a verdict, and the conversion of other exceptions to it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,20 +8,22 @@ from kerneltest.core.source_location import where_raised
 from kerneltest.core.verdicts import Verdict
 
 
-class Failure(Exception):  # noqa: N818 - it is a verdict on its way up
-    """A case that ends before its values could be compared.
+class Failure(Exception):  # noqa: N818 - a verdict that is not always an error
+    """The end of a case before its values could be compared.
 
     Attributes:
-      verdict: how the case ends.
+      verdict: the outcome of the case.
       detail: what happened, as data. Its text is the exception's.
-      stderr: the last output of the process that failed, if there was one.
+      stderr: the end of the standard error of the process that failed, or "".
     """
 
     def __init__(self, verdict: Verdict, detail: Detail | str, stderr: str = "") -> None:
-        """Args:
-        verdict: how the case ends.
-        detail: what happened; text stands for a `Stated`, or for an `Unavailable` if that is the verdict.
-        stderr: the last output of the process that failed.
+        """Stores the verdict and its detail, and renders the detail as the exception's text.
+
+        Args:
+          verdict: the outcome of the case.
+          detail: what happened; a string makes an `Unavailable` for that verdict, and a `Stated` for any other.
+          stderr: the end of the standard error of the process that failed.
         """
         if isinstance(detail, str):
             detail = Unavailable(detail) if verdict is Verdict.UNAVAILABLE else Stated(detail)
@@ -32,22 +34,22 @@ class Failure(Exception):  # noqa: N818 - it is a verdict on its way up
 
     @property
     def does_not_lower(self) -> bool:
-        """Whether the kernel does not lower, so that every later tier fails as well."""
+        """True if the kernel does not lower, so that every later tier fails as well."""
         return isinstance(self.detail, NotBuilt | ResourceExceeded) and self.detail.stage is Stage.LOWER
 
 
 def printable(text: str) -> str:
-    """Text that can be written as UTF-8: half of a surrogate pair, as a file's name may hold, is escaped."""
+    """Returns text that can be encoded as UTF-8: lone surrogates, as in file names, are escaped."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def format_exception(error: BaseException) -> str:
-    """The type and text of an exception, even if its `__str__` raises."""
+    """Returns the type and text of an exception, even if its `__str__` raises."""
     return f"{type(error).__name__}: {text_of(error)}"
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an exception, even if its `__str__` raises."""
+    """Returns the text of an exception, even if its `__str__` raises."""
     try:
         return str(error)
     except Exception as other:
@@ -56,15 +58,15 @@ def text_of(error: BaseException) -> str:
 
 @contextmanager
 def convert_exceptions(who: str, verdict: Verdict, *, located: bool = False) -> Iterator[None]:
-    """Converts what a user's code raises, SystemExit and pytest's own included, to a `Failure` that names the user.
+    """Converts every exception that user code raises, including SystemExit and pytest's outcomes, to a `Failure`.
 
     Args:
-      who: raised it, as the message says.
-      verdict: of the failure.
-      located: whether the failure names the line that raised.
+      who: the code that runs inside, for the message: `the kernel`, `oracle NAME`.
+      verdict: the verdict of the failure.
+      located: whether the failure names the source line that raised.
 
     Raises:
-      Failure: for every exception but interruptions and failures, which pass.
+      Failure: an exception was raised. KeyboardInterrupt, GeneratorExit and failures pass unchanged.
     """
     try:
         yield

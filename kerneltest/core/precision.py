@@ -1,7 +1,7 @@
-"""What machines do to a kernel's numbers: errors of functions, formats of matrix products, flushed subnormals.
+"""The arithmetic of backends: errors of functions, formats of matrix products, flushed subnormals.
 
-The one table of it. Each backend names its row; docs/precision.md shows the sources, and
-`benchmarks/function_errors.py` measures a machine and checks its row.
+Each backend names its `Precision` from this table. docs/precision.md lists the sources, and
+`benchmarks/function_errors.py` measures a machine and checks its entry.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ FLOAT32 = float_format(np.dtype(np.float32))
 
 @dataclass(frozen=True, slots=True)
 class Ulps:
-    """The largest error of a function in float32, its own rounding included: a correctly rounded one has 0.5.
+    """The largest error of a function in float32, including its final rounding: 0.5 if it is correctly rounded.
 
     Attributes:
-      relative: ulps at the true result.
-      absolute: ulps at 1.0 (each 2**-23), in addition; for a result that is a small difference of larger terms.
-      argument: ulps by which the first argument is off, in addition; for an error that grows with the argument.
-      source: where the figures are from.
+      relative: in ulps of the true result.
+      absolute: in ulps of 1.0 (2**-23), in addition; for a result that is a small difference of larger terms.
+      argument: an error of the first argument in its ulps, in addition; for an error that grows with the argument.
+      source: the document or measurement behind the figures.
     """
 
     relative: float
@@ -31,16 +31,16 @@ class Ulps:
     source: str = ""
 
     def error(self, true: Array, moved: Array | float = 0.0) -> Array:
-        """The largest absolute error, float64.
+        """Returns the largest absolute error, in float64.
 
         Args:
-          true: the results.
-          moved: how far they are from those for a first argument that is `argument` ulps off.
+          true: the true results.
+          moved: the distance from them to the results for a first argument that is `argument` ulps off.
         """
         return self.relative * FLOAT32.ulp(true) + self.absolute * 2.0**-23 + moved
 
-    def or_else(self, other: "Ulps") -> "Ulps":
-        """The errors of a function that is computed in either of two ways."""
+    def maximum(self, other: "Ulps") -> "Ulps":
+        """Returns the larger of each error, for a function that may be computed in either of two ways."""
         return Ulps(
             max(self.relative, other.relative),
             max(self.absolute, other.absolute),
@@ -51,17 +51,17 @@ class Ulps:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """What a backend does to a kernel's numbers.
+    """The arithmetic of a backend.
 
     Attributes:
-      name: of the arithmetic, as reports show it.
-      ulps: errors of float32 functions, by the name of the NumPy or SciPy ufunc; of others it says nothing.
-      flushes: any operation may take a subnormal float32 input for 0 and return 0 for a subnormal result.
-      flushing: functions that may do so although the backend does not.
-      dot_input: by operand dtype, the format to which operands of a matrix product are rounded where the kernel leaves
-        its precision open; dtypes not in it are kept.
-      truncates: that rounding drops bits instead of rounding to nearest, so that it errs by twice as much.
-      accumulate: by operand dtype, in which format a matrix product is summed; float32 for dtypes not in it.
+      name: the name that reports show.
+      ulps: errors of float32 functions, by the name of the NumPy or SciPy ufunc.
+      flushes: whether any operation may read a subnormal float32 input as 0 and return 0 for a subnormal result.
+      flushing: names of the functions that may do so if `flushes` is false.
+      dot_input: by operand dtype, the format to which operands of a matrix product are rounded if the kernel does not
+        request a precision; operands of other dtypes are not rounded.
+      truncates: whether that rounding truncates, which doubles its error, instead of rounding to nearest.
+      accumulate: by operand dtype, the format in which a matrix product is summed; float32 for other dtypes.
     """
 
     name: str
@@ -73,22 +73,22 @@ class Precision:
     accumulate: Mapping[str, FloatFormat] = field(default_factory=dict, hash=False)
 
     def operand_roundoff(self, dtype: str) -> float:
-        """The largest relative error of rounding an operand of a matrix product; 0 where it is kept."""
+        """Returns the largest relative error of rounding an operand of a matrix product; 0 if it is not rounded."""
         return (1 + self.truncates) * self.dot_input[dtype].unit_roundoff if dtype in self.dot_input else 0.0
 
     def with_exact_dots(self) -> "Precision":
-        """The same for a kernel that asks for the highest precision of its products: no operand is rounded."""
+        """Returns the arithmetic of a kernel that requests `highest` precision of its products: operands are kept."""
         return replace(self, name=f"{self.name}, exact products", dot_input={}) if self.dot_input else self
 
     def with_dots_in(self, dtype: str) -> "Precision":
-        """The same for a kernel that names the dtype to which operands of its products are rounded."""
+        """Returns the arithmetic of a kernel that names the dtype to which operands of its products are rounded."""
         return replace(
             self, name=f"{self.name}, {dtype} products", dot_input={"float32": float_format(dtype_named(dtype))}
         )
 
     def beside(self, other: "Precision") -> "Precision":
-        """The same for a kernel of which `other` does a part: the larger errors, and all that either flushes."""
-        both = {name: self.ulps[name].or_else(other.ulps[name]) for name in self.ulps if name in other.ulps}
+        """Returns the arithmetic of a kernel that runs partly in `other`: the larger errors, and either's flushing."""
+        both = {name: self.ulps[name].maximum(other.ulps[name]) for name in self.ulps if name in other.ulps}
         return replace(
             self,
             name=f"{self.name}, {other.name}",
@@ -99,7 +99,7 @@ class Precision:
 
 
 def _row(source: str, **figures: float | Ulps) -> dict[str, Ulps]:
-    """Errors from one source; a number is `relative`."""
+    """Returns the errors that one source states, by function; a plain number is `Ulps.relative`."""
     return {
         name: replace(figure, source=source) if isinstance(figure, Ulps) else Ulps(figure, source=source)
         for name, figure in figures.items()
@@ -108,7 +108,7 @@ def _row(source: str, **figures: float | Ulps) -> dict[str, Ulps]:
 
 _IEEE = _row("IEEE 754", add=0.5, subtract=0.5, multiply=0.5, square=0.5, deg2rad=1, rad2deg=1)
 
-# CUDA states errors against the correctly rounded result, half an ulp more is against the true one.
+# CUDA states errors against the correctly rounded result; against the true one they are half an ulp larger.
 _CUDA = "CUDA C++ Programming Guide, Mathematical Functions Appendix"
 _NVIDIA = {
     **_IEEE,
@@ -141,7 +141,7 @@ _NVIDIA = {
     # Triton emits sqrt.approx.ftz.f32 and div.full.f32, where CUDA would round correctly.
     **_row("CUDA C++ Programming Guide, -prec-sqrt=false", sqrt=1.5),
     **_row("PTX ISA, div.full.f32", divide=2.5, reciprocal=2.5),
-    # What JAX composes: the errors of the parts, a factor of two where the result's ulp may be half as large.
+    # Functions that JAX composes: the errors of the parts, doubled if the result's ulp may be half as large.
     **_row(
         "composed by JAX",
         log2=6.5,
@@ -153,7 +153,7 @@ _NVIDIA = {
     ),
 }
 
-# Their own document states errors against the true result, over all inputs.
+# AMD's document states errors against the true result, over all inputs.
 _OCML = "OCML User Guide, Supported functions"
 _AMD = {
     **_IEEE,
@@ -197,12 +197,12 @@ _AMD = {
     ),
 }
 
-# XLA documents none. Measured with JAX 0.10.2 and 0.12.0 on x86-64, the figure behind each, and rounded up.
+# XLA documents no errors. Measured with JAX 0.10.2 and 0.12.0 on x86-64 (the figures in comments), then rounded up.
 _XLA_CPU = {
     **_IEEE,
     **_row(
         "measured with benchmarks/function_errors.py",
-        divide=1.5,  # 1.14 by a constant: it multiplies by the reciprocal; otherwise 0.5
+        divide=1.5,  # 1.14 by a constant, since it multiplies by the reciprocal; otherwise 0.5
         reciprocal=0.5,
         sqrt=0.5,
         rsqrt=2,  # 1.70
@@ -237,7 +237,7 @@ _XLA_CPU = {
     ),
 }
 
-# The simulator computes the functions of the IR in float64 and rounds once.
+# The simulator computes functions of the IR in float64 and rounds once.
 _SIMULATED = {
     **_row("kerneltest/backends/simulate", **dict.fromkeys(_NVIDIA, 0.5)),
     **_row(
@@ -254,9 +254,9 @@ _SIMULATED = {
     ),
 }
 
-# https://github.com/jax-ml/jax/issues/16200: that it flushes is intended.
+# Flushing is intended: https://github.com/jax-ml/jax/issues/16200
 XLA_CPU = Precision("XLA on a CPU", _XLA_CPU, flushes=True)
-# Inside Pallas kernels. Approximations within functions flush (ex2.approx.ftz.f32, sqrt.approx.ftz.f32).
+# Inside Pallas kernels. Functions flush through their approximations (ex2.approx.ftz.f32, sqrt.approx.ftz.f32).
 # Hopper sums products of float8 in about 14 bits: DeepSeek-V3 Technical Report, section 3.3.
 NVIDIA = Precision(
     "NVIDIA",
@@ -265,14 +265,15 @@ NVIDIA = Precision(
     dot_input={"float32": TF32},
     accumulate={"float8_e4m3fn": FloatFormat(14, -126, 127), "float8_e5m2": FloatFormat(14, -126, 127)},
 )
-# expit is 1 / (1 + exp(-x)), and that exp overflows where the result is subnormal. OCML's functions keep subnormals.
-# CDNA3 has matrix instructions for XF32, which is TF32's format; no document says how they round. Others keep float32.
+# expit is 1 / (1 + exp(-x)), whose exp overflows if the result is subnormal. OCML's functions keep subnormals.
+# CDNA3 has matrix instructions for XF32, which has the format of TF32; no document says how they round, so truncation
+# is assumed. Other architectures keep float32.
 AMD = Precision("AMD", _AMD, flushing=frozenset({"expit"}), dot_input={"float32": TF32}, truncates=True)
 SIMULATED = Precision("simulated", _SIMULATED, flushing=frozenset({"expit"}), dot_input={"float32": TF32})
-# No TPU has been at hand, and no document states the errors of its functions: all but IEEE's are assumed. It flushes,
-# and by default multiplies matrices in one pass of bfloat16
+# Not measured on a TPU, and no document states the errors of its functions: all but those of IEEE 754 are assumed. A
+# TPU flushes, and by default multiplies matrices in one pass of bfloat16
 # (https://docs.jax.dev/en/latest/jax.lax.html#jax.lax.Precision).
 TPU = Precision("TPU, assumed", _IEEE, flushes=True, dot_input={"float32": float_format(dtype_named("bfloat16"))})
-# Around Pallas kernels. Most functions are the formulas that XLA has for a CPU, made of the vendor's exp and log.
+# Outside Pallas kernels. Most functions are XLA's CPU formulas on top of the vendor's exp and log.
 XLA_NVIDIA = replace(NVIDIA.beside(XLA_CPU), name="XLA on NVIDIA", flushes=False)
 XLA_AMD = replace(AMD.beside(XLA_CPU), name="XLA on AMD", flushes=False)

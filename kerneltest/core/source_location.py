@@ -1,4 +1,4 @@
-"""Lines of source as messages and reports name them."""
+"""Source locations (FILE:LINE), as messages and reports show them."""
 
 import ast
 import functools
@@ -9,27 +9,32 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 
-_OURS = str(Path(__file__).parent.parent)
+_PACKAGE = str(Path(__file__).parent.parent)
 
 
 def shown(file: str) -> str:
-    """A file relative to the current folder, where it lies below that; else as it is."""
+    """Returns a path relative to the current folder if the file is below it, and unchanged if not."""
     return file.removeprefix(os.path.join(os.getcwd(), "")).replace(os.sep, "/")  # noqa: PTH109, PTH118
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file is kerneltest's own, and no user's."""
-    return file.startswith(_OURS)
+    """Returns whether a file belongs to kerneltest."""
+    return file.startswith(_PACKAGE)
 
 
 def source_line(place: str) -> str:
-    """The text of the line at FILE:LINE, or ""."""
+    """Returns the text of the line at FILE:LINE, or "" if it cannot be read."""
     file, _, line = place.rpartition(":")
     return linecache.getline(file, int(line)).strip() if line.isdigit() else ""
 
 
 def line_of_argument(place: str, name: str) -> str:
-    """FILE:LINE of a keyword argument of the innermost call around FILE:LINE that has it; else FILE:LINE itself."""
+    """Returns FILE:LINE of a keyword argument in a call.
+
+    Args:
+      place: FILE:LINE inside the call.
+      name: the keyword. The innermost call that has it counts; without any, `place` is returned.
+    """
     file, _, line = place.rpartition(":")
     if not line.isdigit():
         return place
@@ -50,17 +55,21 @@ def _calls(source: str) -> list[ast.Call]:
 
 
 def where_raised(error: BaseException, *libraries: str) -> str:
-    """ " (FILE:LINE)" of the last frame outside kerneltest and some libraries (their folders), or ""."""
-    return _last(traceback.extract_tb(error.__traceback__), libraries)
+    """Returns ` (FILE:LINE)` of the innermost frame of user code in a traceback, or "".
+
+    Args:
+      error: the exception.
+      *libraries: folders whose code is not the user's, in addition to kerneltest and Python's standard library.
+    """
+    return _innermost_user_frame(traceback.extract_tb(error.__traceback__), libraries)
 
 
 def where_it_is(frame: FrameType) -> str:
-    """ " (FILE:LINE)" of a thread's last frame outside kerneltest, or ""."""
-    return _last(traceback.extract_stack(frame), ())
+    """Returns ` (FILE:LINE)` of the innermost frame of user code on a thread's stack, or ""."""
+    return _innermost_user_frame(traceback.extract_stack(frame), ())
 
 
-def _last(frames: Iterable[traceback.FrameSummary], libraries: tuple[str, ...]) -> str:
-    theirs = [
-        f for f in frames if not f.filename.startswith((_OURS, "<", *libraries)) and "/lib/python" not in f.filename
-    ]
-    return f" ({shown(theirs[-1].filename)}:{theirs[-1].lineno})" if theirs else ""
+def _innermost_user_frame(frames: Iterable[traceback.FrameSummary], libraries: tuple[str, ...]) -> str:
+    excluded = (_PACKAGE, "<", *libraries)
+    user = [f for f in frames if not f.filename.startswith(excluded) and "/lib/python" not in f.filename]
+    return f" ({shown(user[-1].filename)}:{user[-1].lineno})" if user else ""

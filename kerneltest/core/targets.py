@@ -1,11 +1,13 @@
-"""How far a backend takes a kernel, and the GPUs and TPUs that kernels are lowered, compiled and simulated for."""
+"""Tiers of backends, and the GPUs and TPUs that kernels are lowered, compiled and simulated for."""
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 
 class Tier(StrEnum):
-    """What a backend can say of a kernel. A member is its own name as records write it."""
+    """The stage to which a backend takes a kernel. Records write a member as its value."""
 
     INTERPRET = "interpret"
     LOWER = "lower"
@@ -15,7 +17,7 @@ class Tier(StrEnum):
 
     @property
     def gives_values(self) -> bool:
-        """Whether a kernel is run there, so that there are values to compare."""
+        """True if the kernel runs, so that there are values to compare."""
         return self not in (Tier.LOWER, Tier.COMPILE)
 
 
@@ -27,14 +29,14 @@ class Target:
     """One GPU architecture.
 
     Attributes:
-      id: as in backend ids: `sm_90`, `gfx942`.
-      platform: `cuda` or `rocm`, as JAX calls it.
-      device_kind: a device of the architecture, as JAX calls it.
-      arch: as Triton calls it: the compute capability times ten, or the id.
+      id: the name in backend ids: `sm_90`, `gfx942`.
+      platform: JAX's name of the platform: `cuda` or `rocm`.
+      device_kind: JAX's name of a device of the architecture.
+      arch: Triton's name of the architecture: the compute capability times ten, or the id.
       warp: threads in a warp or a wavefront.
-      shared_memory: the most bytes of shared memory (LDS) that one block may have.
-      grid: the most programs along x, y and z of one launch.
-      work_items: the most threads along an axis of one launch; 0 where nothing but `grid` bounds them.
+      shared_memory: the maximum of shared memory (LDS) for one block, in bytes.
+      grid: the maximum number of programs along x, y and z of one launch.
+      work_items: the maximum number of threads along an axis of one launch; 0 if only `grid` limits them.
     """
 
     id: str
@@ -51,7 +53,7 @@ class Target:
 
     @property
     def triton_backend(self) -> str:
-        """The platform as Triton calls it: `cuda` or `hip`."""
+        """Triton's name of the platform: `cuda` or `hip`."""
         return "hip" if self.platform == "rocm" else self.platform
 
 
@@ -64,10 +66,10 @@ def _rocm(arch: str, warp: int) -> Target:
 
 
 # Shared memory and grid: CUDA C++ Programming Guide, table "Technical specifications per compute capability"; AMD's
-# CDNA and RDNA instruction set guides give 64 KiB of LDS to a work-group. HIP gives the same grid
+# CDNA and RDNA instruction set guides give 64 KiB of LDS to a work-group. HIP has the same maximum grid
 # (`hipDeviceProp_t.maxGridSize`), and "does not support kernel launch with total work items defined in dimension with
-# size gridDim x blockDim >= 2^32" (HIP API, `hipModuleLaunchKernel`): the packet that starts a kernel holds their
-# number in 32 bits (HSA specification, `hsa_kernel_dispatch_packet_t.grid_size_x`).
+# size gridDim x blockDim >= 2^32" (HIP API, `hipModuleLaunchKernel`), because the dispatch packet holds the number of
+# work items in 32 bits (HSA specification, `hsa_kernel_dispatch_packet_t.grid_size_x`).
 TARGETS = {
     target.id: target
     for target in (
@@ -83,7 +85,7 @@ TARGETS = {
 
 
 X_BY_JAX = 2**31 - 2
-"""The most programs along x that JAX's Triton lowering launches, on any GPU."""
+"""The maximum number of programs along x that JAX's Triton lowering launches on any GPU."""
 
 MIB = 1024 * KIB
 
@@ -93,11 +95,11 @@ class Tpu:
     """One TPU generation.
 
     Attributes:
-      id: as in backend ids: `tpu-v5e`.
-      device_kind: as JAX calls it.
-      topology: the smallest that XLA's TPU compiler describes.
-      vmem: bytes of VMEM that a core has.
-      smem: bytes of scalar memory that a core has.
+      id: the name in backend ids: `tpu-v5e`.
+      device_kind: JAX's name of the device.
+      topology: the smallest topology that XLA's TPU compiler accepts.
+      vmem: VMEM of a core, in bytes.
+      smem: scalar memory of a core, in bytes.
     """
 
     id: str
@@ -111,7 +113,7 @@ class Tpu:
         return self.id
 
 
-# Memory as libtpu 0.0.42.1, 0.0.48.1 and 0.0.50.1 name it where a kernel wants more.
+# Memory sizes from the error messages of libtpu 0.0.42.1, 0.0.48.1 and 0.0.50.1 for kernels that need more.
 TPUS = {
     tpu.id: tpu
     for tpu in (
@@ -122,3 +124,12 @@ TPUS = {
         Tpu("tpu-7x", "TPU7x", "tpu7x:2x2x1", 64 * MIB),
     )
 }
+
+
+def expect_no_tpu() -> None:
+    """Stops libtpu from querying the network for a TPU, which prints errors, if this machine has none attached.
+
+    Call it before libtpu is loaded.
+    """
+    if not (any(Path("/dev").glob("accel*")) or Path("/dev/vfio").exists()):
+        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")

@@ -1,5 +1,5 @@
-"""What a user says: arguments, dims, error models, expected findings, rejections.
+"""Declarations: arguments, dims, error models, expected findings, rejections.
 
-A kernel, its oracle and declarations enter by `oracle_for`; a `Pairing` leaves, checked against both, or a
-`DeclarationError`. Only `core` may be called, so that a declaration runs nothing and loads no JAX of its own.
+`oracle_for` takes a kernel, its oracle and the declarations, and returns a `Pairing` that has been checked, or raises a
+`DeclarationError`. A declaration runs nothing and imports JAX only for pytrees and keys.
 """

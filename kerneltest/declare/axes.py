@@ -1,11 +1,11 @@
-"""The length of an axis: a number, a dim, or products and sums of dims."""
+"""Axes: lengths that are numbers, dims, or products and sums of dims."""
 
 import keyword
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
@@ -14,11 +14,11 @@ from kerneltest.core.dtypes import Array
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The length of an axis that several dims, or a dim and numbers, make together, such as `g*h` or `b+1`.
+    """A length composed of several dims, or of a dim and numbers, such as `g*h` or `b+1`.
 
     Attributes:
-      terms: added up, one after another along the axis; each is a product of dims and lengths, the outermost first.
-      more: elements beside those, which every slice along a dim has too: 1 in `b+1`.
+      terms: products of dims and lengths, the outermost factor first; the terms follow one another along the axis.
+      more: the number of additional elements, which every slice along a dim has as well: 1 in `b+1`.
     """
 
     terms: tuple[tuple[str | int, ...], ...]
@@ -30,19 +30,19 @@ class Extent:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The dims in it, each once."""
+        """The dims in it, without repetitions."""
         return tuple(dict.fromkeys(f for term in self.terms for f in term if isinstance(f, str)))
 
     def length(self, lengths: Mapping[str, int]) -> int:
-        """In elements, for lengths of the dims."""
+        """Returns the length in elements for lengths of the dims."""
         return sum(math.prod(_factors(term, lengths)) for term in self.terms) + self.more
 
     def positions(self, lengths: Mapping[str, int], taken: Mapping[str, Array]) -> Array:
-        """Where along the axis lies what belongs to some positions along dims, in their order; int64.
+        """Returns the positions along the axis (int64) of elements at some positions along dims, in their order.
 
         Args:
           lengths: of the dims.
-          taken: positions along some of them; all along others. Where the axis has `more`, they follow one another.
+          taken: positions along some dims; the other dims are taken whole. They are consecutive if the axis has `more`.
         """
         found, start = [], 0
         for term in self.terms:
@@ -64,10 +64,10 @@ Axis = str | int | Extent
 
 
 def parsed(word: str) -> Axis:
-    """The axis that a word of a shape means, such as `m`, `128`, `2*h` or `b+1`.
+    """Returns the axis that a word of a shape denotes, such as `m`, `128`, `2*h` or `b+1`.
 
     Raises:
-      ValueError: it means none; says why.
+      ValueError: the word is malformed.
     """
     if word.isdecimal() and word.isascii():
         return int(word)
@@ -103,13 +103,13 @@ def _factor(text: str, word: str) -> str | int:
     )
 
 
-def is_name(name: Any) -> bool:
-    """Whether it can name a dim."""
+def is_name(name: object) -> TypeGuard[str]:
+    """Returns whether a value can be the name of a dim."""
     return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def length_of(axis: Axis, lengths: Mapping[str, int]) -> int:
-    """The length of an axis in elements, for lengths of the dims."""
+    """Returns the length of an axis in elements for lengths of the dims."""
     match axis:
         case int():
             return axis
@@ -120,18 +120,21 @@ def length_of(axis: Axis, lengths: Mapping[str, int]) -> int:
 
 
 def names_in(axis: Axis) -> tuple[str, ...]:
-    """The dims that make an axis."""
+    """Returns the dims in an axis."""
     return axis.names if isinstance(axis, Extent) else (axis,) if isinstance(axis, str) else ()
 
 
 def all_names(axes: Sequence[Axis]) -> Iterator[str]:
-    """The dims that make some axes, in their order; one as often as it occurs."""
+    """Yields the dims in some axes, in order and with repetitions."""
     for axis in axes:
         yield from names_in(axis)
 
 
 def along(axis: Axis, lengths: Mapping[str, int], taken: Mapping[str, Array]) -> Array:
-    """Where along an axis lies what belongs to some positions along dims, int64; all of it where none are in it."""
+    """Returns the positions along an axis (int64) of elements at some positions along dims.
+
+    It returns all positions if the axis contains none of those dims. Arguments are those of `Extent.positions`.
+    """
     match axis:
         case str() if axis in taken:
             return taken[axis]

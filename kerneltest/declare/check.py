@@ -1,50 +1,39 @@
-"""Whether a declaration fits its kernel and its oracle."""
+"""Checks that a declaration fits its kernel and its oracle."""
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import dtype_named, is_float
 from kerneltest.core.failures import format_exception
-from kerneltest.declare.arguments import (
-    ALONG_AN_AXIS,
-    ArrayArgument,
-    DimSize,
-    Optional,
-    SameAs,
-    Static,
-    Tree,
-    optionals,
-)
+from kerneltest.declare.arguments import ArrayArgument, DimSize, Optional, SameAs, Static, Tree, optionals
 from kerneltest.declare.axes import Extent, names_in
 from kerneltest.declare.check_arrays import Wrong, check_axes, check_leaves
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rejects import Rejection
-from kerneltest.declare.relations import relation
+from kerneltest.declare.relations import Function, relation
 from kerneltest.declare.xfail import Xfail
 
 
 class DeclarationError(ValueError):
-    """A pairing that does not fit its kernel or oracle; the message names the pairing, the argument and the fix."""
+    """A pairing does not fit its kernel or oracle; the message names the pairing, the argument and the fix."""
 
 
-def check_parts(
-    name: str, kernel: Callable[..., Any], arguments: Mapping[str, Any], options: Mapping[str, Any]
-) -> None:
-    """Checks that what a pairing will be made of is what it should be, each part by itself.
+def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], options: Mapping[str, Any]) -> None:
+    """Checks the type and form of everything that a pairing will be made of, each part by itself.
 
     Args:
       name: of the pairing to be made.
       kernel: the callable under test.
       arguments: declarations, by name.
-      options: the keywords of `oracle_for` that declare no argument.
+      options: the keywords of `oracle_for` other than declarations of arguments.
 
     Raises:
-      DeclarationError: names the pairing, the argument or option and the fix.
+      DeclarationError: a part has the wrong type or form.
     """
     wrong = _wrong(name)
     _check_kinds(kernel, arguments, wrong)
@@ -82,17 +71,16 @@ def _wrong(pairing: str) -> Wrong:
 
 
 def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: frozenset[str]) -> None:
-    """Checks a pairing as it is made.
+    """Checks a new pairing against its kernel and its oracle.
 
     Args:
       pairing: to check.
       declared: dims as its author declared them.
-      options: keywords of `oracle_for` that no argument can be declared by.
+      options: keywords of `oracle_for` that cannot be used to declare an argument.
 
     Raises:
-      DeclarationError: names the pairing, the argument and the fix.
+      DeclarationError: the pairing does not fit.
     """
-
     wrong = _wrong(pairing.name)
     _check_parameters(pairing, wrong, options)
     for name in declared:
@@ -111,7 +99,7 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
         raise wrong("tolerance", problem)
 
 
-def _check_kinds(kernel: Callable[..., Any], arguments: Mapping[str, Any], wrong: Wrong) -> None:
+def _check_kinds(kernel: Function, arguments: Mapping[str, object], wrong: Wrong) -> None:
     parameters = inspect.signature(kernel).parameters
     for name, argument in arguments.items():
         match argument:
@@ -122,12 +110,12 @@ def _check_kinds(kernel: Callable[..., Any], arguments: Mapping[str, Any], wrong
                 if isinstance(other, Optional):
                     raise wrong(f"argument {name!r}", f"it is declared the same as {argument.name!r}, which may be "
                                 "absent; make it kt.optional(kt.derived(...)) of that one")  # fmt: skip
-                if isinstance(other, ArrayArgument) and other.role == "key":
+                if isinstance(other, ArrayArgument) and other.kind.is_key_object:
                     raise wrong(f"argument {name!r}", f"it is declared the same as {argument.name!r}, which is a key; "
                                 "declare a key of its own, as kt.key()")  # fmt: skip
                 if not isinstance(other, ArrayArgument) or argument.name == name:
-                    raise wrong(f"argument {name!r}", f"it is declared the same as {argument.name!r}, which is no "
-                                "other array of the pairing")  # fmt: skip
+                    raise wrong(f"argument {name!r}", f"it is declared the same as {argument.name!r}, which is not "
+                                "another array of the pairing")  # fmt: skip
             case DimSize():
                 if not (isinstance(argument.dim, str) and argument.dim.isidentifier()):
                     raise wrong(f"argument {name!r}", f"a dim is given by its name, as in 'n', not {argument.dim!r}")
@@ -142,7 +130,7 @@ def _check_kinds(kernel: Callable[..., Any], arguments: Mapping[str, Any], wrong
                             f"has {', '.join(parameters)}")  # fmt: skip
 
 
-def _check_part(path: str, part: Any, wrong: Wrong) -> None:
+def _check_part(path: str, part: object, wrong: Wrong) -> None:
     match part:
         case ArrayArgument():
             if part.problem:
@@ -157,13 +145,13 @@ def _check_part(path: str, part: Any, wrong: Wrong) -> None:
                 found = list(part.parts(path))
             except Exception as error:  # of JAX, or of a class of the user's
                 raise wrong(
-                    f"argument {path!r}", f"JAX does not take this for a pytree: {format_exception(error)}"
+                    f"argument {path!r}", f"JAX does not accept this as a pytree: {format_exception(error)}"
                 ) from error
             for inner, each in found:
                 _check_part(inner, each, wrong)
         case _:
-            raise wrong(f"argument {path!r}", f'a pytree\'s leaves are arrays, as in kt.array("n"), not {part!r}; what '
-                        "is not one may be a field of a dataclass")  # fmt: skip
+            raise wrong(f"argument {path!r}", f'a pytree\'s leaves are arrays, as in kt.array("n"), not {part!r}; '
+                        "anything else may be a field of a dataclass")  # fmt: skip
 
 
 def _check_parameters(pairing: Pairing, wrong: Wrong, options: frozenset[str]) -> None:
@@ -218,7 +206,7 @@ def _check_where(pairing: Pairing, wrong: Wrong) -> None:
         for text in texts:
             if any(row[name] == text for row in rows) and not any(row[name] == text for row in admitted):
                 raise wrong("where", f"it admits none of the lengths that were tried with {name}={text}; {meets}, or "
-                            "take that option out")  # fmt: skip
+                            "remove that option")  # fmt: skip
 
 
 def _check_derived(pairing: Pairing, wrong: Wrong) -> None:
@@ -229,10 +217,10 @@ def _check_derived(pairing: Pairing, wrong: Wrong) -> None:
                 raise wrong(f"argument {path!r}", f"it follows from {name!r}, which follows from others itself")
             if other is None and isinstance(pairing.arguments.get(name), Tree):
                 raise wrong(f"argument {path!r}", f"it follows from {name!r}, which is a pytree; an array may follow "
-                            "from arrays alone")  # fmt: skip
+                            "only from arrays")  # fmt: skip
             if other is None and name not in (*pairing.dims, *pairing.options(), "rng"):
                 known = ", ".join([*pairing.leaves, *pairing.dims, *pairing.options(), "rng"])
-                raise wrong(f"argument {path!r}", f"it follows from {name!r}, which is none of {known}")
+                raise wrong(f"argument {path!r}", f"it follows from {name!r}, which is not one of {known}")
 
 
 def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
@@ -241,14 +229,16 @@ def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
             known = ", ".join(map(repr, pairing.dims)) or "none"
             raise wrong("batch_dims", f"{name!r} is not a dim of the pairing; its dims are {known}")
         if any(leaf.bounded_by is not None and name in names_in(leaf.bounded_by) for leaf in pairing.leaves.values()):
-            raise wrong("batch_dims", f"an index or a length points into {name!r}, so no slice along it stands alone")
+            raise wrong(
+                "batch_dims", f"an index or a length points into {name!r}, so slices along it are not independent"
+            )
         for path, leaf in pairing.leaves.items():
-            if leaf.role in ALONG_AN_AXIS and name in names_in(leaf.shape[-1]):
-                raise wrong("batch_dims", f"the values of {path!r} hang together along {name!r}, so that no slice "
-                            "along it stands alone")  # fmt: skip
+            if leaf.kind.along_last_axis and name in names_in(leaf.shape[-1]):
+                raise wrong("batch_dims", f"the values of {path!r} depend on each other along {name!r}, so slices "
+                            "along it are not independent")  # fmt: skip
             if any(isinstance(axis, Extent) and axis.more < 0 and name in axis.names for axis in leaf.shape):
-                raise wrong("batch_dims", f"{path!r} has fewer elements than {name!r}, so that no slice along it "
-                            "stands alone")  # fmt: skip
+                raise wrong("batch_dims", f"{path!r} has fewer elements than {name!r}, so slices along it are not "
+                            "independent")  # fmt: skip
     for name in pairing.needs:
         if name not in pairing.dims:
             known = ", ".join(map(repr, pairing.dims)) or "none"

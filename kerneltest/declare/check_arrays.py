@@ -1,38 +1,33 @@
-"""What is wrong with the arrays of a pairing: their dtypes, domains, fills and axes."""
+"""Checks of a pairing's arrays: their dtypes, domains and axes, and the rules of their kinds."""
 
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import numpy as np
 from ml_dtypes import iinfo
 
-from kerneltest.core.dtypes import DtypeError, dtype_named, is_float, is_integer
-from kerneltest.declare.arguments import ALONG_AN_AXIS, COUNTING, ArrayArgument
-from kerneltest.declare.axes import all_names, length_of, names_in
+from kerneltest.core.dtypes import DtypeError, dtype_named, is_integer
+from kerneltest.declare.arguments import ArrayArgument
+from kerneltest.declare.axes import length_of, names_in
+from kerneltest.declare.domains import DType
 from kerneltest.declare.pairing import Pairing
 
-Wrong = Callable[[str, str], Exception]  # from what and what is wrong with it to what is raised
+Wrong = Callable[[str, str], Exception]  # takes a place and what is wrong there, returns the exception to raise
 
 
 def check_leaves(pairing: Pairing, wrong: Wrong) -> None:
-    """That dtypes, domains and fills go together."""
+    """Checks that dtypes and domains go together, and what the kind of each array requires."""
     for path, leaf in pairing.leaves.items():
         if not leaf.dtypes or not all(leaf.on.values()):
             raise wrong(f"argument {path!r}", "name at least one dtype")
         for pattern, names in {"": leaf.dtypes, **leaf.on}.items():
             _check_dtypes(f"argument {path!r}" + f", on={pattern!r}" * bool(pattern), leaf, names, wrong)
-        if leaf.role == "mask":
-            _check_fills(path, leaf, wrong)
-        if leaf.role == "mask" and not any(pairing.dims[name].block for name in all_names(leaf.shape)):
-            axes = " ".join(map(str, leaf.shape))
-            raise wrong(f"mask {path!r}", f"none of its dims ({axes}) has a block, so there is no whole block to mask; "
-                        "declare one, as in dims=dict(n=kt.dim(block=64))")  # fmt: skip
+        if mistake := leaf.kind.find_mistake(leaf, pairing.dims):
+            raise wrong(f"argument {path!r}", mistake)
 
 
 def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str], wrong: Wrong) -> None:
-    known: dict[np.dtype[Any], str] = {}
+    known: dict[DType, str] = {}
     for each in names:
         try:
             dtype = dtype_named(each)
@@ -42,7 +37,7 @@ def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str], wrong: 
             twice = each if known[dtype] == each else f"{dtype.name}, as {known[dtype]!r} and {each!r},"
             raise wrong(place, f"its dtypes name {twice} twice; remove one")
         known[dtype] = each
-        if leaf.role in COUNTING and not is_integer(dtype):
+        if leaf.kind.counts and not is_integer(dtype):
             raise wrong(place, f"it counts, so its dtype is an integer such as 'int32', not {each!r}")
         if dtype.itemsize == 8 and not _keeps_64_bits():
             raise wrong(place, f"{each} would reach the kernel as 32 bits, since JAX's 64-bit mode is off; set "
@@ -57,24 +52,8 @@ def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str], wrong: 
             raise wrong(place, f"its domain {domain} holds no number of {each}")
 
 
-def _check_fills(path: str, leaf: ArrayArgument, wrong: Wrong) -> None:
-    """That each dtype tells what a mask hides from what it shows."""
-    for each in dict.fromkeys([*leaf.dtypes, *(name for names in leaf.on.values() for name in names)]):
-        dtype = dtype_named(each)
-        if is_float(dtype):
-            kept = [float(np.asarray(fill).astype(dtype)) for fill in leaf.fills]
-            right = kept[0] != kept[1] and not any(math.isnan(fill) for fill in leaf.fills)
-        else:
-            least, most = (0, 1) if dtype == np.bool_ else (int(iinfo(dtype).min), int(iinfo(dtype).max))
-            right = all(least <= fill <= most and fill == int(fill) for fill in leaf.fills)
-        if not right or leaf.fills[0] == leaf.fills[1]:
-            hidden, shown = leaf.fills
-            raise wrong(f"mask {path!r}", f"{each} does not hold hidden={hidden:g} and shown={shown:g} apart; give the "
-                        "mask a dtype that does, as in kt.mask('m n', 'float32', hidden=..., shown=...)")  # fmt: skip
-
-
 def check_axes(pairing: Pairing, wrong: Wrong) -> None:
-    """That no axis can be negative, and that there is one where values hang together along it."""
+    """Checks that no axis can be negative, and that arrays with dependent values have an axis."""
     least = {
         name: min(min(each.values) if each.values else each.fit(each.minimum) for each in (dim, *dim.on.values()))
         for name, dim in pairing.dims.items()
@@ -85,11 +64,12 @@ def check_axes(pairing: Pairing, wrong: Wrong) -> None:
                 dim = names_in(axis)[0]
                 raise wrong(f"argument {path!r}", f"{axis} is negative where {dim} is {least[dim]}; give the dim a "
                             "minimum")  # fmt: skip
-        if leaf.role in ALONG_AN_AXIS and not leaf.shape:
-            raise wrong(f"argument {path!r}", "it needs an axis along which its values hang together, as in 'n'")
+        if leaf.kind.along_last_axis and not leaf.shape:
+            raise wrong(f"argument {path!r}", "it needs an axis for its values to depend on each other along, such as "
+                        "'n'")  # fmt: skip
 
 
 def _keeps_64_bits() -> bool:
-    """Whether JAX keeps 64-bit values; the kernel's own import has loaded JAX."""
+    """Returns whether JAX keeps 64-bit values. Importing the kernel has imported JAX."""
     jax = sys.modules.get("jax")
     return jax is not None and bool(jax.config.jax_enable_x64)

@@ -1,4 +1,4 @@
-"""Outputs of an oracle that are defined at some of their elements alone: nothing is asked of a kernel at the others."""
+"""Outputs of an oracle that are defined only at some elements; the kernel's other elements are not compared."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,78 +8,82 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, ShapeDtype, is_float, is_integer
 
+Output = Any  # anything that NumPy converts to an array
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Defined:
-    """One output of an oracle, as `defined` makes it.
+    """One output of an oracle, as returned by `defined`.
 
     Attributes:
-      values: as the oracle would return them by themselves.
-      where: whether each of them is asked for; booleans that broadcast to the shape of `values`.
+      values: the output.
+      where: True for elements that are compared; booleans that broadcast to the shape of `values`.
     """
 
-    values: Any
-    where: Any
+    values: Output
+    where: Output
 
 
 def unasked(output: ShapeDtype | Array) -> Defined:
-    """An output of the kernel of which nothing is asked: zeros of its shape."""
+    """Returns an output that is not compared anywhere: zeros of the shape of a kernel's output."""
     wide = np.float64 if is_float(output.dtype) else np.int64 if is_integer(output.dtype) else np.bool_
     return Defined(np.zeros(output.shape, wide), np.False_)
 
 
 class Ignored:
-    """An output of which nothing is asked at all."""
+    """An output that is not compared."""
 
     def __repr__(self) -> str:
         return "kt.ignored"
 
 
 ignored = Ignored()
-"""What an oracle returns in place of an output that is not compared, such as statistics kept for a backward pass.
+"""A placeholder for an output that is not compared, such as statistics saved for a backward pass.
 
     return x / norm, kt.ignored
 
-Memory that the kernel misuses there is found all the same.
+Memory errors in the kernel's output are still found.
 """
 
 
-def defined(values: Any, *, where: Any) -> Defined:
-    """An output that an oracle returns where it is defined at some elements alone; nothing is asked at the others.
+def defined(values: Output, *, where: Output) -> Defined:
+    """Returns an output of an oracle that is defined only at some elements.
 
         scores = np.where(mask, q @ k.T, -np.inf)
         return kt.defined(softmax(scores) @ v, where=mask.any(axis=-1, keepdims=True))
 
-    Whatever the kernel gives at the others is right: they are not compared, and count as such. Memory that it misuses
-    there is found all the same. A declared gradient is that of the elements which are asked for.
+    The kernel's other elements may be anything: they are not compared and are counted as such. Memory errors there are
+    still found. A declared gradient is that of the defined elements.
 
     Args:
-      values: one output. Of several, wrap each that needs it: `return kt.defined(out, where=seen), maximum`.
-      where: booleans that broadcast to the shape of `values`: True where the kernel must give them.
+      values: one output. If there are several, wrap each that needs it: `return kt.defined(out, where=seen), maximum`.
+      where: booleans that broadcast to the shape of `values`: True for elements that the kernel must compute.
 
     Raises:
-      TypeError: `where` is not boolean, or `values` are several outputs.
+      TypeError: `where` is not boolean, or `values` contains several outputs.
       ValueError: `where` does not broadcast to the shape of `values`.
     """
     if isinstance(values, (tuple, list, dict, Defined)):
-        raise TypeError(f"kt.defined takes one output, not a {type(values).__name__}: wrap each output by itself")
+        raise TypeError(f"kt.defined takes one output, not a {type(values).__name__}; wrap each output separately")
     dtype = getattr(where, "dtype", None) or np.asarray(where).dtype
     if dtype != np.bool_:
-        raise TypeError(f"kt.defined: where= has dtype {dtype}; it takes booleans, as of a comparison")
+        raise TypeError(f"kt.defined: where= has dtype {dtype}; it takes booleans, such as the result of a comparison")
     shape, wanted = np.shape(where), np.shape(values)
     if len(shape) > len(wanted) or any(n not in (1, m) for n, m in zip(shape[::-1], wanted[::-1], strict=False)):
         raise ValueError(f"kt.defined: where= has shape {shape}, which does not broadcast to {wanted}, the output's")
     return Defined(values, where)
 
 
-def parted(outputs: Sequence[Any], like: Sequence[ShapeDtype | Array]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Outputs of an oracle as arrays of their own, zero where nothing is asked; and where something is, of each.
+def parted(
+    outputs: Sequence[Output], like: Sequence[ShapeDtype | Array]
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Returns copies of an oracle's outputs, zero where they are undefined, and a mask of the defined elements of each.
 
     Args:
       outputs: of the oracle.
-      like: those of the kernel, whose shapes what is ignored has.
+      like: outputs of the kernel, which give ignored ones their shape.
     """
-    values, asked = [], []
+    values, compared = [], []
     for number, output in enumerate(outputs):
         if isinstance(output, Ignored):
             output = unasked(like[number]) if number < len(like) else Defined(0.0, np.False_)
@@ -87,5 +91,5 @@ def parted(outputs: Sequence[Any], like: Sequence[ShapeDtype | Array]) -> tuple[
         where = np.broadcast_to(output.where if isinstance(output, Defined) else np.True_, value.shape)
         value[~where] = 0
         values.append(value)
-        asked.append(where)
-    return tuple(values), tuple(asked)
+        compared.append(where)
+    return tuple(values), tuple(compared)

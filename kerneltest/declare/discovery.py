@@ -1,6 +1,6 @@
-"""The pairings that a name of a module or class holds: one, or some in a list, a tuple or a dict.
+"""Discovery of pairings in modules and classes: under a name, or in a list, a tuple or a dict.
 
-Nothing of the core is loaded, so that a run without pairings costs nothing.
+It imports nothing of the package, so a pytest run without pairings costs nothing.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, TypeGuard
 if TYPE_CHECKING:
     from kerneltest.declare.pairing import Pairing
 
-_PLAIN = re.compile(r"[\w.+-]+")  # a node id is taken apart at colons, brackets and slashes
+_SAFE_KEY = re.compile(r"[\w.+-]+")  # colons, brackets and slashes are separators in node ids
 
 
 def is_pairing(value: object) -> TypeGuard[Pairing]:
-    """Told by the name of its class."""
+    """Returns whether a value is a pairing, by the name of its class."""
     return type(value).__name__ == "Pairing" and type(value).__module__ == "kerneltest.declare.pairing"
 
 
 def held(name: str, value: object) -> Iterator[tuple[str, Pairing]]:
-    """The pairings under a name, each with its own: `softmax`, `norms[0]` in a list, `norms[layer]` in a dict.
+    """Yields the pairings under a name with their own names: `softmax`, `norms[0]` in a list, `norms[layer]` in a dict.
 
-    In a dict whose keys are not all words or numbers, pairings are counted as in a list.
+    If a dict has keys other than words and numbers, its pairings are numbered as in a list.
     """
     if is_pairing(value):
         yield name, value
@@ -31,5 +31,5 @@ def held(name: str, value: object) -> Iterator[tuple[str, Pairing]]:
         values = list(value.values()) if isinstance(value, dict) else value
         places = [(number, each) for number, each in enumerate(values) if is_pairing(each)]
         keys = [str(key) if isinstance(key, (str, int)) else "" for key in value] if places else []
-        plain = isinstance(value, dict) and len(set(keys)) == len(keys) and all(map(_PLAIN.fullmatch, keys))
+        plain = isinstance(value, dict) and len(set(keys)) == len(keys) and all(map(_SAFE_KEY.fullmatch, keys))
         yield from ((f"{name}[{keys[number] if plain else number}]", each) for number, each in places)

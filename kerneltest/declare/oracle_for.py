@@ -2,14 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, Derivation, DimSize, SameAs, leaves
+from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, leaves
 from kerneltest.declare.axes import all_names
-from kerneltest.declare.bounds import Tolerance
 from kerneltest.declare.check import DeclarationError, check_declaration, check_parts
 from kerneltest.declare.dims import Dim
+from kerneltest.declare.error_model import Tolerance
+from kerneltest.declare.kinds.derivation import copy_of
 from kerneltest.declare.pairing import MADE, Pairing
 from kerneltest.declare.rejects import Rejection
 from kerneltest.declare.relations import relation
@@ -36,35 +36,35 @@ def oracle_for(
     backends: str | Sequence[str] = (),
     **declared: Argument | SameAs,
 ) -> Callable[[Callable[..., Any]], Pairing]:
-    """Pairs a kernel with the oracle that it decorates; all other keywords declare the kernel's arguments.
+    """Pairs a kernel with the decorated oracle. All other keywords declare the kernel's arguments.
 
         @kt.oracle_for(matmul, x=kt.array("m k"), y=kt.array("k n"), dims=dict(k=kt.dim(block=32)))
         def matmul_oracle(x, y):
             return x @ y
 
     The oracle is a NumPy function of the kernel's arguments. It gets floats as float64 and integers as int64. It may
-    leave out static arguments on which no value depends, such as a block size.
+    omit static arguments that no value depends on, such as a block size.
 
     Args:
       kernel: the callable under test. It takes and returns arrays (or pytrees of them).
       arguments: declarations by name, for parameters whose names are options here, as in `{"dims": kt.array("n")}`.
-      dims: block, bounds or values of dims, by name; a dim left out has no block and any length from 1.
+      dims: block, bounds or values of dims, by name. Other dims have no block and any length from 1.
       tolerance: the error model of numeric families; by default `kt.tolerance.rounding()`.
-      signed_zeros: whether -0 and +0 differ.
+      signed_zeros: -0 and +0 differ.
       xfail: expected findings, made by `kt.xfail`.
-      all_masked: what all outputs are where everything is masked: `"zeros"`, `"nan"`, or "" to declare nothing.
-      batch_dims: dims along which each slice of the result is computed by itself.
+      all_masked: the value of all outputs if everything is masked: `"zeros"`, `"nan"`, or "" to declare nothing.
+      batch_dims: dims along which each slice of the result is computed independently.
       invariant_to: static arguments on which no bit of the result depends, and `"grid"` for the order of programs.
-      grad: whether the kernel can be differentiated, so that its gradient is held against the oracle's.
+      grad: the kernel can be differentiated, so its gradient is compared with the oracle's.
       rejects: calls that the kernel must refuse, made by `kt.rejects`.
-      needs: for production sizes: by dim, which slice of the inputs an output at a position along it needs, as in
-        `{"n": lambda i: slice(0, i + 1)}` for a cumulative sum. A dim in `batch_dims` needs the position alone.
-      where: a relation between dims and static arguments, by their names, which every call meets, as in
-        `lambda q, kv: q <= kv`. It gets lengths, what the kernel gets for static arguments, and for what may be absent
-        whether it is given.
+      needs: for production sizes: by dim, the slice of the inputs that an output at a position along it needs, as in
+        `{"n": lambda i: slice(0, i + 1)}` for a cumulative sum. A dim in `batch_dims` needs only the position.
+      where: a relation between dims and static arguments that every call meets, as in `lambda q, kv: q <= kv`. By name,
+        it gets lengths, the kernel's values of static arguments, and for an argument that may be absent whether it is
+        given.
       backends: the backends that the kernel is for, by patterns of their ids or by `gpu`, `nvidia`, `amd` or `tpu`; all
-        by default. To others it is not applicable.
-      declared: declarations by name: `kt.array`, `kt.mask`, `kt.static`, `kt.tree` and their neighbours.
+        by default. It is not applicable to the others.
+      declared: declarations by name: `kt.array`, `kt.mask`, `kt.static`, `kt.tree` and so on.
 
     Returns:
       A decorator that turns the oracle into a `Pairing`.
@@ -97,10 +97,10 @@ def oracle_for(
             raise DeclarationError(f"kernel {kernel_name!r}, oracle: a {type(oracle).__name__} has no name; wrap it in "
                                    "a function, as in def oracle(x): return ...")  # fmt: skip
         check_parts(oracle.__name__, kernel, given, options)
-        every = {name: _resolved(each, given) for name, each in given.items()}
+        every = {name: _resolve(each, given) for name, each in given.items()}
         pairing = Pairing(
             name=oracle.__name__,
-            module=_making() or getattr(oracle, "__module__", None) or "",
+            module=_importing_module() or getattr(oracle, "__module__", None) or "",
             kernel=kernel,
             oracle=oracle,
             arguments=every,
@@ -124,27 +124,26 @@ def oracle_for(
     return pair
 
 
-def _making() -> str:
-    """The module that is being imported, whose line makes a pairing, if by a factory elsewhere; "" for none."""
+def _importing_module() -> str:
+    """Returns the name of the module being imported, even if a factory in another one makes the pairing; "" if none."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
     name = str(frame.f_globals.get("__name__", "")) if frame is not None else ""
-    return "" if name == "__main__" else name  # a program that has long imported all
+    return "" if name == "__main__" else name  # a program, whose imports are done
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _resolved(argument: Argument | SameAs, every: Mapping[str, Any]) -> Argument:
-    """An argument; one that equals another has that one's axes and dtypes."""
+def _resolve(argument: Argument | SameAs, every: Mapping[str, Argument | SameAs]) -> Argument:
+    """Returns an argument; one that equals another array has that one's axes and dtypes."""
     if not isinstance(argument, SameAs):
         return argument
-    same = Derivation(lambda **values: values[argument.name], (argument.name,))
     other = every[argument.name]
     assert isinstance(other, ArrayArgument)
-    return replace(other, role="derived", derivation=same)
+    return copy_of(argument.name, other)
 
 
 def _all_dims(arguments: Mapping[str, Argument], declared: Mapping[str, Dim]) -> dict[str, Dim]:

@@ -1,4 +1,4 @@
-"""Relations between dims and static arguments, which every signature meets."""
+"""Relations between dims and static arguments that every signature meets, and functions of other arguments."""
 
 import inspect
 import itertools
@@ -9,27 +9,30 @@ from typing import Any
 
 from kerneltest.declare.dims import Dim
 
-_ALONE, _IN_PAIRS = 4096, 96  # lengths of a dim that are tried: by itself, and together with those of another
+Function = Callable[..., Any]  # a function of the author's
+StaticValue = Any  # of a static argument, as the kernel gets it
+
+_MOST_SINGLE, _MOST_PAIRED = 4096, 96  # lengths of a dim that are tried by themselves, and with those of another dim
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relation:
-    """What must hold of lengths and static arguments.
+    """A condition on lengths and static arguments.
 
     Attributes:
-      function: from them to whether it does.
-      of: what it takes: names of dims and of static arguments.
+      function: takes lengths and static arguments and returns whether they meet the condition.
+      of: the names of its parameters, which are dims and static arguments.
     """
 
-    function: Callable[..., Any]
+    function: Function
     of: tuple[str, ...]
 
-    def holds(self, lengths: Mapping[str, int], statics: Mapping[str, Any]) -> bool:
-        """Whether it does.
+    def holds(self, lengths: Mapping[str, int], statics: Mapping[str, StaticValue]) -> bool:
+        """Returns whether lengths and static arguments meet the condition.
 
         Args:
           lengths: of all dims.
-          statics: what the kernel gets for each static argument.
+          statics: the kernel's value of each static argument.
         """
         known = {**statics, **lengths}
         return bool(self.function(**{name: known[name] for name in self.of}))
@@ -38,27 +41,27 @@ class Relation:
         self,
         dims: Mapping[str, Dim],
         lengths: Mapping[str, int],
-        statics: Mapping[str, Any],
+        statics: Mapping[str, StaticValue],
         fixed: Collection[str] = (),
     ) -> dict[str, int] | None:
-        """Admitted lengths for which it holds: with as few dims changed as will do, and these as little as will do.
+        """Returns admitted lengths that meet the condition, with as few dims changed as possible, each by the least.
 
         Args:
-          dims: which lengths there are.
-          lengths: to begin with, of all dims.
-          statics: what the kernel gets for each static argument.
-          fixed: dims whose length stays.
+          dims: the lengths that each dim admits.
+          lengths: of all dims, to start from.
+          statics: the kernel's value of each static argument.
+          fixed: dims whose length must not change.
 
         Returns:
-          None where none were found: with one or two dims changed, of these lengths or of the shortest ones, with
-          all of one length, or with all among a few.
+          None if the search fails. Starting from `lengths` and from the shortest lengths, it changes one dim, then two
+          dims; it sets all dims to one length; and it combines a few lengths of every dim.
         """
         shortest = {name: lengths[name] if name in fixed else dim.least for name, dim in dims.items()}
         for start in (lengths, shortest):
             known = {**statics, **start}
-            given = {name: known[name] for name in self.of}  # once: up to millions of changes are tried
+            arguments = {name: known[name] for name in self.of}  # outside the loop, which may run a million times
             for changed in self._changes(dims, start, fixed):
-                if self.function(**{**given, **changed}):
+                if self.function(**{**arguments, **changed}):
                     return {**start, **changed}
         return None
 
@@ -70,31 +73,44 @@ class Relation:
         ladders = {name: _ladder(dims[name], lengths[name], reach) for name in free}
         yield {}
         for name in free:
-            yield from ({name: length} for length in ladders[name][:_ALONE])
+            yield from ({name: length} for length in ladders[name][:_MOST_SINGLE])
         for one, other in itertools.combinations(free, 2):
-            ways = ([(abs(n - lengths[name]), n) for n in _some(ladders[name])] for name in (one, other))
+            ways = ([(abs(n - lengths[name]), n) for n in _thin_out(ladders[name])] for name in (one, other))
             pairs = ((far + further, a, b) for (far, a), (further, b) in itertools.product(*ways))
             yield from ({one: a, other: b} for _, a, b in sorted(pairs, key=itemgetter(0)))
         if len(free) > 2:
             yield from (dict.fromkeys(free, n) for n in ladders[free[0]] if all(dims[name].admits(n) for name in free))
-            few = (_few(ladders[name], lengths[name]) for name in free)
+            few = (_select_few(ladders[name], lengths[name]) for name in free)
             yield from (dict(zip(free, chosen, strict=True)) for chosen in itertools.product(*few))
 
 
-def required(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters of a function that have no default.
+@dataclass(frozen=True, slots=True, eq=False)
+class Derivation:
+    """The function by which an array follows from other arguments.
+
+    Attributes:
+      function: takes the other arguments and returns the array.
+      of: names of its parameters: arguments (arrays), dims (lengths), static arguments, and `rng`, a NumPy generator.
+    """
+
+    function: Function
+    of: tuple[str, ...]
+
+
+def required(function: Function) -> tuple[str, ...]:
+    """Returns the names of a function's parameters without a default.
 
     Raises:
-      TypeError, ValueError: it has no parameters that Python knows.
+      TypeError, ValueError: Python cannot inspect its parameters.
     """
     return tuple(name for name, each in inspect.signature(function).parameters.items() if each.default is each.empty)
 
 
-def relation(function: Callable[..., Any]) -> Relation:
-    """A relation as its author wrote it.
+def relation(function: Function) -> Relation:
+    """Returns the relation that a function defines.
 
     Raises:
-      ValueError: it is no function with parameters of its own.
+      ValueError: it is not a function that has parameters without a default.
     """
     try:
         of = required(function)
@@ -108,21 +124,21 @@ def relation(function: Callable[..., Any]) -> Relation:
 
 
 def _ladder(dim: Dim, near: int, reach: int) -> list[int]:
-    """Admitted lengths, the nearest to one first."""
+    """Returns the admitted lengths up to `reach` other than `near`, the nearest to it first."""
     lengths = dim.values or range(dim.fit(dim.minimum), reach + 1, dim.multiple_of)
     return sorted((n for n in lengths if n != near and dim.admits(n)), key=lambda n: (abs(n - near), n))
 
 
-def _few(ladder: list[int], near: int) -> list[int]:
-    """The length itself, those next to it, and those that most numbers divide."""
+def _select_few(ladder: list[int], near: int) -> list[int]:
+    """Returns the length itself, its neighbours, and lengths divisible by high powers of two."""
     round_ones = sorted(ladder, key=lambda n: (-(n & -n), abs(n - near)) if n else (0, 0))
     return list(dict.fromkeys([near, *ladder[:2], *round_ones[:3]]))
 
 
-def _some(ladder: list[int]) -> list[int]:
-    """The nearest lengths of many, then ever fewer of the others."""
-    if len(ladder) <= _IN_PAIRS:
+def _thin_out(ladder: list[int]) -> list[int]:
+    """Returns the nearest of many lengths, then others at equal steps."""
+    if len(ladder) <= _MOST_PAIRED:
         return ladder
-    near = _IN_PAIRS // 2
+    near = _MOST_PAIRED // 2
     step = max((len(ladder) - near) // near, 1)
     return ladder[:near] + ladder[near::step]

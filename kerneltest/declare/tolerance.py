@@ -8,23 +8,29 @@ of the arguments (the narrowest, if they differ). A model that does not fit the 
 
 from collections.abc import Callable
 
-from kerneltest.declare.bounds import Tolerance
-from kerneltest.declare.closed_forms import Each, Exact, Reduction, Ulp
-from kerneltest.declare.products import Dot
-from kerneltest.declare.rounding import Rounding
-from kerneltest.declare.sampled import Conditioned, Reference
+from kerneltest.declare.built_in_models import (
+    Conditioned,
+    Dot,
+    Each,
+    Exact,
+    Reduction,
+    ReferenceMultiple,
+    Rounding,
+    Ulp,
+)
+from kerneltest.declare.error_model import Tolerance
 
 
 def exact() -> Tolerance:
-    """Bit for bit the correctly rounded result: for data movement, integers, and single IEEE operations."""
+    """Requires the correctly rounded result, bit for bit: for data movement, integers, and single IEEE operations."""
     return Exact()
 
 
 def rounding(*, compute: str = "float32", precision: str = "") -> Tolerance:
-    """What rounding does to the oracle's own operations on the backend in question; the default.
+    """Allows for the rounding of the oracle's own operations on the backend in question. This is the default.
 
     Args:
-      compute: the format of the kernel's arithmetic other than sums and products of matrices, which are in float32.
+      compute: the format of the kernel's arithmetic other than sums and matrix products, which are in float32.
       precision: the static argument whose option `highest` forbids a backend to round operands of products; by default
         one that is called `precision`.
     """
@@ -32,15 +38,15 @@ def rounding(*, compute: str = "float32", precision: str = "") -> Tolerance:
 
 
 def conditioned(factor: float = 8.0, *, over: str = "", compute: str = "float32", samples: int = 4) -> Tolerance:
-    """A multiple of what the oracle does when its inputs are perturbed by one rounding.
+    """Allows a multiple of how far the oracle moves when its inputs are perturbed by one rounding.
 
     `|error| <= factor * (max_s |f(x(1 + u e_s)) - f(x)| + u |f(x)|) + gamma_n |f(x)|`
 
     Args:
-      factor: how many roundings may act together.
+      factor: the number of roundings that may act together.
       over: dims over which terms of one sign are summed, as in `"n"`; n is the product of their lengths.
       compute: the format of the kernel's arithmetic; u is its unit roundoff.
-      samples: how many random perturbations s.
+      samples: the number of random perturbations s.
     """
     return Conditioned(factor, tuple(over.split()), compute, samples)
 
@@ -48,10 +54,10 @@ def conditioned(factor: float = 8.0, *, over: str = "", compute: str = "float32"
 def dot(
     over: str, *, accumulate: str = "float32", slope: float = 1.0, output: str = "", precision: str = ""
 ) -> Tolerance:
-    """The closed form of inner products, chains and sums of them, |A||B| being that of the operands' magnitudes.
+    """Allows the closed form of inner products, chains and sums of them, |A||B| being that of the operands' magnitudes.
 
     `|error| <= slope * ((2 v + v^2) + gamma_(k + 8)) |A||B|`, with v the unit roundoff to which a backend rounds the
-    operands (0 where it keeps them), and k the length of the dim. For a chain, `|A||B||C|` with the sum of the lengths
+    operands (0 if it keeps them), and k the length of the dim. For a chain, `|A||B||C|` with the sum of the lengths
     and of the operands' roundings; products that no dim ties are added.
 
     Args:
@@ -66,7 +72,7 @@ def dot(
 
 
 def each(*models: Tolerance) -> Tolerance:
-    """A model for each output, in their order: `each(dot("k"), exact())`.
+    """Applies a model to each output, in their order: `each(dot("k"), exact())`.
 
     Args:
       models: as many as the oracle has outputs.
@@ -75,36 +81,35 @@ def each(*models: Tolerance) -> Tolerance:
 
 
 def ulp(n: float, *, compute: str = "float32") -> Tolerance:
-    """Within some units in the last place: `|error| <= n u |f(x)|`, for one function of rounded arguments.
+    """Allows some units in the last place: `|error| <= n u |f(x)|`, for one function of rounded arguments.
 
     Args:
-      n: how many units; above 0.
+      n: the number of units; above 0.
       compute: the format of the kernel's arithmetic; u is twice its unit roundoff.
     """
     return Ulp(n, compute)
 
 
 def reduction(over: str, *, accumulate: str = "float32", output: str = "") -> Tolerance:
-    """The closed form of sums of terms of any sign, in any order: `|error| <= gamma_n sum |x|`.
+    """Allows the closed form of sums of terms of any sign, in any order: `|error| <= gamma_n sum |x|`.
 
     Args:
       over: the dims that are summed over, as in `"m n"`, in exactly one array argument; n is the product of their
         lengths.
       accumulate: the format of the sum.
       output: the output's dims, as in `"m n"` for a cumulative sum over n; by default those that remain, in their
-        order, and along further axes (groups of a dim, say) what holds for the whole sum.
+        order. Along further axes (groups of a dim, say) the bound of the whole sum is repeated.
     """
     return Reduction(tuple(over.split()), accumulate, output)
 
 
 def reference(function: Callable[..., object], *, factor: float = 2.0) -> Tolerance:
-    """A multiple of the error of a reference implementation in the kernel's own precision.
+    """Allows a multiple of the error of a reference implementation in the kernel's own precision.
 
     `|error| <= factor * max(|g(x) - f(x)|, u |f(x)|)`, the maximum being over all elements.
 
     Args:
-      function: g, which takes the arguments as the kernel gets them (NumPy, the kernel's dtypes) and returns its
-        outputs.
-      factor: how much worse than the reference the kernel may be; at least 1.
+      function: g, which takes the arguments in the kernel's dtypes, as NumPy arrays, and returns its outputs.
+      factor: how many times as inaccurate as the reference the kernel may be; at least 1.
     """
-    return Reference(function, factor)
+    return ReferenceMultiple(function, factor)

@@ -1,4 +1,4 @@
-"""Declared xfails: a verdict that is expected, where, why, and who says so."""
+"""Declared xfails: the verdict that is expected, the cases it is expected in, the reason and a link."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,10 +13,10 @@ class Xfail:
     """An expected finding. It is strict: any other finding fails, and so does a cell in which it never occurs.
 
     Attributes:
-      verdict: the one verdict that is expected.
-      reason: why, in words.
-      url: where this is documented or tracked.
-      backend, dtype, family: shell-style patterns of what it covers.
+      verdict: the expected verdict.
+      reason: why it is expected.
+      url: a page that documents or tracks it.
+      backend, dtype, family: shell-style patterns of the cases it covers.
       signature: a shell-style pattern of the signature's text, such as `*precision=highest*`.
     """
 
@@ -32,7 +32,7 @@ class Xfail:
         return f"{self.verdict} on {self.backend}, {self.dtype}, {self.family}"
 
     def covers(self, backend: str, dtype: str, family: str, signature: str) -> bool:
-        """Whether it speaks of a case."""
+        """Returns whether it covers a case."""
         return (
             fnmatchcase(backend, self.backend)
             and fnmatchcase(dtype, self.dtype)
@@ -56,19 +56,19 @@ def xfail(
         xfail=[kt.xfail("unimplemented", backend="rocm", dtype="float64", reason="...", url="https://...")]
 
     Args:
-      verdict: the one verdict that is expected, such as `"mismatch"`.
-      reason: why, for whoever reads the report.
-      url: where this is documented or tracked.
-      backend, dtype, family: shell-style patterns of what it covers; by default everything.
+      verdict: the expected verdict, such as `"mismatch"`.
+      reason: why it is expected, for readers of the report.
+      url: a page that documents or tracks it.
+      backend, dtype, family: shell-style patterns of the cases it covers; by default all.
       signature: a shell-style pattern of the signature's text, such as `"*precision=highest*"`.
 
     Raises:
-      ValueError: the verdict cannot be expected, or the reason or the URL is missing.
+      ValueError: the verdict cannot be expected, the reason is empty, or the URL is not one.
     """
     if verdict not in DECLARABLE:
         raise ValueError(f"xfail: {verdict!r} cannot be expected; choose one of {', '.join(DECLARABLE)}")
     if not reason.strip():
-        raise ValueError("xfail: give the reason, for whoever reads the report")
+        raise ValueError("xfail: give the reason, for readers of the report")
     if not url.startswith(("https://", "http://")):
-        raise ValueError(f"xfail: url must link to where this is documented or tracked, not {url!r}")
+        raise ValueError(f"xfail: url must link to a page that documents or tracks it, not {url!r}")
     return Xfail(Verdict(verdict), reason, url, backend, dtype, family, signature)

@@ -6,9 +6,9 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.rounding import ROWS, follow_together
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
+from kerneltest.numerics.rounding_bounds import ROWS, follow_together
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
 from kerneltest.trace.tracing import Traced

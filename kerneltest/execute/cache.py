@@ -15,12 +15,12 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cached_expectation import Expected
 from kerneltest.execute.pool import Pool
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
-from kerneltest.oracle.noise import oracle_noise
+from kerneltest.oracle.evaluation import check_all_masked, expect
+from kerneltest.oracle.expectation import Expectation, oracle_noise
 from kerneltest.plan.explicit import DRAWN, AnyCase
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Phase
-from kerneltest.records.schema import Record
+from kerneltest.records.schema import Record, SpecialInput
 from kerneltest.trace.tracing import Traced, trace, without_debugging
 
 # Families whose cases are evaluated and run twice: in each group, those most sensitive to the order of operations. The
@@ -186,10 +186,10 @@ class Cache:
         while self.held > _MAX_BYTES and len(self.expectations) > 1:
             self.held -= self.expectations.pop(next(iter(self.expectations))).bytes
 
-    def holds(self, case: AnyCase) -> tuple[str, ...]:
+    def special_inputs(self, case: AnyCase) -> tuple[SpecialInput, ...]:
         """Returns the special values among a case's inputs; () for structural families."""
         expected = self.expectations.get(case.id)
-        return expected.holds if expected is not None and not case.family.structural else ()
+        return expected.special_inputs if expected is not None and not case.family.structural else ()
 
     def noise(self, case: AnyCase, arguments: Mapping[str, Array]) -> float:
         """Returns the absolute error that float64 rounding in the oracle may leave in a zero."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
-from kerneltest.judge.contents import contents
-from kerneltest.oracle.expectation import Expectation
-from kerneltest.oracle.noise import oracle_noise
+from kerneltest.judge.contents import special_inputs
+from kerneltest.oracle.expectation import Expectation, oracle_noise
+from kerneltest.records.schema import SpecialInput
 
 _A_NUMBER = 16  # bytes: as the kernel gets it and as the oracle does, or with how far it moves
 
@@ -39,6 +39,6 @@ class Expected:
         return oracle_noise(self.arguments)
 
     @functools.cached_property
-    def holds(self) -> tuple[str, ...]:
+    def special_inputs(self) -> tuple[SpecialInput, ...]:
         """The special values among the arguments."""
-        return contents(self.arguments)
+        return special_inputs(self.arguments)

@@ -9,16 +9,16 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.bounds import Tolerance
+from kerneltest.declare.error_model import Tolerance
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.judge.evidence import mismatch
 from kerneltest.numerics.error_budget import Share
 from kerneltest.plan.explicit import AnyCase
+from kerneltest.records.error_budget_text import budget, too_wide
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
-from kerneltest.report.error_budget_text import budget, too_wide
 
 BIT_FOR_BIT = "bit for bit"
 
@@ -122,10 +122,12 @@ def judge_claims(
                     comparison,
                     depth=item.depth,
                     structural=case.family.structural,
+                    models_operands=claim.tolerance == BIT_FOR_BIT
+                    or getattr(item.pairing.tolerance, "models_operands", False),
+                    call=claim.label,
                     gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
                 )
-                message = f"{claim.label}: {finding.message}" if claim.label else finding.message
-                return Outcome(replace(finding, message=message, budget=budget(shares(claim, number))), arguments)
+                return Outcome(replace(finding, budget=budget(shares(claim, number))), arguments)
         used, number = max(((c.used, i) for i, c in enumerate(comparisons) if c.used is not None), default=(0.0, 0))
         if cache.uses_more(item.backend, case.family.name, used):
             record = replace(record, budget=budget(shares(claim, number)))

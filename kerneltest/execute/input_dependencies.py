@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kerneltest.core.details import Stated
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.evidence import output_dims
-from kerneltest.oracle.expectation import expect
+from kerneltest.oracle.evaluation import expect
 from kerneltest.plan.production import arguments_of, contents, output_of, part_of, place_of
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import trace
@@ -52,10 +53,16 @@ def check_needs(pairing: Pairing, dtype: str, depth: str) -> None:
             answers = expect(pairing, part.signature, arguments_of(pairing, part, held), shapes, bitwise=True).values
             answer = answers[number][tuple(i - part.start.get(name, 0) for i, name in zip(index, names, strict=True))]
             if not np.isclose(values[tuple(index)], answer, rtol=_ROUNDED, atol=0, equal_nan=True):
-                dims = ", ".join(pairing.needs)
-                raise Failure(
-                    Verdict.ORACLE_ERROR,
-                    f"output {number}{element(values.shape, int(offset))} needs more than batch_dims= and needs= say "
-                    f"of {dims}: the oracle gives {values[tuple(index)]} for the whole input, and {answer} for the "
-                    f"part ({signature})",
+                detail = Stated(
+                    "output {output}{element} needs more than batch_dims= and needs= say of {dims}: the oracle gives "
+                    "{whole} for the whole input, and {part} for the part ({signature})",
+                    {
+                        "output": number,
+                        "element": element(values.shape, int(offset)),
+                        "dims": ", ".join(pairing.needs),
+                        "whole": str(values[tuple(index)]),
+                        "part": str(answer),
+                        "signature": str(signature),
+                    },
                 )
+                raise Failure(Verdict.ORACLE_ERROR, detail)

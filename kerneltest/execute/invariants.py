@@ -18,15 +18,15 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.invariant_context import Asked, Outputs, Share, Take, Variation
 from kerneltest.execute.slices import Slices
 from kerneltest.execute.variations import invariant as invariant
-from kerneltest.oracle.expectation import evaluator, watchable
+from kerneltest.oracle.evaluation import evaluator, watchable
 from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Phase
-from kerneltest.trace.jax_compat.limits import limit
-from kerneltest.trace.jax_compat.names import raised_in_jax
-from kerneltest.trace.rewrite import Fill, Rule, before, padding, reversing, rewritten
+from kerneltest.trace.grid_rewrites import reversing
+from kerneltest.trace.jax_compat.names import limit, raised_in_jax
+from kerneltest.trace.rewrite import Fill, Rule, before, padding, rewritten
 from kerneltest.trace.tracing import Traced, read, trace_function
 
 _ROUNDED = 1e-9  # relative: how far two orders of summation may be apart in float64
@@ -143,7 +143,7 @@ def alone(asked: Asked) -> Iterator[Variation]:
         pairs = zip(asked.traced.outputs, single.outputs, strict=True)
         outputs = [_axes_of(pairing, signature, name, least, a.shape, b.shape) for a, b in pairs]
         slices = Slices(dict(signature.dims), name)
-        apart = any(leaf.role == "permutation" and leaf.bounded_by is not None and name in all_names(leaf.shape)
+        apart = any(leaf.globally_unique and name in all_names(leaf.shape)
                     for leaf in signature.leaves(pairing).values())  # fmt: skip
         for at in sorted({0, length - least}):
             place = f"{name}={at}" if least == 1 else f"{name}={at} to {at + least - 1}"
@@ -274,4 +274,4 @@ def gradient(asked: Asked) -> Iterator[Variation]:
 
 def _moves(pairing: Pairing, path: str) -> bool:
     """Whether an array of floats is what a gradient is by, and no mask or choice in numbers."""
-    return pairing.leaves[path].role in ("data", "derived")
+    return pairing.leaves[path].kind.differentiable

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerneltest.backends.base import Backend
+from kerneltest.core.details import Detail, Unavailable
 from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import printable
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
@@ -73,9 +75,25 @@ class Item:
         return self.group.families(self)
 
     def record(
-        self, verdict: Verdict, message: str = "", *, case: AnyCase | None = None, family: str = "", **more: Any
+        self,
+        verdict: Verdict,
+        detail: Detail | str = "",
+        *,
+        case: AnyCase | None = None,
+        family: str = "",
+        **fields: Any,
     ) -> Record:
-        """Returns a record of a case, or of a whole family; `more` are further fields."""
+        """Returns a record of a case, or of a family as a whole.
+
+        Args:
+          verdict: the outcome.
+          detail: the failure, or a remark in words; of `unavailable`, the reason.
+          case: the case; None for the family as a whole.
+          family: the family's name.
+          **fields: further fields of the record.
+        """
+        if isinstance(detail, str) and verdict is Verdict.UNAVAILABLE:
+            detail = Unavailable(detail)
         return Record(
             item=self.name,
             pairing=self.pairing_id,
@@ -87,13 +105,14 @@ class Item:
             signature=str(case.signature) if case else "*",
             dims=dict(case.signature.dims) if case else {},
             dtypes=dict(case.signature.dtypes) if case else {},
-            statics=dict(case.signature.statics) if case else {},
+            statics=case.signature.static_values(self.pairing) if case else {},
             target=case.target if case else "",
             case=case.id if case else "",
             verdict=verdict,
-            message=message,
+            message=detail if isinstance(detail, str) else printable(detail.text()),
+            detail=None if isinstance(detail, str) else detail,
             evidence=Evidence() if case and verdict.is_finding else None,
-            **more,
+            **fields,
         )
 
 

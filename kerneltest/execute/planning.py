@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
-from kerneltest.declare.pairing import Pairing
-from kerneltest.declare.platforms import speaks_of
+from kerneltest.declare.pairing import Pairing, speaks_of
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz import Drawn
 from kerneltest.execute.group_registry import registered_groups

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerneltest.backends.base import Backend, Samples
+from kerneltest.core.details import Stated, Undefined
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
@@ -17,8 +18,8 @@ from kerneltest.execute.input_dependencies import check_needs, derived_output
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.judge.compare import compare
 from kerneltest.judge.evidence import output_dims
-from kerneltest.oracle.expectation import expect
-from kerneltest.oracle.noise import oracle_noise
+from kerneltest.oracle.evaluation import expect
+from kerneltest.oracle.expectation import oracle_noise
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import without_values
@@ -92,13 +93,21 @@ def _check_defined(number: int, samples: Samples) -> None:
         first = element(samples.shape, int(samples.unwritten[0]))
         raise Failure(
             Verdict.UNWRITTEN,
-            f"output {number}{first} is never written: programs write further on the higher their number, and none "
-            "gets there",
+            Undefined(
+                f"output {number}",
+                unwritten=True,
+                count=samples.unwritten.size,
+                total=samples.offsets.size,
+                first=first,
+                sampled=True,
+                remark="the higher a program's number, the further on it writes, and none gets there",
+            ),
         )
     if samples.undefined.any():
         first = element(samples.shape, int(samples.offsets[samples.undefined][0]))
-        count = f"{int(samples.undefined.sum())} of {samples.offsets.size} sampled elements of output {number}"
-        raise Failure(Verdict.UNINITIALISED, f"{count} depend on memory never written, the first {first}")
+        count = int(samples.undefined.sum())
+        detail = Undefined(f"output {number}", False, count, samples.offsets.size, first, sampled=True)
+        raise Failure(Verdict.UNINITIALISED, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +167,20 @@ class Judged:
             off = np.flatnonzero(compared.wrong)
             first = chosen[int(off[0])]
             where = element(samples.shape, int(samples.offsets[first]))
-            bound = "" if self.exact else f", by more than {bounds[off[0]]:.3g}"
-            raise Failure(
-                compared.verdict,
-                f"output {self.number}{where} is {samples.values[first]} where the oracle has {values[off[0]]}{bound}; "
-                f"{off.size} of {len(chosen)} sampled elements are off",
+            detail = Stated(
+                "output {output}{element} is {got} where the oracle has {wanted}{bound}; {off} of {sampled} sampled "
+                "elements are off",
+                {
+                    "output": self.number,
+                    "element": where,
+                    "got": str(samples.values[first]),
+                    "wanted": str(values[off[0]]),
+                    "bound": "" if self.exact else f", by more than {bounds[off[0]]:.3g}",
+                    "off": off.size,
+                    "sampled": len(chosen),
+                },
             )
+            raise Failure(compared.verdict, detail)
         used = [each for each in (record.used, compared.used) if each is not None]
         record = replace(record, compared=record.compared + compared.compared, used=max(used, default=None))
         if compared.compared:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kerneltest.backends.base import Backend
-from kerneltest.core.failures import Failure
+from kerneltest.core.details import Stated
+from kerneltest.core.failures import Failure, format_exception
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, Optional, Static
 from kerneltest.declare.pairing import Pairing
@@ -49,10 +50,13 @@ class Rejections(Group):
             if rejection.met_by(raised):
                 return Outcome(item.record(Verdict.PASS, case=case, compared=1))
             cause = raised.__cause__ or raised
-            raise Failure(
-                Verdict.RUNTIME_ERROR, f"expected {rejection.expected}, got {type(cause).__name__}: {cause}"
-            ) from raised
-        raise Failure(Verdict.XPASS, f"expected {rejection.expected}, and nothing was raised")
+            detail = Stated(
+                "expected {expected}, got {error}", {"expected": rejection.expected, "error": format_exception(cause)}
+            )
+            raise Failure(Verdict.RUNTIME_ERROR, detail) from raised
+        raise Failure(
+            Verdict.XPASS, Stated("expected {expected}, but nothing was raised", {"expected": rejection.expected})
+        )
 
 
 def _altered(pairing: Pairing, rejection: Rejection) -> Pairing:

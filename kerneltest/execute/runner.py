@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from threadpoolctl import ThreadpoolController
 
-from kerneltest.core.failures import Failure, format_exception
-from kerneltest.core.freed import keep_freed
-from kerneltest.core.garbage import seldom_collected
+from kerneltest.core.details import Raised, Unavailable
+from kerneltest.core.failures import Failure, text_of
+from kerneltest.core.runtime import keep_freed, seldom_collected
 from kerneltest.core.source_location import where_raised
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
@@ -136,7 +136,7 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
             return judged(item, case, cache)
         if reason := budget.why_not(case):
             cache.drop_waiting()
-            return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
+            return Outcome(item.record(Verdict.UNAVAILABLE, Unavailable(reason, left_out=True), case=case))
         started = budget.clock()
         outcome = judged(item, case, cache)
         budget.ran(case, budget.clock() - started, compared=bool(outcome.record.compared))
@@ -186,7 +186,8 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit and pytest's own included
-            raised = f"{case.family.name} raised {format_exception(error)}{where_raised(error)}"
+            source = where_raised(error).strip(" ()")
+            raised = Raised(case.family.name, type(error).__name__, text_of(error), source=source)
             outcome = _failed(item, case, cache, Failure(Verdict.RUNTIME_ERROR, raised))
     record = outcome.record
     verdict, remark = settle(item.pairing.xfail, record.verdict, *place)
@@ -196,7 +197,7 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         record,
         verdict=verdict,
         message=f"{record.message}\n{remark}".strip() if remark else record.message,
-        holds=cache.holds(case) if item.backend.tier.gives_values else record.holds,
+        special_inputs=cache.special_inputs(case) if item.backend.tier.gives_values else record.special_inputs,
         seconds=time.perf_counter() - started,
     )
     return replace(outcome, record=record, arguments=outcome.arguments if verdict.is_finding else None)
@@ -228,7 +229,7 @@ def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
 
 
 def _failed(item: Item, case: AnyCase, cache: Cache, failure: Failure, *, fillable: bool = True) -> Outcome:
-    record = item.record(failure.verdict, str(failure), case=case)
+    record = item.record(failure.verdict, failure.detail, case=case)
     if not failure.verdict.is_finding or not fillable:
         return Outcome(record)
     record = replace(record, evidence=Evidence(stderr=failure.stderr))

@@ -137,7 +137,7 @@ def _recipe(
 def _values(leaf: ArrayArgument, dtype: np.dtype[Any], trouble: str) -> Any:
     """Single elements: the ends of every range are likely, and what makes the trouble comes alone."""
     st = hypothesis().strategies
-    if leaf.role not in ("data", "mask"):
+    if not (leaf.kind.is_data or leaf.kind.is_mask):
         return st.sampled_from([0, -1]) | st.integers(0, _FAR)
     if _is_integer_data(leaf, dtype):
         info = ml_dtypes.iinfo(dtype)
@@ -194,9 +194,9 @@ def _non_finite(domain: Interval) -> Iterator[float]:
 
 def _is_float_data(leaf: ArrayArgument, dtype: np.dtype[Any]) -> bool:
     """Whether an argument holds data of a floating dtype."""
-    return leaf.role == "data" and is_float(dtype)
+    return leaf.kind.is_data and is_float(dtype)
 
 
 def _is_integer_data(leaf: ArrayArgument, dtype: np.dtype[Any]) -> bool:
     """Whether an argument holds data of an integer dtype."""
-    return leaf.role == "data" and is_integer(dtype)
+    return leaf.kind.is_data and is_integer(dtype)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.schema import LEFT_OUT
 
 
 def brings(case: AnyCase) -> set[object]:
@@ -72,9 +71,7 @@ class Budget:
         now, cost = self.clock(), self._expected(case)
         if first or (now < self._until and now + cost <= self._until):
             return ""
-        return (
-            f"{LEFT_OUT}a case takes {max(cost, 0.01):.2g} s here, and --kt-budget gives this item {self.seconds:g} s"
-        )
+        return f"a case takes {max(cost, 0.01):.2g} s here, and --kt-budget gives this item {self.seconds:g} s"
 
     def ran(self, case: AnyCase, seconds: float, *, compared: bool) -> None:
         """Notes what a case has cost; one that compared nothing may have ended before its compilation."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from kerneltest.backends.base import Artifact, Backend, BatchExecutable
+from kerneltest.core.details import Nondeterministic
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
@@ -199,9 +200,7 @@ def _check_repeated(outputs: Sequence[Array], again: Sequence[Array], asked: Seq
     for number, (one, other, where) in enumerate(zip(outputs, again, asked, strict=True)):
         differs = np.argwhere((one.view(f"u{one.dtype.itemsize}") != other.view(f"u{one.dtype.itemsize}")) & where)
         if len(differs):
-            at = tuple(differs[0])
-            raise Failure(
-                Verdict.NONDETERMINISTIC,
-                f"output {number}: the same inputs gave {one[at]} and then {other[at]} at "
-                f"[{', '.join(map(str, at))}]; {len(differs)} of {one.size} elements differ",
-            )
+            at = tuple(map(int, differs[0]))
+            values = str(one[at]), str(other[at])
+            detail = Nondeterministic(f"output {number}", at, *values, len(differs), one.size)
+            raise Failure(Verdict.NONDETERMINISTIC, detail)

@@ -1,6 +1,7 @@
-"""Whether outputs are what was expected, and if not, what that looks like.
+"""Comparison of outputs with expectations, element by element.
 
-Outputs, expected values and bounds enter `compare`; a `Comparison` leaves. For a finding, `evidence` adds to its record
-where wrong elements lie, what they resemble, and the arrays around them. A diagnosis may ask the oracle again and trace
-the kernel, and runs neither on a backend.
+`compare` takes outputs, expected values and bounds, and returns a `Comparison`. For a finding, `locate` finds the
+pattern that the wrong elements make, `diagnose` recognises common mistakes, and `evidence` keeps the arrays around the
+worst element. `contents` lists special values among the inputs. A diagnosis may evaluate the oracle and trace the
+kernel again, but never runs the kernel on a backend.
 """

@@ -1,29 +1,26 @@
-"""What a case's inputs hold that most inputs do not, in words: what special values a finding may come from."""
+"""Special values among a case's inputs, from which a finding may come."""
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float
+from kerneltest.records.schema import Part, SpecialInput, SpecialValue
 
 
-def contents(arguments: Mapping[str, Array]) -> tuple[str, ...]:
-    """The special values in array arguments: `x holds a NaN`, `a row of x holds nothing but -inf`.
-
-    The last axis runs along rows. Each phrase reads on after "where".
-    """
-    return tuple(words.format(path) for path, values in arguments.items() for words in _of(values))
+def special_inputs(arguments: Mapping[str, Array]) -> tuple[SpecialInput, ...]:
+    """Returns the special values that array arguments hold, by path of the argument."""
+    return tuple(SpecialInput(path, *found) for path, values in arguments.items() for found in _special_values(values))
 
 
-def _of(values: Array) -> Iterator[str]:
+def _special_values(values: Array) -> Iterator[tuple[SpecialValue, Part]]:
     if not values.size:
         return
     if values.dtype == bool:
-        if not values.all():
-            if not values.any():
-                yield "{} holds nothing but False"
-            elif values.ndim and not values.any(axis=-1).all():
-                yield "a row of {} holds nothing but False"
+        if not values.any():
+            yield SpecialValue.FALSE, Part.ALL
+        elif values.ndim and not values.any(axis=-1).all():
+            yield SpecialValue.FALSE, Part.ROW
         return
     if not is_float(values.dtype):
         return
@@ -31,27 +28,27 @@ def _of(values: Array) -> Iterator[str]:
         wide = values.astype(np.float64)
     size = np.abs(wide)
     if not (finite := np.isfinite(wide)).all():
-        yield from _special(wide)
+        yield from _not_finite(wide)
         size = size[finite]
     if not size.size:
         return
     fmt, least = float_format(values.dtype), size.min()
     if least < fmt.smallest_normal and ((size > 0) & (size < fmt.smallest_normal)).any():
-        yield "{} holds a subnormal number"
+        yield SpecialValue.SUBNORMAL, Part.SOME
     if size.max() >= float(np.nextafter(fmt.overflow, 0)) / 2:
-        yield "{} holds a number near the largest"
+        yield SpecialValue.NEAR_LARGEST, Part.SOME
     if least == 0 and np.signbit(wide[wide == 0]).any():
-        yield "{} holds a zero of negative sign"
+        yield SpecialValue.NEGATIVE_ZERO, Part.SOME
 
 
-def _special(wide: Array) -> Iterator[str]:
+def _not_finite(wide: Array) -> Iterator[tuple[SpecialValue, Part]]:
     if np.isnan(wide).any():
-        yield "{} holds a NaN"
-    for words, infinity in (("-inf", -np.inf), ("+inf", np.inf)):
-        held = wide == infinity
-        if held.all():
-            yield f"{{}} holds nothing but {words}"
-        if wide.ndim and held.all(axis=-1).any():
-            yield f"a row of {{}} holds nothing but {words}"
-        if held.any():
-            yield f"{{}} holds {words}"
+        yield SpecialValue.NAN, Part.SOME
+    for value, infinity in ((SpecialValue.NEGATIVE_INFINITY, -np.inf), (SpecialValue.POSITIVE_INFINITY, np.inf)):
+        fills = wide == infinity
+        if fills.all():
+            yield value, Part.ALL
+        if wide.ndim and fills.all(axis=-1).any():
+            yield value, Part.ROW
+        if fills.any():
+            yield value, Part.SOME

@@ -10,12 +10,12 @@ from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison
 from kerneltest.judge.locate import Axis
-from kerneltest.oracle.expectation import evaluator
+from kerneltest.oracle.evaluation import evaluator
 from kerneltest.plan.signatures import Signature
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class MismatchContext:
     """All that a rule may look at.
 
     Attributes:
@@ -54,12 +54,12 @@ class Mismatch:
         return evaluator(self.pairing, self.signature, ())(leaves)[self.output]
 
 
-def diagnose(mismatch: Mismatch) -> str:
+def diagnose(mismatch: MismatchContext) -> str:
     """What the mismatch looks like, or ""."""
     return next((words for rule in _RULES if (words := rule(mismatch))), "")
 
 
-def special_inputs(arguments: Mapping[str, Array]) -> str:
+def describe_special_inputs(arguments: Mapping[str, Array]) -> str:
     """The NaNs and infinities among a case's inputs, one by one where they are few: `x[3, 5] is nan`."""
     parts: list[str] = []
     for path, value in arguments.items():
@@ -74,17 +74,17 @@ def special_inputs(arguments: Mapping[str, Array]) -> str:
     return "; ".join(parts)
 
 
-def _where_masked(mismatch: Mismatch) -> str:
+def _where_masked(mismatch: MismatchContext) -> str:
     for path, leaf in mismatch.signature.leaves(mismatch.pairing).items():
-        mask = mismatch.arguments[path] == np.asarray(leaf.fills[1]).astype(mismatch.arguments[path].dtype)
-        if leaf.role != "mask" or mask.shape != mismatch.comparison.wrong.shape:
+        mask = mismatch.arguments[path] == np.asarray(leaf.mask_values[1]).astype(mismatch.arguments[path].dtype)
+        if not leaf.kind.is_mask or mask.shape != mismatch.comparison.wrong.shape:
             continue
         if not mask.all() and not (mismatch.comparison.wrong & mask).any():
             return f"only where {path} is false"
     return ""
 
 
-def _block_of_a_sum(mismatch: Mismatch) -> str:
+def _block_of_a_sum(mismatch: MismatchContext) -> str:
     """The sum without one block of a dim that it runs over, or with that block twice."""
     if not mismatch.finite:
         return ""
@@ -101,7 +101,7 @@ def _block_of_a_sum(mismatch: Mismatch) -> str:
     return ""
 
 
-def _summed(mismatch: Mismatch) -> Iterator[tuple[str, int, int]]:
+def _summed(mismatch: MismatchContext) -> Iterator[tuple[str, int, int]]:
     """The dims that the output lacks: each with its block and its length."""
     kept = {axis.name for axis in mismatch.axes}
     for name, dim in mismatch.pairing.dims.items():
@@ -125,7 +125,7 @@ def _scaled_block(
     return changed
 
 
-def _narrow_accumulator(mismatch: Mismatch) -> str:
+def _narrow_accumulator(mismatch: MismatchContext) -> str:
     """In a format of p bits, adding 1 does nothing from 2^p on."""
     comparison = mismatch.comparison
     if not is_float(comparison.actual.dtype) or not mismatch.finite:
@@ -142,7 +142,7 @@ def _narrow_accumulator(mismatch: Mismatch) -> str:
     return ""
 
 
-def _constant_factor(mismatch: Mismatch) -> str:
+def _constant_factor(mismatch: MismatchContext) -> str:
     comparison = mismatch.comparison
     if not is_float(comparison.actual.dtype) or not mismatch.finite:
         return ""
@@ -166,7 +166,7 @@ def _constant_factor(mismatch: Mismatch) -> str:
     return ""
 
 
-def _permuted_blocks(mismatch: Mismatch) -> str:
+def _permuted_blocks(mismatch: MismatchContext) -> str:
     """Blocks that hold each other's content."""
     comparison = mismatch.comparison
     rounded = cast(comparison.expected, comparison.actual.dtype)
@@ -191,7 +191,7 @@ def _permuted_blocks(mismatch: Mismatch) -> str:
     return ""
 
 
-def _wrapped(mismatch: Mismatch) -> str:
+def _wrapped(mismatch: MismatchContext) -> str:
     """Integers that were kept in too few bits."""
     comparison = mismatch.comparison
     if comparison.actual.dtype.kind not in "iu":
@@ -205,7 +205,7 @@ def _wrapped(mismatch: Mismatch) -> str:
     return ""
 
 
-def _repeated(mismatch: Mismatch) -> str:
+def _repeated(mismatch: MismatchContext) -> str:
     """All that lies along an axis equals its first part, and should not."""
     comparison = mismatch.comparison
     for place, axis in enumerate(mismatch.axes):
@@ -226,7 +226,7 @@ def _repeated(mismatch: Mismatch) -> str:
     return ""
 
 
-Rule = Callable[[Mismatch], str]
+Rule = Callable[[MismatchContext], str]
 _RULES: tuple[Rule, ...] = (
     _where_masked,
     _wrapped,

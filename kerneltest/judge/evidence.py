@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure
 from kerneltest.declare.axes import Extent
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison, describe
-from kerneltest.judge.diagnose import Mismatch, diagnose, special_inputs
+from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
 from kerneltest.judge.locate import Axis, axes_of, locate
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.schema import Evidence, Record, Window
@@ -113,6 +114,8 @@ def mismatch(
     *,
     depth: str,
     structural: bool,
+    models_operands: bool,
+    call: str = "",
     gradient_of: str = "",
 ) -> Record:
     """A record as a finding, with its evidence.
@@ -125,6 +128,8 @@ def mismatch(
       comparison: of that output; some element is wrong.
       depth: of the run, whose signatures tell which dims the output has.
       structural: the values keep the kernel's arithmetic exact, so specials among them are not what went wrong.
+      models_operands: whether the bound accounts for how a backend rounds the operands of products.
+      call: how the kernel was called, where that is not plainly.
       gradient_of: the leaf with respect to which the output is a gradient, or "".
     """
     named = pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth)
@@ -132,17 +137,21 @@ def mismatch(
     place = locate(comparison, axes)
     diagnosis = ""
     if not gradient_of:
-        diagnosis = diagnose(Mismatch(pairing, signature, arguments, output, comparison, axes))
-    special = "" if structural else special_inputs(arguments)
+        diagnosis = diagnose(MismatchContext(pairing, signature, arguments, output, comparison, axes))
+    special = "" if structural else describe_special_inputs(arguments)
     wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
-    where = f"[{', '.join(map(str, place.index))}]"
-    block = f", block {place.block}" if place.block else ""
-    which = f"by {gradient_of}: " if gradient_of else f"output {output}: " if output else ""
-    message = f"{which}{wrong} of {total} elements wrong"
-    message += f", {place.pattern}" if place.pattern else ""
-    message += f"; worst at {where}{block}: {describe(comparison, place.index)}"
-    message += f"\n{diagnosis}" if diagnosis else ""
-    message += f"\n{special}" if special else ""
+    detail = Mismatch(
+        call=call,
+        output=output,
+        gradient_of=gradient_of,
+        wrong=wrong,
+        total=total,
+        pattern=place.pattern.text() if place.pattern else "",
+        index=place.index,
+        block=place.block,
+        comparison=describe(comparison, place.index),
+        remarks=tuple(filter(None, (diagnosis, special))),
+    )
     evidence = Evidence(
         output=output,
         index=place.index,
@@ -156,9 +165,11 @@ def mismatch(
         arguments={path: excerpt(value) for path, value in arguments.items()},
         window=output_window(comparison, place.index, axes),
         inputs=input_windows(pairing, arguments, dict(zip([axis.name for axis in axes], place.index, strict=True))),
-        otherwise=_lowered_otherwise(pairing, signature),
+        otherwise=_lowered_otherwise(pairing, signature, models_operands=models_operands),
     )
-    return replace(record, verdict=comparison.verdict, message=message, wrong=wrong, evidence=evidence)
+    return replace(
+        record, verdict=comparison.verdict, message=detail.text(), detail=detail, wrong=wrong, evidence=evidence
+    )
 
 
 def _axes(pairing: Pairing, names: Sequence[str], shape: tuple[int, ...]) -> tuple[Axis, ...]:
@@ -185,11 +196,12 @@ def output_dims(pairing: Pairing, output: int, depth: str) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _lowered_otherwise(pairing: Pairing, signature: Signature) -> tuple[str, ...]:
+def _lowered_otherwise(pairing: Pairing, signature: Signature, *, models_operands: bool) -> tuple[str, ...]:
     try:
-        return lowered_otherwise(trace(pairing, signature).jaxpr.jaxpr)
+        found = lowered_otherwise(trace(pairing, signature).jaxpr.jaxpr)
     except Failure:
         return ()
+    return tuple(each for each in found if not (models_operands and each == "TF32"))
 
 
 def _number(value: Any) -> float | int | bool:

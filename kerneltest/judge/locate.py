@@ -1,4 +1,4 @@
-"""Says where wrong elements lie, in the kernel's own terms: blocks of dims, and the pattern they make."""
+"""Where wrong elements lie, in the kernel's own terms: blocks of dims, and the pattern they make."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array, cast
 from kerneltest.declare.axes import Extent
 from kerneltest.judge.compare import Comparison
+from kerneltest.records.schema import Pattern, PatternKind
 
 _FEW = 64  # wrong elements that are looked at before all of them
 
@@ -33,13 +34,13 @@ class Location:
       index: the worst of them.
       block: the block it lies in, as `m=1 n=0`; "" without blocks.
       wrong_blocks: how many blocks hold a wrong element, and how many there are.
-      pattern: what the wrong elements have in common, in words; "" where no rule fits.
+      pattern: the pattern that the wrong elements make; None where no rule fits.
     """
 
     index: tuple[int, ...]
     block: str
     wrong_blocks: tuple[int, int]
-    pattern: str
+    pattern: Pattern | None
 
 
 def locate(comparison: Comparison, axes: Sequence[Axis]) -> Location:
@@ -48,7 +49,7 @@ def locate(comparison: Comparison, axes: Sequence[Axis]) -> Location:
     named = [f"{axis.name}={i // axis.block}" for i, axis in zip(index, axes, strict=True) if axis.block]
     touched = _blocks_with(comparison.wrong, axes)
     patterns = (rule(comparison, axes) for rule in _RULES)
-    return Location(index, " ".join(named), (int(touched.sum()), touched.size), next(filter(None, patterns), ""))
+    return Location(index, " ".join(named), (int(touched.sum()), touched.size), next(filter(None, patterns), None))
 
 
 def axes_of(
@@ -86,17 +87,17 @@ def _blocks_with(wrong: Array, axes: Sequence[Axis]) -> Array:
     return touched
 
 
-def _past_the_last_full_block(comparison: Comparison, axes: Sequence[Axis]) -> str:
+def _past_the_last_full_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
     for place, axis in enumerate(axes):
         if not axis.block or axis.length < axis.block or axis.length % axis.block == 0:
             continue
         edge = axis.length // axis.block * axis.block
         if np.min(np.nonzero(comparison.wrong)[place]) >= edge:
-            return f"only past the last full block of {axis.name} (from {edge} on)"
-    return ""
+            return Pattern(PatternKind.PAST_THE_LAST_FULL_BLOCK, axis.name, edge)
+    return None
 
 
-def _shifted_by_a_block(comparison: Comparison, axes: Sequence[Axis]) -> str:
+def _shifted_by_a_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
     """The wrong elements hold what belongs a whole number of blocks further along one axis."""
     rounded = cast(comparison.expected, comparison.actual.dtype)
     where = np.argwhere(comparison.wrong)
@@ -120,33 +121,32 @@ def _shifted_by_a_block(comparison: Comparison, axes: Sequence[Axis]) -> str:
             if len(there) < max(2, len(where) // 2):
                 continue
             if (there == wanted).all() and len(np.unique(wanted.astype(np.float64))) > 2:
-                return f"holds what belongs {abs(blocks)} block{'s' * (abs(blocks) > 1)} of {axis.name} " + (
-                    "further on" if blocks > 0 else "further back"
-                )
-    return ""
+                return Pattern(PatternKind.SHIFTED, axis.name, blocks)
+    return None
 
 
-def _one_block(comparison: Comparison, axes: Sequence[Axis]) -> str:
+def _one_block(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
     for place, axis in enumerate(axes):
         if axis.blocks < 2 or not axis.block:
             continue
         blocks = np.unique(np.nonzero(comparison.wrong)[place] // axis.block)
         if len(blocks) == 1:
-            return f"only in block {int(blocks[0])} of {axis.name} ({axis.blocks} blocks)"
-    return ""
+            return Pattern(PatternKind.ONE_BLOCK, axis.name, int(blocks[0]), axis.blocks)
+    return None
 
 
-def _one_line(comparison: Comparison, axes: Sequence[Axis]) -> str:
+def _one_line(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
     for place, axis in enumerate(axes):
         at = np.unique(np.nonzero(comparison.wrong)[place])
         if len(at) == 1 and axis.length > 1 and len(axes) > 1:
-            return f"only where {axis.name or f'axis {place}'} is {int(at[0])}"
-    return ""
+            return Pattern(PatternKind.ONE_INDEX, axis.name or f"axis {place}", int(at[0]))
+    return None
 
 
-def _everywhere(comparison: Comparison, axes: Sequence[Axis]) -> str:
-    return "every element" if comparison.wrong.all() and comparison.wrong.size > 1 else ""
+def _everywhere(comparison: Comparison, axes: Sequence[Axis]) -> Pattern | None:
+    everywhere = comparison.wrong.all() and comparison.wrong.size > 1
+    return Pattern(PatternKind.EVERYWHERE) if everywhere else None
 
 
-Rule = Callable[[Comparison, Sequence[Axis]], str]
+Rule = Callable[[Comparison, Sequence[Axis]], Pattern | None]
 _RULES: tuple[Rule, ...] = (_shifted_by_a_block, _past_the_last_full_block, _one_line, _one_block, _everywhere)

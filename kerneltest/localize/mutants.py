@@ -1,87 +1,88 @@
-"""What could be wrong in a kernel, one thing at a time, each with its line and what the kernel is without it."""
+"""Mutants of a kernel: each differs from it in one place that could be the bug."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from kerneltest.backends.simulate.listing import Change
 from kerneltest.core.source_location import source_line
-from kerneltest.localize.frame_mutations import slips
-from kerneltest.localize.mutation_operators import changes
-from kerneltest.localize.mutation_test import Changed, Experiment, Specimen
+from kerneltest.localize.call_mutations import call_mutations
+from kerneltest.localize.code_mutations import code_mutations
+from kerneltest.localize.listing import Mutation
+from kerneltest.localize.mutable_kernel import Equation, MutableCall, MutableKernel, Patch
 from kerneltest.trace.evaluator import Variable, variables
 from kerneltest.trace.jax_compat.names import line_of
 from kerneltest.trace.walk import ENTRIES, name_of
 
 
 @dataclass(frozen=True, slots=True)
-class Idea:
-    """One thing that could be wrong.
+class Mutant:
+    """A kernel with one mutation.
 
     Attributes:
-      place: its line, as FILE:LINE.
-      operation: what stands there, in the words of the source.
-      words: `with < in place of <=`.
-      reach: how much the change takes; see `Change`.
-      said: what is changed stands there, and does not come from elsewhere by name.
-      make: the change of an experiment with the kernel, perhaps for other lengths, in all ways there are; none where
-        it does not fit.
+      place: FILE:LINE of what is mutated.
+      operation: the source there.
+      phrase: `changing <= to <`.
+      cost: how much the mutation assumes; see `Mutation`.
+      literal: whether the source spells out at this place what is mutated, rather than naming it.
+      patches: yields the patches that apply the mutation to the kernel, which may be traced for other lengths: one for
+        each possible way, none if the mutation does not fit.
     """
 
     place: str
     operation: str
-    words: str
-    reach: int
-    said: bool
-    make: Callable[[Experiment], Iterator[Changed]]
+    phrase: str
+    cost: int
+    literal: bool
+    patches: Callable[[MutableKernel], Iterator[Patch]]
 
 
-def ideas(experiment: Experiment) -> Iterator[Idea]:
-    """All there are, those that take least first."""
-    found = [*_around(experiment)]
-    for number, specimen in enumerate(experiment.specimens):
-        found += [*_frames(number, specimen), *_bodies(number, specimen)]
-    yield from sorted((idea for idea in found if idea.place), key=lambda idea: idea.reach)
+def generate_mutants(kernel: MutableKernel) -> list[Mutant]:
+    """Returns all mutants, those with the lowest cost first."""
+    mutants = [*_around_calls(kernel)]
+    for number, call in enumerate(kernel.calls):
+        mutants += [*_of_frame(number, call), *_of_body(number, call)]
+    return sorted((mutant for mutant in mutants if mutant.place), key=lambda mutant: mutant.cost)
 
 
-def _bodies(number: int, specimen: Specimen) -> Iterator[Idea]:
-    for change in changes(specimen.listing):
-        source = specimen.listing.sources[change.operation]
-        called = f", called at {source.callers[0]}" if source.callers else ""
+def _of_body(number: int, call: MutableCall) -> Iterator[Mutant]:
+    """Yields the mutants of a call's lowered body."""
+    for mutation in code_mutations(call.listing):
+        source = call.listing.sources[mutation.operation]
+        caller = f", called at {source.callers[0]}" if source.callers else ""
 
-        def make(experiment: Experiment, change: Change = change) -> Iterator[Changed]:
-            mine = _counterpart(experiment, number, specimen)
-            if mine is not None:
-                yield Changed({number: mine.prepare(mine.listing.changed(change.edits(mine.listing)))})
+        def patches(kernel: MutableKernel, mutation: Mutation = mutation) -> Iterator[Patch]:
+            other = _counterpart(kernel, number, call)
+            if other is not None:
+                yield Patch({number: other.prepare(other.listing.apply(mutation.edits(other.listing)))})
 
-        yield Idea(source.place, f"{source.text}{called}", change.words, change.reach, change.said, make)
+        yield Mutant(source.place, f"{source.text}{caller}", mutation.phrase, mutation.cost, mutation.literal, patches)
 
 
-def _counterpart(experiment: Experiment, number: int, specimen: Specimen) -> Specimen | None:
-    """The same call in an experiment for other lengths, if it has the same operations."""
-    if number >= len(experiment.specimens):
+def _counterpart(kernel: MutableKernel, number: int, call: MutableCall) -> MutableCall | None:
+    """Returns the same call of a kernel for other lengths, if it has the same operations."""
+    if number >= len(kernel.calls):
         return None
-    mine = experiment.specimens[number]
-    return mine if mine.listing.structure == specimen.listing.structure else None
+    other = kernel.calls[number]
+    return other if other.listing.structure == call.listing.structure else None
 
 
-def _frames(number: int, specimen: Specimen) -> Iterator[Idea]:
-    for turn, slip in enumerate(slips(specimen.call.equation)):
+def _of_frame(number: int, call: MutableCall) -> Iterator[Mutant]:
+    """Yields the mutants of a call's grid and index maps."""
+    for turn, mutation in enumerate(call_mutations(call.call.equation)):
 
-        def make(experiment: Experiment, turn: int = turn) -> Iterator[Changed]:
-            if number >= len(experiment.specimens):
+        def patches(kernel: MutableKernel, turn: int = turn) -> Iterator[Patch]:
+            if number >= len(kernel.calls):
                 return
-            mine = experiment.specimens[number]
-            for equation in list(slips(mine.call.equation))[turn].equations:
-                other = Specimen(replace(mine.call, equation=equation), experiment.target, experiment.lengths)
-                yield Changed({number: other.prepare()})
+            other = kernel.calls[number].call
+            for equation in list(call_mutations(other.equation))[turn].equations:
+                mutated = MutableCall(replace(other, equation=equation), kernel.target, kernel.lengths)
+                yield Patch({number: mutated.prepare()})
 
-        yield Idea(slip.place, source_line(slip.place), slip.words, 0, True, make)
+        yield Mutant(mutation.place, source_line(mutation.place), mutation.phrase, 0, True, patches)
 
 
-def _around(experiment: Experiment) -> Iterator[Idea]:
-    """Values of the function around the Pallas calls, with another one of the same shape in their place."""
-    known = variables(experiment.traced)
+def _around_calls(kernel: MutableKernel) -> Iterator[Mutant]:
+    """Yields the mutants of the function around the calls: a value is replaced by an earlier one of the same shape."""
+    known = variables(kernel.traced)
     names = _names(known)
     for turn, variable in enumerate(known):
         if variable.equation is None or name_of(variable.equation) in ENTRIES:
@@ -89,17 +90,18 @@ def _around(experiment: Experiment) -> Iterator[Idea]:
         place = line_of(variable.equation.source_info)
         for choice in variable.known:
 
-            def make(experiment: Experiment, turn: int = turn, choice: int = choice) -> Iterator[Changed]:
-                mine = variables(experiment.traced)
-                if _names(mine) == names and choice in mine[turn].known:
-                    yield Changed(instead={mine[turn].variable: mine[choice].variable})
+            def patches(kernel: MutableKernel, turn: int = turn, choice: int = choice) -> Iterator[Patch]:
+                others = variables(kernel.traced)
+                if _names(others) == names and choice in others[turn].known:
+                    yield Patch(substitutions={others[turn].variable: others[choice].variable})
 
-            yield Idea(place, source_line(place), f"without {_called(variable.equation)}", 1, True, make)
+            phrase = f"removing {_operation_name(variable.equation)}"
+            yield Mutant(place, source_line(place), phrase, 1, True, patches)
 
 
 def _names(known: Sequence[Variable]) -> list[str]:
     return [name_of(each.equation) if each.equation is not None else "" for each in known]
 
 
-def _called(equation: Any) -> str:
+def _operation_name(equation: Equation) -> str:
     return f"`{equation.params['name']}`" if "name" in equation.params else name_of(equation)

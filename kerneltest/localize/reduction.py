@@ -1,44 +1,43 @@
-"""A suspect's smallest case, and where its wrong values come from."""
+"""The reduction of a suspect to its smallest case, and the search for the cause of that case's failure."""
 
-import re
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.backends.codegen.lower import lower
 from kerneltest.backends.codegen.program_reduction import cut
+from kerneltest.core.details import MemoryFault, Race, Visit
 from kerneltest.core.failures import Failure
-from kerneltest.core.group_names import PROOFS
+from kerneltest.core.groups import GroupName
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Kind, Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.variations import Varied
 from kerneltest.judge.evidence import excerpt
-from kerneltest.localize.address import address
-from kerneltest.localize.fault import birth
-from kerneltest.localize.grid_order import unordered
-from kerneltest.localize.mutation_test import Experiment
-from kerneltest.localize.uninitialised import unwritten
+from kerneltest.localize.access_expression import describe_offset
+from kerneltest.localize.fault_location import locate_fault
+from kerneltest.localize.mutable_kernel import MutableKernel
+from kerneltest.localize.reruns import depends_on_memory, depends_on_order
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.schema import Record, Smallest
 from kerneltest.shrink.engine import minimize
 from kerneltest.trace.tracing import without_debugging
 
-ROUNDS = 2  # a smallest case may show that its suspect is two
-_SHARE = 0.6  # of the time that goes into the smallest case; the rest is for experiments on it
-_OF_A_FAMILY = 4  # failing cases on which a change is tried again
-_FAILING, _PASSING = 12, 4  # further cases that an experiment must make right, and leave right
+ROUNDS = 2  # of reduction: a smallest case may show that its suspect is two bugs
+_SHRINKING_SHARE = 0.6  # of the time; the rest is for the search for the cause
+_MOST_PER_FAMILY = 4  # failing cases on which the best mutants are tried again
+_MOST_FAILING, _MOST_PASSING = 12, 4  # further cases that a mutant must fix, and leave right
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduced:
-    """A suspect's smallest case.
+    """The result of a reduction.
 
     Attributes:
-      smallest: it, without files.
-      outcome: of judging it, with its inputs.
-      cut: a script of the few operations that do not lower; "" if there is none.
+      smallest: the smallest case, without files.
+      outcome: the outcome of judging it, with its inputs.
+      cut: a script with only the operations that do not lower; "" if there is none.
     """
 
     smallest: Smallest
@@ -48,33 +47,37 @@ class Reduced:
 
 @without_debugging()
 def smallest_case(items: Sequence[Item], findings: Sequence[Record], cache: Cache, seconds: float) -> Reduced | None:
-    """The smallest case that fails as one of some findings does; None where none fails again.
+    """Returns the smallest case that fails in the same way as one of some findings; None if that one passes now.
 
     Args:
-      items: of which the findings are.
-      findings: that are thought to have one cause.
-      cache: what cases share.
-      seconds: to spend.
+      items: the items that the findings belong to.
+      findings: findings that are thought to have one cause.
+      cache: the cache that cases share.
+      seconds: the time to spend.
     """
     parts = {(item.name, item.group.name): item for item in items}
-    record = min(findings, key=lambda each: (each.group == PROOFS, sum(each.dims.values()), each.group != "structural"))
+    record = min(
+        findings, key=lambda each: (each.group == GroupName.PROOFS, sum(each.dims.values()), each.group != "structural")
+    )
     item = parts[record.item, record.group]
     cache.turn_to(item.pairing, item.dtype)
     varied = isinstance(item.group, Varied)  # an invariant calls the kernel in ways of its own
     alike = [each for each in items if each.name == item.name and isinstance(each.group, Varied) is varied]
-    alike = [each for each in alike if (each.group.name == PROOFS) is (record.group == PROOFS)]  # proofs have no sizes
+    alike = [
+        each for each in alike if (each.group.name == GroupName.PROOFS) is (record.group == GroupName.PROOFS)
+    ]  # proofs have no sizes
     cases = [case for each in alike for case in each.cases()]
     case = next((each for each in cases if each.id == record.case), None)
     if case is None:
         return None
-    cache.turn_to_case(item.name, case)  # for who watches that it ends
+    cache.turn_to_case(item.name, case)  # the watchdog then ends it if it hangs
     try:
-        return _smallest(item, case, record, cases, {each.case for each in findings}, cache, seconds)
+        return _reduce(item, case, record, cases, {each.case for each in findings}, cache, seconds)
     finally:
         cache.process.journal.stop()
 
 
-def _smallest(
+def _reduce(
     item: Item,
     case: AnyCase,
     record: Record,
@@ -84,31 +87,34 @@ def _smallest(
     seconds: float,
 ) -> Reduced | None:
     started = time.monotonic()
-    found = minimize(item, case, record, cache, _SHARE * seconds)
+    found = minimize(item, case, record, cache, _SHRINKING_SHARE * seconds)
     if found is None:
         return None
-    outcome, born = found.outcome, None
-    if words := next(filter(None, (why(item, found.case, outcome.record, cache) for why in _WHY)), ""):
+    outcome, location = found.outcome, None
+    diagnoses = (diagnose(item, found.case, outcome.record, cache) for diagnose in _DIAGNOSES)
+    if words := next(filter(None, diagnoses), ""):
         outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
     if outcome.record.evidence is not None and outcome.arguments is not None:
-        shown = {path: excerpt(value) for path, value in outcome.arguments.items()}
-        evidence = replace(outcome.record.evidence, arguments=shown)
+        arguments = {path: excerpt(value) for path, value in outcome.arguments.items()}
+        evidence = replace(outcome.record.evidence, arguments=arguments)
         outcome = replace(outcome, record=replace(outcome.record, evidence=evidence))
     if record.verdict.kind in (Kind.VALUES, Kind.MEMORY):
         left = seconds - (time.monotonic() - started)
         try:
-            also = _beside(case, cases, findings)
-            more = _all_kinds([each for each in cases if each.id in findings], {each.id for each in (case, *also)})
-            born = birth(item.pairing, found.case, found.outcome, seconds=left, also=also, more=more)
+            also = _similar_cases(case, cases, findings)
+            failing = [each for each in cases if each.id in findings]
+            more = _spread_over_families(failing, {each.id for each in (case, *also)})
+            location = locate_fault(item.pairing, found.case, found.outcome, seconds=left, also=also, more=more)
         except Failure:
-            born = None
-    smallest = Smallest(record.case, outcome.record, found.unusual, found.tries, found.complete, born)
+            location = None
+    smallest = Smallest(record.case, outcome.record, found.unusual, found.tries, found.complete, location)
     left = seconds - (time.monotonic() - started)
-    return Reduced(smallest, outcome, _cut(item, found.case, cache, left) if record.verdict.kind is Kind.BUILD else "")
+    script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is Kind.BUILD else ""
+    return Reduced(smallest, outcome, script)
 
 
-def _cut(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
-    """The script of the few operations that do not lower; "" where it is not the lowering that fails."""
+def _reduced_script(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
+    """Returns a script with only the operations that do not lower; "" if the kernel lowers."""
     lowering = item.backend.lowered_by() or item.backend.id
     target = TARGETS.get(lowering.partition(":")[2])
     if target is None:
@@ -122,37 +128,36 @@ def _cut(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
     return ""
 
 
-def _address(item: Item, case: AnyCase, record: Record, cache: Cache) -> str:
-    """The offsets of bad accesses, as the lowered code computes them; "" where the record is of none."""
-    first = record.message.partition("\n")[0]
-    array = _ARRAY.search(first) if record.verdict in (Verdict.OUT_OF_BOUNDS, Verdict.RACE) else None
+def _offset_expression(item: Item, case: AnyCase, record: Record, cache: Cache) -> str:
+    """Returns the offsets of wrong accesses, as the lowered code computes them; "" for any other finding."""
+    visits: tuple[Visit, ...]
+    match getattr(record, "detail", None) if record.verdict in (Verdict.OUT_OF_BOUNDS, Verdict.RACE) else None:
+        case MemoryFault(visit=visit, buffer=buffer, overflow=None):
+            visits = (visit,)
+        case Race(visits=visits, buffer=buffer):
+            pass
+        case _:
+            return ""
     target = TARGETS.get(item.backend.lowered_by().partition(":")[2])
-    if array is None or target is None or isinstance(item.group, Varied):
+    if target is None or isinstance(item.group, Varied):
         return ""
     try:
-        specimens = Experiment(
-            cache.traced(item.pairing, case.signature, item.backend), target, dict(case.signature.dims)
-        ).specimens
+        traced = cache.traced(item.pairing, case.signature, item.backend)
+        calls = MutableKernel(traced, target, dict(case.signature.dims)).calls
     except Failure:
         return ""
-    found: dict[str, None] = {}
-    for place in _PLACE.findall(first):
-        offsets = (address(specimen.listing, place, array[1]) for specimen in specimens)
-        found |= dict.fromkeys(offset for offset in offsets if offset)
-    return f"{array[1]} at offset {'; '.join(found)}" if found else ""
+    offsets = (describe_offset(call.listing, visit.place, buffer) for visit in visits for call in calls)
+    distinct = dict.fromkeys(filter(None, offsets))
+    return f"{buffer} at offset {'; '.join(distinct)}" if distinct else ""
 
 
-_ARRAY = re.compile(r"(?:\b(?:load|store|atomic) at |: )([^\s\[:]+)(?: offset |\[)")
-_PLACE = re.compile(r" at (\S+\.py:\d+)")
+# Each returns the cause of a failure in words, or nothing; the first that returns one is believed.
+_DIAGNOSES = (depends_on_memory, depends_on_order, _offset_expression)
 
 
-# Each says why an element is wrong, or ""; the first that does is believed.
-_WHY = (unwritten, unordered, _address)
-
-
-def _beside(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) -> list[AnyCase]:
-    """A few other cases of the shortest signatures, failing and passing ones, each of another family or signature."""
-    rest = sorted(cases, key=lambda each: sum(length for _, length in each.signature.dims))
+def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) -> list[AnyCase]:
+    """Returns a few failing and passing cases of the shortest signatures, each of another family or signature."""
+    rest = sorted(cases, key=_total_length)
     failing = [each for each in rest if each.id in findings and each.id != case.id]
     chosen: dict[object, AnyCase] = {}
     for each in failing:
@@ -163,20 +168,24 @@ def _beside(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) 
         if each.id not in findings:
             passing.setdefault(each.family.name, each)
     unique = {each.id: each for each in chosen.values()}
-    return [*list(unique.values())[:_FAILING], *list(passing.values())[:_PASSING]]
+    return [*list(unique.values())[:_MOST_FAILING], *list(passing.values())[:_MOST_PASSING]]
 
 
-def _all_kinds(failing: Sequence[AnyCase], known: Collection[str]) -> list[AnyCase]:
-    """Of failing cases, a few of every family: each time other signatures, short ones and long ones."""
+def _spread_over_families(failing: Sequence[AnyCase], known: Collection[str]) -> list[AnyCase]:
+    """Returns a few failing cases of every family, with signatures from short to long, without those that are known."""
     families: dict[str, list[AnyCase]] = {}
-    for each in sorted(failing, key=lambda each: sum(length for _, length in each.signature.dims)):
+    for each in sorted(failing, key=_total_length):
         families.setdefault(each.family.name, []).append(each)
     chosen: dict[str, AnyCase] = {}
-    for turn in range(_OF_A_FAMILY):
-        for number, mine in enumerate(families.values()):
-            each = mine[(turn * len(mine) // _OF_A_FAMILY + number) % len(mine)]
+    for turn in range(_MOST_PER_FAMILY):
+        for number, cases in enumerate(families.values()):
+            each = cases[(turn * len(cases) // _MOST_PER_FAMILY + number) % len(cases)]
             chosen[each.id] = each
     return [each for each in chosen.values() if each.id not in known]
+
+
+def _total_length(case: AnyCase) -> int:
+    return sum(length for _, length in case.signature.dims)
 
 
 def _with_diagnosis(record: Record, words: str) -> Record:

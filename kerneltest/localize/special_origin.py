@@ -1,4 +1,4 @@
-"""The operation at which a wrong NaN or infinity appears, or a NaN that should come out is lost."""
+"""The origin of a wrong NaN or infinity: the operation at which it appears, or at which an expected NaN is lost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,90 +6,91 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation
-from kerneltest.backends.simulate.listing import Source
-from kerneltest.localize.mutation_test import Changed, Experiment
-from kerneltest.localize.replay import Trial, lost, special
-from kerneltest.localize.special_trace import Sighting, arithmetic, healed
+from kerneltest.localize.case_replay import CaseReplay, lost_nans, wrongly_special
+from kerneltest.localize.listing import SourceExpression
+from kerneltest.localize.mutable_kernel import MutableKernel, Patch
+from kerneltest.localize.special_trace import SpecialEvent, SpecialKind, describe_event, repair
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Where it happens.
+class SpecialOrigin:
+    """The operation from which special values come.
 
     Attributes:
-      source: of the operation.
+      source: its source.
       words: `-inf - -inf is nan, in program (5, 0)`.
-      is_overflow: an infinity of finite numbers, which may be wrong themselves.
-      others: further lines at which it happens too, or without which it would not.
+      is_overflow: whether an infinity results from finite numbers, which may be wrong themselves.
+      others: further lines that contribute.
     """
 
-    source: Source
+    source: SourceExpression
     words: str
     is_overflow: bool
     others: tuple[str, ...]
 
 
-_Seen = tuple[int, Sighting]  # in which call
+_CallEvent = tuple[int, SpecialEvent]  # with the number of the call
 
 
-def origin(trial: Trial) -> Origin | None:
-    """The first operation that makes a case's wrong elements NaN or infinite, as a run without that shows.
+def find_special_origin(replay: CaseReplay) -> SpecialOrigin | None:
+    """Returns the first operation that makes a case's wrong elements NaN or infinite, or loses their NaN.
 
-    A sighting alone says little: in masked lanes NaN come and go. So the run is repeated with a finite number in place
-    of each that appears (a NaN in place of each that is lost), at one operation at a time; where that is not enough, at
-    as few as are.
+    An event by itself shows little, since NaN come and go in masked lanes. So the case is replayed with one operation
+    repaired at a time: it gives a finite number wherever NaN or an infinity appears, and NaN wherever NaN is lost. If
+    no single repair suffices, as few as possible are combined.
     """
-    undefined = any(mask is not None and mask.any() for mask in trial.plain.undefined)
-    appears = any(special(c).any() for c in trial.comparisons)
-    if trial.plain.faults or undefined or not (appears or any(lost(c).any() for c in trial.comparisons)):
+    undefined = any(mask is not None and mask.any() for mask in replay.original.undefined)
+    appears = any(wrongly_special(c).any() for c in replay.comparisons)
+    if replay.original.faults or undefined or not (appears or any(lost_nans(c).any() for c in replay.comparisons)):
         return None
-    seen = [
-        (number, sighting)
-        for number, sighting in trial.experiment.watch(trial.leaves)
-        if (sighting.kind == "lost") != appears and _source(trial.experiment, (number, sighting)).place
+    events = [
+        (number, event)
+        for number, event in replay.kernel.trace_specials(replay.leaves)
+        if (event.kind is SpecialKind.NAN_LOST) != appears and _source(replay.kernel, (number, event)).place
     ]
-    hits = [each for each in seen if _cures(trial, [each], appears)] or _together(trial, seen, appears)
-    if not hits:
+    origins = [each for each in events if _is_repaired(replay, [each], appears)] or _combine(replay, events, appears)
+    if not origins:
         return None
-    number, sighting = hits[0]
-    specimen, source = trial.experiment.specimens[number], _source(trial.experiment, hits[0])
-    said = arithmetic(specimen.listing.operations[sighting.operation], source.primitive, sighting)
-    places = dict.fromkeys(_source(trial.experiment, each).place for each in hits)
+    number, event = origins[0]
+    call, source = replay.kernel.calls[number], _source(replay.kernel, origins[0])
+    arithmetic = describe_event(call.listing.operations[event.operation], source.primitive, event)
+    program = ", ".join(map(str, call.program(event.program)))
+    places = dict.fromkeys(_source(replay.kernel, each).place for each in origins)
     others = tuple(place for place in places if place != source.place)
-    return Origin(source, f"{said}, in {specimen.program(sighting.program)}", sighting.kind == "inf", others)
+    is_overflow = event.kind is SpecialKind.INFINITY_APPEARS
+    return SpecialOrigin(source, f"{arithmetic}, in program ({program})", is_overflow, others)
 
 
-def _source(experiment: Experiment, seen: _Seen) -> Source:
-    number, sighting = seen
-    return experiment.specimens[number].listing.sources[sighting.operation]
+def _source(kernel: MutableKernel, event: _CallEvent) -> SourceExpression:
+    number, seen = event
+    return kernel.calls[number].listing.sources[seen.operation]
 
 
-def _together(trial: Trial, seen: Sequence[_Seen], appears: bool) -> list[_Seen]:
-    """As few operations as must be healed together; none where all of them are not enough."""
-    kept = list(seen)
-    if not _cures(trial, kept, appears):
+def _combine(replay: CaseReplay, events: Sequence[_CallEvent], appears: bool) -> list[_CallEvent]:
+    """Returns a minimal set of operations that must be repaired together; empty if repairing all does not suffice."""
+    needed = list(events)
+    if not _is_repaired(replay, needed, appears):
         return []
-    for each in reversed(seen):
-        fewer = [other for other in kept if other is not each]
-        if _cures(trial, fewer, appears):
-            kept = fewer
-    return kept
+    for each in reversed(events):
+        fewer = [other for other in needed if other is not each]
+        if _is_repaired(replay, fewer, appears):
+            needed = fewer
+    return needed
 
 
-def _cures(trial: Trial, seen: Sequence[_Seen], appears: bool) -> bool:
-    """Whether no element is wrong in the same way once some operations are healed."""
-    specimens = trial.experiment.specimens
-    wrong = special if appears else lost
+def _is_repaired(replay: CaseReplay, events: Sequence[_CallEvent], appears: bool) -> bool:
+    """Tells whether no element is wrong in the same way once some operations are repaired."""
+    calls = replay.kernel.calls
+    wrong = wrongly_special if appears else lost_nans
     for value in (0.0, 1.0) if appears else (np.nan,):
         edits: dict[int, dict[int, Sequence[Operation]]] = {}
-        for number, sighting in seen:
-            op = specimens[number].listing.operations[sighting.operation]
-            edits.setdefault(number, {})[sighting.operation] = healed(op, sighting.kind, value)
-        run = trial.attempt(
-            Changed({n: specimens[n].prepare(specimens[n].listing.changed(e)) for n, e in edits.items()})
-        )
+        for number, event in events:
+            op = calls[number].listing.operations[event.operation]
+            edits.setdefault(number, {})[event.operation] = repair(op, event.kind, value)
+        patch = Patch({n: calls[n].prepare(calls[n].listing.apply(each)) for n, each in edits.items()})
+        run = replay.attempt(patch)
         if run is not None:
-            pairs = zip(trial.comparisons, trial.compare(run), strict=True)
+            pairs = zip(replay.comparisons, replay.compare(run), strict=True)
             if not any((wrong(before) & wrong(after)).any() for before, after in pairs):
                 return True
     return False

@@ -1,110 +1,121 @@
-"""Where NaN and infinities appear in a run, or are lost, and what becomes of the run without that."""
+"""The operations at which NaN and infinities appear or are lost during a run, and repairs of these operations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from enum import StrEnum
 
 import numpy as np
 
-from kerneltest.backends.simulate.interpreter import Interpreter
 from kerneltest.backends.simulate.ir import Operation, Rule, Semantics, any_operand
+from kerneltest.backends.simulate.ir_interpreter import IRInterpreter
 from kerneltest.backends.simulate.launch import Launch
-from kerneltest.backends.simulate.listing import Listing
-from kerneltest.backends.simulate.tape import Pointer, Value
+from kerneltest.backends.simulate.tape import BufferPointer
 from kerneltest.core.dtypes import Array, is_float
+from kerneltest.localize.listing import Listing
 
-# Operations that only move elements, or take them from memory.
+# Operations that only move elements, or load them.
 _MOVES = ("tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.load", "arith.constant", "scf.")
 
 
+class SpecialKind(StrEnum):
+    """The kinds of events."""
+
+    NAN_APPEARS = "nan"
+    INFINITY_APPEARS = "inf"
+    NAN_LOST = "lost"
+
+
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """An operation in whose result NaN or an infinity appears, or NaN is lost.
+class SpecialEvent:
+    """An operation in whose result NaN or an infinity appears that no operand has, or NaN is lost.
 
     Attributes:
       operation: its number in the listing.
-      kind: `nan`, `inf` or `lost`.
-      program: the linear id of the first program in which it does.
-      operands: their values there.
+      kind: the event.
+      program: the linear id of the first program in which it occurs.
+      operands: the operands' values there; () if they do not correspond to the result's elements.
       result: the result's value there.
     """
 
     operation: int
-    kind: str
+    kind: SpecialKind
     program: int
-    operands: tuple[Any, ...]
-    result: Any
+    operands: tuple[np.generic, ...]
+    result: np.generic
 
 
-class Watcher(Interpreter):
-    """An interpreter that notes the first time that each operation does so, in the order in which they do."""
+class SpecialTracer(IRInterpreter):
+    """An interpreter that notes the first event of each kind at each operation, in order of occurrence.
+
+    Attributes:
+      events: the events, by the operation's number and the kind.
+    """
 
     def __init__(self, launch: Launch, listing: Listing) -> None:
         super().__init__(launch, {}, None)
-        self.numbers = {id(op): i for i, op in enumerate(listing.operations)}
-        self.sightings: dict[tuple[int, str], Sighting] = {}
+        self._numbers = {id(op): i for i, op in enumerate(listing.operations)}
+        self.events: dict[tuple[int, SpecialKind], SpecialEvent] = {}
 
     def run(self, op: Operation) -> None:
         super().run(op)
-        number = self.numbers.get(id(op))
+        number = self._numbers.get(id(op))
         if number is None or not op.results or op.name.startswith(_MOVES):
             return
         operands = [self.environment[n] for n in op.operands]
         result = self.environment[op.results[0]]
-        if isinstance(result, Pointer) or any(isinstance(operand, Pointer) for operand in operands):
+        if any(isinstance(value, BufferPointer) for value in (result, *operands)):
             return
-        for kind in ("nan", "inf", "lost"):
-            lanes = appearing(op, kind, operands, result)
-            if lanes is not None and lanes.any() and (number, kind) not in self.sightings:
-                at = tuple(int(i) for i in np.argwhere(lanes)[0])
-                self.sightings[number, kind] = self._sighting(number, kind, at, operands, result, lanes)
+        for kind in SpecialKind:
+            lanes = find_events(op, kind, operands, result)
+            if lanes is not None and lanes.any() and (number, kind) not in self.events:
+                self.events[number, kind] = self._event(number, kind, operands, result, lanes)
 
-    def _sighting(
-        self, number: int, kind: str, at: tuple[int, ...], operands: Sequence[Value], result: Array, lanes: Array
-    ) -> Sighting:
-        alike = all(operand.ndim == lanes.ndim for operand in operands)
-        values = tuple(np.broadcast_to(operand, lanes.shape)[at] for operand in operands) if alike else ()
+    def _event(
+        self, number: int, kind: SpecialKind, operands: Sequence[Array], result: Array, lanes: Array
+    ) -> SpecialEvent:
+        at = tuple(int(i) for i in np.argwhere(lanes)[0])
+        correspond = all(operand.ndim == lanes.ndim for operand in operands)
+        values = tuple(np.broadcast_to(operand, lanes.shape)[at] for operand in operands) if correspond else ()
         program = int(self.launch.programs[at[0] if lanes.shape[0] > 1 else 0])
-        return Sighting(number, kind, program, values, np.broadcast_to(result, lanes.shape)[at])
+        return SpecialEvent(number, kind, program, values, np.broadcast_to(result, lanes.shape)[at])
 
 
-def appearing(op: Operation, kind: str, operands: Sequence[Any], result: Any) -> Array | None:
-    """In which elements of a result NaN (an infinity) appears that no operand has, or a NaN of an operand is lost.
-
-    None where that is not to be told.
-    """
-    if not is_float(result.dtype) or (op.name == "tt.dot" and kind == "lost"):
+def find_events(op: Operation, kind: SpecialKind, operands: Sequence[Array], result: Array) -> Array | None:
+    """Returns a mask of a result's elements at which an event occurs; None if that cannot be determined."""
+    is_lost = kind is SpecialKind.NAN_LOST
+    if not is_float(result.dtype) or (op.name == "tt.dot" and is_lost):
         return None
     before = np.zeros((1,) * result.ndim, bool)
     for operand in operands:
         if is_float(operand.dtype):
-            has = _joined(op, ~np.isfinite(operand) if kind == "inf" else np.isnan(operand), result.ndim)
-            if has.ndim != result.ndim:
+            special = ~np.isfinite(operand) if kind is SpecialKind.INFINITY_APPEARS else np.isnan(operand)
+            special = _by_result(op, special, result.ndim)
+            if special.ndim != result.ndim:
                 return None
-            before = before | has
-    there = np.isinf(result) if kind == "inf" else np.isnan(result)
-    return np.asarray(before & ~there if kind == "lost" else there & ~before)
+            before = before | special
+    after = np.isinf(result) if kind is SpecialKind.INFINITY_APPEARS else np.isnan(result)
+    return np.asarray(before & ~after if is_lost else after & ~before)
 
 
-def _joined(op: Operation, has: Array, axes: int) -> Array:
-    """What elements of an operand have, as the elements of the result that depend on them have it."""
+def _by_result(op: Operation, special: Array, axes: int) -> Array:
+    """Returns a mask of the result's elements that depend on special elements of an operand."""
     if op.name == "tt.reduce":
-        return np.asarray(has.any(axis=op.attributes["axis"] + 1))
+        return np.asarray(special.any(axis=op.attributes["axis"] + 1))
     if op.name in ("tt.dot", "tt.scan"):
-        return has.reshape(has.shape[0], -1).any(axis=1).reshape(-1, *(1,) * (axes - 1))
-    return has
+        return special.reshape(special.shape[0], -1).any(axis=1).reshape(-1, *(1,) * (axes - 1))
+    return special
 
 
-def healed(op: Operation, kind: str, value: float) -> Sequence[Operation]:
-    """The operation with `value` where NaN or an infinity appears in its result; for `lost`, with NaN."""
+def repair(op: Operation, kind: SpecialKind, value: float) -> Sequence[Operation]:
+    """Returns an operation that gives `value` wherever an event of this kind occurs."""
     original = op.semantics.rule(op)
 
-    def compute(*operands: Any) -> Any:
+    def compute(*operands: Array) -> Array | tuple[Array, ...]:
         results = original.compute(*operands)
         first, *rest = results if isinstance(results, tuple) else (results,)
-        lanes = appearing(op, kind, operands, first)
+        lanes = find_events(op, kind, operands, first)
         assert lanes is not None
-        first = np.where(lanes, np.asarray(np.nan if kind == "lost" else value).astype(first.dtype), first)
+        first = np.where(lanes, np.asarray(value).astype(first.dtype), first)
         return (first, *rest) if rest else first
 
     rule = Rule(compute, any_operand)
@@ -115,20 +126,20 @@ _SIGNS = {"sub": "-", "add": "+", "mul": "*", "div": "/"}
 _NAMES = {"convert_element_type": "a cast", "select_n": "where", "reduce_sum": "a sum", "reduce_max": "a maximum"}
 
 
-def arithmetic(op: Operation, primitive: str, sighting: Sighting) -> str:
-    """`-inf - -inf is nan`: what an operation did, with its operands' values."""
-    values, result = [_number(value) for value in sighting.operands], _number(sighting.result)
+def describe_event(op: Operation, primitive: str, event: SpecialEvent) -> str:
+    """Returns `-inf - -inf is nan`: an operation with its operands' values, and its result."""
+    values, result = [_number(value) for value in event.operands], _number(event.result)
     name = _NAMES.get(primitive, primitive)
     if primitive in _SIGNS and len(values) == 2:
-        said = f"{values[0]} {_SIGNS[primitive]} {values[1]}"
+        expression = f"{values[0]} {_SIGNS[primitive]} {values[1]}"
     elif values:
-        said = f"{name}({', '.join(values)})"
+        expression = f"{name}({', '.join(values)})"
     else:
-        said = f"{name} of {'NaN' if sighting.kind == 'lost' else 'numbers other than NaN'}"
-    if sighting.kind == "inf" and not any(float(value) == 0 for value in sighting.operands):
-        return f"{said} overflows {op.types[0].dtype.name} to {result}"
-    return f"{said} is {result}: NaN is lost" if sighting.kind == "lost" else f"{said} is {result}"
+        expression = f"{name} of {'NaN' if event.kind is SpecialKind.NAN_LOST else 'numbers other than NaN'}"
+    if event.kind is SpecialKind.INFINITY_APPEARS and not any(float(value) == 0 for value in event.operands):
+        return f"{expression} overflows {op.types[0].dtype.name} to {result}"
+    return f"{expression} is {result}" + (": NaN is lost" if event.kind is SpecialKind.NAN_LOST else "")
 
 
-def _number(value: Any) -> str:
+def _number(value: np.generic) -> str:
     return f"{float(value):.6g}" if is_float(np.asarray(value).dtype) else str(value)

@@ -1,5 +1,9 @@
-"""Rounds an oracle's own operations as a kernel's machine would, many times at once, to see how far results move.
+"""Error bounds: closed forms, and an oracle whose own operations are rounded as a kernel's machine rounds them.
 
-`watched` holds the arrays, `machine` rounds, `ufuncs`, `products` and `functions` say what each NumPy function asks of
-it, `spread` evaluates an oracle so and says how far its results move, `pullback` differentiates it backwards.
+`tracked` holds the arrays that an oracle gets in place of NumPy's, in all samples at once. `ufuncs`, `products`,
+`array_functions` and `decompositions` define how NumPy's functions act on them, and `rounding_model` rounds. `spread`
+evaluates an oracle in samples, `error_budget` attributes the spread to operations, `pullback` differentiates.
+`rounding_bounds`, `closed_forms`, `inner_products` and `perturbation` compute the bounds of error models.
+
+It imports only `core`.
 """

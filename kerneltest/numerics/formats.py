@@ -1,4 +1,4 @@
-"""Rounds float64 arrays to the numbers of a format."""
+"""Rounding of float64 arrays to the numbers of a narrower format."""
 
 from collections.abc import Callable
 
@@ -7,53 +7,56 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32
 
-_FEW = 8.0  # roundings, beyond which those of values that differ have nothing in common
+_FEW = 8.0  # roundings: the errors of values that differ by more are independent
 
 
-def nearest(values: Array, fmt: FloatFormat) -> Array:
-    """To nearest; what is too large becomes infinite. Those of float32 are in float32."""
+def round_to_nearest(values: Array, fmt: FloatFormat) -> Array:
+    """Rounds to nearest, and overflows to infinity. The result is float32 for that format, float64 for others."""
     return values.astype(np.float32) if fmt == FLOAT32 else _split(values, fmt)
 
 
 def _split(values: Array, fmt: FloatFormat) -> Array:
-    # Veltkamp's splitting (Muller et al., Handbook of Floating-Point Arithmetic, 2nd ed., section 4.4.1): float64's sum
-    # with a number 2^(53 - p) times as large drops all but p bits.
+    """Rounds to nearest by Veltkamp's splitting.
+
+    The float64 sum with a number 2^(53 - p) times as large drops all but p bits (Muller et al., Handbook of
+    Floating-Point Arithmetic, 2nd ed., section 4.4.1).
+    """
     large = np.asarray(values * (2.0 ** (53 - fmt.precision) + 1))
     near = large - values
     np.subtract(large, near, out=near)
     size = np.abs(values, out=large)
-    near = _among_subnormal(near, values, size, fmt, np.rint)
+    near = _round_subnormals(near, values, size, fmt, np.rint)
     if not np.max(size, initial=0.0) < fmt.overflow:
         near = np.where(size < fmt.overflow, near, np.where(np.isnan(values), values, np.copysign(np.inf, values)))
     return np.asarray(near)
 
 
 def fits(values: Array, fmt: FloatFormat) -> bool:
-    """Whether all values are of a format."""
-    same = nearest(values, fmt) == values
+    """Returns whether a format represents all values exactly; NaN counts as representable."""
+    same = round_to_nearest(values, fmt) == values
     return bool(same.all() or (same | np.isnan(values)).all())
 
 
-def truncated(values: Array, fmt: FloatFormat) -> Array:
-    """Towards zero; what is too large keeps its exponent."""
+def truncate(values: Array, fmt: FloatFormat) -> Array:
+    """Rounds towards zero, in float64. Values that are too large keep their exponent."""
     dropped = 53 - fmt.precision  # bits of a float64
     near = (values.view(np.int64) & -(1 << dropped)).view(np.float64)
-    return _among_subnormal(near, values, np.abs(values), fmt, np.trunc)
+    return _round_subnormals(near, values, np.abs(values), fmt, np.trunc)
 
 
-def _among_subnormal(
-    near: Array, values: Array, size: Array, fmt: FloatFormat, whole: Callable[[Array], Array]
+def _round_subnormals(
+    near: Array, values: Array, size: Array, fmt: FloatFormat, to_integer: Callable[[Array], Array]
 ) -> Array:
-    """`near`, with values below the smallest normal number rounded to multiples of the smallest one."""
+    """Returns `near`, with values below the smallest normal number rounded to multiples of the smallest subnormal."""
     low = size < fmt.smallest_normal
     if not (low.any() and size[low].any()):
         return near
     least = fmt.smallest_subnormal
-    return np.where(low, whole(values / least) * least, near)
+    return np.where(low, to_integer(values / least) * least, near)
 
 
 def nearly_equal(values: Array, axis: int, fmt: FloatFormat) -> Array:
-    """Where magnitudes along an axis, zeros aside, differ by a few roundings at most."""
+    """Returns whether magnitudes along an axis, except zeros, differ by a few roundings at most; keeps the axis."""
     size = np.abs(values)
     most = size.max(axis, keepdims=True, initial=0.0)
     least = np.where(size == 0, np.inf, size).min(axis, keepdims=True, initial=np.inf)

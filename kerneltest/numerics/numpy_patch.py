@@ -1,121 +1,137 @@
-"""Arrays that an oracle makes itself: positions, frequencies, masks. They are watched from their birth.
+"""Tracking of the arrays that an oracle creates itself: positions, frequencies, masks.
 
-NumPy does not ask anybody when it makes an array out of nothing. So the oracle, and the functions beside it that it
-calls, are copied with other globals, in which the name of NumPy stands for a module that makes watched arrays.
+NumPy has no hook for the creation of arrays. So the oracle, and the functions of the same user that it calls, are
+copied with other globals, in which a module that creates tracked arrays takes the place of NumPy. The originals do not
+change.
 """
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CellType, FunctionType, ModuleType
-from typing import Any
+from types import CellType, CodeType, FunctionType, ModuleType
 
 import numpy as np
 
-from kerneltest.numerics import functions, ufuncs
+from kerneltest.numerics import array_functions, ufuncs
 from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.samples import Sampled
-from kerneltest.numerics.tracked import Watched
+from kerneltest.numerics.samples import Operand, Option, SampledArray
+from kerneltest.numerics.tracked import TrackedArray
 
-_MAKING = frozenset(
+Creator = Callable[..., Operand]
+
+_CREATORS = frozenset(
     "arange linspace logspace geomspace zeros ones full empty eye identity tri indices fromfunction asarray array "
     "asanyarray ascontiguousarray".split()
 )
-_here = threading.local()
+_thread = threading.local()
 
 
 @contextmanager
-def made_on(machine: Machine) -> Iterator[None]:
-    """Arrays that this thread's oracle makes meanwhile are of a machine, and NumPy says nothing of special values."""
-    before = getattr(_here, "machine", None)
-    _here.machine = machine
+def track_created_arrays(machine: Machine) -> Iterator[None]:
+    """Tracks the arrays that copied oracles create in this thread, and silences NumPy's floating-point warnings.
+
+    Args:
+      machine: the rounding model of these arrays.
+    """
+    before = getattr(_thread, "machine", None)
+    _thread.machine = machine
     try:
         with np.errstate(all="ignore"):
             yield
     finally:
-        _here.machine = before
+        _thread.machine = before
 
 
-class _Making(ModuleType):
-    """NumPy, but for the functions that make arrays."""
+class _TrackingNumpy(ModuleType):
+    """NumPy, with functions that create tracked arrays."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Operand:
         found = getattr(np, name)
         if name == "vectorize":
             return _Vectorized
-        return _making(found) if name in _MAKING else found
+        return _tracking_version(found) if name in _CREATORS else found
 
 
-def _making(make: Callable[..., Any]) -> Callable[..., Any]:
-    def made(*args: Any, **kwargs: Any) -> Any:
-        machine = getattr(_here, "machine", None)
+def _tracking_version(create: Creator) -> Creator:
+    """Returns a function of NumPy that creates tracked arrays inside `track_created_arrays`."""
+
+    def create_tracked(*args: Operand, **kwargs: Option) -> Operand:
+        machine = getattr(_thread, "machine", None)
         if machine is None:
-            return make(*args, **kwargs)
-        if args and isinstance(args[0], (list, tuple)) and any(isinstance(each, Sampled) for each in _flat(args[0])):
-            whole = np.stack([made(each) for each in args[0]])
-            return made(whole, *args[1:], **kwargs)
-        if args and isinstance(args[0], Sampled):  # what is made of a watched array is the same array
+            return create(*args, **kwargs)
+        if args and isinstance(args[0], (list, tuple)) and any(isinstance(v, SampledArray) for v in _flatten(args[0])):
+            whole = np.stack([create_tracked(each) for each in args[0]])
+            return create_tracked(whole, *args[1:], **kwargs)
+        if args and isinstance(args[0], SampledArray):  # such as np.asarray of a tracked array
             dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
-            return args[0] if dtype is None else functions.cast(args[0], np.dtype(dtype))
-        values = np.asarray(make(*args, **kwargs))
-        return Watched(values[None], machine, None) if values.dtype.kind in "fiub" else values
+            return args[0] if dtype is None else array_functions.cast(args[0], np.dtype(dtype))
+        values = np.asarray(create(*args, **kwargs))
+        return TrackedArray(values[None], machine, None) if values.dtype.kind in "fiub" else values
 
-    return made
+    return create_tracked
 
 
-def _flat(values: Any) -> Iterator[Any]:
+def _flatten(values: Operand) -> Iterator[Operand]:
     for each in values:
-        yield from _flat(each) if isinstance(each, (list, tuple)) else (each,)
+        yield from _flatten(each) if isinstance(each, (list, tuple)) else (each,)
 
 
 class _Vectorized(np.vectorize):
-    """An elementwise function of Python's numbers: it rounds as the table says of its name."""
+    """An elementwise function of Python numbers, which rounds as the table of ufuncs says for its name."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs or self.signature is not None or not any(isinstance(each, Sampled) for each in args):
+    def __call__(self, *args: Operand, **kwargs: Option) -> Operand:
+        if kwargs or self.signature is not None or not any(isinstance(each, SampledArray) for each in args):
             return super().__call__(*args, **kwargs)
-        return ufuncs.vectorized(super().__call__, self.pyfunc.__name__, args)
+        return ufuncs.call_vectorized(super().__call__, self.pyfunc.__name__, args)
 
 
-_NUMPY = _Making("numpy")
-_KEPT = ("numpy", "scipy", "jax", "jaxlib", "ml_dtypes", "math", "functools", "itertools", "builtins", "kerneltest")
+_NUMPY = _TrackingNumpy("numpy")
+# Functions of these modules are not copied.
+_LIBRARIES = tuple("numpy scipy jax jaxlib ml_dtypes math functools itertools builtins kerneltest".split())
 
 
-def watching(oracle: Callable[..., Any]) -> Callable[..., Any]:
-    """The oracle with arrays of its own making watched; itself where it is no Python function."""
-    return _copied(oracle, {}) if isinstance(oracle, FunctionType) else oracle
+def watching(oracle: Creator) -> Creator:
+    """Returns a copy of an oracle that tracks the arrays it creates, or the oracle if it is not a Python function."""
+    return _copy_function(oracle, {}) if isinstance(oracle, FunctionType) else oracle
 
 
-def _copied(function: FunctionType, known: dict[int, FunctionType]) -> FunctionType:
-    if id(function) in known:
-        return known[id(function)]
-    names: dict[str, Any] = dict(function.__globals__)
+def _copy_function(function: FunctionType, copies: dict[int, FunctionType]) -> FunctionType:
+    """Returns a copy of a function whose globals and closure refer to copies and to `_NUMPY`.
+
+    Args:
+      function: the function.
+      copies: those made so far, by the id of their original; needed for recursive functions.
+    """
+    if id(function) in copies:
+        return copies[id(function)]
+    names = dict(function.__globals__)
     closure = tuple(CellType() for _ in function.__closure__ or ())
     copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, closure or None)
     copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
     copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
-    known[id(function)] = copy
-    for name in _names(function.__code__) & names.keys():
-        names[name] = _replaced(names[name], known)
+    copies[id(function)] = copy
+    for name in _global_names(function.__code__) & names.keys():
+        names[name] = _substitute(names[name], copies)
     for cell, old in zip(closure, function.__closure__ or (), strict=True):
         try:
-            cell.cell_contents = _replaced(old.cell_contents, known)
-        except ValueError:  # not filled yet
+            cell.cell_contents = _substitute(old.cell_contents, copies)
+        except ValueError:  # an empty cell
             continue
     return copy
 
 
-def _names(code: Any) -> set[str]:
-    """The globals that code names, that of functions inside it included."""
-    inner = (const for const in code.co_consts if hasattr(const, "co_names"))
-    return set(code.co_names).union(*map(_names, inner))
+def _global_names(code: CodeType) -> set[str]:
+    """Returns the names that code and the functions nested in it look up as globals or attributes."""
+    nested = (const for const in code.co_consts if isinstance(const, CodeType))
+    return set(code.co_names).union(*map(_global_names, nested))
 
 
-def _replaced(value: Any, known: dict[int, FunctionType]) -> Any:
+def _substitute(value: object, copies: dict[int, FunctionType]) -> object:
+    """Returns what the copied oracle gets in place of a global or a closure variable."""
     if value is np:
         return _NUMPY
-    if isinstance(value, FunctionType) and not value.__module__.startswith(_KEPT):
-        return _copied(value, known)
-    if getattr(value, "__module__", "") == "numpy" and getattr(value, "__name__", "") in _MAKING:
-        return _making(value)
+    if isinstance(value, FunctionType) and not value.__module__.startswith(_LIBRARIES):
+        return _copy_function(value, copies)
+    if getattr(value, "__module__", "") == "numpy" and getattr(value, "__name__", "") in _CREATORS and callable(value):
+        return _tracking_version(value)
     return value

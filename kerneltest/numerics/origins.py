@@ -1,4 +1,4 @@
-"""Where in the oracle's source an operation stands."""
+"""The expression in the oracle's source that computes a value, and the sources of error."""
 
 import functools
 import linecache
@@ -9,17 +9,20 @@ from types import CodeType
 
 import numpy as np
 
-_OURS = str(Path(__file__).parent)
+_NUMERICS = str(Path(__file__).parent)
 _NUMPY = str(Path(np.__file__).parent)
+
+_LONGEST = 48  # characters of an expression in a description
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An expression in a file.
+class ValueOrigin:
+    """An expression in a source file.
 
     Attributes:
-      file, line: of its first character; lines count from 1.
-      text: the expression, in one line.
+      file: the path of the file; "" if unknown.
+      line: the line of the expression's first character, counted from 1; 0 if unknown.
+      text: the expression, joined to one line.
     """
 
     file: str
@@ -30,30 +33,66 @@ class Place:
         return f"`{self.text}` at {Path(self.file).name}:{self.line}" if self.line else "the oracle"
 
 
-def place() -> Place:
-    """The innermost expression under way outside of this package and of NumPy."""
+def current_origin() -> ValueOrigin:
+    """Returns the innermost expression under evaluation outside this package and NumPy."""
     frame = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_OURS, _NUMPY)):
+        if not file.startswith((_NUMERICS, _NUMPY)):
             return _expression(frame.f_code, frame.f_lasti)
         if frame.f_back is None:
             break
         frame = frame.f_back
-    return Place("", 0, "")
+    return ValueOrigin("", 0, "")
 
 
 @functools.lru_cache(maxsize=4096)
-def _expression(code: CodeType, instruction: int) -> Place:
+def _expression(code: CodeType, instruction: int) -> ValueOrigin:
+    """Returns the expression of an instruction, or the name of its function if the source is unavailable."""
     positions = list(code.co_positions())
     line, end, start_column, end_column = positions[min(instruction // 2, len(positions) - 1)]
     first = line or code.co_firstlineno
     lines = [linecache.getline(code.co_filename, number) for number in range(first, (end or first) + 1)]
     if not any(lines):
-        return Place(code.co_filename, first, code.co_name)
-    if start_column is not None and end_column is not None:
+        return ValueOrigin(code.co_filename, first, code.co_name)
+    if start_column is not None and end_column is not None:  # in bytes of UTF-8
         raw = [each.encode() for each in lines]
         raw[-1] = raw[-1][:end_column]
         raw[0] = raw[0][start_column:]
         lines = [each.decode(errors="replace") for each in raw]
-    return Place(code.co_filename, first, " ".join(" ".join(lines).split()))
+    return ValueOrigin(code.co_filename, first, " ".join(" ".join(lines).split()))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source of error: an operation of the oracle, and the part of it that rounds.
+
+    Attributes:
+      place: the expression in the oracle's source.
+      kind: `rounding`, `summing`, the format of operands, such as `TF32 operands`, or `cast to bfloat16`.
+    """
+
+    place: ValueOrigin
+    kind: str
+
+    @property
+    def words(self) -> str:
+        """The source in words: "TF32 rounding of the operands of `q @ k.T`"."""
+        text = self.place.text
+        if not text:
+            return self.kind
+        expression = f"`{text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}`"
+        if self.kind.endswith(" operands"):
+            return f"{self.kind.removesuffix(' operands')} rounding of the operands of {expression}"
+        return f"{self.kind} {'in' if self.kind.startswith('cast') else 'of'} {expression}"
+
+
+BACKWARDS = " in the derivative"
+"""The end of the kind of an error that the derivative of an operation makes."""
+
+_NOWHERE = ValueOrigin("", 0, "")
+RESULT = Source(_NOWHERE, "a few roundings of the result")
+FLUSHED = Source(_NOWHERE, "flushed subnormal inputs")
+STORED = Source(_NOWHERE, "rounding of stored outputs")
+INPUTS = Source(_NOWHERE, "a rounding of the inputs")
+"""The unit in which the other sources are measured; it is in no bound."""

@@ -1,17 +1,17 @@
-"""Products of matrices: operands rounded to what the machine multiplies, sums in any order."""
+"""Matrix products of tracked arrays: operands rounded to the format of the machine's multiplier, sums in any order."""
 
 import math
 import string
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format
 from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.samples import Sampled, promoted
+from kerneltest.numerics.samples import Operand, SampledArray, promote
 
-_ONE_SIGN, _ONE_SIZE = 0.9, 1.1  # of terms that are about the same: their sum, and the mean of their squares
+# Terms are nearly equal if |sum| > 0.9 sum |t| (one sign) and n sum t^2 < 1.1 (sum |t|)^2 (one size).
+_ONE_SIGN, _ONE_SIZE = 0.9, 1.1
 _LETTERS = string.ascii_letters
 _NAMES = {
     TF32: "TF32",
@@ -20,11 +20,11 @@ _NAMES = {
 }
 
 
-def matmul(left: Any, right: Any) -> Sampled:
-    """`left @ right`, of any number of axes; one of the two may be an ordinary array."""
+def matmul(left: Operand, right: Operand) -> SampledArray:
+    """Returns `left @ right`, for any number of axes; one of the two may be a NumPy array."""
     a, b = np.ndim(left), np.ndim(right)
     if not a or not b:
-        raise ValueError("matmul takes no scalars")
+        raise ValueError("matmul does not take scalars")
     batch = [_LETTERS[3 + i] for i in range(max(a, b) - 2)]
     one = [*batch[len(batch) - max(a - 2, 0) :], *("mk" if a > 1 else "k")] if batch else list("mk" if a > 1 else "k")
     two = [*batch[len(batch) - max(b - 2, 0) :], *("kn" if b > 1 else "k")] if batch else list("kn" if b > 1 else "k")
@@ -34,8 +34,8 @@ def matmul(left: Any, right: Any) -> Sampled:
     return product(left, one, right, two, out)
 
 
-def einsum(subscripts: str, operands: Sequence[Any]) -> Any:
-    """`np.einsum`, from left to right where there are more than two operands."""
+def einsum(subscripts: str, operands: Sequence[Operand]) -> Operand:
+    """Returns `np.einsum(subscripts, *operands)`, contracted from left to right."""
     parts, out = _letters(subscripts.replace(" ", ""), operands)
     (left, one), *others = map(_diagonals, operands, parts)
     for i, (right, two) in enumerate(others):
@@ -46,15 +46,14 @@ def einsum(subscripts: str, operands: Sequence[Any]) -> Any:
     left = np.sum(left, axis=summed) if summed else left
     one = [letter for letter in one if letter in out]
     order = [one.index(letter) for letter in out]
-    result: Any = np.transpose(left, order)
-    scaled: Any = getattr(left, "scaled", None)
-    if scaled:
+    result: Operand = np.transpose(left, order)
+    if scaled := getattr(left, "scaled", None):
         result.scaled = lambda: np.transpose(scaled(), order)
     return result
 
 
-def _diagonals(operand: Any, letters: list[str]) -> tuple[Any, list[str]]:
-    """An operand in whose letters none stands twice."""
+def _diagonals(operand: Operand, letters: list[str]) -> tuple[Operand, list[str]]:
+    """Returns an operand and its letters with a diagonal in place of axes that have the same letter."""
     for letter in dict.fromkeys(letters):
         while letters.count(letter) > 1:
             first = letters.index(letter)
@@ -64,60 +63,71 @@ def _diagonals(operand: Any, letters: list[str]) -> tuple[Any, list[str]]:
     return operand, letters
 
 
-def _letters(subscripts: str, operands: Sequence[Any]) -> tuple[list[list[str]], list[str]]:
-    """A name for each axis of each operand and of the result; those behind an ellipsis are numbered from the last."""
-    given, arrow, wanted = subscripts.partition("->")
+def _letters(subscripts: str, operands: Sequence[Operand]) -> tuple[list[list[str]], list[str]]:
+    """Returns a name for each axis of each operand and of the result.
+
+    The axes of an ellipsis are named by their number, counted from the last.
+    """
+    inputs, arrow, output = subscripts.partition("->")
     most = 0
     parts = []
-    for part, operand in zip(given.split(","), operands, strict=True):
+    for part, operand in zip(inputs.split(","), operands, strict=True):
         hidden = np.ndim(operand) - len(part.replace("...", ""))
         most = max(most, hidden if "..." in part else 0)
-        parts.append(_spelled(part, hidden))
+        parts.append(_expand_ellipsis(part, hidden))
     if not arrow:
         every = [letter for part in parts for letter in part]
         once = sorted(letter for letter in set(every) if every.count(letter) == 1 and not letter.startswith("."))
-        return parts, [*_spelled("...", most), *once]
-    return parts, _spelled(wanted, most)
+        return parts, [*_expand_ellipsis("...", most), *once]
+    return parts, _expand_ellipsis(output, most)
 
 
-def _spelled(part: str, hidden: int) -> list[str]:
+def _expand_ellipsis(part: str, hidden: int) -> list[str]:
     before, dots, after = part.partition("...")
     return [*before, *(f".{i}" for i in range(hidden, 0, -1) if dots), *after]
 
 
-def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str], *, scaled: bool = False) -> Sampled:
-    """The sum over all letters that `out` lacks of the products of two arrays, whose axes are named by letters; with
-    `scaled`, a factor of the result goes into an operand before that is rounded."""
-    left, one = _without_lone(left, one, two, out)
-    right, two = _without_lone(right, two, one, out)
-    first = left if isinstance(left, Sampled) else right
+def product(
+    left: Operand, one: list[str], right: Operand, two: list[str], out: list[str], *, scaled: bool = False
+) -> SampledArray:
+    """Returns the sum of the products of two arrays over all letters that `out` lacks.
+
+    Args:
+      left, right: the arrays, at least one of which is tracked.
+      one, two: a letter for each of their axes.
+      out: the letters of the result's axes.
+      scaled: whether a factor of the result is multiplied into an operand before that is rounded.
+    """
+    left, one = _sum_unshared(left, one, two, out)
+    right, two = _sum_unshared(right, two, one, out)
+    first = left if isinstance(left, SampledArray) else right
     letters = one, two
     lengths = _lengths(left, one, right, two)
-    # An axis of length 1 that broadcasts is an axis that the operand lacks.
-    left_values, one = _squeezed(left, one, lengths)
-    right_values, two = _squeezed(right, two, lengths)
-    fmt = promoted((left, right))
+    # An axis of length 1 that broadcasts is treated as an axis that the operand lacks.
+    left_values, one = _drop_broadcast_axes(left, one, lengths)
+    right_values, two = _drop_broadcast_axes(right, two, lengths)
+    fmt = promote((left, right))
     both = [letter for letter in one if letter in two]
     batch = [letter for letter in both if letter in out]
     inner = [letter for letter in both if letter not in out]
     rows = [letter for letter in one if letter not in two]
     columns = [letter for letter in two if letter not in one]
 
-    def of(letters: list[str]) -> int:
+    def size_of(letters: list[str]) -> int:
         return math.prod(lengths[letter] for letter in letters)
 
-    a = _arranged(left_values, one, [*batch, *rows, *inner])
-    b = _arranged(right_values, two, [*batch, *inner, *columns])
-    a = a.reshape(len(a), of(batch), of(rows), of(inner))
-    b = b.reshape(len(b), of(batch), of(inner), of(columns))
-    made = first.made(a, fmt)
+    a = _arrange(left_values, one, [*batch, *rows, *inner])
+    b = _arrange(right_values, two, [*batch, *inner, *columns])
+    a = a.reshape(len(a), size_of(batch), size_of(rows), size_of(inner))
+    b = b.reshape(len(b), size_of(batch), size_of(inner), size_of(columns))
+    made = first.with_samples(a, fmt)
     wide = fmt is None or fmt == FLOAT32 or scaled
     operands = first.machine.precision.dot_input.get("float32") if wide else fmt
     if inner and operands is not None:
         truncates = first.machine.precision.truncates and wide
         kind = f"{_NAMES[operands]} operands"
         a, b = (
-            first.machine.operand(each, operands, truncates, kind, scaled=wide, axis=axis)
+            first.machine.round_operand(each, operands, truncates, kind, scaled=wide, axis=axis)
             for each, axis in ((a, 3), (b, 2))
         )
     order = [*batch, *rows, *columns]
@@ -126,44 +136,46 @@ def product(left: Any, one: list[str], right: Any, two: list[str], out: list[str
         exact = a @ b
         one_a, one_b, one_exact = (first.machine.row(each, 0) for each in (a, b, exact))
         mass, squares = np.abs(one_a) @ np.abs(one_b), one_a**2 @ one_b**2
-        alike = (np.abs(one_exact) > _ONE_SIGN * mass) & (of(inner) * squares < _ONE_SIZE * mass**2)
-        samples = first.machine.summed(exact, mass, of(inner), FLOAT32, alike=alike)
+        near_equal = (np.abs(one_exact) > _ONE_SIGN * mass) & (size_of(inner) * squares < _ONE_SIZE * mass**2)
+        samples = first.machine.round_sum(exact, mass, size_of(inner), FLOAT32, near_equal=near_equal)
     else:
-        samples = first.machine.rounded(a[..., :1] * b[..., :1, :], 0.0, made.compute)
+        samples = first.machine.round_result(a[..., :1] * b[..., :1, :], 0.0, made.compute)
     missing = [letter for letter in out if letter not in order]
     samples = samples.reshape(len(samples), *shape, *(1 for _ in missing))
-    result = first.made(_arranged(samples, [*order, *missing], out), fmt)
-    # A kernel may make them float32 and scale one; that is rounded then.
+    result = first.with_samples(_arrange(samples, [*order, *missing], out), fmt)
+    # A kernel may convert narrow operands to float32 and scale one, which is then rounded.
     if inner and not wide and first.machine.compute == FLOAT32 and "float32" in first.machine.precision.dot_input:
         result.scaled = lambda: product(left, letters[0], right, letters[1], out, scaled=True)
-    return result.noted("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
+    return result.record("product", (left, right), one=letters[0], two=letters[1], result=out, lengths=lengths)
 
 
-def _lengths(left: Any, one: list[str], right: Any, two: list[str]) -> dict[str, int]:
+def _lengths(left: Operand, one: list[str], right: Operand, two: list[str]) -> dict[str, int]:
+    """Returns the length of each letter after broadcasting."""
     lengths: dict[str, int] = {}
     for letter, length in [*zip(one, np.shape(left), strict=True), *zip(two, np.shape(right), strict=True)]:
         known = lengths.setdefault(letter, length)
         if 1 not in (known, length) and known != length:
-            raise ValueError(f"operands of shapes {np.shape(left)} and {np.shape(right)} do not fit each other")
+            raise ValueError(f"operands of shapes {np.shape(left)} and {np.shape(right)} cannot be multiplied")
         lengths[letter] = length if known == 1 else known
     return lengths
 
 
-def _squeezed(array: Any, letters: list[str], lengths: dict[str, int]) -> tuple[Array, list[str]]:
-    """The samples, without axes that broadcast."""
-    values = array.samples if isinstance(array, Sampled) else np.asarray(array)[None]
+def _drop_broadcast_axes(array: Operand, letters: list[str], lengths: dict[str, int]) -> tuple[Array, list[str]]:
+    """Returns the samples and their letters without axes of length 1 that broadcast."""
+    values = array.samples if isinstance(array, SampledArray) else np.asarray(array)[None]
     lone = [i for i, letter in enumerate(letters) if values.shape[1 + i] == 1 and lengths[letter] != 1]
     kept = [letter for i, letter in enumerate(letters) if i not in lone]
     return values.reshape(len(values), *(n for i, n in enumerate(values.shape[1:]) if i not in lone)), kept
 
 
-def _without_lone(array: Any, letters: list[str], others: list[str], out: list[str]) -> tuple[Any, list[str]]:
-    """The array summed over what is neither in the other nor in the result."""
+def _sum_unshared(array: Operand, letters: list[str], others: list[str], out: list[str]) -> tuple[Operand, list[str]]:
+    """Sums an array over the letters that neither the other array nor the result has."""
     lone = tuple(i for i, letter in enumerate(letters) if letter not in others and letter not in out)
     if not lone:
         return array, letters
     return np.sum(array, axis=lone), [letter for i, letter in enumerate(letters) if i not in lone]
 
 
-def _arranged(samples: Array, letters: list[str], order: list[str]) -> Array:
+def _arrange(samples: Array, letters: list[str], order: list[str]) -> Array:
+    """Transposes samples from the order of `letters` to `order`."""
     return samples.transpose(0, *(1 + letters.index(letter) for letter in order))

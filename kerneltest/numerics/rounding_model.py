@@ -1,4 +1,4 @@
-"""A machine that rounds: what one operation adds to a value, in every sample at once."""
+"""The rounding model: the errors that one operation adds to a value, in all samples at once."""
 
 import math
 import random
@@ -10,77 +10,40 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32, Precision
-from kerneltest.numerics.formats import fits, nearest, nearly_equal, truncated
-from kerneltest.numerics.origins import Place, place
+from kerneltest.numerics.formats import fits, nearly_equal, round_to_nearest, truncate
+from kerneltest.numerics.origins import BACKWARDS, FLUSHED, INPUTS, STORED, Source, ValueOrigin, current_origin
+from kerneltest.numerics.random_errors import noise, perturb, scale_randomly, select_rows
 
-QUIET = 3  # the first rows: exact; rounded to nearest, nothing flushed; rounded to nearest, all flushed
-
-_LONGEST = 48  # characters of an expression in words
-
-_ONE_WAY = 0.25  # of n u: what n equal terms gather when each sum is rounded the same way, but for the binade it is in
-
-_LEAST = 2.0**-40  # of an ulp: an operation that is not correctly rounded, and hardly more than that
-
-_STORED = 0.75  # of a roundoff: evenly within it, a value is as far off in the mean as rounding leaves one
-
-_NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 20)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where an error comes from: an operation of the oracle, and what of it rounds.
-
-    Attributes:
-      place: the expression in the oracle's source.
-      kind: `rounding`, `summing`, the format of operands, such as `TF32 operands`, or `cast to bfloat16`.
-    """
-
-    place: Place
-    kind: str
-
-    @property
-    def words(self) -> str:
-        """What errs, for people: "TF32 rounding of the operands of `q @ k.T`"."""
-        text = self.place.text
-        if not text:
-            return self.kind
-        where = f"`{text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}`"
-        if self.kind.endswith(" operands"):
-            return f"{self.kind.removesuffix(' operands')} rounding of the operands of {where}"
-        return f"{self.kind} {'in' if self.kind.startswith('cast') else 'of'} {where}"
-
-
-BACKWARDS = " in the derivative"
-_NOWHERE = Place("", 0, "")
-RESULT = Source(_NOWHERE, "a few roundings of the result")
-FLUSHED = Source(_NOWHERE, "flushed subnormal inputs")
-STORED = Source(_NOWHERE, "rounding of stored outputs")
-INPUTS = Source(_NOWHERE, "a rounding of the inputs")  # in no bound: what the others are held against
+QUIET = 3  # the rows without random errors: exact; rounded to nearest, not flushed; rounded to nearest, flushed
+_SAME_WAY = 0.25  # of n u: the error of n equal terms if all partial sums are rounded the same way, whatever the binade
+_LEAST = 2.0**-40  # of an ulp: marks an operation that is not correctly rounded, though hardly more inaccurate
+_STORED = 0.75  # of a roundoff: an error uniform within it is as large in the mean as that of rounding
 
 
 @dataclass(slots=True)
 class Machine:
-    """Rounds the samples of watched arrays, whose first axis counts the samples (or has length 1: all alike).
+    """Rounds the samples of tracked arrays. Their first axis is the samples; its length is 1 if all are equal.
 
-    Several cases may be sampled at once: each row then has a sample of each case, and all cases are moved alike, so
-    that none can tell which others came with it. The first axis counts the samples of row 0, then those of row 1.
+    Several cases may be sampled at once. Each row then has a sample of each case, and all cases get the same random
+    errors, so that no result depends on the other cases. The first axis is the samples of row 0, then those of row 1.
 
-    Row 0 stays exact. Without `parts`, rows 1 and 2 are rounded to nearest, as a machine without any freedom does
-    it (in row 2 all that is subnormal becomes zero), and in all further rows each result is moved at random within
-    the error that the machine may make before it is rounded. With `parts`, each source of error moves its own rows
-    alone, so that the rows tell what each source contributes.
+    Row 0 stays exact. Without `parts`, rows 1 and 2 are rounded to nearest, as by a machine that makes no other error
+    (in row 2 all subnormal results become zero), and in all further rows each result is perturbed at random within the
+    error that the machine may make before it rounds. With `parts`, each source of error perturbs only its own rows, so
+    that the rows show what each source contributes.
 
     Attributes:
-      precision: what the backend does.
-      compute: the format of elementwise arithmetic and of sums; None for that of the arrays that go in.
-      rows: how many samples of a case, row 0 included.
-      parts: the rows that each source of error moves.
-      sources: those met so far, in order.
-      left: how a value left the watched arrays; "" while none did.
-      single: the one row that is evaluated, where the oracle is evaluated row by row.
-      tape: operations to differentiate, where there is one.
-      behind: on the way back, the operation that is differentiated.
-      cases: how many are sampled at once.
+      precision: the backend's arithmetic.
+      compute: the format of elementwise arithmetic and of sums; None for that of the operands.
+      rows: the number of samples of a case, including row 0.
+      parts: the rows that each source of error perturbs; None to perturb all rows by all sources.
+      single: the one row that is evaluated if the oracle is evaluated row by row; None for all at once.
+      seed: the seed of the random errors.
+      sources: the sources of error met so far, in order.
+      left: how a value escaped tracking; "" if none has.
+      tape: records the operations for differentiation; None to record none.
+      differentiating_at: the expression whose derivative is computed; None while the oracle is evaluated.
+      cases: the number of cases that are sampled at once.
     """
 
     precision: Precision
@@ -92,7 +55,7 @@ class Machine:
     sources: dict[Source, None] = field(default_factory=dict)
     left: str = ""
     tape: list[Any] | None = None
-    behind: Place | None = None
+    differentiating_at: ValueOrigin | None = None
     cases: int = 1
     _random: random.Random = field(init=False)
 
@@ -101,14 +64,14 @@ class Machine:
 
     @property
     def length(self) -> int:
-        """Of the first axis of samples that are not all alike."""
+        """The length of the first axis of samples that differ."""
         return self.rows * self.cases if self.single is None else 1
 
     def row(self, samples: Array, row: int) -> Array:
-        """One row of samples, (cases or 1, ...)."""
+        """Returns one row of samples, (cases or 1, ...)."""
         return samples[row * self.cases : (row + 1) * self.cases] if len(samples) > 1 else samples
 
-    def rounded(
+    def round_result(
         self,
         values: Array,
         ulps: "float | Callable[[slice], float | Array]",
@@ -117,150 +80,164 @@ class Machine:
         flushing: bool = False,
         vanishing: Array | None = None,
     ) -> Array:
-        """An operation's exact results, as the machine may give them.
+        """Returns an operation's exact results with the errors of the machine.
 
         Args:
-          values: (rows or 1, ...), float64: for each row what is right for that row's operands. May be written to.
-          ulps: the largest error before the last rounding, in ulps of the result; 0 for a correctly rounded operation,
-            whose representable results stay what they are. A number, or what makes an array like some rows of `values`.
-          fmt: of the result.
-          flushing: the operation flushes what is subnormal, even where the machine does not.
-          vanishing: where a part of the operation is subnormal though its result is not, like `values`.
+          values: (rows or 1, ...), float64: the exact result for each row's operands. May be written to.
+          ulps: the largest error before the final rounding, in ulps of the result; 0 for a correctly rounded operation,
+            whose representable results do not change. A number, or a function from a slice of the first axis of
+            `values` to an array of that shape.
+          fmt: the format of the result.
+          flushing: whether the operation flushes subnormal results even if the machine does not.
+          vanishing: in the shape of `values`, where an intermediate result is subnormal though the result is not.
         """
-        out, rows, loud = self._moving(values, "rounding", own=True)
+        out, rows, noisy = self._prepare(values, "rounding", own=True)
         if rows is None:
-            return self._joined(out)
-        drawn, flushed = self._draw(), self._draw()
-        if out[loud].size:
-            at = slice(loud.start * self.cases, None if loud.stop is None else loud.stop * self.cases)
-            self._shake(out[loud], self._split(np.asarray(ulps(at) if callable(ulps) else ulps)), fmt, drawn)
-        near = nearest(out[rows], fmt)
+            return self._flatten_cases(out)
+        seed, flush_seed = self._draw(), self._draw()
+        if out[noisy].size:
+            at = slice(noisy.start * self.cases, None if noisy.stop is None else noisy.stop * self.cases)
+            perturb(out[noisy], self._by_case(np.asarray(ulps(at) if callable(ulps) else ulps)), fmt, seed)
+        near = round_to_nearest(out[rows], fmt)
         if flushing or self.precision.flushes:
-            self._flush(near, fmt, flushed, None if vanishing is None else _of(self._split(vanishing), rows))
+            small = None if vanishing is None else select_rows(self._by_case(vanishing), rows)
+            self._flush_subnormals(near, fmt, flush_seed, small)
         out[rows] = near
-        return self._joined(out)
+        return self._flatten_cases(out)
 
-    def summed(
+    def round_sum(
         self,
         values: Array,
         mass: Array,
         terms: int,
         fmt: FloatFormat,
         *,
-        in_turn: Array | None = None,
-        alike: Array | None = None,
+        sequential: Array | None = None,
+        near_equal: Array | None = None,
     ) -> Array:
-        """Sums of `terms` terms, in any order.
+        """Returns exact sums with the errors of summing `terms` terms in any order.
 
         The error of a sum is a walk of `terms - 1` steps, each at most u times a partial sum and so at most `u mass`:
         within `lambda sqrt(terms) u mass` but for a probability of `2 exp(-lambda^2 / 2)` (Higham and Mary, "A new
         approach to probabilistic rounding error analysis", 2019), and never above `gamma_terms mass` (Higham, section
-        4.2). A sample moves by up to the smaller of `sqrt(3 terms) u mass` and `gamma_terms mass`, evenly, so that its
-        standard deviation is that of a walk whose steps are all as long as they can be. Row 1 is the sum one term after
-        the other, whose errors may all have one sign.
+        4.2). The error of a sample is uniform up to the smaller of `sqrt(3 terms) u mass` and `gamma_terms mass`, so
+        that its standard deviation is that of a walk with steps of maximal length. Row 1 is the sum in sequence, whose
+        errors may all have one sign.
 
         Args:
           values: exact sums, (rows or 1, ...). May be written to.
           mass: the sums of the terms' magnitudes, (rows or 1, ...), or (cases, ...).
-          terms: how many.
-          fmt: in which they are summed.
-          in_turn: row 1 as it comes out one after the other, (cases or 1, ...), or None.
-          alike: where all terms are about the same, (cases or 1, ...), so that each may be rounded the same way.
+          terms: the number of terms.
+          fmt: the format in which they are summed.
+          sequential: the sum in sequence, for row 1, (cases or 1, ...), or None.
+          near_equal: where all terms are nearly equal, (cases or 1, ...), so that each partial sum may be rounded the
+            same way.
         """
         if terms < 2:
-            return self.rounded(values, 0.0, fmt)
-        mass = self._split(mass)
+            return self.round_result(values, 0.0, fmt)
+        mass = self._by_case(mass)
         finite = np.isfinite(mass)
         known = np.where(finite, mass, 0.0)
         lost = finite & (mass >= fmt.overflow)
-        out, rows, loud = self._moving(values, "summing", own=True)
+        out, rows, noisy = self._prepare(values, "summing", own=True)
         if rows is None:
-            return self._joined(out)
-        drawn, flushed = self._draw(), self._draw()
+            return self._flatten_cases(out)
+        seed, flush_seed = self._draw(), self._draw()
         u = fmt.unit_roundoff
         steps = min(math.sqrt(3 * terms), (terms - 1) / max(1 - terms * u, 0.5))
-        if alike is not None:
-            known = known * np.where(self._split(alike), max(_ONE_WAY * terms / steps, 1.0), 1.0)
-        out[loud] += steps * u * _of(known, loud) * _noise(out[loud].shape, drawn)
-        if in_turn is not None and self.parts is None and self.single in (None, 1):
-            out[rows.start] = in_turn
-        near = nearest(out[rows], fmt)
-        if lost.any():  # a partial sum may overflow, and what comes after is infinite or NaN
-            near[_of(lost, rows) & np.isfinite(near)] = np.nan
+        if near_equal is not None:
+            known = known * np.where(self._by_case(near_equal), max(_SAME_WAY * terms / steps, 1.0), 1.0)
+        out[noisy] += steps * u * select_rows(known, noisy) * noise(out[noisy].shape, seed)
+        if sequential is not None and self.parts is None and self.single in (None, 1):
+            out[rows.start] = sequential
+        near = round_to_nearest(out[rows], fmt)
+        if lost.any():  # a partial sum may overflow, and the sum may then be infinite or NaN
+            near[select_rows(lost, rows) & np.isfinite(near)] = np.nan
         if self.precision.flushes:
-            self._flush(near, fmt, flushed)
+            self._flush_subnormals(near, fmt, flush_seed)
         out[rows] = near
-        return self._joined(out)
+        return self._flatten_cases(out)
 
-    def operand(
+    def round_operand(
         self, values: Array, fmt: FloatFormat, truncates: bool, kind: str, *, scaled: bool = False, axis: int = 0
     ) -> Array:
-        """An operand of a product of matrices, as the machine takes it in.
+        """Returns an operand of a matrix product, rounded to the format of the machine's multiplier.
 
         Args:
           values: (rows or 1, ...).
-          fmt: what is taken in.
-          truncates: whether bits are dropped in half of the rows.
-          kind: of error.
-          scaled: it may be scaled before, and so is rounded even where it needs no rounding as it is.
-          axis: that is summed over, if not 0; in half of the rows, those that are nearly equal along it
-            are rounded alike.
+          fmt: the format of the multiplier.
+          truncates: whether half of the rows are truncated.
+          kind: the kind of error, for its source.
+          scaled: whether the operand may be scaled first, so that even representable values are rounded.
+          axis: the axis that is summed over; 0 for none. In half of the rows, values that are nearly equal along it get
+            the same error.
         """
-        drawn = self._draw()
+        seed = self._draw()
         if not scaled and fits(self.row(values, 0), fmt) and (len(values) == 1 or fits(values, fmt)):
             return values
-        out, rows, loud = self._moving(values, kind)
+        out, rows, noisy = self._prepare(values, kind)
         if rows is None:
-            return self._joined(out)
-        values, axis = self._split(values), axis + 1 if axis else 0
-        cut = slice(2, None, 2) if self.single is None else slice(self.single % 2, 1)
-        down = truncated(out[cut], fmt) if truncates else None
-        self._shake(out[loud], np.full((), float(scaled) * _LEAST), fmt, drawn)
-        out[rows] = nearest(out[rows], fmt)
-        if axis and (alike := nearly_equal(values[:1], axis, fmt)).any():
-            half = slice(loud.start, loud.stop, 2)
-            before = np.broadcast_to(values, out.shape)[half]
-            first = np.abs(values[:1]).argmax(axis, keepdims=True)
-            at = np.broadcast_to(first, (len(before), out.shape[1], *alike.shape[2:]))
-            part = np.take_along_axis(out[half], at, axis) / np.take_along_axis(before, at, axis)
-            out[half] = np.where(alike & np.isfinite(part), before * part, out[half])
+            return self._flatten_cases(out)
+        values, axis = self._by_case(values), axis + 1 if axis else 0
+        half = slice(2, None, 2) if self.single is None else slice(self.single % 2, 1)
+        down = truncate(out[half], fmt) if truncates else None
+        perturb(out[noisy], np.full((), float(scaled) * _LEAST), fmt, seed)
+        out[rows] = round_to_nearest(out[rows], fmt)
+        if axis and (equal := nearly_equal(values[:1], axis, fmt)).any():
+            every_second = slice(noisy.start, noisy.stop, 2)
+            before = np.broadcast_to(values, out.shape)[every_second]
+            largest = np.abs(values[:1]).argmax(axis, keepdims=True)
+            at = np.broadcast_to(largest, (len(before), out.shape[1], *equal.shape[2:]))
+            ratio = np.take_along_axis(out[every_second], at, axis) / np.take_along_axis(before, at, axis)
+            out[every_second] = np.where(equal & np.isfinite(ratio), before * ratio, out[every_second])
         if down is not None and self.parts is None:
-            out[cut] = down
-        return self._joined(out)
+            out[half] = down
+        return self._flatten_cases(out)
 
-    def stored(self, values: Array, fmt: FloatFormat) -> Array:
-        """Outputs, as they are read again."""
-        out, rows, loud = self._moving(values, STORED)
+    def round_stored(self, values: Array, fmt: FloatFormat) -> Array:
+        """Returns outputs with the errors of storing them in a format and reading them again."""
+        out, rows, noisy = self._prepare(values, STORED)
         if rows is not None:
-            self._move(out[loud], _STORED * fmt.unit_roundoff, fmt, self._draw())
-        return self._joined(out)
+            scale_randomly(out[noisy], _STORED * fmt.unit_roundoff, fmt, self._draw())
+        return self._flatten_cases(out)
 
-    def flushed(self, values: Array) -> Array:
-        """Inputs, as a machine sees them that takes subnormal numbers for zero; the rows of `INPUTS` are off by up to a
-        rounding."""
-        drawn = self._draw()
+    def flush_inputs(self, values: Array) -> Array:
+        """Returns inputs with subnormal numbers flushed where the machine does so.
+
+        The rows of the source `INPUTS`, if there are any, are perturbed by up to one rounding.
+        """
+        seed = self._draw()
         if self.parts and INPUTS in self.parts:
             values = np.repeat(values, self.rows, 0)
             moved = values[self.parts[INPUTS]]
-            moved *= 1 + FLOAT32.unit_roundoff * _noise((len(moved), 1, *moved.shape[1:]), drawn)[:, 0]
+            moved *= 1 + FLOAT32.unit_roundoff * noise((len(moved), 1, *moved.shape[1:]), seed)[:, 0]
         small = (np.abs(values) < FLOAT32.smallest_normal) & (values != 0)
         if not (self.precision.flushes and small.any()):
             return values
-        out, rows, _ = self._moving(values, FLUSHED)
+        out, rows, _ = self._prepare(values, FLUSHED)
         if rows is not None:
-            self._flush(out[rows], FLOAT32, drawn)
-        return self._joined(out)
+            self._flush_subnormals(out[rows], FLOAT32, seed)
+        return self._flatten_cases(out)
 
-    def _moving(self, values: Array, what: str | Source, *, own: bool = False) -> tuple[Array, slice | None, slice]:
-        """A copy as (rows, cases, ...), or the values themselves if they are its `own` and all there; which of the rows
-        move, and which of these at random."""
-        source = what if isinstance(what, Source) else self._source(what)
+    def _prepare(self, values: Array, error: str | Source, *, own: bool = False) -> tuple[Array, slice | None, slice]:
+        """Registers a source of error and selects the rows that it affects.
+
+        Args:
+          values: (rows or 1, ...).
+          error: the source, or its kind, for the expression under evaluation.
+          own: whether `values` may be modified in place.
+
+        Returns:
+          The values as (rows, cases, ...), copied if necessary; the rows that are rounded, None for none; and those of
+          them that get random errors.
+        """
+        source = error if isinstance(error, Source) else self._source_of(error)
         self.sources.setdefault(source)
         if own and len(values) == self.length and values.dtype == np.float64 and values.flags.c_contiguous:
-            out = self._split(values)
+            out = self._by_case(values)
         else:
             out = np.empty((self.length // self.cases, self.cases, *values.shape[1:]))
-            out[...] = self._split(values)
+            out[...] = self._by_case(values)
         if self.single is not None:
             return out, slice(0, 1) if self.single else None, slice(int(self.single < QUIET), 1)
         if self.parts is None:
@@ -268,46 +245,30 @@ class Machine:
         rows = self.parts.get(source)
         return out, rows, rows or slice(0, 0)
 
-    def _split(self, values: Array) -> Array:
-        """Samples as (rows or 1, cases or 1, ...); a number stays one."""
+    def _by_case(self, values: Array) -> Array:
+        """Returns samples as (rows or 1, cases or 1, ...); a number stays one."""
         if not values.ndim:
             return values
         cases = 1 if len(values) == 1 else self.cases
         return values.reshape(len(values) // cases, cases, *values.shape[1:])
 
-    def _joined(self, out: Array) -> Array:
+    def _flatten_cases(self, out: Array) -> Array:
         return out.reshape(out.shape[0] * out.shape[1], *out.shape[2:])
 
-    def _source(self, kind: str) -> Source:
-        return Source(place(), kind) if self.behind is None else Source(self.behind, f"{kind}{BACKWARDS}")
+    def _source_of(self, kind: str) -> Source:
+        if self.differentiating_at is None:
+            return Source(current_origin(), kind)
+        return Source(self.differentiating_at, f"{kind}{BACKWARDS}")
 
-    def _shake(self, values: Array, ulps: Array, fmt: FloatFormat, drawn: float) -> None:
-        """Moves values by up to `ulps`, and by one rounding where they are not representable.
+    def _flush_subnormals(self, values: Array, fmt: FloatFormat, seed: float, vanishing: Array | None = None) -> None:
+        """Sets subnormal results to zero in place: all in row 2, none in row 1, about half in the others.
 
-        How far a value is from the next representable one says nothing: another way to the same value, such as
-        weights that are not yet divided by their total, is rounded elsewhere.
+        Args:
+          values: the rows that are rounded, (rows, cases, ...).
+          fmt: their format.
+          seed: the noise seed.
+          vanishing: where an intermediate result is subnormal; such results are flushed as well.
         """
-        u = fmt.unit_roundoff
-        # A rounding is up to u of the value, or half of that just below a power of two; it should reach both sides.
-        amplitude: Array = np.asarray(2 * u * ulps + 1.5 * u)
-        inexact = ulps != 0
-        free = inexact.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else inexact  # of each case
-        if not free.all():
-            amplitude = amplitude * (free | (nearest(values, fmt) != values))
-        self._move(values, amplitude, fmt, drawn)
-
-    def _move(self, values: Array, amplitude: "float | Array", fmt: FloatFormat, drawn: float) -> None:
-        """Moves values by up to a part of themselves, or of the smallest normal number where they are below it."""
-        moved = np.asarray(amplitude * _noise(values.shape, drawn))
-        low = np.abs(values) < fmt.smallest_normal if fmt != FLOAT32 else np.False_
-        if low.any() and (low := low & (values != 0)).any():
-            values[...] = np.where(low, values + moved * fmt.smallest_normal, values * (1 + moved))
-        else:
-            moved += 1
-            values *= moved
-
-    def _flush(self, values: Array, fmt: FloatFormat, drawn: float, vanishing: Array | None = None) -> None:
-        """Sets subnormal results in rows that move to zero: all of row 2, none of row 1, about half of the others."""
         if fmt.min_exponent > FLOAT32.min_exponent:
             return
         small = np.abs(values) < FLOAT32.smallest_normal
@@ -318,36 +279,21 @@ class Machine:
         small &= values != 0
         if not small.any():
             return
-        chosen = np.asarray(_noise(values.shape, drawn) < 0)
+        chosen = np.asarray(noise(values.shape, seed) < 0)
         if self.single is None and self.parts is None:
             chosen[0], chosen[1] = False, True
         elif self.single in (1, 2):
             chosen[...] = self.single == 2
         np.multiply(values, 0.0, out=values, where=small & chosen)
 
-    def choices(self, shape: tuple[int, ...]) -> Array:
-        """Numbers between 0 and 1 for every row, 0.5 in the exact one: how what may go either way is parted."""
+    def random_parts(self, shape: tuple[int, ...]) -> Array:
+        """Returns numbers between 0 and 1, (rows * cases, *shape): how to split a value between two; 0.5 in row 0."""
         parts = np.full((self.length, *shape), 0.5)
         if self.single != 0:
             moved = parts[0 if self.single else self.cases :]
-            moved += 0.5 * _noise((len(moved), 1, *shape), self._draw())[:, 0]
+            moved += 0.5 * noise((len(moved), 1, *shape), self._draw())[:, 0]
         return parts
 
     def _draw(self) -> float:
-        """What an operation draws its noise by. It draws whether it needs to or not, so that what comes after it is
-        the same for all values."""
+        """Returns the noise seed of one operation. Always drawn, so that later draws do not depend on the data."""
         return self._random.random()
-
-
-def _noise(shape: tuple[int, ...], drawn: float) -> Array:
-    """Numbers between -1 and 1, (rows, 1, ...): the same for all cases."""
-    shape = (shape[0], 1, *shape[2:])
-    count = math.prod(shape)
-    start = int(drawn * max(_NOISE.size - count, 1))
-    part = _NOISE[start : start + count]
-    return (part if part.size == count else np.resize(part, count)).reshape(shape)
-
-
-def _of(values: Array, rows: slice) -> Array:
-    """Some rows of an array that has all of them, or one for all, or none."""
-    return values[rows] if values.ndim and len(values) > 1 else values

@@ -1,4 +1,4 @@
-"""What a watched array is made of, and what went into it."""
+"""The samples of one array of the oracle, and the tape of operations on such arrays."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -8,24 +8,30 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.origins import Place, place
+from kerneltest.numerics.origins import ValueOrigin, current_origin
 from kerneltest.numerics.rounding_model import Machine
 
+Operand = Any
+"""An operand or a result of a NumPy function while an oracle is sampled: a tracked array, a NumPy array or a number."""
 
-class UnfollowedError(TypeError):
-    """A NumPy function whose rounding is not known here, or a use that no watched array has."""
+Option = Any
+"""An option of a NumPy function, such as an axis, a dtype or a mode, in any of the forms that NumPy accepts."""
 
 
-class Sampled:
-    """Values of one array of the oracle's, as different samples have them.
+class UntrackedError(TypeError):
+    """A NumPy function whose rounding is unknown, or an operation that tracked arrays do not have."""
+
+
+class SampledArray:
+    """Values of one array of the oracle, in all samples.
 
     Attributes:
-      samples: (rows, *shape), or (1, *shape) where all rows are alike; float64, int64 or bool.
-      machine: that rounds them.
-      fmt: the format that a kernel keeps them in where it keeps what it computes in the dtype of its arguments; None
-        for what the oracle makes itself, which takes the format of what it meets.
-      terms: the two terms of a sum or a difference, aligned; a kernel may scale each of them before it adds.
-      scaled: of a product of matrices: makes the product of operands that took in a factor before they were rounded.
+      samples: (rows, *shape), or (1, *shape) if all rows are equal; float64, int64 or bool.
+      machine: the rounding model of the samples.
+      fmt: the format in which a kernel stores them if it computes in the dtype of its arguments; None for arrays that
+        the oracle creates, which take the format of the arrays that they are combined with.
+      terms: the aligned terms of a sum or a difference, since a kernel may scale each before it adds; else None.
+      scaled: for a matrix product, computes it from operands that were scaled before they were rounded; else None.
     """
 
     __slots__ = ("fmt", "machine", "samples", "scaled", "terms")
@@ -33,71 +39,85 @@ class Sampled:
     def __init__(self, samples: Array, machine: Machine, fmt: FloatFormat | None) -> None:
         self.samples, self.machine, self.fmt = samples, machine, fmt
         self.terms: tuple[Array, Array] | None = None
-        self.scaled: Callable[[], Sampled] | None = None
+        self.scaled: Callable[[], SampledArray] | None = None
 
-    def made(self, samples: Array, fmt: FloatFormat | None = None) -> Self:
-        """Another of the same machine."""
+    def with_samples(self, samples: Array, fmt: FloatFormat | None = None) -> Self:
+        """Returns another array of the same rounding model, and of the same format unless one is given."""
         return type(self)(samples, self.machine, fmt or self.fmt)
 
-    def noted(self, name: str, inputs: Iterable[Any], **options: Any) -> Self:
-        """This array, once the tape, where there is one, says how it came about."""
+    def record(self, name: str, inputs: Iterable[Operand], **options: Option) -> Self:
+        """Appends the operation that computed this array to the tape, if there is one, and returns the array."""
         if self.machine.tape is not None:
-            self.machine.tape.append(Step(name, tuple(inputs), self, options, place()))
+            self.machine.tape.append(TapeEntry(name, tuple(inputs), self, options, current_origin()))
         return self
 
     @property
     def compute(self) -> FloatFormat:
-        """The format in which a kernel computes with it."""
+        """The format in which a kernel computes with the array."""
         return self.machine.compute or self.fmt or FLOAT32
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
         return tuple(self.samples.shape[1:])
 
     @property
     def ndim(self) -> int:
+        """The number of axes of one sample."""
         return self.samples.ndim - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """An operation, for going back over it.
+class TapeEntry:
+    """One operation on tracked arrays, recorded for differentiation.
 
     Attributes:
-      name: of the operation; `pullback` has a rule for each that it knows.
-      inputs: what went in, watched or not.
-      output: what came out.
-      options: what else was asked, such as axes.
-      place: where in the oracle.
+      name: the operation; `pullback` has the derivative rules by this name.
+      inputs: the operands, tracked or not.
+      output: the result.
+      options: the other arguments, such as axes.
+      origin: the expression in the oracle.
     """
 
     name: str
-    inputs: tuple[Any, ...]
-    output: Sampled
-    options: Mapping[str, Any]
-    place: Place
+    inputs: tuple[Operand, ...]
+    output: SampledArray
+    options: Mapping[str, Option]
+    origin: ValueOrigin
 
 
-def promoted(arrays: Iterable[Any]) -> FloatFormat | None:
-    """The format of what a kernel makes of several arrays: theirs, and float32 of two that differ."""
-    formats = {each.fmt for each in arrays if isinstance(each, Sampled)} - {None}
+def promote(arrays: Iterable[Operand]) -> FloatFormat | None:
+    """Returns the format of a kernel's result from several arrays: their common one, or float32 if they differ.
+
+    It is None if the oracle created all of them.
+    """
+    formats = {each.fmt for each in arrays if isinstance(each, SampledArray)} - {None}
     return formats.pop() if len(formats) == 1 else FLOAT32 if formats else None
 
 
-def aligned(arrays: Iterable[Any], ndim: int | None = None) -> list[Array]:
-    """Arrays that broadcast as the operands would, with the samples' axis in front of all."""
-    arrays = [each if isinstance(each, Sampled) else np.asarray(each) for each in arrays]
+def align_samples(arrays: Iterable[Operand], ndim: int | None = None) -> list[Array]:
+    """Returns NumPy arrays that broadcast as the operands do, with the axis of samples first.
+
+    Args:
+      arrays: tracked arrays, whose samples are returned, and others.
+      ndim: the number of axes of the result; by default the maximum of the operands'.
+    """
+    arrays = [each if isinstance(each, SampledArray) else np.asarray(each) for each in arrays]
     most = max(each.ndim for each in arrays) if ndim is None else ndim
     return [
         each.samples.reshape(len(each.samples), *(1,) * (most - each.ndim), *each.shape)
-        if isinstance(each, Sampled)
+        if isinstance(each, SampledArray)
         else each
         for each in arrays
     ]
 
 
-def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
-    """The axes of the samples' array that stand for axes of the array."""
+def axes_of(axis: Option, ndim: int) -> tuple[int, ...]:
+    """Returns the axes of the array of samples for NumPy's `axis` argument, in order.
+
+    Raises:
+      AxisError: there is no such axis.
+    """
     chosen = range(ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     for each in chosen:
         if not -ndim <= each < ndim:

@@ -1,28 +1,36 @@
-"""Evaluates an oracle in samples, and turns their spread into a bound."""
+"""Evaluation of an oracle in samples, and their spread."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32
-from kerneltest.numerics.numpy_patch import made_on
+from kerneltest.numerics.numpy_patch import track_created_arrays
 from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.samples import Sampled
-from kerneltest.numerics.tracked import Watched
+from kerneltest.numerics.samples import Operand, SampledArray
+from kerneltest.numerics.tracked import TrackedArray
 
-Oracle = Callable[[Mapping[str, Any]], Sequence[Any]]
+Oracle = Callable[[Mapping[str, Operand]], Sequence[Operand]]
 
 
 def sampled(
     oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: Machine
 ) -> list[Array]:
-    """The oracle's outputs, each (rows or 1, *shape).
+    """Evaluates an oracle on tracked arrays.
+
+    Args:
+      oracle: maps leaves by path to outputs.
+      leaves: the arguments, float64, int64 or bool.
+      formats: the formats of the float leaves, by path; only these are tracked.
+      machine: rounds the samples.
+
+    Returns:
+      The samples of each output, (rows or 1, *shape).
 
     Raises:
-      Exception: whatever the oracle raises, among it `UnfollowedError`.
+      Exception: anything that the oracle raises, including `UntrackedError`.
     """
     (outputs,) = sampled_together(oracle, [leaves], formats, machine)
     return outputs
@@ -31,31 +39,41 @@ def sampled(
 def sampled_together(
     oracle: Oracle, cases: Sequence[Mapping[str, Array]], formats: Mapping[str, FloatFormat], machine: Machine
 ) -> list[list[Array]]:
-    """The same for several cases at once, whose other leaves are alike: the outputs of each.
+    """Evaluates an oracle for several cases at once, which differ only in tracked leaves.
+
+    Args:
+      oracle, formats, machine: as `sampled` takes them.
+      cases: the leaves of each case.
+
+    Returns:
+      For each case, the samples of each output.
 
     Raises:
-      Exception: as `sampled` does; also where the oracle treats the cases in different ways.
+      Exception: as in `sampled`; also if the oracle treats the cases differently.
     """
     machine.cases = len(cases)
-    given: dict[str, Any] = dict(cases[0])
-    with made_on(machine):
+    given: dict[str, Operand] = dict(cases[0])
+    with track_created_arrays(machine):
         for path in filter(formats.__contains__, cases[0]):
             values = np.stack([leaves[path] for leaves in cases])
             if len(cases) > 1:
                 values = np.tile(values, (machine.rows, *(1,) * (values.ndim - 1)))
-            given[path] = Watched(machine.flushed(values), machine, formats[path])
+            given[path] = TrackedArray(machine.flush_inputs(values), machine, formats[path])
         outputs = oracle(given)
-    samples = [out.samples if isinstance(out, Sampled) else np.asarray(out)[None] for out in outputs]
+    samples = [out.samples if isinstance(out, SampledArray) else np.asarray(out)[None] for out in outputs]
     if len(cases) == 1:
         return [samples]
-    apart = [each.reshape(-1, len(cases), *each.shape[1:]) if len(each) > 1 else each[:, None] for each in samples]
-    return [[each[:, case if each.shape[1] > 1 else 0] for each in apart] for case in range(len(cases))]
+    by_case = [each.reshape(-1, len(cases), *each.shape[1:]) if len(each) > 1 else each[:, None] for each in samples]
+    return [[each[:, case if each.shape[1] > 1 else 0] for each in by_case] for case in range(len(cases))]
 
 
 def row_by_row(
     oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: Machine
 ) -> list[Array]:
-    """The same, one evaluation a row: for an oracle that takes values out of watched arrays."""
+    """Evaluates an oracle once for each row, for an oracle that takes values out of tracked arrays.
+
+    Arguments, results and exceptions are those of `sampled`.
+    """
     rows = []
     for row in range(machine.rows):
         machine.single = row
@@ -66,12 +84,13 @@ def row_by_row(
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How far one output moves.
+    """The spread of one output's samples.
 
     Attributes:
       deviation: root mean square over the samples of the distance from the exact row, per element.
-      lost: elements that some sample turns into NaN or an infinity, or the other way round: nothing can be asked.
-      others: the results of the samples, where these are integers or booleans and differ.
+      lost: elements that are finite in the exact row and NaN or infinite in some sample, or the other way round, so
+        that they cannot be checked.
+      others: the results of the samples that differ from the exact row, if the output is of integers or booleans.
     """
 
     deviation: Array
@@ -80,18 +99,18 @@ class Spread:
 
     @staticmethod
     def none(value: Array) -> "Spread":
-        """Of a value that does not move."""
+        """Returns the spread of a value that does not move."""
         return Spread(np.zeros(value.shape), np.zeros(value.shape, bool))
 
     def at_least(self, floor: Array) -> "Spread":
-        """The same with no element's deviation below a floor, which may be infinite."""
+        """Returns the spread with deviations raised to a floor. Elements with an infinite floor are lost."""
         finite = np.isfinite(floor)
         deviation = np.maximum(self.deviation, np.where(finite, floor, 0.0))
         return replace(self, deviation=deviation, lost=self.lost | ~finite)
 
 
 def spread(samples: Array) -> Spread:
-    """The spread of an output's samples, (rows or 1, *shape), around the first."""
+    """Returns the spread of an output's samples, (rows or 1, *shape), around the first row."""
     exact, moved = samples[0], samples[1:]
     if not len(moved):
         return Spread.none(exact)
@@ -103,17 +122,17 @@ def spread(samples: Array) -> Spread:
         if np.isfinite(deviation).all():
             return Spread(deviation, np.zeros(exact.shape, bool))
         off = moved - exact
-        alike = (moved == exact) | (np.isnan(moved) & np.isnan(exact))
-        # Beyond what float32 holds, an infinity is how it says the same.
-        alike |= np.isinf(moved) & (np.sign(moved) == np.sign(exact)) & (np.abs(exact) >= FLOAT32.overflow)
-        off[alike] = 0.0
+        equal = (moved == exact) | (np.isnan(moved) & np.isnan(exact))
+        # Beyond the range of float32, an infinity of the right sign is the correct result.
+        equal |= np.isinf(moved) & (np.sign(moved) == np.sign(exact)) & (np.abs(exact) >= FLOAT32.overflow)
+        off[equal] = 0.0
         finite = np.isfinite(off)
         deviation = np.sqrt(np.mean(np.where(finite, off, 0.0) ** 2, 0))
     return Spread(np.asarray(deviation), np.asarray(~finite.all(0)))
 
 
 def median(values: Array) -> float:
-    """The median of numbers among which is no NaN; `np.median` selects around it too, and takes ten times as long."""
+    """Returns the median of numbers without NaN, ten times as fast as `np.median`."""
     ordered, middle = values.flatten(), values.size // 2
     ordered.partition(middle)
     upper = float(ordered[middle])

@@ -1,21 +1,21 @@
-"""Arrays that round what is done to them: what the oracle is given in place of NumPy's."""
+"""The arrays that an oracle gets in place of NumPy's: every operation on them is rounded."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import Self
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kerneltest.core.dtypes import Array
-from kerneltest.numerics import functions, products, ufuncs
-from kerneltest.numerics.origins import place
-from kerneltest.numerics.samples import Sampled, UnfollowedError
+from kerneltest.numerics import array_functions, products, ufuncs
+from kerneltest.numerics.origins import current_origin
+from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError
 
-_SUMMED = {"vecdot": "...i,...i->...", "matvec": "...ij,...j->...i", "vecmat": "...i,...ij->...j"}
+_SUBSCRIPTS = {"vecdot": "...i,...i->...", "matvec": "...ij,...j->...i", "vecmat": "...i,...ij->...j"}
 
 
-class Watched(Sampled, NDArrayOperatorsMixin):
-    """An array of the oracle's, in all samples at once; what it has of NumPy's interface is what oracles use."""
+class TrackedArray(SampledArray, NDArrayOperatorsMixin):
+    """An array of the oracle, in all samples at once, with the part of NumPy's interface that oracles use."""
 
     __slots__ = ()
 
@@ -27,22 +27,22 @@ class Watched(Sampled, NDArrayOperatorsMixin):
     nbytes = property(lambda self: self.size * self.itemsize)
     real = property(lambda self: self)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Operand, **kwargs: Option) -> Operand:
         out = kwargs.pop("out", (None,))[0]
         if method == "__call__":
             where, dtype = kwargs.pop("where", True), kwargs.pop("dtype", None)
             if ufunc is np.matmul and not kwargs:
                 result = products.matmul(*inputs)
-            elif ufunc.__name__ in _SUMMED and not kwargs:
-                result = products.einsum(_SUMMED[ufunc.__name__], inputs)
+            elif ufunc.__name__ in _SUBSCRIPTS and not kwargs:
+                result = products.einsum(_SUBSCRIPTS[ufunc.__name__], inputs)
             else:
                 result = ufuncs.call(ufunc, inputs, kwargs)
             if dtype is not None:
-                result = functions.cast(result, np.dtype(dtype))
+                result = array_functions.cast(result, np.dtype(dtype))
             if where is not True:
                 if out is None:
-                    raise UnfollowedError(f"np.{ufunc.__name__} with where= and without out=")
-                result = functions.call(np.where, (where, result, out), {})
+                    raise UntrackedError(f"np.{ufunc.__name__} with where= and without out=")
+                result = array_functions.call(np.where, (where, result, out), {})
         elif method == "reduce":
             result = ufuncs.reduce(ufunc, inputs[0], kwargs)
         elif method == "accumulate":
@@ -51,46 +51,52 @@ class Watched(Sampled, NDArrayOperatorsMixin):
             one, two = inputs
             result = ufuncs.call(ufunc, (np.reshape(one, (*np.shape(one), *(1,) * np.ndim(two))), two), kwargs)
         else:
-            raise UnfollowedError(f"np.{ufunc.__name__}.{method}")
+            raise UntrackedError(f"np.{ufunc.__name__}.{method}")
         if out is None:
             return result
-        if not isinstance(out, Watched) or self.machine.tape is not None:
-            raise UnfollowedError(f"np.{ufunc.__name__} with out=")
+        if not isinstance(out, TrackedArray) or self.machine.tape is not None:
+            raise UntrackedError(f"np.{ufunc.__name__} with out=")
         out.samples = np.broadcast_to(result.samples, (len(result.samples), *out.shape))
         return out
 
-    def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        return functions.call(func, args, dict(kwargs))
+    def __array_function__(
+        self, func: Option, types: Option, args: tuple[Operand, ...], kwargs: Mapping[str, Option]
+    ) -> Operand:
+        return array_functions.call(func, args, dict(kwargs))
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
-        return self._leaving("an ordinary array").astype(dtype or self.dtype)
+    def __array__(self, dtype: Option = None, copy: Option = None) -> Array:
+        return self._escape("conversion to a NumPy array").astype(dtype or self.dtype)
 
     def __float__(self) -> float:
-        return float(self._leaving("float()"))
+        return float(self._escape("float()"))
 
     def __int__(self) -> int:
-        return int(self._leaving("int()"))
+        return int(self._escape("int()"))
 
     def __index__(self) -> int:
-        return self._leaving("an index").__index__()
+        return self._escape("use as an index").__index__()
 
-    def item(self, *at: int) -> Any:
-        return self._leaving("item()").item(*at)
+    def item(self, *at: int) -> Operand:
+        return self._escape("item()").item(*at)
 
-    def tolist(self) -> Any:
-        return self._leaving("tolist()").tolist()
+    def tolist(self) -> Operand:
+        return self._escape("tolist()").tolist()
 
-    def _leaving(self, how: str) -> Array:
-        """The values of the only sample that is evaluated; of several there is no one value."""
+    def _escape(self, how: str) -> Array:
+        """Returns the values of the only sample, and notes that they escape tracking.
+
+        Raises:
+          UntrackedError: there are several samples.
+        """
         if len(self.samples) > 1:
-            raise UnfollowedError(how)
+            raise UntrackedError(how)
         if self.dtype == np.float64:
-            self.machine.left = self.machine.left or f"{how}, {place()}"
+            self.machine.left = self.machine.left or f"{how}, {current_origin()}"
         return np.asarray(self.samples[0])
 
     def __bool__(self) -> bool:
         if (self.samples != self.samples[:1]).any():
-            raise UnfollowedError("a branch that goes another way once values are rounded")
+            raise UntrackedError("a branch that samples take differently")
         return bool(self.samples[0])
 
     def __len__(self) -> int:
@@ -101,42 +107,44 @@ class Watched(Sampled, NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Self]:
         return (self[i] for i in range(len(self)))
 
-    def __getitem__(self, index: Any) -> Any:
-        return functions.item(self, index)
+    def __getitem__(self, index: Option) -> Operand:
+        return array_functions.get_item(self, index)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        functions.put(self, index, value)
+    def __setitem__(self, index: Option, value: Operand) -> None:
+        array_functions.set_item(self, index, value)
 
     def __repr__(self) -> str:
-        return f"Watched({self.samples[0]!r})"
+        return f"{type(self).__name__}({self.samples[0]!r})"
 
     def __format__(self, spec: str) -> str:
         return format(self.samples[0], spec) if not self.ndim else str(self)
 
-    def astype(self, dtype: Any, **kwargs: Any) -> Any:
-        return functions.cast(self, np.dtype(dtype))
+    def astype(self, dtype: Option, **kwargs: Option) -> Operand:
+        return array_functions.cast(self, np.dtype(dtype))
 
-    def copy(self, *args: Any) -> Self:
-        return self.made(self.samples)
+    def copy(self, *args: Operand) -> Self:
+        return self.with_samples(self.samples)
 
-    def dot(self, other: Any) -> Any:
+    def dot(self, other: Operand) -> Operand:
         return np.dot(self, other)
 
-    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+    def reshape(self, *shape: Operand, **kwargs: Option) -> Operand:
         return np.reshape(self, shape[0] if len(shape) == 1 else shape, **kwargs)
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: Option) -> Operand:
         return np.transpose(self, (axes[0] if len(axes) == 1 else axes) or None)
 
-    def flatten(self) -> Any:
+    def flatten(self) -> Operand:
         return np.reshape(self, -1)
 
-    def round(self, decimals: int = 0) -> Any:
+    def round(self, decimals: int = 0) -> Operand:
         return np.round(self, decimals)
 
 
-def _method(name: str) -> Any:
-    def method(self: Watched, *args: Any, **kwargs: Any) -> Any:
+def _method(name: str) -> Callable[..., Operand]:
+    """Returns the method that calls the function of NumPy with this name."""
+
+    def method(self: TrackedArray, *args: Operand, **kwargs: Option) -> Operand:
         return getattr(np, name)(self, *args, **kwargs)
 
     method.__name__ = name
@@ -147,4 +155,4 @@ for _name in (
     "sum mean var std prod max min argmax argmin cumsum cumprod any all sort argsort ravel squeeze swapaxes repeat "
     "take diagonal trace nonzero searchsorted clip conj"
 ).split():
-    setattr(Watched, _name, _method(_name))
+    setattr(TrackedArray, _name, _method(_name))

@@ -1,5 +1,5 @@
-"""What a kernel should give: the oracle's values, and how far a correct kernel may be from them.
+"""The values that a kernel should give, and how far a correct kernel may be from them.
 
-A pairing, a signature and the values of a case enter; an `Expectation` of the outputs, or of the gradient, leaves, in
-float64 and int64. Only `core`, `declare` and `plan` are called: a bound never depends on what a kernel computed.
+`evaluation` evaluates an oracle on a case and returns an `Expectation` of the outputs, in float64 and int64; `gradient`
+returns one of the gradient. No bound depends on what a kernel computed.
 """

@@ -1,38 +1,30 @@
-"""Evaluates an oracle in float64 and int64: what a kernel should give, and how far it may be off."""
+"""The expected outputs of a case with their bounds, and the rounding noise of the oracle itself."""
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from jax.tree_util import tree_leaves
 
-from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
-from kerneltest.core.failures import Failure, convert_exceptions, format_exception
+from kerneltest.core.dtypes import Array, DType, ShapeDtype, float_format, is_float, widen
 from kerneltest.core.precision import Precision
-from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.bounds import Bound, Evaluate, Limit, Measured
-from kerneltest.declare.closed_forms import Exact
-from kerneltest.declare.defined import Defined, Ignored, parted, unasked
-from kerneltest.declare.pairing import Pairing
-from kerneltest.declare.rounding import Explained, Rounded, Rounding
+from kerneltest.numerics.bounds import Bound, Limit
 from kerneltest.numerics.error_budget import Share
-from kerneltest.numerics.numpy_patch import watching
-from kerneltest.plan.signatures import Signature
+from kerneltest.numerics.rounding_bounds import ItemizedLimit, Rounded
+from kerneltest.numerics.spread import median
+
+_NOISE = 2.0**-40  # of a typical input: 8,000 roundings of float64
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a kernel should give for a case.
+    """The expected outputs of a case.
 
     Attributes:
-      values: the oracle's outputs, float64, int64 or bool; zero where nothing is asked.
-      flushed: the same for inputs whose subnormal numbers are zero; None where no input has any.
-      bounds: how far each output may be off, before it is rounded to its dtype; None for bit for bit.
-      asked: where something is asked of each output, bool, in its shape; by default everywhere.
-      unfollowed: how the bounds came about instead, where an oracle could not be followed on any backend.
+      values: the oracle's outputs, float64, int64 or bool; zero where they are undefined.
+      flushed: the outputs for inputs with subnormal numbers flushed to zero; None if no input has any.
+      bounds: the limit of each output's error, before it is rounded to its dtype; None for bit for bit.
+      asked: for each output a boolean array of its shape: where the oracle defines it; by default everywhere.
+      unfollowed: a note on how the bounds were computed if the oracle cannot be tracked on any backend; else "".
     """
 
     values: tuple[Array, ...]
@@ -45,14 +37,21 @@ class Expectation:
         if not self.asked:
             object.__setattr__(self, "asked", tuple(np.broadcast_to(np.True_, value.shape) for value in self.values))
 
-    def bound(self, output: int, output_dtype: np.dtype[Any], precision: Precision) -> Array:
-        """The largest absolute error of an output of some dtype, its own rounding included: zero if exact, infinite
-        where nothing is asked.
+    def bound(self, output: int, output_dtype: DType, precision: Precision) -> Array:
+        """Returns the largest absolute error of an output, including its rounding to a dtype.
+
+        Args:
+          output: the index of the output.
+          output_dtype: its dtype.
+          precision: the backend's arithmetic.
+
+        Returns:
+          float64, in the output's shape: zero for exact elements, infinite for undefined ones.
         """
         total = self._bound(output, output_dtype, precision)
         return np.where(self.asked[output], total, np.inf)
 
-    def _bound(self, output: int, output_dtype: np.dtype[Any], precision: Precision) -> Array:
+    def _bound(self, output: int, output_dtype: DType, precision: Precision) -> Array:
         value = self.values[output]
         if not is_float(output_dtype):
             return np.zeros(value.shape)
@@ -63,7 +62,7 @@ class Expectation:
         if self.bounds is not None:
             limit = self.bounds[output]
             before = limit.at(precision)
-            if isinstance(limit, Bound):  # a closed form is about finite values alone; NaN must meet NaN all the same
+            if isinstance(limit, Bound):  # a closed form holds only for finite values; NaN must still meet NaN
                 before = np.where(np.isfinite(value), before, 0.0)
             if before.any():
                 with np.errstate(over="ignore"):
@@ -73,13 +72,13 @@ class Expectation:
             if self.flushed is not None:
                 with np.errstate(all="ignore"):
                     moved = np.abs(np.asarray(self.flushed[output], np.float64) - value)
-                # A comparison may see zero where a move keeps the number, so an input may come out as it is.
+                # A comparison may read zero where a move keeps the number, so an input may be returned unchanged.
                 total = total + np.where(np.isfinite(moved), moved, 0.0) + np.where(size < threshold, threshold, 0.0)
             total = total + np.where(size < threshold + before, size, 0.0) * (threshold > 0)
         return total
 
     def others(self, output: int, precision: Precision) -> tuple[Array, ...]:
-        """What else than `values` an output of integers or booleans may be, as a whole and element by element."""
+        """Returns further correct results of an integer or boolean output, each in the output's shape."""
         if is_float(self.values[output].dtype):
             return ()
         if self.bounds is not None and isinstance(bound := self.bounds[output], Rounded):
@@ -87,186 +86,35 @@ class Expectation:
         return (self.flushed[output],) if precision.flushes and self.flushed is not None else ()
 
     def all_bounds(self, outputs: Sequence[ShapeDtype | Array], precision: Precision) -> tuple[Array, ...]:
-        """`bound` of every output, whose dtypes are those of `outputs`."""
+        """Returns `bound` of each output; `outputs` have their dtypes."""
         return tuple(self.bound(i, output.dtype, precision) for i, output in enumerate(outputs))
 
     def all_others(self, precision: Precision) -> tuple[tuple[Array, ...], ...]:
-        """`others` of every output."""
+        """Returns `others` of each output."""
         return tuple(self.others(i, precision) for i in range(len(self.values)))
 
     def shares(self, output: int, precision: Precision) -> tuple[Share, ...]:
-        """What makes the bound of an output, the largest part first; () where that is not known."""
+        """Returns the parts of an output's bound, the largest first; () if they are unknown."""
         bound = self.bounds[output] if self.bounds is not None else None
-        return bound.shares(precision) if isinstance(bound, Explained) else ()
+        return bound.shares(precision) if isinstance(bound, ItemizedLimit) else ()
 
     def note(self, precision: Precision) -> str:
-        """What a bound could not take into account, or ""."""
+        """Returns a note on what the bounds could not take into account, or ""."""
         found = (b.note(precision) for b in self.bounds or () if isinstance(b, Rounded))
         return next(filter(None, found), self.unfollowed)
 
 
-@contextmanager
-def _special_values_allowed() -> Iterator[None]:
-    """Special values are an oracle's business: what NumPy warns of there is no error, whatever pytest makes of it."""
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Mean of empty slice|All-NaN|Degrees of freedom", RuntimeWarning)
-        yield
+def oracle_noise(arguments: Mapping[str, Array]) -> float:
+    """Returns the largest absolute error of the oracle itself, in float64, where the true result is zero.
 
-
-def evaluator(pairing: Pairing, signature: Signature, outputs: Sequence[ShapeDtype]) -> Evaluate:
-    """The oracle for a signature: from leaves in float64, complex128 or int64 to its outputs.
-
-    They are zero where nothing is asked, and have the shapes of `outputs`, the kernel's, where they are ignored.
-
-    Raises:
-      Failure: when it is called: the oracle wrote to one of its arguments.
+    Args:
+      arguments: the array arguments of the case, by path.
     """
-    return lambda wide: _answer(pairing, signature, wide, outputs)[0]
+    return _NOISE * max(map(_typical_magnitude, arguments.values()), default=0.0)
 
 
-def _answer(
-    pairing: Pairing, signature: Signature, wide: Mapping[str, Array], like: Sequence[ShapeDtype]
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """The oracle's outputs, and where something is asked of each."""
-    given = {path: value.copy() for path, value in wide.items()}
-    values = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
-    with _special_values_allowed():
-        outputs = parted(tree_leaves(pairing.call_oracle(values)), like)
-    for path, value in given.items():
-        if value.tobytes() != wide[path].tobytes():
-            raise Failure(
-                Verdict.ORACLE_ERROR,
-                f"oracle {pairing.name} wrote to its argument {path!r}: let it copy that first",
-            )
-    return outputs
-
-
-def watchable(
-    pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]
-) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """The oracle for a signature, from watched leaves, to which it may write; zeros where nothing is asked."""
-    oracle = watching(pairing.oracle)
-
-    def evaluate(given: Mapping[str, Any]) -> tuple[Any, ...]:
-        values = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
-        with _special_values_allowed():
-            outputs = tree_leaves(pairing.call_as_oracle(oracle, values))
-            outputs = [unasked(x) if isinstance(o, Ignored) else o for o, x in zip(outputs, like, strict=True)]
-            return tuple(np.where(o.where, o.values, 0) if isinstance(o, Defined) else o for o in outputs)
-
-    return evaluate
-
-
-def expect(
-    pairing: Pairing,
-    signature: Signature,
-    leaves: Mapping[str, Array],
-    outputs: tuple[ShapeDtype, ...],
-    *,
-    bitwise: bool,
-    repeat: bool = False,
-) -> Expectation:
-    """Evaluates the oracle on a case's array arguments, once and then as often as the error model asks.
-
-    Raises:
-      Failure: naming the oracle and what is wrong.
-    """
-
-    evaluate = evaluator(pairing, signature, outputs)
-    wide = {path: widen(value) for path, value in leaves.items()}
-    with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
-        values, asked = _answer(pairing, signature, wide, outputs)
-        again = evaluate(wide) if repeat else values
-        sampled = isinstance(pairing.tolerance, Rounding) and not bitwise  # it flushes by itself
-        flat = leaves if sampled else {path: flush_subnormals(value) for path, value in leaves.items()}
-        has_subnormals = any(flat[path] is not value for path, value in leaves.items())
-        flushed = evaluate({path: widen(value) for path, value in flat.items()}) if has_subnormals else None
-    _check_outputs(pairing.name, values, outputs)
-    _check_repeatable(pairing.name, values, again)
-    if bitwise or isinstance(pairing.tolerance, Exact):
-        return Expectation(values, flushed, None, asked)
-    formats = {path: float_format(value.dtype) for path, value in leaves.items() if is_float(value.dtype)}
-
-    def in_kernel_dtypes(reference: Callable[..., object]) -> tuple[Array, ...]:
-        given = {path: value.copy() for path, value in leaves.items()}
-        chosen = pairing.assemble(given, dict(signature.dims), dict(signature.statics), oracle=True)
-        with _special_values_allowed():
-            results, _ = parted(tree_leaves(pairing.call_as_oracle(reference, chosen)), outputs)
-        return tuple(result.astype(np.float64) for result in results)
-
-    dims, statics = dict(signature.dims), dict(signature.statics)
-    measured = Measured(
-        evaluate=evaluate,
-        leaves=wide,
-        values=values,
-        declared=signature.leaves(pairing),
-        dims=dims,
-        formats=formats,
-        watched=watchable(pairing, signature, outputs),
-        oracle=pairing.oracle,
-        in_kernel_dtypes=in_kernel_dtypes,
-        statics=statics,
-    )
-    try:
-        return Expectation(values, flushed, pairing.tolerance.bounds(measured), asked)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as error:
-        raise Failure(
-            Verdict.ORACLE_ERROR,
-            f"error model {pairing.tolerance} of oracle {pairing.name} raised {format_exception(error)}",
-        ) from error
-
-
-def _check_repeatable(name: str, values: tuple[Array, ...], again: tuple[Array, ...]) -> None:
-    """An oracle that draws random numbers makes its own spread, and so every bound, as wide as it likes."""
-    for one, other in zip(values, again, strict=True):
-        if one is not other and not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
-            at = tuple(np.argwhere(np.asarray(one != other))[0])
-            raise Failure(
-                Verdict.ORACLE_ERROR,
-                f"oracle {name} returned {one[at]} and then {other[at]} for the same inputs: it must compute the same "
-                "each time",
-            )
-
-
-def check_all_masked(pairing: Pairing, target: str, expectation: Expectation) -> None:
-    """Holds the oracle's values for a case in which all of an argument is masked against what the pairing declares.
-
-    Where there are masks, they alone mask: of scores that are all -inf, NaN may be right beside masked zeros.
-
-    Raises:
-      Failure: they are not what it declares.
-    """
-    masks = [path for path, leaf in pairing.leaves.items() if leaf.role == "mask"]
-    if masks and target not in masks:
-        return
-    for value, asked in zip(expectation.values, expectation.asked, strict=True):
-        fits = (value == 0) if pairing.all_masked == "zeros" else np.isnan(np.asarray(value, np.float64)) | ~asked
-        if pairing.all_masked and not fits.all():
-            raise Failure(
-                Verdict.ORACLE_ERROR,
-                f"oracle {pairing.name} returns {np.asarray(value)[~fits].flat[0]} where everything is masked, and the "
-                f"pairing declares all_masked={pairing.all_masked!r}",
-            )
-
-
-def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[ShapeDtype, ...]) -> None:
-    if len(values) != len(outputs):
-        raise Failure(Verdict.ORACLE_ERROR, f"oracle {name} returned {len(values)} outputs, the kernel {len(outputs)}")
-    for i, (value, output) in enumerate(zip(values, outputs, strict=True)):
-        which = f"output {i} of oracle {name}" if len(outputs) > 1 else f"oracle {name}"
-        if value.shape != output.shape:
-            raise Failure(Verdict.ORACLE_ERROR, f"{which} has shape {value.shape}, the kernel's has {output.shape}")
-        wanted = "float" if is_float(output.dtype) else "integer" if is_integer(output.dtype) else "bool"
-        dtype = value.dtype
-        fits = {
-            "float": is_float(dtype) or is_integer(dtype) or dtype == np.bool_,
-            "integer": is_integer(dtype) or dtype == np.bool_,
-            "bool": dtype == np.bool_,
-        }[wanted]
-        if not fits:
-            raise Failure(
-                Verdict.ORACLE_ERROR,
-                f"{which} has dtype {dtype}, the kernel's has {output.dtype}: return {wanted} values, as by .astype",
-            )
+def _typical_magnitude(values: Array) -> float:
+    """Returns the median magnitude of finite nonzero elements, so that one huge element does not count."""
+    wide = np.abs(np.asarray(widen(values), np.float64))
+    sizes = wide[np.isfinite(wide) & (wide > 0)]
+    return median(sizes) if sizes.size else 0.0

@@ -1,5 +1,5 @@
-"""What is asked of a pairing: lengths, signatures, families of values, cases.
+"""The plan for a pairing: lengths, signatures, families of values, cases.
 
-A `Pairing`, a depth and a seed enter; `Signature`s and `Case`s leave, the same in every process, or a `DrawnCase` where
-Hypothesis chose the values. `core` and `declare` may be called: a plan is made without tracing or running anything.
+A pairing, a depth and a seed determine `Signature`s and `Case`s, the same in every process. A `DrawnCase` holds values
+that Hypothesis chose. Planning neither traces nor runs a kernel.
 """

@@ -1,4 +1,4 @@
-"""Cases: which families a signature is filled with, and the values themselves."""
+"""Cases: signatures filled with families of values."""
 
 import functools
 import hashlib
@@ -10,12 +10,11 @@ import numpy as np
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.derived import derived
 from kerneltest.plan.exactness import exact_limit
 from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.format_limits import FAMILIES as LONG_FAMILIES
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.plan.slots import Slot, slots
+from kerneltest.plan.slots import Slot, derived, slots
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,11 @@ class Case:
     """A signature and the recipe of its values: the unit of judgement.
 
     Attributes:
-      pairing_id: of its pairing, as pytest names it; with it, no two cases of a run share an id.
-      pairing_name: the oracle's name, from which the random values follow.
-      family: how the values are made.
-      target: the argument the family is about, "" where it is about all.
+      pairing_id: the id of its pairing in pytest, which makes the case's id unique in a run.
+      pairing_name: the oracle's name, which seeds the random values.
+      signature: all lengths, dtypes and static arguments.
+      family: the family of its values.
+      target: the argument that the family perturbs; "" for all.
       seed: of the run.
     """
 
@@ -39,12 +39,12 @@ class Case:
 
     @functools.cached_property
     def id(self) -> str:
-        """Sixteen hexadecimal digits that depend on nothing but the case."""
+        """Sixteen hexadecimal digits that depend only on the case."""
         return self._digest(self.pairing_id)
 
     @property
     def entropy(self) -> str:
-        """What its random values follow from: the same wherever the pairing's file lies."""
+        """The seed of its random values, which does not depend on the location of the pairing's file."""
         return self._digest(self.pairing_name)
 
     def _digest(self, pairing: str) -> str:
@@ -52,7 +52,7 @@ class Case:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def fill(self, pairing: Pairing) -> dict[str, Array]:
-        """The case's array arguments by path."""
+        """Returns the case's array arguments by path."""
         values: dict[str, Array] = {}
         entropy = self.entropy
         for path, slot in slots_of(pairing, self.signature).items():
@@ -73,54 +73,58 @@ def value_cases(
     *,
     long: Sequence[Signature] = (),
 ) -> Iterator[Case]:
-    """Every case of a pairing, dtype and group of families, signature by signature.
+    """Yields every case of a pairing, dtype and group of families, signature by signature.
 
     Args:
-      pairing, pairing_id: with the node id by which pytest knows it.
-      dtype_name, group: of the cases.
+      pairing: the pairing.
+      pairing_id: its node id in pytest.
+      dtype_name: the dtype of the signatures.
+      group: of the families.
       seed, depth: of the run.
-      long: long signatures, of which some structural families are asked too.
+      long: additional long signatures, which a few structural families fill.
     """
     chosen = [signature for signature in signatures(pairing, depth) if signature.dtype == dtype_name]
     families = [family for family in FAMILIES.values() if family.group == group]
     for number, signature in enumerate(chosen):
         filled = slots_of(pairing, signature)
         for place, family in enumerate(families):
-            fitting = _fitting(family, filled)
+            applicable = _applicable(family, filled)
             if family.each:
-                targets = fitting
+                targets = applicable
             else:
-                targets = [""] if _is_asked(family, filled) else []
-                targets += _alone(family, fitting, number + place, depth)
+                targets = [""] if _is_planned(family, filled) else []
+                targets += _single_target(family, applicable, number + place, depth)
             for target in targets:
                 yield Case(pairing_id, pairing.name, signature, family, target, seed)
     for signature in long:
         filled = slots_of(pairing, signature)
         for family in families:
-            if signature.dtype == dtype_name and family.name in LONG_FAMILIES[depth] and _is_asked(family, filled):
+            if signature.dtype == dtype_name and family.name in LONG_FAMILIES[depth] and _is_planned(family, filled):
                 yield Case(pairing_id, pairing.name, signature, family, "", seed)
 
 
-def _fitting(family: Family, filled: Mapping[str, Slot]) -> list[str]:
+def _applicable(family: Family, filled: Mapping[str, Slot]) -> list[str]:
     return [path for path, slot in filled.items() if family.applies(slot)]
 
 
-def _is_asked(family: Family, filled: Mapping[str, Slot]) -> bool:
-    """Whether a family fills some argument, or there is none to fill."""
-    return bool(_fitting(family, filled)) or (not filled and family.without_arrays)
+def _is_planned(family: Family, filled: Mapping[str, Slot]) -> bool:
+    """Returns whether a family fills some argument, or the kernel has no arrays and the family allows that."""
+    return bool(_applicable(family, filled)) or (not filled and family.without_arrays)
 
 
-def _alone(family: Family, fitting: Sequence[str], turn: int, depth: str) -> list[str]:
-    """The argument that a numeric family also disturbs alone, as all at once may hide what one does: on each signature
-    another one, and at `quick` on every third.
+def _single_target(family: Family, applicable: Sequence[str], turn: int, depth: str) -> list[str]:
+    """Returns the single argument that a numeric family also perturbs by itself, as a list; [] for none.
+
+    Perturbing all arguments at once can mask the effect of one. Signatures take different arguments in turn; at `quick`
+    only every third one takes any.
     """
     every = 3 if depth == "quick" else 1
-    if family.group != "numeric" or family.name == "normal" or len(fitting) < 2 or turn % every:
+    if family.group != "numeric" or family.name == "normal" or len(applicable) < 2 or turn % every:
         return []
-    return [fitting[turn // every % len(fitting)]]
+    return [applicable[turn // every % len(applicable)]]
 
 
-@functools.lru_cache(maxsize=256)  # each case of a signature fills them
+@functools.lru_cache(maxsize=256)  # all cases of a signature use them
 def slots_of(pairing: Pairing, signature: Signature) -> Mapping[str, Slot]:
-    """What a family gets of each array argument in a signature, by path."""
+    """Returns the slot of each array argument in a signature, by path."""
     return slots(pairing, signature, functools.partial(exact_limit, pairing, signature))

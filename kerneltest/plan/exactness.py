@@ -1,4 +1,4 @@
-"""How large integers may be so that a kernel's sums of products are exact."""
+"""Bounds on integers for which a kernel's sums of products are exact."""
 
 import itertools
 import math
@@ -16,32 +16,30 @@ from kerneltest.numerics.numpy_patch import watching
 from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.spread import sampled
 from kerneltest.numerics.ufuncs import EXACT
-from kerneltest.plan.constrained import mended, plain
-from kerneltest.plan.derived import derived
 from kerneltest.plan.signatures import Signature
-from kerneltest.plan.slots import Slot, slots
+from kerneltest.plan.slots import Slot, derived, slots
 
-# On integers. A kernel that does more is not judged bit for bit.
+# Operations that are exact on integers. A kernel that does more is not judged bit for bit.
 _EXACT = EXACT | set("add subtract multiply square product add.reduce add.accumulate moved where cast".split())
 
 
-_MOST = 256
-_known: dict[tuple[Pairing, Signature], int | None] = {}  # what `_terms` found, or has not found yet
+_MOST_KNOWN = 256
+_known: dict[tuple[Pairing, Signature], int | None] = {}  # results of `_largest_sum`; None also while it runs
 
 
 def exact_limit(pairing: Pairing, signature: Signature) -> int:
-    """The largest integer such that products of two, summed over a case, are exact in every precision in play.
+    """Returns the largest integer such that products of pairs, summed over a case, are exact in every precision used.
 
-    Operands fit the narrowest input format and TF32; the sum of |a b| fits float32's 24 bits and float16's range.
+    Operands fit the narrowest input format and TF32. Sums of |a b| fit float32's 24 bits and float16's range.
     """
     formats = [float_format(dtype) for name in dict(signature.dtypes).values() if is_float(dtype := dtype_named(name))]
     largest = max((math.prod(signature.shape(leaf)) for leaf in signature.leaves(pairing).values()), default=1)
     key = pairing, signature
     if key not in _known:
-        if len(_known) >= _MOST:
+        if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        _known[key] = None  # an oracle that hangs is not asked again
-        _known[key] = _terms(pairing, signature)
+        _known[key] = None  # so that an oracle that hangs is not evaluated again
+        _known[key] = _largest_sum(pairing, signature)
     terms = _known[key]
     terms = largest if terms is None else min(largest, terms)
     total = min([2**24, *(int(2**f.max_exponent) for f in formats)])
@@ -49,25 +47,25 @@ def exact_limit(pairing: Pairing, signature: Signature) -> int:
     return max(1, min(int(limit) // 2, math.isqrt(total // max(terms, 1))))
 
 
-def _terms(pairing: Pairing, signature: Signature) -> int | None:
-    """The largest number that the oracle makes of ones; None where it multiplies no matrices, or is not followed."""
+def _largest_sum(pairing: Pairing, signature: Signature) -> int | None:
+    """Returns the largest number that the oracle computes from ones; None if it has no matrix products."""
     tape = evaluated(pairing, signature)
     steps = list(itertools.takewhile(lambda step: step.name in _EXACT, tape or ()))
     if not any(step.name == "product" and set(step.options["one"]) - set(step.options["result"]) for step in steps):
         return None
-    # An infinity that hides scores is moved and never summed.
-    made = (np.abs(step.output.samples) for step in steps)
-    return math.ceil(max(float(np.max(each, initial=0.0, where=np.isfinite(each))) for each in made))
+    # An infinity that masks scores is only moved, never summed.
+    sizes = (np.abs(step.output.samples) for step in steps)
+    return math.ceil(max(float(np.max(each, initial=0.0, where=np.isfinite(each))) for each in sizes))
 
 
 def evaluated(pairing: Pairing, signature: Signature) -> list[Any] | None:
-    """The operations of the oracle on ones, in their order; None where it raises, or is not followed to its end."""
+    """Returns the oracle's operations on ones, in order; None if it raises or a value escapes tracking."""
     tape: list[Any] = []
-    machine = Machine(SIMULATED, rows=1, parts={}, tape=tape)  # without parts that move, all stays exact
+    machine = Machine(SIMULATED, rows=1, parts={}, tape=tape)  # without parts, nothing is perturbed
     oracle, dims, statics = watching(pairing.oracle), dict(signature.dims), dict(signature.statics)
 
-    def evaluate(given: Mapping[str, Any]) -> tuple[()]:
-        pairing.call_as_oracle(oracle, pairing.assemble(given, dims, statics, oracle=True))
+    def evaluate(arrays: Mapping[str, Any]) -> tuple[()]:
+        pairing.call_as_oracle(oracle, pairing.assemble(arrays, dims, statics, oracle=True))
         return ()
 
     filled = {path: _ones(slot) for path, slot in slots(pairing, signature, lambda: 1).items()}
@@ -76,16 +74,14 @@ def evaluated(pairing: Pairing, signature: Signature) -> list[Any] | None:
     try:
         with warnings.catch_warnings(action="ignore"):
             sampled(evaluate, ones, formats, machine)
-    except (KeyboardInterrupt, GeneratorExit, Failure):  # a hang is raised into it as a failure
+    except (KeyboardInterrupt, GeneratorExit, Failure):  # the watchdog raises a Failure into an oracle that hangs
         raise
-    except BaseException:  # whatever an oracle raises is told when a case asks it
+    except BaseException:  # it will be reported when a case evaluates the oracle
         return None
     return None if machine.left else tape
 
 
 def _ones(slot: Slot) -> Array:
-    """Ones of floats; of other arguments what makes sums the longest."""
-    if slot.role == "data":
-        return np.ones(slot.shape)
-    values = mended(slot, np.full(slot.shape, slot.end)) if slot.role == "length" else plain(slot)
+    """Returns ones for data and, for other arguments, the values that make sums the longest, as an oracle gets them."""
+    values = slot.kind.longest_sums(slot)
     return values if slot.dtype == np.bool_ else widen(values)

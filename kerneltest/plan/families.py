@@ -1,21 +1,21 @@
-"""Named ways of filling a signature with values: the registry that users extend (`standard_families` fills it).
+"""Families: named ways of filling a signature with values, in a registry that users extend.
 
-A family is given a `Slot`, what there is to know of one array argument, and returns its values. Families with a
-target (`each=True`) disturb one argument at a time; the others then hold ordinary values. Numeric ones do both.
+A family gets a `Slot`, the description of one array argument, and returns its values. Families with a target
+(`each=True`) perturb one argument at a time, while the others hold random values. Numeric families do both.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.plan.constrained import ordinary
-from kerneltest.plan.slots import Slot as Slot
+from kerneltest.core.dtypes import Array, is_integer
+from kerneltest.declare.kinds.base import KINDS, EdgeValues
+from kerneltest.declare.kinds.base import Rng as Rng
+from kerneltest.declare.kinds.base import Slot as Slot
 
 GROUPS = ("structural", "numeric", "special", "masks")
-
-Rng = np.random.Generator
 
 Fill = Callable[[Slot, Rng], Array]
 Condition = Callable[[Slot], bool]
@@ -23,15 +23,15 @@ Condition = Callable[[Slot], bool]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A named way of filling arguments.
+    """A named way of filling arguments with values.
 
     Attributes:
       name: in ids and reports.
-      group: one of `GROUPS`; structural families are judged bit for bit where the kernel's arithmetic allows.
-      make: from a slot and a generator to its values.
-      applies: whether a slot can be filled so.
-      each: one case for each argument to which it applies, the others ordinary, rather than one for all.
-      without_arrays: also planned for a kernel that takes no array at all.
+      group: one of `GROUPS`; structural families are judged bit for bit if the kernel's arithmetic allows it.
+      make: takes a slot and a generator, returns values.
+      applies: whether it can fill a slot.
+      each: one case for each argument to which it applies, the others random, rather than one case for all.
+      without_arrays: also planned for a kernel without array arguments.
     """
 
     name: str
@@ -43,30 +43,31 @@ class Family:
 
     @property
     def structural(self) -> bool:
-        """Whether its values keep a kernel's arithmetic exact, so that no bit may be off."""
+        """True if its values keep a kernel's arithmetic exact, so that every bit must be right."""
         return self.group == "structural"
 
     @property
     def what(self) -> str:
-        """The family in a sentence."""
+        """The description of the family that reports show."""
         return (self.make.__doc__ or self.name).strip()
 
     def fill(self, slot: Slot, rng: Rng, hit: bool) -> Array:
-        """Values for a slot; ordinary ones where the family is not about it.
+        """Returns values for a slot.
+
+        Args:
+          slot: the argument to fill.
+          rng: the source of randomness.
+          hit: the family is to fill this slot; otherwise, or if it does not apply, the values are random.
 
         Raises:
-          ValueError: the family made values of another shape or dtype.
+          ValueError: the family returned values of another shape or dtype.
         """
         if not (hit and self.applies(slot)):
-            if slot.role == "data":
-                values = small_integers(slot, rng) if self.structural or not is_float(slot.dtype) else normal(slot, rng)
-            else:
-                values = ordinary(slot, rng)
-            return slot.kept(values)
-        values = slot.kept(np.asarray(self.make(slot, rng)))
+            return slot.coerce(slot.sample(rng, exact=self.structural))
+        values = slot.coerce(np.asarray(self.make(slot, rng)))
         if (values.shape, values.dtype) != (slot.shape, slot.dtype):
-            made, asked = [f"{each.dtype}{list(each.shape)}" for each in (values, slot)]
-            raise ValueError(f"it made {made} and was asked for {asked}")
+            returned, expected = [f"{each.dtype}{list(each.shape)}" for each in (values, slot)]
+            raise ValueError(f"it returned {returned} instead of {expected}")
         return values
 
 
@@ -74,69 +75,69 @@ FAMILIES: dict[str, Family] = {}
 
 
 def without_values(name: str, group: str) -> Family:
-    """A family that fills no argument: its name is under what the cases of another group are recorded."""
+    """Returns a family that fills no argument. Cases of groups without families are recorded under its name."""
     return Family(name, group, lambda slot, rng: np.zeros(slot.shape, slot.dtype), lambda slot: False, False, True)
 
 
 def is_data(slot: Slot) -> bool:
-    """Data of any dtype."""
-    return slot.role == "data"
+    """Returns whether a slot holds data, of any dtype."""
+    return slot.kind.is_data
 
 
 def may_be_nan(slot: Slot) -> bool:
-    """Floats among which NaN may be."""
+    """Returns whether a slot holds floats of which some may be NaN."""
     return slot.is_float_data and slot.size > 0 and slot.domain.admits_nan
 
 
 def may_be_infinite(slot: Slot) -> bool:
-    """Floats among which +inf may be."""
+    """Returns whether a slot holds floats of which some may be +inf."""
     return slot.is_float_data and slot.size > 0 and slot.domain.admits_infinity(1)
 
 
 def may_be_masked(slot: Slot) -> bool:
-    """Floats along some axis, of which any may be -inf."""
+    """Returns whether a slot holds floats along an axis, of which some may be -inf."""
     return may_be_negative_infinite(slot) and bool(slot.shape)
 
 
 def may_be_negative_infinite(slot: Slot) -> bool:
-    """Floats among which -inf may be."""
+    """Returns whether a slot holds floats of which some may be -inf."""
     return slot.is_float_data and slot.size > 0 and slot.domain.admits_infinity(-1)
 
 
 def is_integer_data(slot: Slot) -> bool:
-    """Integers of any size."""
-    return slot.role == "data" and is_integer(slot.dtype) and slot.domain.reaches_extremes
+    """Returns whether a slot holds integers that may be as large as the dtype allows."""
+    return slot.kind.is_data and is_integer(slot.dtype) and slot.domain.reaches_extremes
 
 
 def is_mask(slot: Slot) -> bool:
-    """Masks with axes."""
-    return slot.role == "mask" and bool(slot.shape)
+    """Returns whether a slot holds a mask that has axes."""
+    return slot.kind.is_mask and bool(slot.shape)
 
 
 def family(
     *, group: str, applies: Condition = is_data, each: bool = False, without_arrays: bool = False, name: str = ""
 ) -> Callable[[Fill], Fill]:
-    """Registers a function `(slot, rng) -> values` as a family; in a `conftest.py`, to try every suite with it.
+    """Registers a function `(slot, rng) -> values` as a family; in a `conftest.py`, for every suite.
 
         @kt.family(group="numeric", applies=lambda slot: slot.is_float_data)
         def far_above_zero(slot, rng):
             \"\"\"Values around 200.\"\"\"
             return slot.cast(rng.standard_normal(slot.shape) + 200)
 
-    The function gets a `Slot` and a `numpy.random.Generator`, whose seed is the case's, and returns an array of the
-    slot's shape and dtype. Its docstring is shown in reports.
+    The function gets a `Slot` and a `numpy.random.Generator` seeded by the case, and returns an array of the slot's
+    shape and dtype. Reports show its docstring.
 
     Args:
-      group: how cases are judged: `structural` (values so small and whole that a kernel's arithmetic is exact, judged
-        bit for bit), `numeric` (by the error bound), `special` (by class and bound) or `masks`.
-      applies: whether a slot can be filled so; by default all data, whatever its dtype.
-      each: one case for each argument that can be filled so, the others ordinary, rather than one for all at once. A
-        numeric family that fills all at once also fills one alone, in turn, where there are several.
-      without_arrays: also planned for a kernel that takes no array at all.
+      group: how cases are judged: `structural` (integers so small that a kernel's arithmetic is exact, judged bit for
+        bit), `numeric` (by the error bound), `special` (by class and bound) or `masks`.
+      applies: whether the family can fill a slot; by default, all data of any dtype.
+      each: one case for each argument that it can fill, the others random, rather than one case for all. A numeric
+        family that fills all arguments also fills single ones, in turn, if there are several.
+      without_arrays: also planned for a kernel without array arguments.
       name: of the family; by default the function's.
 
     Raises:
-      ValueError: an unknown group, or a name that another module has taken.
+      ValueError: the group is unknown, or another module has registered the name.
     """
     if group not in GROUPS:
         raise ValueError(f"family: unknown group {group!r}; choose one of {', '.join(GROUPS)}")
@@ -151,14 +152,36 @@ def family(
     return register
 
 
+def register_edge_values(group: str) -> None:
+    """Registers the edge cases that kinds of arguments bring with them, in a group, as families under their names."""
+    by_name: dict[str, dict[str, EdgeValues]] = {}
+    for role, kind in KINDS.items():
+        for each in kind.edge_values():
+            if each.group == group:
+                by_name.setdefault(each.make.__name__, {})[role] = each
+    for name, by_role in by_name.items():
+        family(group=group, applies=functools.partial(_has_edge_values, by_role), name=name)(_edge_family(by_role))
+
+
+def _has_edge_values(by_role: Mapping[str, EdgeValues], slot: Slot) -> bool:
+    return slot.role in by_role and by_role[slot.role].applies(slot)
+
+
+def _edge_family(by_role: Mapping[str, EdgeValues]) -> Fill:
+    def make(slot: Slot, rng: Rng) -> Array:
+        return by_role[slot.role].make(slot, rng)
+
+    make.__doc__ = next(iter(by_role.values())).make.__doc__
+    return make
+
+
 @family(group="structural")
 def small_integers(slot: Slot, rng: Rng) -> Array:
     """Random integers small enough for every product and sum to be exact."""
-    limit = min(slot.exact_limit, 100)
-    return slot.cast(rng.integers(-limit, limit + 1, slot.shape))
+    return slot.sample(rng, exact=True)
 
 
 @family(group="numeric", applies=lambda slot: slot.is_float_data)
 def normal(slot: Slot, rng: Rng) -> Array:
     """Normally distributed values."""
-    return slot.cast(rng.standard_normal(slot.shape))
+    return slot.sample(rng)

@@ -1,4 +1,4 @@
-"""Long signatures: lengths just past those at which number formats run out, all other dims as short as they may be."""
+"""Long signatures: one dim just past a limit of a number format, all other dims as short as possible."""
 
 import functools
 import math
@@ -11,19 +11,16 @@ from kerneltest.plan.exactness import evaluated
 from kerneltest.plan.lengths import boundary_lengths
 from kerneltest.plan.signatures import Signature, dtype_groups
 
-# What a format counts to without a gap: int8, uint8 and bfloat16, float16, int16, uint16.
+# The largest consecutive integers of int8, uint8 and bfloat16, float16, int16, uint16.
 _RUNGS = (2**7, 2**8, 2**11, 2**15, 2**16)
-_TOTAL = 2**16  # elements of one array, for an index into all of it
-_UNCUT = 2**11  # a program holds all of an axis that no block cuts
-_WORK = 2**23  # elements that the oracle computes
-_PROBED = (64, 128)  # lengths at which that is measured
-_STEP = 2**10  # elements: what an operation costs beside those
-_UNKNOWN = (
-    2.0,
-    1.0,
-)  # powers of a length with which elements and operations may grow of an oracle that is not followed
+_TOTAL = 2**16  # elements of an array at which a flat index overflows 16 bits
+_LONGEST_BLOCK = 2**11  # of an axis that no block divides, since one program holds all of it
+_MOST_WORK = 2**23  # elements that the oracle computes
+_PROBED = (64, 128)  # lengths at which the work is measured
+_STEP = 2**10  # the fixed cost of an operation, in elements
+_UNKNOWN = (2.0, 1.0)  # assumed growth of elements and operations, as powers of a length, if tracing fails
 
-# Families whose arithmetic is exact, for which a long signature is filled.
+# Families with exact arithmetic that fill long signatures.
 FAMILIES = {"quick": ("position_coded", "ones"), "standard": ("position_coded", "ones", "small_integers")}
 FAMILIES["deep"] = FAMILIES["standard"]
 
@@ -31,57 +28,58 @@ FAMILIES["deep"] = FAMILIES["standard"]
 def long_signatures(
     pairing: Pairing, depth: str, affordable: Callable[[Signature], bool] = lambda signature: True
 ) -> tuple[Signature, ...]:
-    """Signatures in which one dim is just past a length at which a number format runs out.
+    """Returns signatures in which one dim is just past a length at which a number format reaches its limit.
 
-    At `quick` there is one for each dtype: an array of more than 2^16 elements in all if there is one, and of one dim
-    after another the longest that can be afforded. At other depths every dim has every such length that no boundary
-    length covers; dtypes take turns, and each has one. A dim that no block cuts ends at 2^11 unless it declares a
-    maximum or a production length, since one program would hold all of it.
+    At `quick` there is one for each dtype: first one with an array of more than 2^16 elements, if possible, then the
+    longest affordable length of one dim after another. At other depths every dim takes every such length that is not
+    covered by a boundary length; dtypes take turns, and each has at least one. A dim without a block is limited to 2^11
+    unless it declares a maximum or a production length, since one program would hold all of it.
 
     Args:
-      pairing, depth: to plan for.
-      affordable: whether a kernel can be run for a signature.
+      pairing: the pairing to plan for.
+      depth: of the plan.
+      affordable: whether the kernel can be run for a signature.
     """
     groups, options = dtype_groups(pairing), pairing.options()
     dtypes = groups[0] if groups else ("static",)
 
     def signature(lengths: Mapping[str, int], number: int) -> Signature | None:
         statics = {name: each[number % len(each)] for name, each in options.items()}
-        admitted = pairing.fitted({**_shortest(pairing), **lengths}, statics, list(lengths))
+        admitted = pairing.fitted({**_shortest_lengths(pairing), **lengths}, statics, list(lengths))
         chosen = {group: group[number % len(group)] for group in groups}
         return Signature.of(pairing, admitted, statics, chosen) if admitted else None
 
-    afforded: set[frozenset[str]] = set()  # the longest come first, and what is shorter takes no longer
+    affordable_dims: set[frozenset[str]] = set()  # the longest come first, and shorter ones cost less
 
     def fits(lengths: Mapping[str, int]) -> bool:
-        made, which = signature(lengths, 0), frozenset(lengths)
-        if made is None or not (which in afforded or affordable(made)):
+        candidate, dims = signature(lengths, 0), frozenset(lengths)
+        if candidate is None or not (dims in affordable_dims or affordable(candidate)):
             return False
-        afforded.add(which)
+        affordable_dims.add(dims)
         return True
 
-    rows = list(_rows(pairing, depth, fits))
+    rows = list(_long_dims(pairing, depth, fits))
     count = len(dtypes) if depth == "quick" else max(len(rows), len(dtypes))
     planned = (signature(rows[number % len(rows)], number) for number in range(count if rows else 0))
     return tuple(dict.fromkeys(each for each in planned if each))
 
 
 def too_much(pairing: Pairing, signature: Signature) -> str:
-    """Why the oracle is not asked for a long signature, or "": what it computes grows too fast with a length."""
+    """Returns why the oracle is too expensive for a long signature; "" if it is not."""
     cost = Cost.of(pairing)
     elements = cost.at(dict(signature.dims))
-    if elements <= _WORK:
+    if elements <= _MOST_WORK:
         return ""
-    return f"the oracle computes about {elements:,.0f} elements at these lengths, and {_WORK:,} are the most"
+    return f"the oracle computes about {elements:,.0f} elements at these lengths; the limit is {_MOST_WORK:,}"
 
 
-def _rows(pairing: Pairing, depth: str, fits: Callable[[Mapping[str, int]], bool]) -> Iterator[Mapping[str, int]]:
-    """Lengths of the dims that are long, signature by signature."""
-    total = _past_total(pairing)
+def _long_dims(pairing: Pairing, depth: str, fits: Callable[[Mapping[str, int]], bool]) -> Iterator[Mapping[str, int]]:
+    """Yields the lengths of the long dims of each signature."""
+    total = _lengths_past_total(pairing)
     totals = [total] if total and fits(total) else []
-    ladders = {name: list(_rungs(dim, depth))[::-1] for name, dim in pairing.dims.items()}
+    ladders = {name: list(_limit_lengths(dim, depth))[::-1] for name, dim in pairing.dims.items()}
     if depth == "quick":
-        # Of equal ones the dim that comes last, along which elements are contiguous in most arrays.
+        # Of equal lengths, prefer the last dim, along which most arrays are contiguous.
         tried = (next(({name: n} for n in ladder if fits({name: n})), {}) for name, ladder in reversed(ladders.items()))
         longest = sorted(filter(None, tried), key=lambda row: -max(row.values()))
     else:
@@ -91,11 +89,11 @@ def _rows(pairing: Pairing, depth: str, fits: Callable[[Mapping[str, int]], bool
     yield from longest
 
 
-def _rungs(dim: Dim, depth: str) -> Iterator[int]:
-    """Lengths just past those at which a format runs out, ascending, without what a boundary length covers."""
+def _limit_lengths(dim: Dim, depth: str) -> Iterator[int]:
+    """Yields, ascending, lengths just past the limits of formats that no boundary length covers."""
     boundary = boundary_lengths(dim, depth)
     longer = max(dim.maximum or 0, dim.production or 0)
-    most = _UNCUT if dim.block is None and not longer else _RUNGS[-1]
+    most = _LONGEST_BLOCK if dim.block is None and not longer else _RUNGS[-1]
     for rung, following in zip(_RUNGS, (*_RUNGS[1:], math.inf), strict=True):
         length = dim.fit(rung + 1)
         covered = any(rung < other <= following for other in boundary)
@@ -103,8 +101,8 @@ def _rungs(dim: Dim, depth: str) -> Iterator[int]:
             yield length
 
 
-def _past_total(pairing: Pairing) -> dict[str, int]:
-    """Equal lengths of the dims of one array, the one with the most, such that it has over 2^16 elements; or {}."""
+def _lengths_past_total(pairing: Pairing) -> dict[str, int]:
+    """Returns equal lengths of the dims of the array with the most dims, more than 2^16 elements; {} if impossible."""
     free = [
         [axis for axis in dict.fromkeys(leaf.shape) if isinstance(axis, str) and not pairing.dims[axis].values]
         for leaf in pairing.leaves.values()
@@ -117,7 +115,7 @@ def _past_total(pairing: Pairing) -> dict[str, int]:
     return lengths if all(pairing.dims[axis].admits(n) for axis, n in lengths.items()) else {}
 
 
-def _shortest(pairing: Pairing) -> dict[str, int]:
+def _shortest_lengths(pairing: Pairing) -> dict[str, int]:
     shortest = {name: dim.least for name, dim in pairing.dims.items()}
     first = {name: each[0] for name, each in pairing.options().items()}
     return pairing.fitted(shortest, first) or shortest
@@ -125,30 +123,30 @@ def _shortest(pairing: Pairing) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a count grows with the lengths of dims, each by itself.
+    """The growth of a count with the lengths of dims, as a product of powers.
 
     Attributes:
-      least: for the shortest signature.
-      powers: by dim, the power of its length.
+      least: the count for the shortest signature.
+      powers: by dim, the exponent of its length.
     """
 
     least: float
     powers: Mapping[str, float]
 
     def at(self, longer: Mapping[str, float]) -> float:
-        """With some dims so many times as long as in the shortest signature."""
-        grown = (float(times ** self.powers.get(name, 0.0)) for name, times in longer.items())
-        return self.least * math.prod(grown)
+        """Returns the count if some dims are longer than in the shortest signature by these factors."""
+        factors = (float(factor ** self.powers.get(name, 0.0)) for name, factor in longer.items())
+        return self.least * math.prod(factors)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the oracle computes, as far as two lengths of each dim tell.
+    """The cost of evaluating the oracle, extrapolated from two lengths of each dim.
 
     Attributes:
-      shortest: lengths by dim.
-      elements: of all its operations.
-      steps: these operations.
+      shortest: the lengths of the shortest signature, by dim.
+      elements: the number of elements that all its operations compute.
+      steps: the number of its operations.
     """
 
     shortest: Mapping[str, int]
@@ -158,8 +156,8 @@ class Cost:
     @classmethod
     @functools.lru_cache(maxsize=256)
     def of(cls, pairing: Pairing) -> "Cost":
-        """Measured, which evaluates the oracle twice for each dim that has a choice of lengths."""
-        shortest = _shortest(pairing)
+        """Measures the cost by evaluating the oracle at two lengths of each dim that has a choice of lengths."""
+        shortest = _shortest_lengths(pairing)
         least = _counts(pairing, shortest) or (1.0, 1.0)
         powers: tuple[dict[str, float], dict[str, float]] = ({}, {})
         for name, dim in pairing.dims.items():
@@ -173,19 +171,19 @@ class Cost:
         return cls(shortest, *(Growth(one, power) for one, power in zip(least, powers, strict=True)))
 
     def at(self, lengths: Mapping[str, int]) -> float:
-        """For the shortest signature with these lengths of some dims: elements, and what operations cost beside."""
-        return self.elements_at(lengths) + _STEP * self.steps.at(self._longer(lengths))
+        """Returns the cost, in elements, of the shortest signature with these lengths of some dims."""
+        return self.elements_at(lengths) + _STEP * self.steps.at(self._factors(lengths))
 
     def elements_at(self, lengths: Mapping[str, int]) -> float:
-        """For the shortest signature with these lengths of some dims."""
-        return self.elements.at(self._longer(lengths))
+        """Returns the number of elements computed for the shortest signature with these lengths of some dims."""
+        return self.elements.at(self._factors(lengths))
 
-    def _longer(self, lengths: Mapping[str, int]) -> dict[str, float]:
+    def _factors(self, lengths: Mapping[str, int]) -> dict[str, float]:
         return {name: length / max(self.shortest[name], 1) for name, length in lengths.items()}
 
 
 def _counts(pairing: Pairing, lengths: Mapping[str, int]) -> tuple[float, float] | None:
-    """The elements that the oracle computes for some lengths, and its operations; None where it is not followed."""
+    """Returns the numbers of elements and of operations of the oracle at some lengths; None if tracing fails."""
     first = {name: each[0] for name, each in pairing.options().items()}
     signature = Signature.of(pairing, pairing.fitted(lengths, first) or lengths, first, {})
     tape = evaluated(pairing, signature)

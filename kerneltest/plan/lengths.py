@@ -1,4 +1,4 @@
-"""Depths, and boundary lengths: those at which kernels break."""
+"""Depths of a plan, and the boundary lengths at which kernels tend to fail."""
 
 from kerneltest.declare.dims import Dim
 
@@ -6,9 +6,10 @@ DEPTHS = ("quick", "standard", "deep")
 
 
 def boundary_lengths(dim: Dim, depth: str = "standard") -> tuple[int, ...]:
-    """Lengths at which kernels break: 1, around one block, two blocks, odd lengths past them, and 0 where allowed.
+    """Returns lengths (in elements) at which kernels tend to fail.
 
-    They are in elements. All are rounded up to the dim's multiple and kept within its bounds; `values` replaces them.
+    They are 1, lengths around one block and two blocks, odd lengths past these, and 0 if allowed. They are rounded up
+    to the dim's multiple and limited to its bounds. `Dim.values` replaces them.
     """
     if dim.values:
         return dim.values

@@ -1,34 +1,34 @@
-"""Production sizes: what users run, with contents that follow from an element's place, so that nobody holds them."""
+"""Production sizes: arrays too large for memory, whose elements are computed from their positions."""
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from kerneltest.core.details import Stated, Unavailable
 from kerneltest.core.dtypes import Array, ShapeDtype, dtype_named
 from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.axes import along
+from kerneltest.declare.domains import DType
+from kerneltest.declare.kinds.base import Namespace, XpArray
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import slots_of
-from kerneltest.plan.constrained import groups, to_part
 from kerneltest.plan.exactness import exact_limit
 from kerneltest.plan.format_limits import Cost
 from kerneltest.plan.lengths import boundary_lengths
 from kerneltest.plan.signatures import Signature, dtype_groups
 from kerneltest.plan.slots import Slot
 
-# What a step along each axis adds to an element's code, the last axis first.
+# The change of an element's code with a step along each axis, the last axis first.
 _STRIDES = (1, 7, 31, 53, 97, 113, 131, 151)
 _CODES = 251  # prime, so that no power of two brings a code back
-_SPREAD = 40_503  # what makes indices of codes
 
 
 def production_signatures(pairing: Pairing) -> tuple[Signature, ...]:
-    """One for each dtype, all dims that declare it at their production length; none where no dim does."""
+    """Returns one signature for each dtype, with dims at their production lengths; () if no dim declares one."""
     if not any(dim.production for dim in pairing.dims.values()):
         return ()
     groups, options = dtype_groups(pairing), pairing.options()
@@ -45,11 +45,11 @@ def production_signatures(pairing: Pairing) -> tuple[Signature, ...]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Content:
-    """What an array argument holds: position-coded, so that an element of another place shows.
+    """The position-coded contents of an array argument, in which a misplaced element is recognisable.
 
     Attributes:
       slot: the argument.
-      table: the value for each code, in the slot's dtype; empty for indices and lengths.
+      table: the value of each code, in the slot's dtype; empty if the kind of argument computes values from positions.
     """
 
     slot: Slot
@@ -57,46 +57,45 @@ class Content:
 
     @classmethod
     def of(cls, slot: Slot) -> "Content":
-        """Integers for which sums of products are exact, moved into the domain; masks of which few are False."""
-        codes = np.arange(_CODES)
-        if slot.role == "data":
-            limit = max(min(slot.exact_limit, _CODES), 2)
-            return cls(slot, slot.cast(codes % limit - limit // 2))
-        return cls(slot, slot.kept(codes % 5 != 3) if slot.role == "mask" else np.zeros(0, slot.dtype))
+        """Returns the contents of a slot."""
+        return cls(slot, slot.kind.code_table(slot, np.arange(_CODES)))
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Its lengths in elements, outermost first."""
         return self.slot.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
+        """The dtype of its elements."""
         return self.slot.dtype
 
-    def at(self, indices: Sequence[Any], xp: Any = np) -> Any:
-        """The elements at some places.
+    def at(self, indices: Sequence[XpArray], xp: Namespace = np) -> XpArray:
+        """Returns the elements at some positions.
 
         Args:
-          indices: one array of 64-bit integers for each axis, that broadcast to a common shape.
-          xp: NumPy, or the namespace of other arrays that `indices` are.
+          indices: an array of 64-bit integers for each axis; they broadcast to a common shape.
+          xp: the namespace of these arrays: NumPy, or a compatible one.
         """
         code = xp.asarray(17 * self.slot.order)
         for index, stride in zip(reversed(indices), _STRIDES, strict=False):
-            code = code + index * stride + index // _CODES * (stride + 2)  # so that no shift along it is hidden
-        if self.slot.role in ("data", "mask"):
+            code = code + index * stride + index // _CODES * (stride + 2)  # codes differ also at a distance of _CODES
+        if self.table.size:
             return xp.asarray(self.table)[code % _CODES]
-        if self.slot.role in _IN_PLACE:
-            return _IN_PLACE[self.slot.role](self.slot, indices, xp).astype(self.slot.dtype)
-        count = min(self.slot.end + (self.slot.role == "length"), int(np.iinfo(self.slot.dtype).max) + 1)
-        return (code * _SPREAD % max(count, 1)).astype(self.slot.dtype)
+        return self.slot.kind.element_at(self.slot, indices, code, xp).astype(self.slot.dtype)
 
     def part(self, where: Sequence[Array]) -> Array:
-        """A part that can be held, at some positions along each axis."""
+        """Returns the part at some positions along each axis as an array."""
         values = self.at(np.meshgrid(*where, indexing="ij", sparse=True))
         return np.array(np.broadcast_to(values, [span.size for span in where]))
 
 
 def contents(pairing: Pairing, signature: Signature) -> dict[str, Content]:
-    """What each array argument of a production signature holds, by path."""
+    """Returns the contents of each array argument of a production signature, by path.
+
+    Raises:
+      Failure: `unavailable`; the elements of an argument do not follow from their positions.
+    """
     lengths = {name: length for name, length in signature.dims if name in pairing.needs and length}
     places = itertools.product(*((0, length // 2, length - 1) for length in lengths.values()))
     parts = (part_of(pairing, signature, dict(zip(lengths, place, strict=True))) for place in places)
@@ -104,52 +103,57 @@ def contents(pairing: Pairing, signature: Signature) -> dict[str, Content]:
     limit = exact_limit(pairing, largest.signature) if largest.elements <= MOST_EXACT else 1
     filled = slots_of(pairing, signature)
     for path in filled:
-        if filled[path].role in ("derived", "key", "raw_key"):
-            raise Failure(
-                Verdict.UNAVAILABLE,
-                f"argument {path!r} cannot be made element by element, so production sizes are not run",
+        if not filled[path].kind.positional:
+            reason = (
+                f"production sizes are not run: the elements of argument {path!r} do not follow from their positions"
             )
+            raise Failure(Verdict.UNAVAILABLE, Unavailable(reason))
     return {path: Content.of(replace(slot, limit=lambda: limit)) for path, slot in filled.items()}
 
 
-def _even_end(slot: Slot, number: Any, count: int) -> Any:
-    """Where the `number`-th of some parts of one size ends."""
-    return number * to_part(slot) // max(count, 1)
+# Exponents of two at which offsets, in elements or bytes, overflow; the most important ones come first.
+_EXPONENTS = (31, 32, 30, 24, 16, 15, 29, 33, 28, 11, 8, 7)
 
 
-# What hangs together as its plainest values do, each of which follows from its place.
-_IN_PLACE: dict[str, Callable[[Slot, Sequence[Any], Any], Any]] = {
-    "partition": lambda slot, at, xp: (
-        _even_end(slot, at[-1] + 1, slot.shape[-1]) - _even_end(slot, at[-1], slot.shape[-1])
-    ),
-    "offsets": lambda slot, at, xp: _even_end(slot, at[-1], slot.shape[-1] - 1),
-    "segments": lambda slot, at, xp: at[-1] * groups(slot) // max(slot.shape[-1], 1),
-    "permutation": lambda slot, at, xp: _flat(slot, at) if slot.apart else at[-1],
-    "one_hot": lambda slot, at, xp: at[-1] == _flat(slot, at) // max(slot.shape[-1], 1) % max(slot.shape[-1], 1),
-}
+def sample(count: int, most: int, sizes: Sequence[int]) -> Array:
+    """Returns a sample of the numbers below `count`, ascending, int64.
+
+    It prefers both ends, then the numbers at which an offset reaches a power of two, then random ones.
+
+    Args:
+      count: the number of programs or elements to sample from.
+      most: the size of the sample.
+      sizes: sizes of arrays, in elements, over which the numbers are spread evenly.
+    """
+    if not count:
+        return np.zeros(0, np.int64)
+    reached = [2**each * count // size for each in _EXPONENTS for size in sizes if 2**each < size]
+    wanted = [0, count - 1, *(number + step for number in reached for step in (0, 1, -1)), 1, count - 2]
+    wanted += [2**exponent for exponent in reversed(range(count.bit_length()))]
+    wanted += np.random.Generator(np.random.PCG64(count)).integers(0, count, most).tolist()
+    chosen = [number for number in dict.fromkeys(wanted) if 0 <= number < count][:most]
+    return np.array(sorted(chosen), np.int64)
 
 
-def _flat(slot: Slot, at: Sequence[Any]) -> Any:
-    """The place of an element in the whole array."""
-    place = at[0]
-    for index, length in zip(at[1:], slot.shape[1:], strict=True):
-        place = place * length + index
-    return place
+_BAD_SLICE = (
+    "needs of {dim!r}: for position {position} of {length} it returned {slice}, which must contain the position, lie "
+    "within the dim and have step 1"
+)
 
-
-# Elements of a part that an oracle is evaluated on: bit for bit, and with its bound, which takes many evaluations.
+# The most elements of a part that an oracle is evaluated on: once, and many times for an error bound.
 MOST_EXACT, MOST_BOUNDED = 2**25, 2**21
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What of the inputs one output element needs.
+    """The part of the inputs that one output element needs.
 
     Attributes:
-      signature: of the part: its lengths.
+      signature: the signature with the part's lengths.
       of: the signature of the whole.
-      start: where it begins, by dim.
-      elements: of all array arguments, or of all that the oracle makes of them, about.
+      start: the part's first position, by dim.
+      elements: the approximate number of elements of all array arguments, or of the oracle's intermediate values if
+        these are more.
     """
 
     signature: Signature
@@ -159,15 +163,15 @@ class Part:
 
 
 def part_of(pairing: Pairing, signature: Signature, place: Mapping[str, int]) -> Part:
-    """The part that an output element needs.
+    """Returns the part of the inputs that an output element needs.
 
     Args:
-      pairing: `needs` and `batch_dims` tell.
+      pairing: declares it by `needs` and `batch_dims`.
       signature: of the whole.
-      place: the element's position along dims; along others it needs everything.
+      place: the element's position along dims; along the others it needs everything.
 
     Raises:
-      Failure: `oracle_error`; a declared `needs` gives no slice that lies in the dim and holds the position.
+      Failure: `oracle_error`; `needs` raises, or returns a slice that does not lie in the dim and contain the position.
     """
     spans = {name: slice(0, length) for name, length in signature.dims}
     for name, position in place.items():
@@ -177,32 +181,32 @@ def part_of(pairing: Pairing, signature: Signature, place: Mapping[str, int]) ->
                 span = pairing.needs[name](position)
                 first, last = span.start or 0, length if span.stop is None else span.stop
             if not (0 <= first <= position < last <= length and span.step in (None, 1)):
-                raise Failure(
-                    Verdict.ORACLE_ERROR,
-                    f"needs of {name!r}: for position {position} of {length} it gives {span}, which is no part of it "
-                    "that holds the position: it starts at 0 or later and steps by 1",
-                )
+                values: dict[str, int | str] = {"dim": name, "position": position, "length": length, "slice": str(span)}
+                raise Failure(Verdict.ORACLE_ERROR, Stated(_BAD_SLICE, values))
             spans[name] = slice(first, last)
     part = replace(signature, dims=tuple((name, span.stop - span.start) for name, span in spans.items()))
-    given = sum(math.prod(part.shape(leaf)) for leaf in part.leaves(pairing).values())
-    made = Cost.of(pairing).elements_at(dict(part.dims))
-    return Part(part, signature, {name: span.start for name, span in spans.items()}, int(max(given, made)))
+    inputs = sum(math.prod(part.shape(leaf)) for leaf in part.leaves(pairing).values())
+    intermediate = Cost.of(pairing).elements_at(dict(part.dims))
+    return Part(part, signature, {name: span.start for name, span in spans.items()}, int(max(inputs, intermediate)))
 
 
 def place_of(names: Sequence[str], index: Sequence[int]) -> dict[str, int]:
-    """Where an output element lies along dims, by name; "" is no dim, and one of two axes needs everything."""
+    """Returns an output element's position along dims, by name.
+
+    Axes without a dim (whose name is "") and dims of several axes are left out: the element needs everything there.
+    """
     return {name: i for name, i in zip(names, index, strict=True) if name and names.count(name) == 1}
 
 
 def output_of(part: Part, output: ShapeDtype, names: Sequence[str]) -> ShapeDtype:
-    """The shape and dtype that an output has for a part; `names` are the dims of its axes, "" for none."""
+    """Returns an output's shape and dtype for a part; `names` are the dims of its axes, "" for none."""
     lengths = dict(part.signature.dims)
     shape = tuple(lengths.get(name, length) for name, length in zip(names, output.shape, strict=True))
     return ShapeDtype(shape, output.dtype)
 
 
 def arguments_of(pairing: Pairing, part: Part, held: Mapping[str, Content]) -> dict[str, Array]:
-    """The values of a part's array arguments, by path."""
+    """Returns the values of a part's array arguments, by path."""
     values, whole = {}, dict(part.of.dims)
     spans = {name: np.arange(part.start.get(name, 0), part.start.get(name, 0) + n) for name, n in part.signature.dims}
     for path, leaf in part.signature.leaves(pairing).items():

@@ -1,7 +1,8 @@
-"""Signatures: which lengths, dtypes and static arguments a pairing is tried with."""
+"""Signatures: choices of lengths, dtypes and static arguments, as a covering array."""
 
 import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,22 +13,26 @@ from allpairspy import AllPairs
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.axes import length_of
 from kerneltest.declare.pairing import ABSENT, Pairing
+from kerneltest.declare.relations import StaticValue
 from kerneltest.plan.lengths import boundary_lengths
 
+Option = Any  # of a factor: a length, a dtype or the name of a static option
+Scalar = bool | int | float | str | None
 
-def covering(factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
-    """Rows of one option a factor, such that every combination of options of `strength` factors occurs in one."""
+
+def covering(factors: list[tuple[Option, ...]], strength: int) -> list[list[Option]]:
+    """Returns rows of one option for each factor that contain every combination of options of `strength` factors."""
     if len(factors) < 2:
         return [[value] for value in factors[0]] if factors else [[]]
     strength = min(strength, len(factors))
     rows = [list(row) for row in AllPairs([list(f) for f in factors], n=strength)]
-    return _balanced(rows, factors, strength)
+    return _balance(rows, factors, strength)
 
 
-def _balanced(rows: list[list[Any]], factors: list[tuple[Any, ...]], strength: int) -> list[list[Any]]:
-    """The same coverage, but entries that no tuple needs are spread evenly rather than left at one option."""
+def _balance(rows: list[list[Option]], factors: list[tuple[Option, ...]], strength: int) -> list[list[Option]]:
+    """Spreads entries that coverage does not need evenly over the options of their factor."""
 
-    def tuples(row: list[Any], column: int, value: Any) -> list[tuple[tuple[int, Any], ...]]:
+    def tuples(row: list[Option], column: int, value: Option) -> list[tuple[tuple[int, Option], ...]]:
         others = [entry for entry in enumerate(row) if entry[0] != column]
         rest = itertools.combinations(others, strength - 1)
         return [tuple(sorted((*entries, (column, value)), key=lambda entry: entry[0])) for entries in rest]
@@ -49,10 +54,11 @@ class Signature:
     """One choice of all lengths, dtypes and static arguments: the unit of compilation.
 
     Attributes:
-      dims: length of each dim.
-      dtypes: dtype of each leaf that is not absent, by path.
-      statics: the chosen option of each static argument by name, and of each that may be absent by path.
-      dtype: the dtype that stands for the signature in ids.
+      dims: pairs of a dim and its length.
+      dtypes: pairs of the path and the dtype of a leaf that is not absent.
+      statics: pairs of a static argument and the name of its option, or of the path of an argument that may be absent
+        and `given` or `absent`.
+      dtype: the dtype that represents the signature in ids.
     """
 
     dims: tuple[tuple[str, int], ...]
@@ -62,16 +68,16 @@ class Signature:
     _text: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_text", self._spelled())  # it is asked for many times a case
+        object.__setattr__(self, "_text", self._format())  # used many times for each case
 
     def __hash__(self) -> int:
         return hash(self._text)
 
     def __str__(self) -> str:
-        """The dims, the dtype (each leaf's, where they differ) and the static arguments: `m=64,float32,mode=one`."""
+        """Returns dims, dtype (one for each leaf if they differ) and static arguments: `m=64,float32,mode=one`."""
         return self._text
 
-    def _spelled(self) -> str:
+    def _format(self) -> str:
         mixed = {name for _, name in self.dtypes if name != self.dtype} - {"bool", "int32"}
         dtypes = [f"{path}:{name}" for path, name in self.dtypes] if mixed else [self.dtype]
         return ",".join([*(f"{k}={v}" for k, v in self.dims), *dtypes, *(f"{k}={v}" for k, v in self.statics)])
@@ -84,13 +90,13 @@ class Signature:
         statics: Mapping[str, str],
         dtypes: Mapping[tuple[str, ...], str],
     ) -> "Signature":
-        """The signature that some choices make.
+        """Returns the signature for some choices.
 
         Args:
-          pairing: which is called.
+          pairing: the pairing that they are made for.
           lengths: of all dims.
           statics: an option for each of the pairing's `options`.
-          dtypes: of the leaves that have several, by these; the first of them where nothing is chosen.
+          dtypes: the dtype chosen from each tuple of alternatives; the first alternative if none is.
         """
         absent = {
             path for name, option in statics.items() if option == ABSENT for path in pairing.optionals.get(name, ())
@@ -104,59 +110,74 @@ class Signature:
             dtype=dtypes.get(groups[0], groups[0][0]) if groups else "static",
         )
 
+    def static_values(self, pairing: Pairing) -> dict[str, Scalar]:
+        """Returns the static arguments by name: finite numbers, booleans and None as such, others by their option.
+
+        `str` of each value is the option, so options that have names of their own are returned as these names.
+        """
+        chosen = pairing.chosen(dict(self.statics))
+        return {name: _scalar(chosen[name], option) for name, option in self.statics}
+
     def leaves(self, pairing: Pairing) -> dict[str, ArrayArgument]:
-        """The array arguments that are not absent, by path."""
+        """Returns the array arguments that are not absent, by path."""
         return {path: pairing.leaves[path] for path, _ in self.dtypes}
 
     def shape(self, leaf: ArrayArgument) -> tuple[int, ...]:
-        """The lengths of an array argument."""
+        """Returns the lengths of an array argument."""
         lengths = dict(self.dims)
         return tuple(length_of(axis, lengths) for axis in leaf.shape)
 
 
+def _scalar(value: StaticValue, option: str) -> Scalar:
+    """Returns a value if it is a scalar that reads like its option, or else the option."""
+    finite = value is None or (type(value) in (bool, int, float) and math.isfinite(value))
+    return value if finite and str(value) == option else option
+
+
 @functools.lru_cache(maxsize=256)
 def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
-    """A covering array over dims, dtypes and static arguments: every pair of values occurs (every triple if deep).
+    """Returns a covering array over dims, dtypes and static arguments.
 
-    Where the pairing relates dims to each other, every pair does that some admitted lengths of other dims allow.
+    Every pair of values occurs, and every triple at depth `deep`, unless `where` excludes it for all lengths of the
+    other dims that were tried.
     """
     groups = dtype_groups(pairing)
-    factors: dict[str, tuple[Any, ...]] = {f"dtype {i}": group for i, group in enumerate(groups)}
+    factors: dict[str, tuple[Option, ...]] = {f"dtype {i}": group for i, group in enumerate(groups)}
     factors |= {f"dim {name}": boundary_lengths(axis, depth) for name, axis in pairing.dims.items()}
     factors |= {f"static {name}": options for name, options in pairing.options().items()}
     strength = 3 if depth == "deep" else 2
     rows = covering(list(factors.values()), strength)
     planned = []
-    for chosen in _admitted(pairing, [dict(zip(factors, row, strict=True)) for row in rows], strength):
+    for chosen in _admit_rows(pairing, [dict(zip(factors, row, strict=True)) for row in rows], strength):
         lengths = {name: chosen[f"dim {name}"] for name in pairing.dims}
         dtypes = {group: chosen[f"dtype {i}"] for i, group in enumerate(groups)}
         planned.append(Signature.of(pairing, lengths, _statics(chosen), dtypes))
-    return tuple(dict.fromkeys(planned))  # balancing may make two rows alike
+    return tuple(dict.fromkeys(planned))  # balancing may produce equal rows
 
 
-_Row = dict[str, Any]  # an option for each factor, by its name
+_Row = dict[str, Option]  # an option for each factor, by its name
 
 
 def _statics(row: _Row) -> dict[str, str]:
     return {factor[7:]: option for factor, option in row.items() if factor.startswith("static ")}
 
 
-def _admitted(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]:
-    """The rows with lengths that the pairing admits, and more where a combination of options would be lost."""
+def _admit_rows(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]:
+    """Returns the rows with lengths that the pairing admits, and more if a combination of options would be lost."""
     if pairing.where is None:
         return rows
 
-    def fitted(row: _Row, fixed: list[str]) -> _Row | None:
+    def fit(row: _Row, fixed: list[str]) -> _Row | None:
         lengths = {name: row[f"dim {name}"] for name in pairing.dims}
         admitted = pairing.fitted(lengths, _statics(row), fixed)
         return {**row, **{f"dim {name}": n for name, n in admitted.items()}} if admitted else None
 
-    found = [each for row in rows if (each := fitted(row, []))]
+    found = [each for row in rows if (each := fit(row, []))]
     covered = {t for row in found for t in itertools.combinations(row.items(), strength)}
     for row in rows:
         for options in itertools.combinations(row.items(), strength):
             if options not in covered:
-                completed = fitted(row, [factor[4:] for factor, _ in options if factor.startswith("dim ")])
+                completed = fit(row, [factor[4:] for factor, _ in options if factor.startswith("dim ")])
                 if completed:
                     found.append(completed)
                     covered.update(itertools.combinations(completed.items(), strength))
@@ -164,13 +185,13 @@ def _admitted(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]:
 
 
 def dtype_groups(pairing: Pairing) -> list[tuple[str, ...]]:
-    """The choices of dtypes that leaves have, the widest first: it is the dtype of ids."""
-    varied = (leaf.dtypes for leaf in pairing.leaves.values() if leaf.role == "data" or len(leaf.dtypes) > 1)
-    return sorted(dict.fromkeys(varied), key=len, reverse=True)  # which keeps the rest in order
+    """Returns the alternative dtypes of leaves, the longest tuple first, which provides the dtype of ids."""
+    varied = (leaf.dtypes for leaf in pairing.leaves.values() if leaf.kind.is_data or len(leaf.dtypes) > 1)
+    return sorted(dict.fromkeys(varied), key=len, reverse=True)  # stable for equal lengths
 
 
 def dtypes_of(pairing: Pairing, depth: str) -> tuple[str, ...]:
-    """The dtypes of a pairing's ids, in the order of their declaration."""
+    """Returns the dtypes of a pairing's ids in the order of their declaration."""
     groups = dtype_groups(pairing)
     present = {signature.dtype for signature in signatures(pairing, depth)}
     return tuple(name for name in (groups[0] if groups else ("static",)) if name in present)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kerneltest.core.details import Crashed, DeviceLost, Hung
 from kerneltest.core.failures import Failure
-from kerneltest.core.group_names import SANITIZED
+from kerneltest.core.groups import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.runner import Before
@@ -69,7 +69,7 @@ def _reason_of_python(stacks: str, activity: Doing) -> CrashReason | None:
 
 def device_is_lost(record: Record) -> bool:
     """Returns whether the error of a case poisons the device context for the rest of the process."""
-    if record.tier is not Tier.DEVICE or record.group == SANITIZED:
+    if record.tier is not Tier.DEVICE or record.group == GroupName.SANITIZED:
         return False
     detail: object = getattr(record, "detail", None)
     return isinstance(detail, DeviceLost) or (detail is None and bool(_STICKY.search(record.message)))
@@ -78,7 +78,7 @@ def device_is_lost(record: Record) -> bool:
 def ends_its_process(record: Record) -> bool:
     """Returns whether rerunning a case would cost the process that runs it."""
     # A sanitizer runs each case in a process of its own.
-    died = record.verdict in (Verdict.CRASH, Verdict.HANG) and record.group != SANITIZED
+    died = record.verdict in (Verdict.CRASH, Verdict.HANG) and record.group != GroupName.SANITIZED
     return died or device_is_lost(record)
 
 

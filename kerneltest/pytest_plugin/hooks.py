@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kerneltest
-from kerneltest.core.tpus import expect_no_tpu
+from kerneltest.core.targets import expect_no_tpu
 from kerneltest.declare.discovery import held
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, is_unwritten
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin

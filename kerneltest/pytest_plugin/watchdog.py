@@ -10,8 +10,8 @@ from typing import NoReturn
 
 from kerneltest.core.details import Hung
 from kerneltest.core.failures import Failure
+from kerneltest.core.runtime import stacks
 from kerneltest.core.source_location import where_it_is
-from kerneltest.core.stacks import stacks
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.crash_log import CrashLog, CrashReason
 from kerneltest.records.journal import Doing, Journal, Phase

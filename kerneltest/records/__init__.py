@@ -1,7 +1,8 @@
-"""What a run writes down, and what is read from it.
+"""Storage: what a run leaves on disk, and how it is read again.
 
-Verdicts with their evidence enter as `Record`s beside the run's `Plan`, and lie on disk as strict JSON lines. Out come
-the runs of a folder, each held against its plan (`read_runs`), runs laid over each other (`merge`), what is thought to
-be wrong (`suspects`), what changed between two runs (`compare`) and whose bug a finding is (`attributions`). The room
-calls `core`, `declare` and `plan`, and nothing that runs a kernel.
+`schema` and `evidence` define what is written: a `Plan` before anything runs, a `Record` for each case, an `End` after
+the last one. `io` writes and reads them as strict JSON lines; `schema_10` reads what the version before wrote.
+`journal` holds what each process is doing. `runs` reads a folder and reconciles its records with its plan, `overlay`
+lays several runs over each other, `merge_shards` joins the shards of one run. `result_cache` keeps green items between
+runs under a `fingerprint` of what they follow from. Nothing here judges, groups or explains a finding.
 """

@@ -1,4 +1,4 @@
-"""The pictures of findings: a run in memory does without their elements, and a page reads those that it draws."""
+"""Evidence windows of findings, read from disk again when a page draws them; in memory they are left out."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,14 +8,14 @@ from kerneltest.records.schema import Evidence, Record
 
 
 def pictures(runs: Sequence[Run], findings: Sequence[Record]) -> Mapping[int, Evidence]:
-    """The evidence of some findings, with its pictures, by the identity of the record.
+    """Reads the evidence of findings with its windows; returns it by the identity of the record.
 
     Args:
-      runs: that the findings are from.
-      findings: of `Run.records` or `Run.smallest`.
+      runs: the runs that the findings come from.
+      findings: records of `Run.records` or `Run.smallest`.
 
     Raises:
-      RecordError: a run's records cannot be read again, or are others now.
+      RecordError: a run's records cannot be read again, or have changed.
     """
     found = {id(record): record.evidence for record in findings if record.evidence is not None}
     lacking = {name for name, evidence in found.items() if evidence.window is not None and not evidence.window.values}

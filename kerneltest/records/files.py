@@ -1,4 +1,4 @@
-"""Files of a run's folder, which may come from anywhere: regular ones in it, and none that a link leads to."""
+"""Access to a run's folder, which may be hostile: only regular files inside it, never through a symlink."""
 
 import os
 import stat
@@ -7,31 +7,31 @@ from typing import BinaryIO, Literal
 
 from kerneltest.core.failures import printable
 
-# Neither a link that was put there meanwhile is followed, nor a pipe waited for.
+# Do not follow a symlink created in the meantime, and do not wait for a pipe.
 _CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def leads_out(name: str) -> bool:
-    """Whether the name of a file leads out of its folder, on any system."""
-    path = PureWindowsPath(name)  # to it, both kinds of slashes part names
+    """Returns whether a relative file name escapes its folder on any operating system."""
+    path = PureWindowsPath(name)  # splits at both kinds of slashes
     return bool(path.drive or path.root or ".." in path.parts or "\0" in name)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file that a user named, whatever is in the text."""
+    """Writes a text file at a path given by the user; text that is not valid Unicode is escaped."""
     path.write_text(printable(text), encoding="utf-8")
 
 
 def opened(folder: Path, name: str, mode: Literal["rb", "wb", "ab", "xb"] = "rb") -> BinaryIO:
-    """Opens a file of a run's folder; to be written, it and the folders above it are made where they are missing.
+    """Opens a file in a run's folder. For writing, missing folders are created.
 
     Args:
-      folder: of the run, which may itself be a link.
-      name: relative to it.
-      mode: of the built-in `open`.
+      folder: the run's folder, which may itself be a symlink.
+      name: path relative to the folder.
+      mode: as for the built-in `open`.
 
     Raises:
-      OSError: it cannot be opened, it is no regular file, or it does not lie in the folder.
+      OSError: the file cannot be opened, is not a regular file, or lies outside the folder.
     """
     if leads_out(name):
         raise OSError(f"{name!a} leads out of the run's folder")
@@ -39,9 +39,9 @@ def opened(folder: Path, name: str, mode: Literal["rb", "wb", "ab", "xb"] = "rb"
     for part in PureWindowsPath(name).parts:
         path /= part
         if path.is_symlink():
-            raise OSError(f"{path.relative_to(folder)} is a link, and a run's files lie in its own folder")
+            raise OSError(f"{path.relative_to(folder)} is a symlink; a run's files must lie in its own folder")
     if path.exists() and not path.is_file():
-        raise OSError(f"{path.relative_to(folder)} is no regular file")
+        raise OSError(f"{path.relative_to(folder)} is not a regular file")
     if mode != "rb":
         path.parent.mkdir(parents=True, exist_ok=True)
     return open(path, mode, opener=_opener)
@@ -51,5 +51,5 @@ def _opener(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | _CAREFULLY, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(f"{Path(path).name} is no regular file")
+        raise OSError(f"{Path(path).name} is not a regular file")
     return descriptor

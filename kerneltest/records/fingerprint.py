@@ -1,4 +1,4 @@
-"""The code behind a function, as a digest: its module, and whatever else of the user's that this imports."""
+"""Fingerprints of code: a digest of modules and of all user modules that they import."""
 
 import ast
 import functools
@@ -23,22 +23,24 @@ _HOMES = tuple(
 
 
 class Code:
-    """The user's modules as they are now, each read once."""
+    """Digests of the user's modules as they are now. Each file is read once."""
 
     def __init__(self) -> None:
         self._digests: dict[tuple[tuple[str, ...], tuple[ModuleType, ...]], str] = {}
-        # By name, and by path where modules share one.
+        # By name; by path for modules that share a name.
         self._modules: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def digest(self, names: tuple[str, ...], loaded: tuple[ModuleType, ...] = ()) -> str:
-        """A digest of some modules and of the user's modules that they import, at any depth; "" where one of `names`
-        has no file.
+        """Returns a digest of modules and of the user modules that they import, directly or not.
 
-        Comments, docstrings and layout do not count, and neither do installed packages, of which `installed` tells.
+        Comments, docstrings and layout do not count. Installed packages do not either; `installed` covers them.
 
         Args:
-          names: of modules, as they were imported.
-          loaded: modules that may share a name with others, as `conftest` does.
+          names: module names, as imported.
+          loaded: modules whose name others may share, such as `conftest`.
+
+        Returns:
+          Hexadecimal digits; "" if one of `names` has no file.
         """
         if (names, loaded) not in self._digests:
             self._digests[names, loaded] = self._digest(names, loaded)
@@ -62,16 +64,16 @@ class Code:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
     def _read(self, key: str, name: str, path: Path | None) -> tuple[str, tuple[str, ...]]:
-        """The digest of a module, "" where it is not the user's, and what it imports."""
+        """Returns the digest of a module ("" if it is not the user's) and the modules that it imports."""
         if key not in self._modules:
             mine = path is not None and not str(path).startswith(_HOMES) and name.partition(".")[0] != "kerneltest"
-            self._modules[key] = _parsed(path, name) if path is not None and mine else ("", ())
+            self._modules[key] = _digest_file(path, name) if path is not None and mine else ("", ())
         return self._modules[key]
 
 
 @functools.cache
 def installed() -> str:
-    """A digest of the installed packages with their versions, and of kerneltest's own code."""
+    """Returns a digest of the names and versions of installed packages, and of kerneltest's own code."""
     versions = sorted(f"{each.metadata['Name']} {each.version}" for each in metadata.distributions())
     digest = hashlib.sha256("\n".join(versions).encode())
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
@@ -79,8 +81,8 @@ def installed() -> str:
     return digest.hexdigest()[:16]
 
 
-def _parsed(path: Path, name: str) -> tuple[str, tuple[str, ...]]:
-    """The digest of a file's code, and what it imports as a module of that name."""
+def _digest_file(path: Path, name: str) -> tuple[str, tuple[str, ...]]:
+    """Returns the digest of a file's code, and the modules that it imports under that module name."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -92,7 +94,7 @@ def _parsed(path: Path, name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _origin(name: str) -> Path | None:
-    """The file of a module; None where it has none."""
+    """Returns the file of a module; None if it has none."""
     module = sys.modules.get(name)
     try:
         spec = getattr(module, "__spec__", None) or importlib.util.find_spec(name)
@@ -103,14 +105,14 @@ def _origin(name: str) -> Path | None:
 
 
 def _with_parents(name: str) -> Iterator[str]:
-    """A module and the packages that it lies in."""
+    """Yields a module and the packages around it."""
     while name:
         yield name
         name = name.rpartition(".")[0]
 
 
 def _imports(tree: ast.AST, package: str) -> Iterator[str]:
-    """The modules that some code imports, relative ones resolved; what it takes from one may be another."""
+    """Yields the modules that code imports, with relative imports resolved; an imported name may be a module too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""Records as a run holds them by the million: what they have in common once, and pictures left on disk."""
+"""Compact in-memory records: repeated field values are interned, evidence windows stay on disk."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -6,29 +6,29 @@ from typing import Any, TypeVar
 
 from kerneltest.records.schema import Evidence, Record
 
-_MOST = 2**16  # values that are remembered: where all differ, remembering them would take more than it saves
+_MOST = 2**16  # interned values; if all values differ, interning costs more than it saves
 
 _Value = TypeVar("_Value", bound=Hashable)
-_Item = TypeVar("_Item", int, str)
+_Item = TypeVar("_Item")
 _Kept = TypeVar("_Kept")
 
 
 def held(records: Iterable[Record]) -> Iterator[Record]:
-    """Records that equal those given, but for the elements in their pictures, in a fraction of the memory.
+    """Yields equal records in a fraction of the memory, but without the elements of their evidence windows.
 
-    `pictures.pictures` reads these again.
+    `evidence_windows` reads those again.
     """
-    shared = _Shared()
+    shared = _Interner()
     return map(shared.record, records)
 
 
-class _Shared:
-    """Values that were met before, each held once."""
+class _Interner:
+    """Values seen so far, each stored once."""
 
     def __init__(self) -> None:
         self._values: dict[Hashable, Hashable] = {}
-        self._floats: dict[float, float] = {}  # apart from integers, which equal some
-        self._mappings: dict[Hashable, Mapping[str, int | str]] = {}
+        self._floats: dict[float, float] = {}  # separate, since 1.0 equals 1
+        self._mappings: dict[Hashable, Mapping[str, Any]] = {}
 
     def record(self, record: Record) -> Record:
         same, mapping = self._same, self._mapping
@@ -42,18 +42,19 @@ class _Shared:
             family=same(record.family),
             signature=same(record.signature),
             target=same(record.target),
-            case=same(record.case),  # other backends have it too, soon after
+            case=same(record.case),  # other backends record the same case soon after
             message=same(record.message),
             compared=same(record.compared),
             used=None if record.used is None else self._float(record.used),
             tolerance=same(record.tolerance),
-            evidence=record.evidence and _without_pictures(record.evidence),
+            evidence=record.evidence and _without_windows(record.evidence),
             facts=record.facts or _NO_FACTS,
             ulps=same(tuple(map(same, record.ulps))),
             dims=mapping(record.dims),
             dtypes=mapping(record.dtypes),
             statics=mapping(record.statics),
-            holds=same(record.holds),
+            special_inputs=same(record.special_inputs),
+            detail=record.detail and self._same(record.detail),
             asked=same(record.asked),
             unasked=same(record.unasked),
             kept=same(record.kept),
@@ -66,11 +67,11 @@ class _Shared:
         return _once(self._floats, value, value)
 
     def _mapping(self, value: Mapping[str, _Item]) -> Mapping[str, _Item]:
-        return _once(self._mappings, tuple(value.items()), value)
+        return _once(self._mappings, tuple((name, type(each), each) for name, each in value.items()), value)
 
 
 def _once(known: dict[Any, Any], key: Hashable, value: _Kept) -> _Kept:
-    """The value that was met first under a key."""
+    """Returns the first value seen under a key."""
     if len(known) > _MOST:
         known.clear()
     first: _Kept = known.setdefault(key, value)
@@ -80,7 +81,7 @@ def _once(known: dict[Any, Any], key: Hashable, value: _Kept) -> _Kept:
 _NO_FACTS: Mapping[str, Mapping[str, int]] = {}
 
 
-def _without_pictures(evidence: Evidence) -> Evidence:
+def _without_windows(evidence: Evidence) -> Evidence:
     if evidence.window is None:
         return evidence
     window = replace(evidence.window, values=(), expected=(), bound=(), wrong="")

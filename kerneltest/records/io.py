@@ -1,4 +1,4 @@
-"""A run on disk: plan and records as strict JSON lines with a versioned schema, in shards; arguments; artifacts."""
+"""Reading and writing a run: plan and records as strict JSON lines in shards, arguments, artifacts."""
 
 import gzip
 import math
@@ -7,38 +7,41 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import IO, Any, Final, Literal, TypeVar
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from kerneltest.core.details import Detail
 from kerneltest.core.dtypes import Array, dtype_named
 from kerneltest.core.failures import printable
 from kerneltest.records.files import opened
 from kerneltest.records.schema import End, Plan, Record, Smallest
+from kerneltest.records.schema_10 import OLDER_SCHEMA, upgrade_line
 from kerneltest.records.strict_json import dumps
 
-SCHEMA: Final = 10
-# Readers refuse what is larger; no run writes as much.
+SCHEMA: Final = 11
+# Limits of readers; no run writes as much.
 _MOST_PLAN = 2**24  # bytes
-_MOST_COMMAS = 2**20  # of a plan: a value takes two bytes there, and 400 in an error
+_MOST_COMMAS = 2**20  # values of a plan: each takes two bytes there, but 400 in an error
 _MOST_LINE = 2**21  # bytes of one record
-_MOST_RECORDS = 2**31  # bytes of a shard, once unpacked: more than a million cases
+_MOST_RECORDS = 2**31  # bytes of an unpacked shard: more than a million cases
 _MOST_TEXT = 20_000  # characters of a message
-_MOST_PROBLEMS = 1000  # of one line or plan: a description of each takes a kilobyte
+_MOST_DETAIL = 4_000  # characters of a text in a detail, most of which the message has as well
+_MOST_PROBLEMS = 1000  # errors in one line, since the description of each takes a kilobyte
 
 
 class RecordError(ValueError):
-    """A record, a plan or a file beside them that cannot be read; names the file, the line and the field."""
+    """A file of a run that cannot be read; names the file, the line and the field."""
 
 
 _Line = TypeVar("_Line")
 
 
 def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[str, ...]:
-    """Saves the texts of an artifact under `artifacts/`; returns their paths within the folder."""
+    """Saves an artifact's files under `artifacts/` and returns their paths within the folder."""
     paths = {f"artifacts/{case}/{name}": text for name, text in files.items()}
     for path, text in paths.items():
         with opened(folder, path, "wb") as file:
@@ -47,8 +50,8 @@ def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[s
 
 
 def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> str:
-    """Saves a case's array arguments under `cases/`; returns the path within the folder."""
-    # By dtype and leaf, as unsigned integers: NumPy's format knows no bfloat16.
+    """Saves a case's array arguments under `cases/` and returns the path within the folder."""
+    # Stored as unsigned integers under dtype and leaf, since NumPy's format lacks bfloat16.
     raw = {f"{value.dtype.name}:{leaf}": _bits(value) for leaf, value in arguments.items()}
     path = f"cases/{case}.npz"
     with opened(folder, path, "wb") as file:
@@ -57,15 +60,15 @@ def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> s
 
 
 def load_arguments(folder: Path, name: str, most: int = 2**30) -> dict[str, Array]:
-    """The array arguments saved by `save_arguments`, by leaf.
+    """Loads the array arguments saved by `save_arguments`, by leaf.
 
     Args:
-      folder: of the run.
-      name: what `save_arguments` returned.
-      most: bytes that the arrays may have together; no more than that is unpacked.
+      folder: the run's folder.
+      name: the path that `save_arguments` returned.
+      most: limit for the size of all arrays together, in bytes.
 
     Raises:
-      RecordError: they cannot be read, or are larger.
+      RecordError: they cannot be read, or exceed the limit.
     """
     arguments: dict[str, Array] = {}
     try:
@@ -77,13 +80,13 @@ def load_arguments(folder: Path, name: str, most: int = 2**30) -> dict[str, Arra
                 with saved.open(entry) as packed:
                     bits = _array(packed, most - sum(value.nbytes for value in arguments.values()))
                 arguments[leaf] = bits.view(dtype_named(dtype)).reshape(bits.shape)
-    except Exception as error:  # of many kinds, in a damaged file
-        raise RecordError(f"{name}: no readable inputs: {error}") from error
+    except Exception as error:  # a damaged file raises all kinds
+        raise RecordError(f"{name}: the inputs cannot be read: {error}") from error
     return arguments
 
 
 def _array(file: IO[bytes], most: int) -> Array:
-    """An array of unsigned integers in NumPy's format; its size is checked before there is room for it."""
+    """Reads an array of unsigned integers in NumPy's format; checks its size before allocating it."""
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("an array is in another version of NumPy's format")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
@@ -97,13 +100,13 @@ def _bits(value: Array) -> Array:
     return value.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[value.dtype.itemsize])
 
 
-# Nothing is converted to the type that is due; unknown fields, bare NaNs and infinities are errors.
+# No value is converted to the declared type; unknown fields, bare NaNs and infinities are errors.
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _RecordLine:
-    schema: Literal[10]
+    schema: Literal[11]
     record: Record
 
     __pydantic_config__ = _STRICT
@@ -111,7 +114,7 @@ class _RecordLine:
 
 @dataclass(frozen=True, slots=True)
 class _PlanLine:
-    schema: Literal[10]
+    schema: Literal[11]
     plan: Plan
 
     __pydantic_config__ = _STRICT
@@ -119,7 +122,7 @@ class _PlanLine:
 
 @dataclass(frozen=True, slots=True)
 class _EndLine:
-    schema: Literal[10]
+    schema: Literal[11]
     end: End
 
     __pydantic_config__ = _STRICT
@@ -127,7 +130,7 @@ class _EndLine:
 
 @dataclass(frozen=True, slots=True)
 class _SmallestLine:
-    schema: Literal[10]
+    schema: Literal[11]
     smallest: Smallest
 
     __pydantic_config__ = _STRICT
@@ -138,7 +141,7 @@ SMALLEST_LINE = TypeAdapter(_SmallestLine)
 
 
 class Writer:
-    """Appends records to one shard of a run's folder, each flushed as it comes, with the ends of overlong messages."""
+    """Appends records to one shard of a run's folder and flushes each."""
 
     def __init__(self, folder: Path, shard: str) -> None:
         self.folder, self.shard = folder, shard
@@ -149,12 +152,12 @@ class Writer:
         self._file.flush()
 
     def copy(self, lines: bytes) -> None:
-        """Appends lines that `line_of` made."""
+        """Appends lines as `line_of` returns them."""
         self._file.write(lines)
         self._file.flush()
 
     def write_smallest(self, smallest: Smallest) -> None:
-        """Appends a smallest case to a file of its own beside the shard."""
+        """Appends a reproducer to a file of its own next to the shard."""
         record = replace(smallest.record, message=shortened(smallest.record.message))
         with opened(self.folder, f"smallest-{self.shard}.jsonl", "ab") as file:
             file.write(dumps(_SmallestLine(SCHEMA, replace(smallest, record=record))).encode() + b"\n")
@@ -164,29 +167,42 @@ class Writer:
 
 
 def line_of(record: Record) -> bytes:
-    """A record as it is written, without the line's end; of what is too long, the beginning and the end."""
+    """Returns a record as a line without its newline; overlong texts are shortened."""
     if record.evidence is not None:
         record = replace(record, evidence=replace(record.evidence, stderr=shortened(record.evidence.stderr)))
     if len(record.message) > _MOST_TEXT:
         record = replace(record, message=shortened(record.message))
+    if record.detail is not None:
+        record = replace(record, detail=_shorten_detail(record.detail))
     return dumps(_RecordLine(SCHEMA, record)).encode()
 
 
-def shortened(text: str) -> str:
-    """A text for a person; of one that is too long, the beginning and the end."""
-    if len(text) <= _MOST_TEXT:
+def _shorten_detail(detail: Detail) -> Detail:
+    """A detail whose overlong texts are shortened."""
+    texts = {field.name: getattr(detail, field.name) for field in fields(detail)}
+    changes: dict[str, Any] = {
+        name: shortened(text, _MOST_DETAIL)
+        for name, text in texts.items()
+        if isinstance(text, str) and len(text) > _MOST_DETAIL
+    }
+    return replace(detail, **changes) if changes else detail
+
+
+def shortened(text: str, most: int = _MOST_TEXT) -> str:
+    """Shortens a text of more than `most` characters to its beginning and end."""
+    if len(text) <= most:
         return text
-    half = _MOST_TEXT // 2
+    half = most // 2
     return f"{text[:half]}\n... {len(text) - 2 * half:,} characters left out ...\n{text[-half:]}"
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
-    """Writes `plan.json`: what the run will do."""
+    """Writes a run's plan, `plan.json`."""
     _write_whole(folder, "plan.json", dumps(_PlanLine(SCHEMA, plan)))
 
 
 def read_plan(folder: Path) -> Plan:
-    """The plan of a run.
+    """Reads the plan of a run.
 
     Raises:
       RecordError: there is none, or it cannot be read.
@@ -197,21 +213,21 @@ def read_plan(folder: Path) -> Plan:
             text = file.read(_MOST_PLAN + 1)
         if len(text) > _MOST_PLAN or text.count(b",") > _MOST_COMMAS:
             most = f"{_MOST_PLAN >> 20} MiB, or than {_MOST_COMMAS:,} values"
-            raise RecordError(f"{path}: holds more than {most}, which no plan of kerneltest does")
-        return _PLAN_LINE.validate_json(text).plan
+            raise RecordError(f"{path}: exceeds {most}, more than any plan of kerneltest")
+        return validate_line(_PLAN_LINE, text).plan
     except OSError as error:
-        raise RecordError(f"{path}: no readable plan: {error}") from error
+        raise RecordError(f"{path}: the plan cannot be read: {error}") from error
     except ValidationError as error:
-        raise RecordError(f"{path}: no readable plan: {_first_problem(error)}") from error
+        raise RecordError(f"{path}: the plan cannot be read: {_first_problem(error)}") from error
 
 
 def write_end(folder: Path, end: End) -> None:
-    """Writes `end.json`: all records of the run are written."""
+    """Writes `end.json`, which marks all records as written."""
     _write_whole(folder, "end.json", dumps(_EndLine(SCHEMA, end)))
 
 
 def read_end(folder: Path) -> End | None:
-    """The end of a run; None where it has not ended.
+    """Reads the end of a run; None if it has not ended.
 
     Raises:
       RecordError: it cannot be read.
@@ -219,7 +235,7 @@ def read_end(folder: Path) -> End | None:
     path = folder / "end.json"
     try:
         with opened(folder, path.name) as file:
-            return _END_LINE.validate_json(file.read(_MOST_LINE)).end
+            return validate_line(_END_LINE, file.read(_MOST_LINE)).end
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -229,7 +245,7 @@ def read_end(folder: Path) -> End | None:
 
 
 def _write_whole(folder: Path, name: str, line: str) -> None:
-    """In one step, so that a reader finds all of it or none."""
+    """Writes a file atomically."""
     temporary = f"{Path(name).stem}-{os.getpid()}.tmp"
     with opened(folder, temporary, "wb") as file:
         file.write(line.encode() + b"\n")
@@ -237,14 +253,14 @@ def _write_whole(folder: Path, name: str, line: str) -> None:
 
 
 def shards(folder: Path) -> list[Path]:
-    """The files of a run's records, by name."""
+    """Returns the files that hold a run's records, ordered by name."""
     return sorted([*folder.glob("records-*.jsonl"), *folder.glob("records-*.jsonl.gz")])
 
 
 def read_records(folder: Path) -> Iterator[Record]:
-    """The records of a run, shard by shard in order of name; a shard may be gzipped.
+    """Yields the records of a run, shard by shard in order of name; a shard may be gzipped.
 
-    A last line that was cut off while it was written is dropped.
+    A truncated last line is dropped.
 
     Raises:
       RecordError: a shard cannot be read, or a line is corrupt or of another schema.
@@ -254,15 +270,15 @@ def read_records(folder: Path) -> Iterator[Record]:
 
 
 def read_some(folder: Path, numbers: Collection[int]) -> Iterator[tuple[int, Record]]:
-    """Single records of a run, each with its number: counted from 0, as `read_records` yields them.
+    """Yields some records of a run with their numbers, counted from 0 in the order of `read_records`.
 
     Raises:
-      RecordError: as `read_records`, of the lines that are read.
+      RecordError: as `read_records`, for the lines that are read.
     """
     number = 0
     for shard in shards(folder):
         for in_shard, line in enumerate(_lines(shard), 1):
-            if number in numbers or not line.endswith(b"\n"):  # a line that was cut off has no number
+            if number in numbers or not line.endswith(b"\n"):  # a truncated line has no number
                 if (parsed := _parsed(shard, in_shard, line, RECORD_LINE)) is None:
                     continue
                 if number in numbers:
@@ -271,13 +287,13 @@ def read_some(folder: Path, numbers: Collection[int]) -> Iterator[tuple[int, Rec
 
 
 def read_shard(folder: Path, shard: str) -> Iterator[Record]:
-    """The records of one shard of a run, as `read_records`; none where it is missing."""
+    """Yields the records of one shard, as `read_records` does; none if the shard is missing."""
     path = folder / f"records-{shard}.jsonl"
     return (line.record for line in (_read(path, RECORD_LINE) if path.exists() else ()))
 
 
 def read_smallest(folder: Path) -> Iterator[Smallest]:
-    """The smallest failing cases of a run, shard by shard.
+    """Yields the reproducers of a run, shard by shard.
 
     Raises:
       RecordError: as `read_records`.
@@ -293,17 +309,34 @@ def _read(shard: Path, adapter: TypeAdapter[_Line]) -> Iterator[_Line]:
 
 
 def _parsed(shard: Path, number: int, line: bytes, adapter: TypeAdapter[_Line]) -> _Line | None:
-    """A line of a shard; None for a last one that was cut off."""
+    """Parses a line of a shard; returns None for a truncated last line."""
     try:
-        return adapter.validate_json(line.removesuffix(b"\n"))
+        return validate_line(adapter, line.removesuffix(b"\n"))
     except ValidationError as error:
         if not line.endswith(b"\n") and _is_no_json(error):
             return None
         raise RecordError(f"{shard}, line {number}: {_first_problem(error)}") from error
 
 
+def validate_line(adapter: TypeAdapter[_Line], line: bytes) -> _Line:
+    """Validates a line of this schema, or of the one before it.
+
+    Raises:
+      ValidationError: it is neither.
+    """
+    try:
+        return adapter.validate_json(line)
+    except ValidationError as error:
+        if (upgraded := upgrade_line(line)) is None:
+            raise
+        try:
+            return adapter.validate_json(upgraded)
+        except ValidationError:
+            raise error from None
+
+
 def _lines(shard: Path) -> Iterator[bytes]:
-    """The lines of a shard with their ends, unpacked as they come."""
+    """Yields the lines of a shard with their newlines."""
     try:
         with ExitStack() as stack:
             file: IO[bytes] | gzip.GzipFile = stack.enter_context(opened(shard.parent, shard.name))
@@ -313,13 +346,13 @@ def _lines(shard: Path) -> Iterator[bytes]:
             while line := file.readline(_MOST_LINE + 1):
                 number, size = number + 1, size + len(line)
                 if len(line) > _MOST_LINE:
-                    raise RecordError(f"{shard}, line {number}: has more than {_MOST_LINE >> 20} MiB: no record has")
+                    raise RecordError(f"{shard}, line {number}: exceeds {_MOST_LINE >> 20} MiB, more than any record")
                 if size > _MOST_RECORDS:
                     most = f"{_MOST_RECORDS >> 20} MiB"
-                    raise RecordError(f"{shard}: holds more than {most}, which no run of kerneltest writes")
+                    raise RecordError(f"{shard}: exceeds {most}, more than any run of kerneltest writes")
                 yield line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RecordError(f"{shard}: not a whole gzip file: {error}") from error
+        raise RecordError(f"{shard}: damaged gzip file: {error}") from error
     except OSError as error:
         raise RecordError(f"{shard}: cannot be read: {error}") from error
 
@@ -329,19 +362,19 @@ def _is_no_json(error: ValidationError) -> bool:
 
 
 def _first_problem(error: ValidationError) -> str:
-    """The field and what is wrong with it, on one line; another schema explains all else."""
+    """Returns the first invalid field and its error in one line; a wrong schema version takes precedence."""
     if error.error_count() > _MOST_PROBLEMS:
-        return f"{error.error_count():,} fields are not as schema {SCHEMA} says"
+        return f"{error.error_count():,} fields violate schema {SCHEMA}"
     problems = error.errors(include_url=False)
     for problem in problems:
         if problem["loc"] == ("schema",):
             found = "none" if problem["type"] == "missing" else ascii(problem["input"])[:40]
-            return f"schema {found}, and this version reads schema {SCHEMA}"
+            return f"schema {found}, and this version reads schemas {OLDER_SCHEMA} and {SCHEMA}"
     return _field(problems[0]) + problems[0]["msg"].removeprefix("Value error, ")
 
 
 def _field(problem: Mapping[str, Any]) -> str:
-    """`record.evidence.window.values[3]: `; "" where the whole line is meant. Names may come from anywhere."""
+    """Formats a field's path: `record.evidence.window.values[3]: `; "" for the whole line. Names may be hostile."""
     path = "".join(
         f".{part}" if isinstance(part, str) and part.isidentifier() and part.isascii() else f"[{part!a}]"
         for part in problem["loc"]

@@ -1,4 +1,7 @@
-"""What a process is doing, in a file that outlives it: whom to blame when it dies, and who went on for too long."""
+"""Journal of a process: what it is doing, in a file that outlives it.
+
+It shows which case to blame when the process dies, and which case has been running for too long.
+"""
 
 import os
 import time
@@ -15,11 +18,11 @@ from kerneltest.records.files import opened
 from kerneltest.records.strict_json import dumps
 
 _MOST_BYTES = 2**16
-_PHASE = 32  # bytes for the phase and what goes on beside it: these change often, and alone
+_PHASE = 32  # bytes reserved for the phase and the concurrent compilations, which are rewritten by themselves
 
 
 class Phase(StrEnum):
-    """A step of a case, as it ends the sentence that begins with "the process died while"."""
+    """A step of a case. Its value completes the sentence "the process died while"."""
 
     STARTING = "starting"
     FILLING = "filling the arguments"
@@ -32,14 +35,14 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What a process is doing, or was when it died.
+    """The activity of a process, or the last one before it died.
 
     Attributes:
-      item: that it runs.
-      case, family, signature: of the case; "" before the first.
-      phase: the step of it.
-      beside: how many compilations of other cases went on in the same process.
-      shard: the name of the process among those of the run: `main`, `gw0`.
+      item: the item that it runs.
+      case, family, signature: of the case; "" before the first case.
+      phase: the case's current step.
+      beside: number of compilations of other cases going on in the same process.
+      shard: the process's name within the run, such as `main` or `gw0`.
     """
 
     item: str
@@ -55,7 +58,7 @@ class Doing:
     def __str__(self) -> str:
         if not self.case:
             return f"{self.item}, before its first case"
-        beside = f", with {self.beside} other compilations beside it," if self.beside else ""
+        beside = f", with {self.beside} other compilations under way," if self.beside else ""
         return f"{self.phase} for case {self.case} ({self.family}, {self.signature}){beside} of {self.item}"
 
 
@@ -63,13 +66,13 @@ _DOING = TypeAdapter(Doing)
 
 
 class Journal:
-    """What this process is doing now; kept in a file as well where a folder is given.
+    """The journal of this process, mirrored in a file if a folder is given.
 
     Attributes:
-      doing: what it is; None between items.
+      doing: the current activity; None between items.
       changed: when that last changed, in seconds of the monotonic clock.
       spent: seconds in each phase so far.
-      counts: how often it did what costs: traces, compilations, evaluations of an oracle.
+      counts: number of traces, compilations and oracle evaluations so far.
     """
 
     def __init__(self, folder: Path | None = None, shard: str = "main") -> None:
@@ -81,13 +84,13 @@ class Journal:
         self._file: FileIO | None = None
 
     def start(self, item: str, case: str = "", family: str = "", signature: str = "", beside: int = 0) -> None:
-        """Begins an item, or a case of it, while compilations of other cases go on beside it."""
+        """Begins an item or a case, while `beside` compilations of other cases go on."""
         self._count()
         self.doing = Doing(item, case, family, signature, Phase.STARTING, beside, self.shard)
         self._write(_step(self.doing) + dumps(self.doing).encode() + b"\n")
 
     def turn_to(self, phase: Phase, beside: int = 0) -> None:
-        """Goes on with the next step, while compilations of other cases go on beside it."""
+        """Enters the next step, while `beside` compilations of other cases go on."""
         self._count()
         if self.doing is not None and (phase, beside) != (self.doing.phase, self.doing.beside):
             self.doing = replace(self.doing, phase=phase, beside=beside)
@@ -101,7 +104,7 @@ class Journal:
             self._file.truncate(0)
 
     def leave_costs(self) -> None:
-        """Writes the seconds of each phase, and the counts, to a file of the run."""
+        """Writes the seconds of each phase and the counts to a file in the run's folder."""
         if self.folder is not None:
             seconds = {phase.name.lower(): round(self.spent[phase], 3) for phase in Phase}
             text = dumps({"seconds": seconds, "counts": dict(sorted(self.counts.items()))})
@@ -109,7 +112,7 @@ class Journal:
                 file.write(text.encode() + b"\n")
 
     def close(self) -> None:
-        """Ends the process's journal: it did not die."""
+        """Removes the journal of a process that ends normally."""
         if self._file is not None:
             self._file.close()
             Path(str(self._file.name)).unlink(missing_ok=True)
@@ -122,14 +125,14 @@ class Journal:
         self.changed = now
 
     def _write(self, text: bytes) -> None:
-        """Writes over the beginning of the file: as little as will do, since this happens at every step."""
+        """Overwrites the beginning of the file. It writes as little as possible, since this happens at every step."""
         if self.folder is None:
             return
         try:
             if self._file is None:
                 self._file = FileIO(self.folder / f"running-{self.shard}.txt", "w")
             os.pwrite(self._file.fileno(), text, 0)
-        except OSError:  # a full disk is told by the records, which matter more
+        except OSError:  # a full disk also fails the records, which report it
             self.folder = None
 
 
@@ -138,14 +141,14 @@ def _step(doing: Doing) -> bytes:
 
 
 def left_running(folder: Path) -> Iterator[Doing]:
-    """What the processes of a run were doing when they died, by name; or are doing, where the run goes on."""
+    """Yields the last activity of each process that died, or of each running process, ordered by name."""
     for path in sorted(folder.glob("running-*.txt")):
         try:
             with opened(folder, path.name) as file:
                 lines = file.read(_MOST_BYTES).decode("utf-8", "replace").split("\n")
-            if len(lines) > 2:  # what follows is left of a longer case
+            if len(lines) > 2:  # further lines are remains of a longer case
                 step, rest, *_ = lines
                 beside, _, phase = step.partition(" ")
                 yield replace(_DOING.validate_json(rest), phase=Phase(phase.strip()), beside=int(beside))
         except (OSError, ValueError):
-            continue  # it was cut off while it was written
+            continue  # cut off in the middle of a write

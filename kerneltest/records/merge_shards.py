@@ -1,4 +1,4 @@
-"""The shards of a run as one run: they must be all of it, of one plan."""
+"""Merging the shards of a run: they must be complete and belong to one plan."""
 
 import shutil
 from collections.abc import Iterable, Sequence
@@ -8,13 +8,13 @@ from typing import BinaryIO
 
 from kerneltest.records.files import opened
 from kerneltest.records.io import RecordError
+from kerneltest.records.plan_differences import plan_differences
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Plan, digest
 from kerneltest.records.strict_json import dumps
-from kerneltest.triage.diff import differences
 
-# What a run writes for others to read, beside its plan.
-_KEPT = ("records-*.jsonl*", "smallest-*.jsonl*", "cases/*", "artifacts/*/*")
+# Files that a merged run takes over from its shards.
+_COPIED = ("records-*.jsonl*", "smallest-*.jsonl*", "cases/*", "artifacts/*/*")
 
 
 class JoinError(ValueError):
@@ -22,12 +22,12 @@ class JoinError(ValueError):
 
 
 def part_of_plan(plan: Plan, items: Iterable[str], shard: str) -> Plan:
-    """The plan of a shard, which knows by which digits it belongs to the others.
+    """Returns the plan of one shard, with a digest by which the shards of one run are recognised.
 
     Args:
-      plan: of all shards.
-      items: node ids of those of the shard.
-      shard: its name, as `2/3`.
+      plan: the plan of the whole run.
+      items: node ids of the shard's items.
+      shard: its name, such as `2/3`.
     """
     mine = frozenset(items)
     whole = digest([*map(dumps, plan.items), *map(dumps, plan.pairings.values())])
@@ -36,20 +36,20 @@ def part_of_plan(plan: Plan, items: Iterable[str], shard: str) -> Plan:
 
 
 def joined(runs: Sequence[Run]) -> Plan:
-    """The plan of the run whose shards are given.
+    """Returns the plan of the run whose shards are given.
 
     Raises:
-      JoinError: one is missing, given twice or no shard, or two are of unlike runs.
+      JoinError: a shard is missing or given twice, a run is not a shard, or two shards belong to different runs.
     """
     if not runs:
         raise JoinError("there is no run to merge")
     names = [run.name or run.folder.name for run in runs]
     if whole := [name for run, name in zip(runs, names, strict=True) if not run.plan.shard]:
-        raise JoinError(f"{whole[0]} is a whole run and no shard: kerneltest report and summary take it as it is")
+        raise JoinError(f"{whole[0]} is a whole run, not a shard: kerneltest report and summary take it as it is")
     first = runs[0]
     for run, name in zip(runs[1:], names[1:], strict=True):
         if told := "; ".join(_differences(first.plan, run.plan)):
-            raise JoinError(f"{names[0]} and {name} are not of one run: {told}")
+            raise JoinError(f"{names[0]} and {name} belong to different runs: {told}")
     count = int(first.plan.shard.partition("/")[2])
     by_shard: dict[str, str] = {}
     for run, name in zip(runs, names, strict=True):
@@ -70,28 +70,28 @@ def joined(runs: Sequence[Run]) -> Plan:
 
 
 def _differences(one: Plan, other: Plan) -> list[str]:
-    """In what two plans differ, so that their shards do not belong together."""
+    """Returns the differences of two plans because of which their shards do not belong together."""
     counts = [plan.shard.partition("/")[2] for plan in (one, other)]
     if len(set(counts)) > 1:
-        return [f"they are of {' and '.join(counts)} shards"]
-    if told := [f"{name} is {a} and {b}" for name, a, b in differences(one, other)]:
+        return [f"they have {' and '.join(counts)} shards"]
+    if told := [f"{name} is {a} and {b}" for name, a, b in plan_differences(one, other)]:
         return told
     if one.whole == other.whole:
         return []
     names = dict.fromkeys([*one.pairings, *other.pairings])
     unlike = [name for name in names if one.pairings.get(name) != other.pairings.get(name)]
-    return [f"{name} is declared or written otherwise" for name in unlike] or ["they planned other cases"]
+    return [f"{name} is declared or written differently" for name in unlike] or ["they planned different cases"]
 
 
 def copy_files(run: Run, folder: Path) -> None:
-    """Copies the records, smallest cases, inputs and code of a shard into another folder.
+    """Copies a shard's records, reproducers, inputs and artifacts into another folder.
 
     Raises:
       OSError: a file cannot be read or written.
-      RecordError: two shards hold a file of one name and other bytes.
+      RecordError: two shards hold different files of one name.
     """
     number = run.plan.shard.partition("/")[0]
-    for path in sorted(path for pattern in _KEPT for path in run.folder.glob(pattern)):
+    for path in sorted(path for pattern in _COPIED for path in run.folder.glob(pattern)):
         name = path.relative_to(run.folder).as_posix()
         kind, dash, rest = name.partition("-")
         target = f"{kind}{dash}{number}.{rest}" if kind in ("records", "smallest") else name
@@ -99,12 +99,12 @@ def copy_files(run: Run, folder: Path) -> None:
             if not (folder / target).exists():
                 with opened(folder, target, "xb") as copy:
                     shutil.copyfileobj(file, copy)
-            elif not _alike(file, folder, target):
-                raise RecordError(f"{path}: another shard holds another file of this name")
+            elif not _is_same(file, folder, target):
+                raise RecordError(f"{path}: another shard has a different file of this name")
 
 
-def _alike(file: BinaryIO, folder: Path, name: str) -> bool:
-    """Whether a file holds what another one of a run's folder does."""
+def _is_same(file: BinaryIO, folder: Path, name: str) -> bool:
+    """Compares a file with one in a run's folder."""
     with opened(folder, name) as other:
         while (part := file.read(2**20)) == other.read(2**20):
             if not part:

@@ -1,6 +1,6 @@
-"""Runs read from their folders and laid over each other: each cell from the run in which it ended worst.
+"""Overlay of several runs: each cell is taken from the run in which it ended worst.
 
-No clock and no order decides what is shown: a run could be dated such that it hides the findings of others.
+Neither dates nor the order of runs decide, since a wrongly dated run could then hide the findings of others.
 """
 
 from collections import Counter
@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.runs import Run, Status
 from kerneltest.records.schema import ANY, CellKey, Declared, PlannedItem, Record
-from kerneltest.triage.suspects import Suspect, suspects
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +17,9 @@ class Row:
     """One record as a report shows it.
 
     Attributes:
-      run: number of the run it was taken from.
-      record: as written; made up for a planned cell that has cases without one.
-      ending: the record's verdict, `missing`, or how its cell ended where that passed and compared nothing.
+      run: number of the run that it comes from.
+      record: as written; a placeholder for a planned cell that lacks records.
+      ending: the record's verdict; `missing` for a placeholder; the cell's gap if the cell passed and compared nothing.
     """
 
     run: int
@@ -34,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A pairing on a backend in one run: how many cases there were, and how many of them are findings."""
+    """Counts of cases and findings of a pairing on a backend in one run."""
 
     run: str
     cases: int
@@ -43,12 +42,12 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Cells of a pairing on a backend that ended otherwise in one run than in another.
+    """Cells of a pairing on a backend that ended differently in different runs.
 
     Attributes:
-      pairing, backend: theirs.
-      endings: by run, the one that is shown first.
-      cells: how many.
+      pairing, backend: of the cells.
+      endings: by run; the one that is shown comes first.
+      cells: number of cells.
     """
 
     pairing: str
@@ -59,15 +58,15 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a report shows.
+    """Several runs as one, as a report shows them.
 
     Attributes:
-      runs: in the order in which they were given.
+      runs: in the order given.
       cells: the status of each planned cell, in the order of the last plan.
-      rows: the records behind them.
-      splits: where runs disagree.
-      history: by pairing and backend, over the runs that served them.
-      contributing: numbers of the runs that served at least one cell, or alone planned it.
+      rows: the records behind the cells.
+      splits: cells on which runs disagree.
+      history: counts by pairing and backend, over the runs that served them.
+      contributing: numbers of the runs that served at least one cell, or were the only ones to plan it.
     """
 
     runs: tuple[Run, ...]
@@ -79,12 +78,12 @@ class Merged:
 
     @property
     def pairings(self) -> Mapping[str, Declared]:
-        """As the last run declares them."""
+        """The pairings as the last run declares them."""
         return {name: declared for run in self.runs for name, declared in run.plan.pairings.items()}
 
     @property
     def complete(self) -> bool:
-        """Whether every planned cell shown has a verdict and no run behind them has gaps or stray records."""
+        """True if every planned cell has a verdict and no contributing run has gaps or stray records."""
         return all(self.runs[number].reconciled.complete for number in self.contributing)
 
     @property
@@ -93,9 +92,9 @@ class Merged:
 
 
 def merge(given: Sequence[Run]) -> Merged:
-    """Lays runs over each other. A cell that several served is shown as the one in which it ended worst has it.
+    """Overlays runs. A cell that several runs served is taken from the run in which it ended worst.
 
-    A run without a name goes by its folder's.
+    A run without a name gets that of its folder.
     """
     runs = tuple(replace(run, name=run.name or run.folder.resolve().name) for run in given)
     serving = _serving(runs)
@@ -115,16 +114,8 @@ def merge(given: Sequence[Run]) -> Merged:
     return Merged(runs, cells, tuple(rows), _splits(runs, serving), _history(runs), contributing)
 
 
-def suspects_shown(merged: Merged) -> tuple[Suspect, ...]:
-    """What is thought to be wrong, kernel by kernel: a bug that several runs show is one suspect."""
-    blocks = {name: declared.blocks for name, declared in merged.pairings.items()}
-    smallest = [each for run in merged.runs for each in run.smallest]
-    in_order = sorted(merged.rows, key=lambda row: row.run)
-    return suspects((row.record for row in in_order), blocks, smallest)
-
-
 def superseded(runs: Sequence[Run]) -> frozenset[tuple[int, str, str]]:
-    """The number of a run, a pairing and a backend that this run's machine lacked and another's had."""
+    """Returns (run number, pairing, backend) for each backend that the run lacked and another run had."""
     served: set[tuple[str, str]] = set()
     lacked: set[tuple[int, str, str]] = set()
     for number, run in enumerate(runs):
@@ -137,9 +128,9 @@ def superseded(runs: Sequence[Run]) -> frozenset[tuple[int, str, str]]:
 
 
 def _serving(runs: Sequence[Run]) -> dict[CellKey, list[int]]:
-    """The runs that served each cell, the one in which it ended worst first, and of several the last given.
+    """Returns the runs that served each cell: the one in which it ended worst first, later runs before earlier ones.
 
-    One that could not be served counts only where none served it.
+    A run that lacked the backend counts only if no run served the cell.
     """
     dropped = superseded(runs)
     serving: dict[CellKey, list[int]] = {}
@@ -168,7 +159,7 @@ def _ending(record: Record, status: Status) -> Ending:
 
 
 def _stand_in(item: PlannedItem, cell: CellKey, status: Status) -> Record:
-    """Stands for a planned cell that has cases without a record; its row says so in place of its verdict."""
+    """Returns a placeholder for a planned cell that lacks records."""
     pairing, backend, dtype, family = cell
     return Record(
         item=status.item,

@@ -1,4 +1,4 @@
-"""Green items between runs: what each followed from, and its records, until something of that changes."""
+"""Cache of green items between runs: a fingerprint of what each item follows from, and its records."""
 
 import gzip
 import hashlib
@@ -15,17 +15,17 @@ from kerneltest.records.io import line_of
 from kerneltest.records.schema import Record
 
 _INDEX = "index.json"
-_LEVEL = 3  # of gzip: the smallest files take three times as long
-_MOST = 2**28  # bytes of records, all items together
+_LEVEL = 3  # of gzip; the highest level takes three times as long
+_MOST = 2**28  # bytes of records of all items
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The records of one item.
+    """The cached records of one item.
 
     Attributes:
-      lines: as a shard has them.
-      families: that they are of, in order.
+      lines: the records as lines of a shard.
+      families: their families, in order.
     """
 
     lines: bytes
@@ -33,16 +33,16 @@ class Kept:
 
 
 class Store:
-    """A folder of green items: an index of what each followed from, and a file of records for each.
+    """A folder with an index of fingerprints and one file of records for each green item.
 
-    Several runs may use it at once: files are replaced whole, and one that cannot be read counts as missing.
+    Several runs may use it at once: files are replaced atomically, and unreadable files count as missing.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def green(self) -> dict[str, str]:
-        """What each item followed from when it was last green, as a digest, by node id."""
+        """Returns the fingerprint of each item when it was last green, by node id."""
         try:
             found = json.loads((self.folder / _INDEX).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -50,7 +50,7 @@ class Store:
         return found if isinstance(found, dict) else {}
 
     def records(self, item: str, made: str) -> Kept | None:
-        """The records of an item that follows from what it did; None where there are none."""
+        """Returns the records of an item whose fingerprint is still `made`; None if there are none."""
         path = self._path(item)
         try:
             with gzip.open(path, "rb") as file:
@@ -58,13 +58,13 @@ class Store:
                 if head["made"] != made:
                     return None
                 kept = Kept(file.read(), tuple(head["families"]))
-            os.utime(path)  # what is in use is dropped last
+            os.utime(path)  # the least recently used files are dropped first
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
             return None
         return kept
 
     def update(self, items: Mapping[str, str | None]) -> None:
-        """Takes in what green items followed from, and forgets those that are not green (None), records and all."""
+        """Stores the fingerprints of green items; removes items that are not green (None) with their records."""
         green = {**self.green(), **items}
         for name in (name for name, made in items.items() if not made):
             with suppress(OSError):
@@ -72,9 +72,9 @@ class Store:
         self._write(_INDEX, json.dumps({name: made for name, made in green.items() if made}, indent=0).encode())
 
     def keep(self, item: str, made: str, records: Sequence[Record], when: str) -> None:
-        """Keeps the records of a green item, found by a run that began at `when`.
+        """Stores the records of a green item of a run that began at `when`.
 
-        Nothing is kept of an item that compared nothing, nor of one whose records tell of files of their run.
+        Items that compared nothing, or whose records refer to files of their run, are not stored.
         """
         if not any(record.verdict is not Verdict.UNAVAILABLE for record in records) or any(map(_has_files, records)):
             return
@@ -84,7 +84,7 @@ class Store:
         self._write(self._path(item).name, gzip.compress(b"\n".join([head, *lines, b""]), _LEVEL, mtime=0))
 
     def prune(self, most: int = _MOST) -> None:
-        """Drops the records that were used longest ago, so that no more than `most` bytes of them are left."""
+        """Drops the least recently used records until at most `most` bytes are left."""
         found = []
         for path in self.folder.glob("*.jsonl.gz"):
             with suppress(OSError):  # another run may have dropped it
@@ -103,7 +103,7 @@ class Store:
             self.folder.mkdir(exist_ok=True)
             written.write_bytes(content)
             written.replace(self.folder / name)
-        except OSError:  # as without a cache: the next run runs all
+        except OSError:  # the next run then runs everything, as without a cache
             written.unlink(missing_ok=True)
 
 

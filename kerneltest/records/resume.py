@@ -1,4 +1,4 @@
-"""A run that was cut off, made ready to go on: what it had recorded stays, and what it was doing is forgotten."""
+"""Resuming an interrupted run: its records stay, everything else that it left is removed."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -9,26 +9,28 @@ from kerneltest.records.files import opened
 from kerneltest.records.io import RecordError, line_of, read_plan, read_records, shards
 from kerneltest.records.schema import CellKey, Plan
 
-SHARD = "before"  # holds what was recorded
-_OWN = ("run", "started")  # what no two runs share
-_FORGOTTEN = (
+SHARD = "before"  # holds the records of the interrupted run
+_OWN = ("run", "started")  # fields in which any two plans differ
+_REMOVED = (
     "end.json", "running-*.txt", "crash-*.jsonl", "died-*.txt", "said-*.txt", "costs-*.json", "report.html"
 )  # fmt: skip
 
 
 def planned_before(folder: Path) -> Plan:
-    """The plan of the run that is to go on.
+    """Reads the plan of the run to resume.
 
     Raises:
       RecordError: there is none, or it cannot be read.
     """
     if not (folder / "plan.json").exists():
-        raise RecordError(f"{folder} holds no run to go on with: leave --kt-resume out, or name the folder of one")
+        raise RecordError(
+            f"{folder} holds no run to resume: drop --kt-resume, or name the folder of an interrupted run"
+        )
     return read_plan(folder)
 
 
 def differences(before: Plan, now: Plan) -> Iterator[str]:
-    """What keeps a run from going on where another one was cut off, in words."""
+    """Yields the reasons why a run cannot resume another one, in words."""
     for field in fields(Plan):
         old, new = getattr(before, field.name), getattr(now, field.name)
         if field.name in _OWN or old == new:
@@ -46,9 +48,9 @@ def differences(before: Plan, now: Plan) -> Iterator[str]:
 
 
 def make_ready(folder: Path) -> None:
-    """Leaves the records of cases alone, in one shard, and forgets what the processes were doing when it was cut off.
+    """Prepares a folder for resuming: joins the records of cases in one shard, and removes all other files.
 
-    What was recorded of a whole family because its process died goes, since its cases are run now.
+    Records of whole families whose process died are dropped, since their cases run now.
 
     Raises:
       RecordError: a record cannot be read.
@@ -58,13 +60,13 @@ def make_ready(folder: Path) -> None:
     with opened(folder, "resumed.tmp", "wb") as file:
         for record in read_records(folder):
             whole = not record.case and record.verdict in (Verdict.CRASH, Verdict.HANG)
-            if not whole and (record.cell, record.case) not in seen:  # twice where this was cut off itself
+            if not whole and (record.cell, record.case) not in seen:  # duplicates are left by an interrupted resume
                 seen.add((record.cell, record.case))
                 file.write(line_of(record) + b"\n")
     (folder / "resumed.tmp").replace(before)
     for path in old:
         if path != before:
             path.unlink()
-    for pattern in _FORGOTTEN:
+    for pattern in _REMOVED:
         for path in folder.glob(pattern):
             path.unlink()

@@ -1,4 +1,4 @@
-"""The folders of finished runs, read, checked and reconciled: what summaries and comparisons are made from."""
+"""Runs read from their folders, checked, and reconciled with their plans. Summaries and comparisons start here."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,20 +10,20 @@ from kerneltest.records.interning import held
 from kerneltest.records.io import RecordError, read_end, read_plan, read_records, read_smallest, write_end
 from kerneltest.records.journal import left_running
 from kerneltest.records.schema import CellKey, End, Plan, PlannedItem, Record, Smallest, digest
-from kerneltest.triage.suspects import Suspect, suspects
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How one planned cell (pairing, backend, dtype, family) ended.
+    """The outcome of one planned cell (pairing, backend, dtype, family).
 
     Attributes:
-      item: the pytest item it belongs to.
-      verdict: the worst of its records; `Gap.MISSING` where some planned case has no record, `Gap.NOTHING_COMPARED`
-        where every case passed but no element was ever compared, and `Gap.NOTHING_ASKED` where none was to be.
-      verdicts: cases by verdict.
-      planned, compared: cases planned, elements compared.
-      used: the largest fraction of a bound that was used up, or None.
+      item: the pytest item that the cell belongs to.
+      verdict: the worst verdict of its records; `Gap.MISSING` if a planned case has no record, `Gap.NOTHING_COMPARED`
+        if every case passed without comparing an element, `Gap.NOTHING_ASKED` if the oracle leaves them all undefined.
+      verdicts: number of cases by verdict.
+      planned: number of planned cases.
+      compared: number of elements compared.
+      used: the largest error as a fraction of its bound; None if no element had a bound.
     """
 
     item: str
@@ -40,11 +40,11 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """A run's cells and what is wrong with its bookkeeping.
+    """A run's cells, and errors in its bookkeeping.
 
     Attributes:
-      cells: a status for each planned cell.
-      problems: records that nothing planned, duplicates, a run in which nothing was compared.
+      cells: the status of each planned cell.
+      problems: unplanned records, duplicates, a run in which nothing was compared.
     """
 
     cells: Mapping[CellKey, Status]
@@ -52,7 +52,7 @@ class Reconciled:
 
     @property
     def missing(self) -> list[CellKey]:
-        """Cells of which some planned case has no record."""
+        """Cells with a planned case that has no record."""
         return [cell for cell, status in self.cells.items() if status.verdict is Gap.MISSING]
 
     @property
@@ -65,7 +65,7 @@ class Reconciled:
 
 
 def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
-    """Every planned cell with its one status."""
+    """Returns exactly one status for each planned cell."""
     by_cell: dict[CellKey, dict[str, Record]] = {}  # and by case
     problems: list[str] = [*plan.problems]
     for record in records:
@@ -112,10 +112,11 @@ class Run:
     """A finished run.
 
     Attributes:
-      name: its folder's path below the folder that was given; "" where that is the run's own.
-      folder, plan: as written.
-      records: as written, without the elements in their pictures where they were read: `pictures.pictures` has these.
-      reconciled: the records held against the plan.
+      name: path of its folder below the folder that was given; "" if the given folder is the run's own.
+      folder: where it lies.
+      plan: as written.
+      records: as written, but without the elements of evidence windows, which `evidence_windows` reads again.
+      reconciled: the records reconciled with the plan.
       smallest: the smallest failing cases that were found.
     """
 
@@ -127,17 +128,11 @@ class Run:
     smallest: tuple[Smallest, ...] = ()
 
 
-def suspects_of(run: Run) -> tuple[Suspect, ...]:
-    """What is thought to be wrong, kernel by kernel."""
-    blocks = {name: declared.blocks for name, declared in run.plan.pairings.items()}
-    return suspects(run.records, blocks, run.smallest)
-
-
 def read_runs(folder: Path) -> tuple[Run, ...]:
-    """The run in a folder; or those in the folders below it, by name, as a CI job finds the artifacts of others.
+    """Reads the run in a folder or, if it holds none, the runs in the folders below it, ordered by name.
 
     Raises:
-      RecordError: there is none, one lacks its plan, or one cannot be read; names the folder or the file.
+      RecordError: there is no run, or a run lacks its plan or cannot be read; names the folder or file.
     """
     if not folder.is_dir():
         raise RecordError(f"{folder}: no such folder")
@@ -145,15 +140,15 @@ def read_runs(folder: Path) -> tuple[Run, ...]:
         return (_read(folder, ""),)
     below = {path.parent for pattern in ("plan.json", "records-*.jsonl*") for path in folder.rglob(pattern)}
     if not below:
-        raise RecordError(f"{folder}: holds no run: no plan.json, here or below")
+        raise RecordError(f"{folder} holds no run: there is no plan.json in it or below it")
     return tuple(_read(each, each.relative_to(folder).as_posix()) for each in sorted(below))
 
 
 def read_all(folders: Sequence[Path]) -> tuple[Run, ...]:
-    """The runs in some folders, as `read_runs`; where there are several folders, under these too.
+    """Reads the runs in several folders, as `read_runs` does; their names then begin with the folder's.
 
     Raises:
-      RecordError: as `read_runs`, and for a run that is named twice.
+      RecordError: as `read_runs`, and if two runs have one name.
     """
     if len(folders) == 1:
         return read_runs(folders[0])
@@ -162,13 +157,13 @@ def read_all(folders: Sequence[Path]) -> tuple[Run, ...]:
         for run in read_runs(folder):
             name = f"{folder.name}/{run.name}" if run.name else folder.name
             if name in runs:
-                raise RecordError(f"{run.folder}: a second run by the name of {name}; {runs[name].folder} is the first")
+                raise RecordError(f"{run.folder} and {runs[name].folder} are both named {name}")
             runs[name] = replace(run, name=name)
     return tuple(runs.values())
 
 
 def read_running(folder: Path, name: str = "") -> Run:
-    """The run in a folder, as far as it is.
+    """Reads a run that may still be going on.
 
     Raises:
       RecordError: it cannot be read.
@@ -178,10 +173,10 @@ def read_running(folder: Path, name: str = "") -> Run:
 
 
 def end_run(run: Run) -> None:
-    """Ends a run: from now on its records are all there are.
+    """Marks a run as complete.
 
     Raises:
-      OSError: that cannot be written, and the run stays unfinished.
+      OSError: the mark cannot be written; the run stays unfinished.
     """
     write_end(run.folder, End(run.plan.run, len(run.records)))
 
@@ -201,12 +196,12 @@ def _problems_of_end(run: Run) -> Iterator[str]:
         yield "the run did not end"
         yield from (f"{doing.shard} was {doing}" for doing in left_running(run.folder))
     elif end.run != run.plan.run:
-        yield "plan.json and end.json are of two runs"
+        yield "plan.json and end.json belong to different runs"
     elif end.records != len(run.records):
-        yield f"{len(run.records)} records are there, and the run wrote {end.records}"
+        yield f"there are {len(run.records)} records, but the run wrote {end.records}"
     else:
         died = {record.item for record in run.records if record.verdict in (Verdict.CRASH, Verdict.HANG)}
         found = {(record.item, record.case) for record in run.records if record.verdict.is_finding}
         for doing in left_running(run.folder):
             if doing.item not in died and (doing.item, doing.case) not in found:
-                yield f"process {doing.shard} died, which no case did again when it was run alone: it was {doing}"
+                yield f"worker {doing.shard} crashed while {doing}; it did not crash again when that case ran alone"

@@ -3,21 +3,23 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field
 
+from kerneltest.core.details import Detail
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.files import leads_out
 from kerneltest.records.strict_json import ReadsSpecialFloats
 
-LEFT_OUT = "left out: "  # how the message of a case begins that was left out to keep to a budget
 ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
 
 Float = Annotated[float, ReadsSpecialFloats()]
 Element = Annotated[float | int | bool, ReadsSpecialFloats()]  # of an array
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+StaticValue = bool | int | float | str | None  # of a static argument
 
 
 def _inside(path: str) -> str:
@@ -74,6 +76,97 @@ class Window:
             raise ValueError(f"a window of {self.extent} elements does not hold as many")
 
 
+class SpecialValue(StrEnum):
+    """Values among inputs that most inputs do not hold, as a reader sees them."""
+
+    NAN = "a NaN"
+    POSITIVE_INFINITY = "+inf"
+    NEGATIVE_INFINITY = "-inf"
+    SUBNORMAL = "a subnormal number"
+    NEAR_LARGEST = "a number near the largest"
+    NEGATIVE_ZERO = "a zero of negative sign"
+    FALSE = "False"
+
+
+class Part(StrEnum):
+    """How much of an argument a special value fills."""
+
+    SOME = "some elements"
+    ROW = "a row"
+    ALL = "every element"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialInput:
+    """A special value among a case's inputs.
+
+    Attributes:
+      argument: the path of the argument that holds it; "" for any argument.
+      value: the value.
+      part: how much of the argument it fills; rows lie along the last axis.
+    """
+
+    argument: str
+    value: SpecialValue
+    part: Part = Part.SOME
+
+    def text(self) -> str:
+        """`x holds a NaN`, `a row of x holds nothing but -inf`: it reads on after "where"."""
+        row = "a row of " if self.part is Part.ROW else ""
+        only = "" if self.part is Part.SOME else "nothing but "
+        return f"{row}{self.argument or 'an input'} holds {only}{self.value}"
+
+
+class PatternKind(StrEnum):
+    """How wrong elements lie in an output."""
+
+    EVERYWHERE = "everywhere"
+    PAST_THE_LAST_FULL_BLOCK = "past the last full block"
+    SHIFTED = "shifted"
+    ONE_BLOCK = "one block"
+    ONE_INDEX = "one index"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Where the wrong elements of an output lie.
+
+    Attributes:
+      kind: the rule that they follow.
+      axis: the axis that it is about; "" for all.
+      number: the first index past the last full block, the block or the index they lie in, or by how many blocks the
+        output is shifted: positive if it holds elements from further on.
+      blocks: how many blocks the axis has, for `ONE_BLOCK`.
+    """
+
+    kind: PatternKind
+    axis: str = ""
+    number: int = 0
+    blocks: Count = 0
+
+    def text(self) -> str:
+        """The pattern in words, numbers included."""
+        match self.kind:
+            case PatternKind.PAST_THE_LAST_FULL_BLOCK:
+                return f"{self.brief()} (from {self.number} on)"
+            case PatternKind.SHIFTED:
+                count = abs(self.number)
+                where = "further on" if self.number > 0 else "further back"
+                return f"holds what belongs {count} block{'s' * (count > 1)} of {self.axis} {where}"
+            case PatternKind.ONE_BLOCK:
+                return f"only in block {self.number} of {self.axis} ({self.blocks} blocks)"
+            case PatternKind.ONE_INDEX:
+                return f"only where {self.axis} is {self.number}"
+            case PatternKind.EVERYWHERE:
+                return self.brief()
+
+    def brief(self) -> str:
+        """The pattern in words that hold for all cases of one bug; "" if there are none."""
+        if self.kind is PatternKind.PAST_THE_LAST_FULL_BLOCK:
+            return f"only past the last full block of {self.axis}"
+        return "every element" if self.kind is PatternKind.EVERYWHERE else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What shows a finding.
@@ -83,7 +176,7 @@ class Evidence:
       index: the worst element.
       block: the block it lies in, as `m=1 n=0`.
       wrong_blocks: how many blocks hold a wrong element, and how many there are.
-      pattern: where the wrong elements lie, in words.
+      pattern: where the wrong elements lie; None where no rule fits.
       actual, expected, bound: at that element.
       arguments: an excerpt of each array argument, as text.
       file: where the arguments are saved, relative to the run's folder; "" if they are not.
@@ -99,7 +192,7 @@ class Evidence:
     index: tuple[Count, ...] = ()
     block: str = ""
     wrong_blocks: tuple[Count, Count] = (0, 0)
-    pattern: str = ""
+    pattern: Pattern | None = None
     actual: Element | None = None
     expected: Element | None = None
     bound: Float = 0.0
@@ -143,13 +236,15 @@ class Record:
       pairing, backend, dtype, group, family: the cell it belongs to.
       tier: of the backend.
       signature: of the case, in words; "*" for a whole cell.
-      dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and options by static argument.
-      holds: the special values among its inputs, in words: `x holds a NaN`.
+      dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and values by static argument, as
+        `Signature.static_values` returns them.
+      special_inputs: the special values among its inputs.
       asked, unasked: elements of which the oracle asks something, and nothing (`kt.defined`).
       target: the argument that the family disturbs; "" for all, and for a whole cell.
       case: the case's id; "" for a whole cell.
       verdict: how it ended.
-      message: for a person.
+      detail: the failure as data; None for a pass.
+      message: the failure in words, as they follow from `detail`, and remarks.
       compared, wrong: elements; kernels where a tier gives no values.
       used: the largest error as a fraction of its bound; None if no element had a bound.
       ulps: finite floats by distance in units in the last place, as `judge.compare.ulp_histogram` counts them.
@@ -176,6 +271,7 @@ class Record:
     case: str
     verdict: Verdict
     message: str = ""
+    detail: Detail | None = None
     compared: Count = 0
     wrong: Count = 0
     used: Float | None = None
@@ -188,8 +284,8 @@ class Record:
     ulps: tuple[Count, ...] = ()
     dims: Mapping[str, Count] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)
-    statics: Mapping[str, str] = field(default_factory=dict)
-    holds: tuple[str, ...] = ()
+    statics: Mapping[str, StaticValue] = field(default_factory=dict)
+    special_inputs: tuple[SpecialInput, ...] = ()
     asked: Count = 0
     unasked: Count = 0
     budget: tuple[BudgetPart, ...] = ()

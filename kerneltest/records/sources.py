@@ -1,4 +1,4 @@
-"""A pairing's declaration and its functions as text, for reports."""
+"""A pairing's declaration and source code as text, for reports."""
 
 import functools
 import inspect
@@ -16,7 +16,7 @@ from kerneltest.records.schema import Declared, Source
 
 
 def describe(pairing: Pairing) -> Declared:
-    """How a pairing is declared, and the sources of its kernel and oracle."""
+    """Returns a pairing's declaration in words, with the sources of its kernel and oracle."""
     words = {name: _argument(argument) for name, argument in pairing.arguments.items()}
     words |= {f"dim {name}": _dim(each) for name, each in pairing.dims.items()}
     words["tolerance"] = str(pairing.tolerance)
@@ -33,7 +33,7 @@ def describe(pairing: Pairing) -> Declared:
 
 
 def source(function: Callable[..., Any]) -> Source:
-    """The text of a function, jitted or partial ones included, and of the functions in its module that it names."""
+    """Returns the text of a function, jitted or partial, and of the functions in its module that it names."""
     innermost = _unwrapped(function)
     code = getattr(innermost, "__code__", None)
     if code is None:
@@ -41,7 +41,7 @@ def source(function: Callable[..., Any]) -> Source:
     module = sys.modules.get(innermost.__module__)
     try:
         parts = dict(_parts(innermost, vars(module) if module else {}, set()))
-    except (OSError, TypeError):  # typed in at a prompt, or made by exec
+    except (OSError, TypeError):  # defined at a prompt or by exec
         parts = {}
     return Source(shown(code.co_filename), tuple(sorted(parts.items())))
 
@@ -57,7 +57,7 @@ def _parts(function: Any, names: dict[str, Any], seen: set[str]) -> Iterator[tup
 
 
 def _named(code: CodeType) -> set[str]:
-    """The global names that a function uses, those inside it included."""
+    """Returns the global names that a function and the functions inside it use."""
     inner = [_named(each) for each in code.co_consts if isinstance(each, CodeType)]
     return set(code.co_names).union(*inner)
 
@@ -75,10 +75,9 @@ def _argument(argument: Argument) -> str:
     match argument:
         case ArrayArgument():
             axes = " ".join(map(str, argument.shape)) or "no axes"
-            what = {"data": "array", "raw_key": "key"}.get(argument.role, argument.role.replace("_", "-"))
             of = f" into {argument.bounded_by}" if argument.bounded_by is not None else ""
             from_others = f" from {', '.join(argument.derivation.of)}" if argument.derivation else ""
-            text = f"{what} [{axes}]{of} of {', '.join(argument.dtypes)}{from_others}"
+            text = f"{argument.kind.noun} [{axes}]{of} of {', '.join(argument.dtypes)}{from_others}"
             return "; ".join([f"{text}{_domain(argument.domain)}", *map(_elsewhere, argument.on.items())])
         case DimSize():
             return f"the length of {argument.dim}"

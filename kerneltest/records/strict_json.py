@@ -1,4 +1,4 @@
-"""Strict JSON on one line, in which a NaN or an infinity is an object and never a bare word."""
+"""Strict JSON: a NaN or an infinity is an object, never a bare word."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from kerneltest.core.failures import printable
 
 
 def dumps(value: Any) -> str:
-    """Strict JSON on one line: a NaN or an infinity becomes `{"float": "nan"}`, never a bare word, never null."""
+    """Returns a value as strict JSON on one line; a NaN or an infinity becomes `{"float": "nan"}`."""
     try:
         text = _PLAIN.encode(value)
     except ValueError:  # a NaN or an infinity
@@ -23,7 +23,7 @@ def dumps(value: Any) -> str:
 
 
 def _simpler(value: Any) -> Any:
-    """One level of what the standard encoder does not know."""
+    """Converts one level of a value that the standard encoder does not know."""
     if is_dataclass(value):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
     return _encoded(value)
@@ -34,7 +34,7 @@ _PLAIN = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_simpl
 
 
 class ReadsSpecialFloats:
-    """Annotates a type with floats in it: what `dumps` writes for a NaN or an infinity is read as one."""
+    """Annotation for types with floats: reads the objects that `dumps` writes for NaN and infinities."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.union_schema(
@@ -53,7 +53,7 @@ def _special_float(value: Any) -> float:
 
 
 def _encoded(value: Any) -> Any:
-    if isinstance(value, str):  # half of a surrogate pair is not JSON for every reader
+    if isinstance(value, str):  # not every reader accepts half of a surrogate pair
         return printable(value)
     if isinstance(value, (bool, int)) or value is None:
         return value

@@ -6,7 +6,7 @@ Their parts come from records, which may come from anywhere: `_command` is the o
 import keyword
 import shlex
 
-from kerneltest.core.group_names import PROOFS, SANITIZED
+from kerneltest.core.groups import GroupName
 from kerneltest.execute.settings import RunSettings, option_words
 from kerneltest.plan.explicit import FUZZ
 from kerneltest.records.schema import Plan, Record
@@ -38,7 +38,7 @@ def python_lines(plan: Plan, record: Record) -> str | None:
     file, _, name = record.pairing.partition("::")
     module = file.removesuffix(".py").replace("/", ".")
     importable = all(part.isidentifier() and not keyword.iskeyword(part) for part in [*module.split("."), name])
-    if record.group in (FUZZ, PROOFS, SANITIZED) or not record.case or not importable:
+    if record.group in (FUZZ, GroupName.PROOFS, GroupName.SANITIZED) or not record.case or not importable:
         return None
     orders = f", orders={plan.orders!a}" if plan.orders else ""
     return (

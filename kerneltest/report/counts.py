@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from kerneltest.core.details import Unavailable
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.overlay import superseded
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import LEFT_OUT, Plan, Record
+from kerneltest.records.schema import Plan, Record
 from kerneltest.triage.attribution import lowering_bugs
 
 _SLOW = 300.0  # seconds
@@ -135,7 +136,7 @@ def left_out(run: Run) -> list[str]:
     for record in run.records:
         place = record.pairing, record.backend
         cases[place] += bool(record.case)
-        if record.verdict is Verdict.UNAVAILABLE and record.message.startswith(LEFT_OUT):
+        if isinstance(record.detail, Unavailable) and record.detail.left_out:
             families.setdefault(place, Counter())[record.family] += 1
     lines = []
     for (pairing, backend), left in families.items():
@@ -193,6 +194,6 @@ def hardly_asked(records: Iterable[Record]) -> list[str]:
 def suspected_lowerings(records: Sequence[Record]) -> list[str]:
     """Where backends disagree such that a lowering is suspected, what most cases show first."""
     return [
-        f"suspected lowering bug in {count} case{'s' * (count > 1)}: {text}"
-        for text, count in lowering_bugs(records).most_common()
+        f"suspected lowering bug in {count} case{'s' * (count > 1)}: {suspected.text()}"
+        for suspected, count in lowering_bugs(records).most_common()
     ]

@@ -188,8 +188,9 @@ def _imported(root: Path, suite: Path) -> ModuleType:
 
 def signature_of(pairing: Pairing, record: Record) -> Signature | None:
     """The signature of a record, planned or not; None where the pairing's declaration does not have it."""
-    dims, dtypes, statics = dict(record.dims), dict(record.dtypes), dict(record.statics)
+    dims, dtypes = dict(record.dims), dict(record.dtypes)
     options = pairing.options()
+    statics = {name: str(value) for name, value in record.statics.items()}
     known = (
         dims.keys() == pairing.dims.keys()
         and statics.keys() == options.keys()

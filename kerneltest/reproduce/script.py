@@ -198,10 +198,8 @@ def _call(
 
 def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signature, imports: _Imports) -> Description:
     match argument:
-        case ArrayArgument(role="key"):
-            return "key", name
         case ArrayArgument():
-            return "array", name
+            return ("key" if argument.kind.is_key_object else "array"), name
         case Optional():
             return _argument(name, argument.argument, pairing, signature, imports)
         case DimSize():
@@ -226,7 +224,7 @@ def _is_plain(branches: Any) -> bool:
     """Whether a pytree is of nothing but dicts, lists and tuples."""
     if type(branches) in (dict, list, tuple):
         return all(map(_is_plain, branches.values() if type(branches) is dict else branches))
-    return isinstance(branches, ArrayArgument) and branches.role != "key"
+    return isinstance(branches, ArrayArgument) and not branches.kind.is_key_object
 
 
 def _tree(path: str, branches: Any) -> Description:

@@ -2,22 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-import ml_dtypes
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float, widen
+from kerneltest.core.dtypes import Array, widen
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import slots_of
-from kerneltest.plan.constrained import HANGING, mended
-from kerneltest.plan.constrained import plain as plain_values
-from kerneltest.plan.derived import derived
 from kerneltest.plan.explicit import DrawnCase
-from kerneltest.plan.slots import Slot
+from kerneltest.plan.slots import Slot, derived
 
 Arguments = Mapping[str, Array]  # array arguments, by path
 Make = Callable[[Slot, Array], Array]  # from an argument's elements to what each becomes, in the same dtype
-
-_SCALE = "float8_e8m0fnu"  # has neither a zero nor a sign: its plainest number is 1
 
 
 def unusual(arguments: Arguments) -> int:
@@ -30,50 +24,23 @@ def _is_unusual(values: Array) -> Array:
     return np.asarray((wide != 0) & (wide != 1))
 
 
-def nearest(slot: Slot, number: float) -> Array:
-    """The number next to another one among those that an argument may hold, without axes."""
-    low, high = _range(slot)
-    return slot.kept(np.asarray(min(max(number, low), high)).astype(slot.dtype))
-
-
-def _range(slot: Slot) -> tuple[float, float]:
-    """The least and the greatest finite number that an argument may hold."""
-    if slot.role == "index":
-        return 0, max(slot.end - 1, 0)
-    if slot.role == "length":
-        return 0, slot.end
-    if slot.role == "mask":
-        return min(slot.fills), max(slot.fills)
-    if slot.dtype == np.bool_:
-        return 0, 1
-    low, high = slot.domain.ends(slot.dtype)
-    if is_float(slot.dtype):
-        floats = ml_dtypes.finfo(slot.dtype)
-        least = 1.0 if slot.dtype.name == _SCALE else float(floats.min)
-        return max(low, least), min(high, float(floats.max))
-    integers = ml_dtypes.iinfo(slot.dtype)
-    return max(low, int(integers.min)), min(high, int(integers.max))
-
-
 def plain(slot: Slot, values: Array) -> Array:
     """Zeros; in a mask what is shown, where that is nothing out of the ordinary; parts alike, and indices in order."""
-    if slot.role == "data":
-        return slot.kept(np.full_like(values, nearest(slot, 0)))
-    return plain_values(slot) if slot.role != "derived" else values
+    return slot.kind.simplify(slot, values)
 
 
 def zero(slot: Slot, values: Array) -> Array:
     """Zeros in place of what is neither 0 nor 1."""
-    return np.where(_usual(slot, values), values, nearest(slot, 0))
+    return np.where(_usual(slot, values), values, slot.nearest(0))
 
 
 def one(slot: Slot, values: Array) -> Array:
     """Ones in place of what is neither 0 nor 1."""
-    return np.where(_usual(slot, values), values, nearest(slot, 1))
+    return np.where(_usual(slot, values), values, slot.nearest(1))
 
 
 def _usual(slot: Slot, values: Array) -> Array:
-    return np.asarray((values == nearest(slot, 0)) | (values == nearest(slot, 1)))
+    return np.asarray((values == slot.nearest(0)) | (values == slot.nearest(1)))
 
 
 def two(slot: Slot, values: Array) -> Array:
@@ -109,7 +76,7 @@ def rounded(slot: Slot, values: Array) -> Array:
 def _simpler(slot: Slot, values: Array, wanted: Array) -> Array:
     """Numbers in place of those that are harder to read, as far as the argument may hold them."""
     wide = np.asarray(widen(values), np.float64)
-    low, high = (widen(nearest(slot, end)) for end in (-np.inf, np.inf))
+    low, high = (widen(slot.nearest(end)) for end in (-np.inf, np.inf))
     with np.errstate(all="ignore"):
         # None grows past its own size: sums of small whole numbers are to stay exact.
         fits = (wanted >= low) & (wanted <= high) & (np.abs(wanted) <= np.ceil(np.abs(wide)))
@@ -158,7 +125,7 @@ def made(pairing: Pairing, case: DrawnCase, make: Make, chunk: Array) -> Argumen
     for path, values in case.arguments.items():
         inside = chunk[(chunk >= start) & (chunk < start + values.size)] - start
         start += values.size
-        if inside.size and slots[path].role in HANGING:
+        if inside.size and slots[path].kind.jointly_constrained:
             values = _of(slots[path], make, values)  # all of it, or it would be none any more
         elif inside.size:
             flat = values.reshape(-1).copy()
@@ -170,6 +137,6 @@ def made(pairing: Pairing, case: DrawnCase, make: Make, chunk: Array) -> Argumen
 
 def _of(slot: Slot, make: Make, values: Array) -> Array:
     """What becomes of an argument; of one whose elements hang together only the plainest."""
-    if slot.role in HANGING and make is not plain:
+    if slot.kind.jointly_constrained and make is not plain:
         return values
-    return mended(slot, make(slot, values)) if slot.role == "mask" else make(slot, values)
+    return slot.repair(make(slot, values))

@@ -1,7 +1,6 @@
 """The smallest case: what is left of a finding's case when all that it can do without is taken away."""
 
 import itertools
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
-from kerneltest.core.verdicts import Kind, Verdict
+from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.runner import judged
@@ -26,10 +26,6 @@ from kerneltest.shrink.elements import Arguments, Make
 _SHARE = 0.6  # of the time, that signatures may take before values have had their turn
 _IN_VAIN = 100  # tries one after another that ended nowhere, after which single elements are left as they are
 _ENDS_PROCESSES = (Verdict.HANG, Verdict.CRASH)
-
-_NUMBER = re.compile(r"[-+]?\b(?:nan|inf)\b|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-_SEVERAL = re.compile(r"#(?:, ?#|x#)+,?")  # of an index or a shape, which may have more axes under an invariant
-_PLACE = re.compile(r"[^\s()]+\.py:\d+")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,32 +94,24 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
 
 
 def resembles(record: Record, other: Record) -> bool:
-    """Whether two cases fail alike: with the same verdict, and in the same kind of place.
+    """Whether two cases of one family fail alike: with the same verdict, in the same kind of place.
 
-    For wrong values that is the call, the output, and what the worst element is in place of what; for anything else
-    what the message says first, and the line of source, but for numbers.
+    Wrong values are alike in the same output, or in the gradient by the same argument, if their worst elements are
+    wrong in the same way; other failures are alike if their details have the same essence and source line.
     """
     return record.verdict == other.verdict and _likeness(record) == _likeness(other)
 
 
 def _likeness(record: Record) -> tuple[object, ...]:
-    evidence = record.evidence or Evidence()
+    evidence, detail = record.evidence or Evidence(), record.detail
     if evidence.actual is not None and evidence.expected is not None:
-        call, _, _ = re.split(r"\d+ of \d+ elements wrong", record.message, maxsplit=1)[0].rpartition(": ")
-        return _without_numbers(call), evidence.output, _class(evidence.actual, evidence.expected)
-    message = record.message.replace(record.signature, "")
-    first, whole = message.partition("\n")[0], message
-    if record.verdict.kind is Kind.MEMORY:
-        first = whole = first.partition(";")[0]  # then follow what is written and how often, and other accesses
-    return _without_numbers(_PLACE.sub("", first)), _PLACE.findall(whole)[-1:]
-
-
-def _without_numbers(text: str) -> str:
-    return _SEVERAL.sub("#", _NUMBER.sub("#", text))
+        gradient_of = detail.gradient_of if isinstance(detail, Mismatch) else ""
+        return evidence.output, gradient_of, _class(evidence.actual, evidence.expected)
+    return (detail.essence, detail.place) if detail is not None else ()
 
 
 def _class(actual: Element, expected: Element) -> str:
-    """What an element is, as far as that differs in kind from what it should be."""
+    """Returns the kind of error of an element."""
     got, wanted = float(actual), float(expected)
     if np.isfinite(got) and not np.isfinite(wanted):
         return f"finite, not {wanted}"

@@ -10,12 +10,9 @@ from kerneltest.declare.axes import along, names_in
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import ABSENT, Pairing
 from kerneltest.plan.cases import Case, slots_of
-from kerneltest.plan.constrained import mended
-from kerneltest.plan.constrained import plain as plain_values
-from kerneltest.plan.derived import derived
 from kerneltest.plan.explicit import DrawnCase
 from kerneltest.plan.signatures import Signature, dtype_groups
-from kerneltest.plan.slots import Slot
+from kerneltest.plan.slots import Slot, derived
 from kerneltest.shrink.elements import Arguments, unusual
 
 
@@ -134,11 +131,11 @@ def _part(pairing: Pairing, case: DrawnCase, signature: Signature, kept: Mapping
         for place, axis in enumerate(leaf.shape):
             if any(len(kept[name]) != old[name] for name in names_in(axis)):
                 values = values.take(along(axis, old, kept), place)
-        if leaf.role in ("index", "length") and isinstance(leaf.bounded_by, str):
+        if leaf.kind.pointwise and isinstance(leaf.bounded_by, str):
             values = np.searchsorted(kept[leaf.bounded_by], values)  # it goes on pointing at the same element
-        elif leaf.role == "data":
+        elif leaf.kind.is_data:
             values = _converted(values, slot, whole=case.family.structural)
-        parts[path] = mended(slot, values) if slot.shape == values.shape else plain_values(slot)
+        parts[path] = slot.repair(values) if slot.shape == values.shape else slot.canonical()
     return derived(pairing, signature, parts) if parts else parts
 
 

@@ -11,7 +11,7 @@ from importlib import import_module, metadata
 
 from kerneltest.backends.registry import REGISTRY, without_target
 from kerneltest.core.failures import format_exception
-from kerneltest.core.tpus import expect_no_tpu
+from kerneltest.core.targets import expect_no_tpu
 from kerneltest.report.text.tables import terminal_table
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from kerneltest.core.dtypes import dtype_named, is_float
 from kerneltest.core.failures import Failure
-from kerneltest.declare.arrays import DEFAULT_FLOATS
 from kerneltest.declare.dims import Dim
+from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS
 from kerneltest.declare.pairing import MADE, Pairing
 from kerneltest.plan.signatures import signatures
 from kerneltest.start.axes import axes_of

@@ -13,8 +13,7 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.start.calls import Example, Kernel, StartError
 from kerneltest.trace.tracing import Call, Traced, trace_function, without_debugging
-from kerneltest.trace.unconditional import certain
-from kerneltest.trace.walk import ENTRIES, equations, name_of, nested
+from kerneltest.trace.walk import ENTRIES, certain, equations, name_of, nested
 
 
 @dataclass(frozen=True, order=True, slots=True)

@@ -1,17 +1,17 @@
 """Kernels as jaxprs.
 
-A pairing and a signature enter `trace`; a `Traced` leaves, with the kernel's jaxpr, its Pallas calls and what its
-arithmetic does. `rewrite` turns jaxprs into others, `runnable` and `evaluate` run them, `references` gives the arrays
-of a call. All of these may be called from outside; JAX's private parts are touched in `compat` alone.
+`trace` takes a pairing and a signature, and returns a `Traced`: the kernel's jaxpr, its Pallas calls and the properties
+of its arithmetic. `rewrite` turns jaxprs into others, `runnable` and `evaluate` run them, and `references` lists the
+arrays of a call. Only `jax_compat` touches JAX's private parts, and it restores whatever it replaces.
 """
 
 import jax
 
 OLDEST = (0, 10, 2)
 
-if jax.__version_info__[:3] < OLDEST:  # before anything is imported from it that it may not have
+if jax.__version_info__[:3] < OLDEST:  # before imports that an older JAX cannot satisfy
     _oldest = ".".join(map(str, OLDEST))
     raise ImportError(
-        f"JAX {jax.__version__} is older than {_oldest}, the oldest that kerneltest knows: "
+        f"JAX {jax.__version__} is older than {_oldest}, the oldest version that kerneltest supports: "
         f"pip install -U 'jax>={_oldest}'"
     )

@@ -1,9 +1,9 @@
-"""Where a kernel reads and writes: the lines of its source, for what tells of an access but not of its line."""
+"""Source lines at which a kernel reads and writes, for tools that report an access without its line."""
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
+from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr
 from kerneltest.trace.jax_compat.names import line_of_function, line_of_nested
 from kerneltest.trace.tracing import Call
 from kerneltest.trace.walk import name_of, nested
@@ -18,31 +18,36 @@ _WRITES = frozenset(
 
 
 def on_device(name: str) -> str:
-    """A kernel's name as the device has it."""
+    """A kernel's name as the device's tools show it."""
     return re.sub(r"[^\w.-]", "_", name)
 
 
 def defined_at(call: Call) -> str:
-    """`FILE:LINE` of a kernel, or ""."""
+    """`FILE:LINE` at which a kernel is defined, or ""."""
     return next(filter(None, map(line_of_function, _bodies(call))), "")
 
 
 def lines_of(call: Call, access: str) -> tuple[str, ...]:
-    """`FILE:LINE` of each place at which a kernel does what `access` says, `read` or `write`, in its order."""
-    wanted = {"read": _READS, "write": _WRITES}.get(access, frozenset())
-    found = (line for body in _bodies(call) for line in _lines(body, wanted, []))
+    """`FILE:LINE` of each access of a kernel, in program order and without duplicates.
+
+    Args:
+      call: the kernel's.
+      access: `read` or `write`.
+    """
+    primitives = {"read": _READS, "write": _WRITES}.get(access, frozenset())
+    found = (line for body in _bodies(call) for line in _lines(body, primitives, []))
     return tuple(dict.fromkeys(filter(None, found)))
 
 
-def _bodies(call: Call) -> list[Any]:
+def _bodies(call: Call) -> list[Jaxpr]:
     return [body for value in call.equation.params.values() for body in nested(value)]
 
 
-def _lines(jaxpr: Any, wanted: frozenset[str], around: list[Any]) -> Iterator[str]:
+def _lines(jaxpr: Jaxpr, primitives: frozenset[str], enclosing: list[Equation]) -> Iterator[str]:
     for equation in jaxpr.eqns:
-        path = [*around, equation]
-        if name_of(equation) in wanted:
+        path = [*enclosing, equation]
+        if name_of(equation) in primitives:
             yield line_of_nested(path)
         for value in equation.params.values():
             for inner in nested(value):
-                yield from _lines(inner, wanted, path)
+                yield from _lines(inner, primitives, path)

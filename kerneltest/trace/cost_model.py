@@ -1,32 +1,32 @@
-"""How much there is to do for one call of a kernel, read off its jaxpr: what plans go by."""
+"""The work in one call of a kernel, estimated from its jaxpr; plans choose cases by it."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from kerneltest.trace.rewrite import filled_up, is_plain_call
+from kerneltest.trace.jax_compat.jaxpr_types import Equation
+from kerneltest.trace.rewrite import is_plain_call, padded_shape
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import name_of, nested
 
-_SHORT_BLOCK = 16  # elements a turn of a loop whose turns are not known
+_SHORT_BLOCK = 16  # elements per iteration of a loop whose number of iterations is unknown
 
-# Seconds on one core, measured on the suites' kernels: JAX's interpreter copies all arrays for each program, and the
-# simulator takes its steps in Python, for all programs at once.
+# Seconds on one core, measured on the suites' kernels. JAX's interpreter copies all arrays for each program; the
+# simulator runs each step in Python, for all programs at once.
 _COPIED, _COMPUTED, _STEP = 2e-9, 4e-9, 15e-6
 
-# XLA's CPU takes masked elements one by one: each costs as much as so many others.
-_MASKED, _ONE_BY_ONE = frozenset({"masked_load", "masked_swap", "load", "store"}), 50
+# XLA's CPU backend handles masked elements one by one: each costs as much as 50 others.
+_MASKED, _MASKED_COST = frozenset({"masked_load", "masked_swap", "load", "store"}), 50
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the Pallas calls of a kernel do in one run.
+    """The work of a kernel's Pallas calls in one run.
 
     Attributes:
-      copied: elements of all arrays of a call, times its programs.
-      steps: operations one after another, by the program that has the most.
-      computed: elements that all programs compute.
+      copied: the elements of a call's arrays times the number of its programs.
+      steps: the operations of one program, in sequence.
+      computed: the elements that all programs compute.
     """
 
     copied: float = 0.0
@@ -35,7 +35,7 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """About what the slower takes of Pallas' interpreter and the simulator."""
+        """Estimated run time of the slower one of Pallas' interpreter and the simulator."""
         return _COMPUTED * self.computed + max(_COPIED * self.copied, _STEP * self.steps)
 
     def __add__(self, other: "Work") -> "Work":
@@ -43,31 +43,31 @@ class Work:
 
 
 def work(traced: Traced) -> Work:
-    """Of one call of a traced kernel, on grids that are known; other calls count as nothing."""
+    """The work in one call of a traced kernel. Pallas calls whose grid is computed count as nothing."""
     return sum((work_of(call.equation) for call in traced.calls if is_plain_call(call.equation)), Work())
 
 
-def work_of(equation: Any) -> Work:
-    """Of one Pallas call on a grid that is known."""
+def work_of(equation: Equation) -> Work:
+    """The work in one Pallas call whose grid is known."""
     mapping = equation.params["grid_mapping"]
     programs = math.prod(mapping.grid)
-    arrays = [filled_up(block) for block in mapping.block_mappings]
+    arrays = [padded_shape(block) for block in mapping.block_mappings]
     unknown = max((max(shape, default=1) for shape in arrays), default=1) / _SHORT_BLOCK
-    steps, computed = _of_body(equation.params["jaxpr"].eqns, unknown)
+    steps, computed = _count_body(equation.params["jaxpr"].eqns, unknown)
     return Work(programs * sum(map(math.prod, arrays)), steps, programs * computed)
 
 
-def _of_body(equations: Sequence[Any], unknown: float) -> tuple[float, float]:
-    """Operations and elements; a loop with no length that is known turns `unknown` times."""
+def _count_body(equations: Sequence[Equation], unknown: float) -> tuple[float, float]:
+    """The numbers of operations and of computed elements; a loop of unknown length counts as `unknown` iterations."""
     steps = computed = 0.0
     for equation in equations:
-        turns = {"scan": equation.params.get("length", 1), "while": unknown}.get(name_of(equation), 1)
+        iterations = {"scan": equation.params.get("length", 1), "while": unknown}.get(name_of(equation), 1)
         inner = [jaxpr for value in equation.params.values() for jaxpr in nested(value)]
         for jaxpr in inner:
-            more, elements = _of_body(jaxpr.eqns, unknown)
-            steps, computed = steps + turns * more, computed + turns * elements
+            more, elements = _count_body(jaxpr.eqns, unknown)
+            steps, computed = steps + iterations * more, computed + iterations * elements
         if not inner:
             shapes = (getattr(v.aval, "shape", ()) for v in equation.outvars)
-            times = _ONE_BY_ONE if name_of(equation) in _MASKED else 1
+            times = _MASKED_COST if name_of(equation) in _MASKED else 1
             steps, computed = steps + 1, computed + times * sum(map(math.prod, shapes))
     return steps, computed

@@ -1,4 +1,4 @@
-"""How XLA compiles for the CPU what runs a few times: quickly."""
+"""XLA compiler options for CPU code that runs only a few times: compiling it takes longer than running it."""
 
 import math
 from collections.abc import Mapping
@@ -7,32 +7,40 @@ from typing import Any
 
 import jax
 
+from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr
 from kerneltest.trace.walk import equations, name_of
 
-# An interpreter's loops gain nothing from LLVM's optimiser, and their compilation is most of the time.
+# An interpreter's loops gain nothing from LLVM's optimiser, and compiling them takes most of the time.
 PORTABLE: Mapping[str, Any] = MappingProxyType(
     {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 )
-"""Options that each version of JAX knows."""
+"""Options that every supported version of JAX has."""
 
-# XLA's older way to emit loops costs LLVM less than half; JAX 0.11 has it no more. There tanh is 6.4 ulps off and cbrt
-# 15, as benchmarks/function_errors.py measures, and neither may be more than 5.5.
+# XLA's older loop emitter, gone in JAX 0.11, takes LLVM less than half the time. Its tanh is 6.4 ulps off and its cbrt
+# 15 (benchmarks/function_errors.py), where 5.5 is allowed.
 _PLAIN_LOOPS = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}
-_WORSE_IN_THESE = frozenset({"cbrt", "tanh"})
+_INACCURATE_IN_PLAIN_LOOPS = frozenset({"cbrt", "tanh"})
 
 
-_MANY = 1024  # programs, beyond which running them takes longer than compiling them
+_MANY = 1024  # programs above which running takes longer than compiling
 
 
-def quick(jaxpr: Any) -> dict[str, Any]:
-    """The options of XLA with which a jaxpr compiles and runs soonest and computes no worse than `XLA_CPU` says."""
+def quick(jaxpr: Jaxpr) -> dict[str, Any]:
+    """Chooses the XLA options that minimise compile time plus run time.
+
+    Args:
+      jaxpr: the code to compile, open or closed.
+
+    Returns:
+      Values by option; with them, functions are as accurate as `core.precision.XLA_CPU` states.
+    """
     if any(_programs(each) > _MANY for each, _ in equations(jaxpr) if name_of(each) == "pallas_call"):
         return {}
-    worse = bool(_PLAIN_LOOPS) and any(name_of(each) in _WORSE_IN_THESE for each, _ in equations(jaxpr))
-    return {**PORTABLE, **({} if worse else _PLAIN_LOOPS)}
+    inaccurate = bool(_PLAIN_LOOPS) and any(name_of(each) in _INACCURATE_IN_PLAIN_LOOPS for each, _ in equations(jaxpr))
+    return {**PORTABLE, **({} if inaccurate else _PLAIN_LOOPS)}
 
 
-def _programs(call: Any) -> int:
-    """Of a Pallas call; 0 where a kernel computes how many."""
+def _programs(call: Equation) -> int:
+    """The number of programs of a Pallas call; 0 if the kernel computes it."""
     grid = call.params["grid_mapping"].grid
     return math.prod(grid) if all(isinstance(length, int) for length in grid) else 0

@@ -1,19 +1,28 @@
-"""The function around the Pallas calls, evaluated operation by operation, with what is undefined in its values."""
+"""Evaluation of the function around the Pallas calls, one operation at a time, which tracks undefined elements."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 
+from kerneltest.core.details import UndefinedCause, UndefinedSource
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.batched_interpreter.run import operation
-from kerneltest.trace.jax_compat.limits import fails_by_itself, limit
-from kerneltest.trace.jax_compat.names import ClosedJaxpr, line_of
+from kerneltest.trace.jax_compat.jaxpr_types import (
+    AbstractValue,
+    Atom,
+    ClosedJaxpr,
+    Equation,
+    JaxArray,
+    Jaxpr,
+    Params,
+    Var,
+)
+from kerneltest.trace.jax_compat.names import fails_by_itself, limit, line_of
 from kerneltest.trace.rewrite import EMPTY, Fill
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.undefined import UNINITIALISED, PartialArray
@@ -22,21 +31,25 @@ from kerneltest.trace.walk import ENTRIES, equations, name_of, nested, scan_coun
 
 _MOVES = frozenset("squeeze expand_dims reshape transpose rev slice broadcast_in_dim copy copy_p".split())
 
-_MOST = 2**26  # elements of an array that is held
+_MOST = 2**26  # elements of an array that fits in memory
 
-RunCall = Callable[[Any, list[PartialArray]], list[PartialArray]]
+RunCall = Callable[[Equation, list[PartialArray]], list[PartialArray]]
 
 
 def evaluate(
-    traced: Traced, leaves: Sequence[Array | Virtual], run_call: RunCall, instead: Mapping[Any, Any] | None = None
+    traced: Traced, leaves: Sequence[Array | Virtual], run_call: RunCall, instead: Mapping[Var, Var] | None = None
 ) -> list[PartialArray]:
-    """Evaluates a kernel, its Pallas calls by `run_call` (from the equation and its operands), the rest by JAX.
+    """Evaluates a kernel: its Pallas calls by `run_call`, and everything else by JAX.
 
     Args:
       traced: the kernel.
       leaves: its inputs.
-      run_call: runs one call.
-      instead: variables to which the value of another one, known before, is given.
+      run_call: runs one call, from its equation and its operands.
+      instead: variables that get the value of another variable, one that is evaluated before them.
+
+    Raises:
+      Failure: `unavailable` for an operation that JAX cannot evaluate here, or that makes or computes on arrays that
+        are too large; whatever `run_call` raises.
     """
     consts = [PartialArray(const) for const in traced.jaxpr.consts]
     return _evaluate(traced.jaxpr.jaxpr, consts, [PartialArray(leaf) for leaf in leaves], run_call, instead or {})
@@ -47,29 +60,29 @@ class Variable:
     """A value of the function around the Pallas calls.
 
     Attributes:
-      variable: of its jaxpr.
-      equation: that gives it; None for an argument.
-      known: the numbers of values of the same shape and dtype that are known before.
+      variable: the variable in its jaxpr.
+      equation: the equation that computes it; None for an argument.
+      known: indices, in the list of all values, of those with the same shape and dtype that are computed before it.
     """
 
-    variable: Any
-    equation: Any
+    variable: Var
+    equation: Equation | None
     known: tuple[int, ...]
 
 
 def variables(traced: Traced) -> list[Variable]:
-    """All that `evaluate` gives values to, in order."""
+    """The variables that `evaluate` computes, in order."""
     found: list[Variable] = []
 
-    def walk(jaxpr: Any) -> None:
+    def walk(jaxpr: Jaxpr) -> None:
         start = len(found)
         found.extend(Variable(v, None, ()) for v in (*jaxpr.constvars, *jaxpr.invars))
-        mine = list(range(start, len(found)))
+        own = list(range(start, len(found)))
         for equation in jaxpr.eqns:
-            before = tuple(mine)
+            before = tuple(own)
             for variable in equation.outvars:
-                known = tuple(n for n in before if _alike(found[n].variable.aval, variable.aval))
-                mine.append(len(found))
+                known = tuple(n for n in before if _same_type(found[n].variable.aval, variable.aval))
+                own.append(len(found))
                 found.append(Variable(variable, equation, known))
             if name_of(equation) not in ENTRIES and _has_calls(equation):
                 for value in equation.params.values():
@@ -80,21 +93,21 @@ def variables(traced: Traced) -> list[Variable]:
     return found
 
 
-def _alike(a: Any, b: Any) -> bool:
+def _same_type(a: AbstractValue, b: AbstractValue) -> bool:
     return bool(a.shape == b.shape and a.dtype == b.dtype) if hasattr(a, "dtype") and hasattr(b, "dtype") else False
 
 
 def _evaluate(
-    jaxpr: Any,
+    jaxpr: Jaxpr,
     consts: list[PartialArray],
     arguments: list[PartialArray],
     run_call: RunCall,
-    instead: Mapping[Any, Any],
+    instead: Mapping[Var, Var],
 ) -> list[PartialArray]:
     environment = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
 
-    def read(variable: Any) -> PartialArray:
-        return PartialArray(variable.val) if hasattr(variable, "val") else environment[variable]
+    def read(atom: Atom) -> PartialArray:
+        return PartialArray(atom.val) if hasattr(atom, "val") else environment[atom]
 
     for equation in jaxpr.eqns:
         operands = [read(variable) for variable in equation.invars]
@@ -105,8 +118,8 @@ def _evaluate(
     return [read(variable) for variable in jaxpr.outvars]
 
 
-def _has_calls(equation: Any) -> bool:
-    """Whether what is nested in it is evaluated one by one: Pallas calls, and arrays that nobody fills."""
+def _has_calls(equation: Equation) -> bool:
+    """Returns whether equations nested in it need `_evaluate`: Pallas calls, and arrays that are not filled."""
     return any(
         name_of(e) in ENTRIES or name_of(e) in EMPTY
         for value in equation.params.values()
@@ -116,7 +129,7 @@ def _has_calls(equation: Any) -> bool:
 
 
 def _equation(
-    equation: Any, operands: list[PartialArray], run_call: RunCall, instead: Mapping[Any, Any]
+    equation: Equation, operands: list[PartialArray], run_call: RunCall, instead: Mapping[Var, Var]
 ) -> list[PartialArray]:
     params = equation.params
     if name_of(equation) in ENTRIES:
@@ -125,14 +138,14 @@ def _equation(
         (result,) = equation.outvars
         _check_size(equation)
         values = np.full(result.aval.shape, Fill(nan=True)(np.dtype(result.aval.dtype)))
-        source = f"nobody has filled all of jax.lax.empty at {line_of(equation.source_info)}"
+        source = UndefinedSource(UndefinedCause.EMPTY, line_of(equation.source_info))
         return [PartialArray(values, np.full(values.shape, UNINITIALISED, np.uint8), (source,))]
     inner = [value for value in params.values() if isinstance(value, ClosedJaxpr)]
     large = any(isinstance(operand.values, Virtual) for operand in operands)
     if not _has_calls(equation) and not (large and inner):
-        return _large(equation, operands) if large else _bound(equation, operands)
+        return _large(equation, operands) if large else _bind(equation, operands)
 
-    def call(closed: Any, arguments: list[PartialArray]) -> list[PartialArray]:
+    def call(closed: ClosedJaxpr, arguments: list[PartialArray]) -> list[PartialArray]:
         return _evaluate(closed.jaxpr, [PartialArray(const) for const in closed.consts], arguments, run_call, instead)
 
     match name_of(equation):
@@ -143,28 +156,29 @@ def _equation(
         case "scan" | "while" if large:
             return _large(equation, operands)
         case "while":
-            tested, moved = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-            carried = operands[moved:]
-            while bool(call(params["cond_jaxpr"], operands[:tested] + carried)[0].values):
-                carried = call(params["body_jaxpr"], operands[tested:moved] + carried)
+            count = params["cond_nconsts"]
+            start = count + params["body_nconsts"]
+            carried = operands[start:]
+            while bool(call(params["cond_jaxpr"], operands[:count] + carried)[0].values):
+                carried = call(params["body_jaxpr"], operands[count:start] + carried)
             return carried
         case "scan":
-            return _scanned(params, operands, call)
+            return _scan(params, operands, call)
     return call(inner[0], operands)
 
 
-def _check_size(equation: Any) -> None:
-    """Raises Failure, `unavailable`, where an operation of JAX's own makes what nobody can hold."""
+def _check_size(equation: Equation) -> None:
+    """Raises an `unavailable` Failure if an operation of JAX's own makes an array that does not fit in memory."""
     if sum(math.prod(getattr(v.aval, "shape", ())) for v in equation.outvars) > _MOST:
-        told = f"{name_of(equation)}, outside of the Pallas calls, makes an array too large to hold"
-        raise Failure(Verdict.UNAVAILABLE, f"{told} ({line_of(equation.source_info)})")
+        reason = f"{name_of(equation)}, outside of the Pallas calls, makes an array that is too large for memory"
+        raise Failure(Verdict.UNAVAILABLE, f"{reason} ({line_of(equation.source_info)})")
 
 
-def _large(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
-    """An operation of JAX's own on an array that nobody can hold.
+def _large(equation: Equation, operands: list[PartialArray]) -> list[PartialArray]:
+    """Evaluates an operation of JAX's own on arrays that do not fit in memory.
 
     Raises:
-      Failure: `unavailable`, for one that computes.
+      Failure: `unavailable`, for an operation that computes.
     """
     result, name = equation.outvars[0], name_of(equation)
     if name == "optimization_barrier":
@@ -179,14 +193,14 @@ def _large(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
         where = f" ({line})" if line else ""
         raise Failure(
             Verdict.UNAVAILABLE,
-            f"{name}, outside of the Pallas calls, computes on arrays too large to hold: only moves and casts of "
-            f"them are followed{where}",
+            f"{name}, outside of the Pallas calls, computes on arrays that are too large for memory: only moves and "
+            f"casts of them are supported{where}",
         )
     return [PartialArray(made)]
 
 
-def _scanned(
-    params: Any, operands: list[PartialArray], call: Callable[[Any, list[PartialArray]], list[PartialArray]]
+def _scan(
+    params: Params, operands: list[PartialArray], call: Callable[[ClosedJaxpr, list[PartialArray]], list[PartialArray]]
 ) -> list[PartialArray]:
     fixed, carry = scan_counts(params)
     consts, carried, xs = operands[:fixed], operands[fixed : fixed + carry], operands[fixed + carry :]
@@ -210,26 +224,27 @@ def _stack(rows: list[PartialArray]) -> PartialArray:
     return PartialArray(values, np.stack(masks), tuple(dict.fromkeys(s for row in rows for s in row.sources)))
 
 
-def _bound(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
-    """An operation of JAX's own. Its results depend on undefined elements where filling these in otherwise changes
-    them."""
+def _bind(equation: Equation, operands: list[PartialArray]) -> list[PartialArray]:
+    """Evaluates an operation of JAX's own.
 
+    An element of a result is undefined if it changes with the values that the undefined operand elements are given.
+    """
     step = operation(equation)
 
-    def bind(values: list[Any]) -> list[Any]:
+    def bind(values: list[JaxArray]) -> list[JaxArray]:
         if step is not None:
             with np.errstate(all="ignore"):
                 return [each[0] for each in step([np.asarray(value)[None] for value in values])]
         try:
             outputs = equation.primitive.bind(*values, **equation.params)
         except jax.errors.JaxRuntimeError:
-            raise  # as a callback of the user's raises
+            raise  # from a callback of the user's
         except Exception as error:
             if not fails_by_itself(error):
                 raise
-            told = limit(error, f"cannot evaluate {name_of(equation)}, outside of the Pallas calls, on this CPU")
+            reason = limit(error, f"cannot evaluate {name_of(equation)}, outside of the Pallas calls, on this CPU")
             line = line_of(equation.source_info)
-            raise Failure(Verdict.UNAVAILABLE, f"{told} ({line})" if line else told) from error
+            raise Failure(Verdict.UNAVAILABLE, f"{reason} ({line})" if line else reason) from error
         return list(outputs) if equation.primitive.multiple_results else [outputs]
 
     _check_size(equation)
@@ -244,8 +259,8 @@ def _bound(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
     code = max(int(operand.undefined.max()) for operand in tainted if operand.undefined is not None)
     sources = tuple(dict.fromkeys(source for operand in tainted for source in operand.sources))
     filled = [
-        bind([operand.values if operand.undefined is None else _filled(operand, word) for operand in operands])
-        for word in (0x00, 0x4B)  # 0, and a number too large for a sum to lose
+        bind([operand.values if operand.undefined is None else _fill_undefined(operand, byte) for operand in operands])
+        for byte in (0x00, 0x4B)  # 0, and a number too large to vanish in a sum
     ]
     partial = []
     for result, *others in zip(results, *filled, strict=True):
@@ -256,8 +271,8 @@ def _bound(equation: Any, operands: list[PartialArray]) -> list[PartialArray]:
     return partial
 
 
-def _filled(array: PartialArray, byte: int) -> Array:
-    """The value with every undefined element made of one byte."""
+def _fill_undefined(array: PartialArray, byte: int) -> Array:
+    """The array's values, every undefined element made of one repeated byte."""
     values = np.array(array.values)
     word = np.frombuffer(bytes([byte & (1 if values.dtype == bool else 255)]) * values.dtype.itemsize, values.dtype)[0]
     values[array.undefined != 0] = word

@@ -1,23 +1,28 @@
-"""Which of Pallas' languages a call is written in, and what of it tells."""
+"""The Pallas language that a call is written in, and the evidence for it."""
 
 from collections.abc import Iterator
-from typing import Any
 
-from kerneltest.trace.jax_compat.names import dialect_of, dialect_of_operation, line_of
+from kerneltest.trace.jax_compat.dialects import dialect_of, dialect_of_operation
+from kerneltest.trace.jax_compat.jaxpr_types import Equation
+from kerneltest.trace.jax_compat.names import line_of
 from kerneltest.trace.walk import equations, name_of, nested
 
 _MODULES = {"triton": "pallas.triton", "mosaic_gpu": "pallas.mosaic_gpu", "mosaic_tpu": "pallas.tpu"}
 
 
-def language_of(equation: Any) -> tuple[str, str]:
-    """The language of a Pallas call and what tells, in words: `any` and "" where nothing in it belongs to one alone.
+def language_of(equation: Equation) -> tuple[str, str]:
+    """Determines the language of a Pallas call.
 
-    Parameters tell first, then prefetched scalars, the memory in which blocks and scratch lie, and operations.
+    Parameters decide first, then prefetched scalars, the memory of blocks and scratch, and operations.
+
+    Returns:
+      The language and the evidence in words; `any` and "" if nothing in the call is particular to one language.
     """
-    return next(_told(equation), ("any", ""))
+    return next(_evidence(equation), ("any", ""))
 
 
-def _told(equation: Any) -> Iterator[tuple[str, str]]:
+def _evidence(equation: Equation) -> Iterator[tuple[str, str]]:
+    """Yields the languages that parts of a call belong to, each with that part in words."""
     for name, value in equation.params.items():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if dialect := dialect_of(item):
@@ -31,9 +36,9 @@ def _told(equation: Any) -> Iterator[tuple[str, str]]:
             space = getattr(variable.aval, "memory_space", None)
             if dialect := dialect_of(space):
                 name = names[number] if len(names) == len(body.invars) else ""
-                yield dialect, f"{name or f'argument {number}'} lies in {_MODULES[dialect]}.{space!r}"
+                yield dialect, f"{name or f'argument {number}'} is in {_MODULES[dialect]}.{space!r}"
     for body in bodies:
         for inner, _ in equations(body):
             if dialect := dialect_of_operation(inner):
                 line = line_of(inner.source_info)
-                yield dialect, f"{name_of(inner)} is of {_MODULES[dialect]}{f' ({line})' if line else ''}"
+                yield dialect, f"{name_of(inner)} is from {_MODULES[dialect]}{f' ({line})' if line else ''}"

@@ -1,71 +1,55 @@
-"""Mosaic kernels rewritten: with all programs in order, and so that JAX's interpreter runs all of `emit_pipeline`.
+"""Rewrites of Mosaic kernels: for programs in order, and so that JAX's interpreter runs all of `emit_pipeline`.
 
-The interpreter refuses a predicated copy from shared to global memory, and it waits for so many copies where the
-device waits for so many groups of copies. Both are mended in the jaxpr. A predicated copy becomes one in a `cond`. A
-wait for `n` groups becomes one for the copies that `n` groups have at least, of which a predicated one is none: the
-interpreter may then wait for more than the device does, and miss a race, but it never sees one that is none.
+The interpreter refuses a predicated copy from shared to global memory, and its wait for `n` counts copies where the
+device counts groups of copies. Both are corrected in the jaxpr. A predicated copy becomes a copy in a `cond`. A wait
+for `n` groups becomes one for the least number of copies that `n` groups contain, not counting predicated ones: the
+interpreter may then wait for more than the device does, and miss a race, but it never reports a false one.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import jax
-from jax.extend.core import Literal
 
+from kerneltest.trace.jax_compat.jaxpr_types import Atom, ClosedJaxpr, Equation, Jaxpr, Literal
 from kerneltest.trace.jax_compat.mosaic_interpreters import (
     ends_copy_group,
     is_copy_out,
     is_predicated_copy_out,
     is_wait_for_copies_out,
 )
-from kerneltest.trace.jax_compat.names import ClosedJaxpr
-from kerneltest.trace.rewrite import Rule, within
+from kerneltest.trace.rewrite import rewrite_params
 from kerneltest.trace.tracing import Call
 from kerneltest.trace.walk import nested
 
 
-def interpreted(call: Call, changed: Mapping[str, Any]) -> Any:
-    """The equation of one Mosaic call, as an interpreter runs it.
+def interpreted(call: Call, changed: Mapping[str, Any]) -> Equation:
+    """The equation of one Mosaic call, rewritten for an interpreter.
 
     Args:
       call: to interpret.
-      changed: those of its parameters that say how it is interpreted.
+      changed: the parameters that select the interpreter, in place of the call's own.
     """
     bodies = [body for value in call.equation.params.values() for body in nested(value)]
-    smallest = min((size for body in bodies for size in _groups(body)), default=1)
+    smallest = min((size for body in bodies for size in _group_sizes(body)), default=1)
 
-    def rule(equation: Any) -> list[Any] | None:
+    def rule(equation: Equation) -> list[Equation] | None:
         if is_predicated_copy_out(equation):
             return _conditional(equation)
         if is_wait_for_copies_out(equation):
             return [equation.replace(params={**equation.params, "n": equation.params["n"] * smallest})]
         return None
 
-    return call.equation.replace(params={**within(call.equation.params, rule), **changed})
+    return call.equation.replace(params={**rewrite_params(call.equation.params, rule), **changed})
 
 
-def in_order() -> Rule:
-    """No dimension of a grid is parallel."""
-
-    def rule(equation: Any) -> list[Any] | None:
-        compiler = equation.params.get("compiler_params")
-        declared = getattr(compiler, "dimension_semantics", None)
-        if declared is None:
-            return None
-        ordered = replace(compiler, dimension_semantics=("arbitrary",) * len(declared))
-        return [equation.replace(params={**equation.params, "compiler_params": ordered})]
-
-    return rule
-
-
-def _groups(jaxpr: Any) -> Iterator[int]:
-    """How many copies each group of copies to global memory has at least."""
+def _group_sizes(jaxpr: Jaxpr) -> Iterator[int]:
+    """Yields the least number of copies in each group of copies to global memory."""
     copies = 0
     for equation in jaxpr.eqns:
         for value in equation.params.values():
             for inner in nested(value):
-                yield from _groups(inner)
+                yield from _group_sizes(inner)
         if is_copy_out(equation) and not is_predicated_copy_out(equation):
             copies += 1
         if ends_copy_group(equation):
@@ -73,8 +57,8 @@ def _groups(jaxpr: Any) -> Iterator[int]:
             copies = 0
 
 
-def _conditional(equation: Any) -> list[Any]:
-    """`copy(..., predicate=p)` as `cond(p, copy, nothing)`."""
+def _conditional(equation: Equation) -> list[Equation]:
+    """Rewrites `copy(..., predicate=p)` as `cond(p, copy, nothing)`."""
     *operands, predicate = equation.invars
     copy = equation.replace(invars=operands, params={**equation.params, "has_user_predicate": False})
     template = jax.make_jaxpr(lambda p: jax.lax.cond(p, lambda: 1, lambda: 2))(True).jaxpr
@@ -92,5 +76,5 @@ def _conditional(equation: Any) -> list[Any]:
     ]
 
 
-def _jaxpr(invars: list[Any], equations: list[Any]) -> Any:
+def _jaxpr(invars: list[Atom], equations: list[Equation]) -> Jaxpr:
     return jax.make_jaxpr(lambda: None)().jaxpr.replace(invars=invars, eqns=equations)

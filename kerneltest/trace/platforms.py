@@ -1,86 +1,135 @@
-"""Kernels that pick their form by platform, traced for a platform that is not there."""
+"""Kernels that choose an implementation by platform, traced for a platform that this machine does not have."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import jax
 from jax.extend.core import jaxpr_as_fun
+from jax.sharding import AbstractDevice, AbstractMesh
 
+from kerneltest.core.details import Stated
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.rewrite import inlined, rewritten
+from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr
+from kerneltest.trace.jax_compat.names import line_of
+from kerneltest.trace.jax_compat.patches import report_platform
+from kerneltest.trace.rewrite import inline_equations, rewritten
 from kerneltest.trace.walk import equations
 
-# Asked in turn for a form that holds a Pallas call.
+# Tried in turn for an implementation with a Pallas call.
 PLATFORMS = ("cuda", "tpu-v5e", "rocm")
 
 
-def of_jax(platform: str) -> str:
-    """A platform as JAX calls it: that of a TPU generation is `tpu`."""
+def jax_platform_name(platform: str) -> str:
+    """JAX's name for a platform, which for any TPU generation is `tpu`."""
     return TPUS[platform].platform if platform in TPUS else platform
 
 
-# What `jax.jit` knows its traces by, so that it takes none that was made for another platform or kernel.
+# Part of the key of `jax.jit`'s traces, so that a trace for another platform or kernel is not reused.
 _traced_for = jax.make_user_context(default_value=None)
-_askers: set[int] = set()
+_queried_by: set[int] = set()  # ids of kernels that have called `jax.default_backend()`
 
 
 @contextmanager
-def answering(platform: str, kernel: object) -> Iterator[None]:
-    """While a kernel is traced, `jax.default_backend()` says that this is a machine of some platform; of its own where
-    that is ""."""
-    real = jax.default_backend
+def simulate_platform(platform: str, kernel: object) -> Iterator[None]:
+    """Has `jax.default_backend()` name a platform while a kernel is traced; "" stands for the machine's own."""
 
-    def default_backend() -> str:
-        _askers.add(id(kernel))
-        return "gpu" if platform in ("cuda", "rocm") else of_jax(platform) or real()
+    def answer() -> str:
+        _queried_by.add(id(kernel))
+        return "gpu" if platform in ("cuda", "rocm") else jax_platform_name(platform)
 
-    jax.default_backend = default_backend
-    try:
-        with _traced_for((platform, id(kernel))):
-            yield
-    finally:
-        jax.default_backend = real
+    with report_platform(answer), _traced_for((platform, id(kernel))):
+        yield
 
 
-def has_asked(kernel: object) -> bool:
-    """Whether a kernel has asked for the platform, in this trace or in an earlier one, which JAX does not repeat."""
-    return id(kernel) in _askers
+def queries_platform(kernel: object) -> bool:
+    """Returns whether a kernel has queried the platform in this trace or in an earlier one, which JAX may reuse."""
+    return id(kernel) in _queried_by
 
 
-def depends(jaxpr: Any) -> bool:
-    """Whether `jax.lax.platform_dependent` is in it."""
-    return any(_platforms(equation) is not None for equation, _ in equations(jaxpr))
+def is_platform_dependent(jaxpr: Jaxpr) -> bool:
+    """Returns whether a jaxpr contains `jax.lax.platform_dependent`."""
+    return any(_branch_platforms(equation) is not None for equation, _ in equations(jaxpr))
 
 
-def chosen(jaxpr: Any, platform: str) -> Any:
-    """A jaxpr in which every `jax.lax.platform_dependent` is its form for a platform, or for this machine, else for the
-    first of the others that it has one for, where that is "".
+def resolve_platform(jaxpr: Jaxpr, platform: str) -> Jaxpr:
+    """Replaces every `jax.lax.platform_dependent` of a jaxpr by its branch for a platform.
+
+    Args:
+      jaxpr: open or closed.
+      platform: "" stands for this machine's, or else the first of `PLATFORMS` that has a branch.
 
     Raises:
-      Failure: there is none for the platform.
+      Failure: there is no branch for the platform.
     """
-    wanted = (of_jax(platform),) if platform else (jax.default_backend(), *map(of_jax, PLATFORMS))
+    preferred = (
+        (jax_platform_name(platform),) if platform else (jax.default_backend(), *map(jax_platform_name, PLATFORMS))
+    )
 
-    def rule(equation: Any) -> Sequence[Any] | None:
-        platforms = _platforms(equation)
+    def rule(equation: Equation) -> Sequence[Equation] | None:
+        platforms = _branch_platforms(equation)
         if platforms is None:
             return None
-        fitting = [i for each in wanted for i, names in enumerate(platforms) if names is None or each in names]
-        if not fitting:
-            known = ", ".join(name for names in platforms for name in names)
+        found = [i for each in preferred for i, names in enumerate(platforms) if names is None or each in names]
+        if not found:
+            known = ", ".join(name for names in platforms for name in names or ())
             raise Failure(
-                Verdict.UNIMPLEMENTED, f"jax.lax.platform_dependent has a form for {known}, not {of_jax(platform)}"
+                Verdict.UNIMPLEMENTED,
+                Stated(
+                    "jax.lax.platform_dependent has a branch for {known}, but not for {platform}",
+                    {"known": known, "platform": jax_platform_name(platform)},
+                    line_of(equation.source_info),
+                ),
             )
-        branch = rewritten(equation.params["branches"][fitting[0]], rule)
-        return inlined(jaxpr_as_fun(branch), equation.invars[1:], equation.outvars)
+        branch = rewritten(equation.params["branches"][found[0]], rule)
+        return inline_equations(jaxpr_as_fun(branch), equation.invars[1:], equation.outvars)
 
     return rewritten(jaxpr, rule)
 
 
-def _platforms(equation: Any) -> Sequence[Any] | None:
-    """Those of each branch, None for any; None where the branches are not by platform."""
-    found: Sequence[Any] | None = equation.params.get("branches_platforms")
+def _branch_platforms(equation: Equation) -> Sequence[Sequence[str] | None] | None:
+    """The platforms of each branch, None for a default branch; None for other branches."""
+    found: Sequence[Sequence[str] | None] | None = equation.params.get("branches_platforms")
     return found
+
+
+INTERPRETED = "tpu-v5e"
+"""The TPU generation for which TPU kernels are interpreted."""
+
+_SMALL_GPU = "a GPU of two multiprocessors"  # few enough for an interpreter to run in reasonable time
+_GPUS = {"cuda": ("NVIDIA H200", 132), "rocm": ("gfx942", 304), _SMALL_GPU: ("NVIDIA H200", 2)}
+
+
+def on_a(platform: str) -> AbstractContextManager[Any]:
+    """A context in which a kernel is traced, lowered or interpreted for a platform that this machine does not have.
+
+    Kernels may query the device, and JAX's caches keep its traces apart.
+
+    Args:
+      platform: `cuda`, `rocm` or a TPU generation. For any other name the context does nothing.
+    """
+    if platform in TPUS:
+        device = AbstractDevice(device_kind=TPUS[platform].device_kind, num_cores=1, platform="tpu")
+    elif platform in _GPUS:
+        kind, cores = _GPUS[platform]
+        device = AbstractDevice(device_kind=kind, num_cores=cores, platform="gpu")
+    else:
+        return nullcontext()
+    mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
+    return mesh
+
+
+def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
+    """Calls a function for a platform that this machine does not have."""
+    with on_a(platform):
+        return function(*leaves)
+
+
+def required_device(error: Exception) -> str:
+    """The device for which tracing would not have raised, or ""."""
+    if "TPU device kind" in str(error):  # raised by `pltpu.emit_pipeline`
+        return INTERPRETED
+    # Raised by a kernel that starts one program on each multiprocessor.
+    return _SMALL_GPU if getattr(error, "name", None) == "core_count" else ""

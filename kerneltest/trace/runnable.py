@@ -1,7 +1,7 @@
-"""A traced kernel, or one Pallas call of it, as a function; and the arrays that a call reads and writes."""
+"""Traced kernels and single Pallas calls as functions, and the arrays that a call reads and writes."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,21 +11,27 @@ from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.trace.cpu_options import quick
-from kerneltest.trace.jax_compat import eager
-from kerneltest.trace.jax_compat.names import dialect_of
-from kerneltest.trace.rewrite import interpreting, rewritten, within
+from kerneltest.trace.jax_compat import interception
+from kerneltest.trace.jax_compat.dialects import dialect_of
+from kerneltest.trace.jax_compat.jaxpr_types import BlockMapping, DType, Params
+from kerneltest.trace.rewrite import interpreting, rewrite_params, rewritten
 from kerneltest.trace.tracing import Call, Traced
 from kerneltest.trace.walk import ENTRIES
 
 
 def runnable(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
-    """The kernel as a function of its leaves, every Pallas call in it interpreted or compiled."""
+    """Returns the kernel as a function of its leaves, every Pallas call in it interpreted or compiled."""
     run: Callable[..., Any] = jaxpr_as_fun(rewritten(traced.jaxpr, interpreting(interpret)))
     return run
 
 
-def callable_of(call: Call, language: str = "triton") -> tuple[Callable[..., Any], list[Any]]:
-    """One Pallas call as a function, in some language where it leaves that open, and what it takes."""
+def callable_of(call: Call, language: str = "triton") -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
+    """Returns one Pallas call as a function, and the shapes and dtypes of its operands.
+
+    Args:
+      call: the call.
+      language: the language to use for a call that fits several.
+    """
     params = dict(call.equation.params, interpret=False)
     if language == "triton" and call.dialect in ("any", "triton") and not dialect_of(params.get("compiler_params")):
         params["compiler_params"] = plgpu.CompilerParams()
@@ -34,15 +40,15 @@ def callable_of(call: Call, language: str = "triton") -> tuple[Callable[..., Any
 
 
 def eagerly(function: Callable[..., Any], *, interpret: bool) -> Callable[..., Any]:
-    """A function of arrays to be called outside of `jax.jit`, every Pallas call in it interpreted or compiled."""
-    return (lambda *arrays: eager.call(function, arrays, _interpreted)) if interpret else function
+    """Returns a function of arrays to call outside of `jax.jit`, every Pallas call in it interpreted or compiled."""
+    return (lambda *arrays: interception.call(function, arrays, _interpreting_parameters)) if interpret else function
 
 
-def _interpreted(primitive: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    chosen = within(params, interpreting(True))
+def _interpreting_parameters(primitive: str, params: Params) -> dict[str, Any]:
+    chosen = rewrite_params(params, interpreting(True))
     if primitive in ENTRIES and "interpret" in chosen:
         chosen["interpret"] = True
-    if chosen.get("compiler_options_kvs") == ():  # of a function that the kernel jits itself, and says no more of
+    if chosen.get("compiler_options_kvs") == ():  # a function that the kernel jits itself, without options
         chosen["compiler_options_kvs"] = tuple(quick(chosen["jaxpr"]).items())
     return chosen
 
@@ -52,25 +58,26 @@ class Reference:
     """One array that a Pallas call reads or writes.
 
     Attributes:
-      name: of the kernel's parameter.
-      shape, dtype: of the whole array, not of a block.
-      hint: what may explain an access past its end, or "".
+      name: the kernel's parameter.
+      shape, dtype: the whole array's, not a block's.
+      hint: a possible cause of an access past its end, or "".
     """
 
     name: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     hint: str
 
 
 def references(call: Call) -> tuple[list[Reference], list[Reference]]:
-    """The inputs and the outputs of a Pallas call, in its order."""
+    """The inputs and the outputs of a Pallas call, in the order of its parameters."""
     params = call.equation.params
     names = list(getattr(getattr(params["jaxpr"], "debug_info", None), "arg_names", ()) or ())
     mapping = params["grid_mapping"]
-    lengths = [f"grid bound {i}" for i in range(mapping.num_dynamic_grid_bounds)]  # no arguments of the kernel
+    lengths = [f"grid bound {i}" for i in range(mapping.num_dynamic_grid_bounds)]  # not parameters of the kernel
     names = [*lengths, *names]
-    blocks = [None] * (len(lengths) + mapping.num_index_operands) + list(mapping.block_mappings)  # scalars have none
+    scalars = [None] * (len(lengths) + mapping.num_index_operands)  # these have no blocks
+    blocks: list[BlockMapping | None] = [*scalars, *mapping.block_mappings]
     variables = [*call.equation.invars, *call.equation.outvars]
     count = len(call.equation.invars)
     arrays = []
@@ -82,23 +89,27 @@ def references(call: Call) -> tuple[list[Reference], list[Reference]]:
     return arrays[:count], arrays[count:]
 
 
-def _offset_hint(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
-    """JAX's Triton lowering takes 64 bits for offsets, which count elements, where an array has over 2^32 bytes."""
+def _offset_hint(shape: tuple[int, ...], dtype: DType) -> str:
+    """A hint for arrays that 32-bit offsets do not cover.
+
+    Offsets count elements, and JAX's Triton lowering uses 64 bits for them only if the array has over 2^32 bytes.
+    """
     if not 2**31 < math.prod(shape) <= 2**32 // dtype.itemsize:
         return ""
     return (
-        f"JAX {jax.__version__} computes offsets into an array of at most 2^32 bytes in 32 bits, so no index reaches "
-        f"element 2^31 of {dtype}{list(shape)}: cut the array, or use a wider dtype"
+        f"JAX {jax.__version__} computes offsets into an array of at most 2^32 bytes in 32 bits, so an index cannot "
+        f"reach element 2^31 of {dtype}{list(shape)}: split the array, or use a wider dtype"
     )
 
 
-def _tail_hint(blocks: list[Any], number: int, shape: tuple[int, ...]) -> str:
-    """Before 0.12, JAX's Triton lowering reads and writes whole blocks, past the end of the array as well."""
-    if jax.__version_info__ >= (0, 12) or number >= len(blocks) or blocks[number] is None:
+def _tail_hint(blocks: Sequence[BlockMapping | None], number: int, shape: tuple[int, ...]) -> str:
+    """A hint for blocks that overhang: before 0.12, JAX's Triton lowering accesses them whole, past the array's end."""
+    mapping = blocks[number] if number < len(blocks) else None
+    if jax.__version_info__ >= (0, 12) or mapping is None:
         return ""
-    block = [getattr(length, "block_size", length) for length in blocks[number].block_shape]
-    cut = [length % size for length, size in zip(shape, block, strict=True) if isinstance(size, int) and size]
-    if not any(cut):
+    block = [getattr(length, "block_size", length) for length in mapping.block_shape]
+    tails = [length % size for length, size in zip(shape, block, strict=True) if isinstance(size, int) and size]
+    if not any(tails):
         return ""
     return (
         f"JAX {jax.__version__} does not mask the tail of a block ({block} into {list(shape)}) on a GPU, as 0.12 does: "

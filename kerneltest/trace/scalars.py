@@ -1,4 +1,4 @@
-"""Jaxprs of integers evaluated in NumPy, for many values at once: index maps over a whole grid."""
+"""Evaluation of integer jaxprs in NumPy for many values at once, such as index maps over a whole grid."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,28 +7,32 @@ import jax
 import numpy as np
 
 from kerneltest.core.dtypes import Array
+from kerneltest.trace.jax_compat.jaxpr_types import Atom, Equation, Jaxpr
 from kerneltest.trace.walk import name_of, nested
 
 
 class UnknownError(Exception):
-    """What a jaxpr gives is not known: an operation that is not evaluated here, or a value that is not at hand."""
+    """Raised for a jaxpr with an operation that is not supported, or with a value that is not available."""
 
 
-def evaluate_scalars(jaxpr: Any, arguments: Sequence[Array | None]) -> list[Array]:
-    """The results of a jaxpr of scalars, each argument being an array of the values that it takes.
+def evaluate_scalars(jaxpr: Jaxpr, arguments: Sequence[Array | None]) -> list[Array]:
+    """Evaluates a jaxpr of integer scalars, each argument an array of the values that it takes.
 
-    Arrays are broadcast against each other, and stay as small as they can.
+    Arrays are broadcast against each other only when an operation combines them.
 
     Args:
       jaxpr: an open one, whose references are only read.
-      arguments: the values of each parameter, or the content of the memory that it refers to; None where not known.
+      arguments: the values of each parameter, or the content of the memory that it refers to; None if unknown.
+
+    Returns:
+      An array of values for each result.
 
     Raises:
-      UnknownError: it computes something else than integers from each other, or reads what is not there.
+      UnknownError: the jaxpr computes with other values than integers, or needs an unknown one.
     """
     values = dict(zip(jaxpr.invars, arguments, strict=True))
 
-    def read(operand: Any) -> Array:
+    def read(operand: Atom) -> Array:
         value = np.asarray(operand.val, operand.aval.dtype) if hasattr(operand, "val") else values.get(operand)
         if value is None:
             raise UnknownError
@@ -36,13 +40,13 @@ def evaluate_scalars(jaxpr: Any, arguments: Sequence[Array | None]) -> list[Arra
 
     with np.errstate(all="ignore"):
         for equation in jaxpr.eqns:
-            results = _evaluated(equation, read)
+            results = _evaluate_equation(equation, read)
             for variable, result in zip(equation.outvars, results, strict=True):
                 values[variable] = result.astype(variable.aval.dtype, copy=False)
     return [read(variable) for variable in jaxpr.outvars]
 
 
-def _evaluated(equation: Any, read: Callable[[Any], Array]) -> list[Array]:
+def _evaluate_equation(equation: Equation, read: Callable[[Atom], Array]) -> list[Array]:
     name, params = name_of(equation), equation.params
     if name in ("jit", "pjit", "closed_call"):
         (inner,) = (each for value in params.values() for each in nested(value))
@@ -51,14 +55,14 @@ def _evaluated(equation: Any, read: Callable[[Any], Array]) -> list[Array]:
         raise UnknownError
     if name == "get":
         memory, *rest = equation.invars
-        return [_looked_up(read(memory), jax.tree.unflatten(params["tree"], rest), read)]
+        return [_element(read(memory), jax.tree.unflatten(params["tree"], rest), read)]
     if name not in _OPERATIONS:
         raise UnknownError
     return [np.asarray(_OPERATIONS[name](*map(read, equation.invars)))]
 
 
-def _looked_up(memory: Array, transforms: Any, read: Callable[[Any], Array]) -> Array:
-    """One element of an array, for each of many indices."""
+def _element(memory: Array, transforms: Sequence[Any], read: Callable[[Atom], Array]) -> Array:
+    """One element of an array for each of many indices."""
     if len(transforms) != 1:
         raise UnknownError
     indices = [np.asarray(i) if isinstance(i, int) else read(i) for i in transforms[0].indices if not _is_slice(i)]
@@ -69,15 +73,15 @@ def _looked_up(memory: Array, transforms: Any, read: Callable[[Any], Array]) -> 
     return np.asarray(memory[tuple(indices)])
 
 
-def _is_slice(index: Any) -> bool:
+def _is_slice(index: object) -> bool:
     return hasattr(index, "size") and hasattr(index, "start")
 
 
 def _quotient(a: Array, b: Array) -> Array:
     if not b.all():
         raise UnknownError
-    down = a // b
-    return np.asarray(down + ((down * b != a) & ((a < 0) != (b < 0))))
+    floor = a // b
+    return np.asarray(floor + ((floor * b != a) & ((a < 0) != (b < 0))))  # rounded towards 0, as in XLA
 
 
 def _remainder(a: Array, b: Array) -> Array:

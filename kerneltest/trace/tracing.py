@@ -1,10 +1,10 @@
-"""Kernel to jaxpr, and what is read off there: its Pallas calls, and what its arithmetic does to numbers."""
+"""Tracing of kernels into jaxprs, and the properties of a jaxpr: its Pallas calls and its arithmetic."""
 
 import functools
 import platform
 import re
 from collections.abc import Callable, Container, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
@@ -12,18 +12,27 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
-from jax.sharding import AbstractDevice, AbstractMesh
 
+from kerneltest.core.details import Raised
 from kerneltest.core.dtypes import ShapeDtype, dtype_named
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
-from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
-from kerneltest.trace.jax_compat.names import ClosedJaxpr, user_line, whole_tracebacks
+from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Var
+from kerneltest.trace.jax_compat.names import user_line
+from kerneltest.trace.jax_compat.patches import whole_tracebacks
 from kerneltest.trace.languages import language_of
-from kerneltest.trace.platforms import PLATFORMS, answering, chosen, depends, has_asked
+from kerneltest.trace.platforms import (
+    PLATFORMS,
+    call_on,
+    is_platform_dependent,
+    queries_platform,
+    required_device,
+    resolve_platform,
+    simulate_platform,
+)
 from kerneltest.trace.walk import ENTRIES, equations, has_reduced_dots, is_exact, name_of, named_dots
 
 
@@ -33,17 +42,17 @@ class Call:
 
     Attributes:
       name: its name, or that of its function.
-      grid: how many programs along each axis.
-      dialect: `triton`, `mosaic_gpu`, `mosaic_tpu`, or `any` where the kernel leaves it open.
-      told_by: what of it tells the dialect, in words; "" for `any`.
-      equation: where it stands in the jaxpr.
+      grid: the number of programs along each axis.
+      dialect: `triton`, `mosaic_gpu`, `mosaic_tpu`, or `any` if it fits several.
+      evidence: the evidence for the dialect, in words; "" for `any`.
+      equation: its equation in the jaxpr.
     """
 
     name: str
     grid: tuple[int, ...]
     dialect: str
-    told_by: str
-    equation: Any
+    evidence: str
+    equation: Equation
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,17 +60,17 @@ class Traced:
     """A kernel as a jaxpr, for one signature.
 
     Attributes:
-      function: from the leaves, in the pairing's order, to the flat outputs, as the kernel was written.
+      function: the untraced kernel, from the leaves in the pairing's order to the flat outputs.
       jaxpr: the same, traced.
       inputs: shape and dtype of each leaf.
       outputs: shape and dtype of each output.
-      calls: the kernels inside, in order.
-      exact: its arithmetic is exact, in any order, on integers within the plan's limit: nothing but sums, moves and
+      calls: its Pallas calls, in order.
+      exact: whether its arithmetic is exact, in any order, on integers within the plan's limit: only sums, moves and
         at most one multiplication of floats.
-      reduced_dots: it has a float32 matrix product whose precision it leaves to the backend.
-      named_dots: the dtype that such a product names, or JAX's default matmul precision for it; "" for none.
-      by_platform: another platform may get another form of it.
-      eager: it is to be called outside of `jax.jit`.
+      reduced_dots: whether it has a float32 matrix product whose precision it leaves to the backend.
+      named_dots: the dtype, narrower than TF32, that such a product or JAX's default matmul precision names; or "".
+      by_platform: whether it may be traced differently for another platform.
+      eager: whether it must be called outside of `jax.jit`.
     """
 
     function: Callable[..., Any]
@@ -76,24 +85,25 @@ class Traced:
     eager: bool = False
 
     def products_on(self, row: Precision) -> Precision:
-        """What a machine does to the kernel's numbers, where its products are as the kernel asks for them."""
+        """Adapts a machine's precision to the precision that the kernel requests for its matrix products."""
         if not self.reduced_dots:
             return row.with_exact_dots()
         return row.with_dots_in(self.named_dots) if self.named_dots else row
 
     @property
     def dialects(self) -> frozenset[str]:
+        """The dialects of its calls."""
         return frozenset(call.dialect for call in self.calls)
 
     def written_for(self, foreign: Container[str]) -> str:
-        """The first of some dialects that a call is written in, and what tells; "" where none is."""
+        """The first dialect of a call that is in `foreign`, with the evidence for it; "" if there is none."""
         call = next((call for call in self.calls if call.dialect in foreign), None)
-        return "" if call is None else f"{call.dialect} ({call.told_by})" if call.told_by else call.dialect
+        return "" if call is None else f"{call.dialect} ({call.evidence})" if call.evidence else call.dialect
 
 
 @contextmanager
 def without_debugging() -> Iterator[None]:
-    """Where JAX is entered: its debugging modes would blame a kernel for a NaN that is right, or not compile it."""
+    """Switches off JAX's debugging modes, which would reject a NaN that is right, or not compile a kernel at all."""
     with jax.debug_nans(False), jax.debug_infs(False), jax.disable_jit(False):
         yield
 
@@ -101,12 +111,15 @@ def without_debugging() -> Iterator[None]:
 def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
     """Traces the kernel for one signature, without values and without a device.
 
-    A kernel that picks its form by platform has the form for `platform`: `cuda`, `rocm`, `tpu`, or a TPU generation
-    such as `tpu-v5e`, which it may ask about. Where that is "", it has the one for the machine it runs on, or the
-    first of others that holds a Pallas call.
+    Args:
+      pairing: the kernel's.
+      signature: of its arguments.
+      platform: for kernels that choose an implementation by platform: `cuda`, `rocm`, `tpu`, or a TPU generation such
+        as `tpu-v5e`. With "", they are traced for this machine, or else for the first other platform for which they
+        make a Pallas call.
 
     Raises:
-      Failure: the kernel raised; names the signature and the user's line.
+      Failure: the kernel raised; the detail names the signature and the user's line.
     """
     dtypes = dict(signature.dtypes)
     present = signature.leaves(pairing)
@@ -118,14 +131,14 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
         return jax.tree_util.tree_leaves(pairing.call_kernel(values))
 
     def traced_for(each: str) -> Traced:
-        function = functools.partial(_on, each, flat)  # another object each time, since JAX knows traces by it
-        with answering(each, pairing.kernel):
+        function = functools.partial(call_on, each, flat)  # a new object, since it is part of the key of JAX's traces
+        with simulate_platform(each, pairing.kernel):
             traced = trace_function(function, inputs, f"for {signature}")
-        by_platform = depends(traced.jaxpr)
-        if not (by_platform or has_asked(pairing.kernel)):
+        by_platform = is_platform_dependent(traced.jaxpr)
+        if not (by_platform or queries_platform(pairing.kernel)):
             return traced
-        resolved = chosen(traced.jaxpr, each) if by_platform else traced.jaxpr
-        # Which form it has must not be asked again.
+        resolved = resolve_platform(traced.jaxpr, each) if by_platform else traced.jaxpr
+        # Calling `flat` again could choose another implementation.
         return replace(read(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
 
     traced = traced_for(platform)
@@ -135,15 +148,15 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
 
 
 def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], how: str) -> Traced:
-    """Traces a function of arrays that returns a list of them.
+    """Traces a function of arrays that returns a list of arrays.
 
     Args:
       function: to trace.
       inputs: shape and dtype of each argument.
-      how: what it is traced for, in the words of an error.
+      how: the purpose, for the message of an error, such as `for m=1,n=3`.
 
     Raises:
-      Failure: it raised; names the user's line.
+      Failure: the function raised; the detail names the user's line.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
     try:
@@ -151,68 +164,41 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
             try:
                 closed = jax.make_jaxpr(function)(*shapes)
             except (ValueError, AttributeError) as error:
-                if not (asked := _asks_for(error)):
+                if not (device := required_device(error)):
                     raise
-                function = functools.partial(_on, asked, function)
+                function = functools.partial(call_on, device, function)
                 closed = jax.make_jaxpr(function)(*shapes)
     except Exception as error:
-        raise Failure(
-            Verdict.RUNTIME_ERROR,
-            f"the kernel raised {type(error).__name__} while traced {how}: {_meant(error)}{user_line(error)}",
-        ) from error
+        line = user_line(error).strip(" ()")
+        detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {how}", line)
+        raise Failure(Verdict.RUNTIME_ERROR, detail) from error
     return read(closed, function, inputs)
-
-
-def _asks_for(error: Exception) -> str:
-    """What a kernel must be on to go on where it raised, or ""."""
-    if "TPU device kind" in str(error):  # `pltpu.emit_pipeline` asks which one it is for
-        return INTERPRETED
-    return _SMALL_GPU if getattr(error, "name", None) == "core_count" else ""  # for a program on each multiprocessor
 
 
 _TOO_LARGE = re.compile(r"-?\d{10,}")
 
 
-def _meant(error: Exception) -> str:
-    """What was raised, in words; JAX says of a number that does not fit only which argument of its own it is."""
+def _error_text(error: Exception) -> str:
+    """The text of an error; for an integer that overflows, of which JAX only names its own argument, an explanation."""
     number = _TOO_LARGE.search(str(error)) if isinstance(error, OverflowError) else None
     if number is None:
         return str(error)
     return (
-        f"{int(number[0]):,} does not fit into 32 bits, as integers have them here: keep it between -2^31 and 2^31 - 1 "
-        "(cut the axis of an array that is longer, as by x.reshape(rows, columns), and index both), or compute in "
-        f"64 bits (jax_enable_x64, jnp.int64): {error}"
+        f"{int(number[0]):,} does not fit into 32 bits, the size of integers here: keep it between -2^31 and 2^31 - 1 "
+        "(split a longer axis, for example by x.reshape(rows, columns), and index both parts), or compute in 64 bits "
+        f"(jax_enable_x64, jnp.int64): {error}"
     )
 
 
-def on_a(platform: str) -> AbstractContextManager[Any]:
-    """Where a kernel for a platform or a TPU generation is traced, lowered and interpreted on a machine without it.
-
-    The kernel may ask what it is on, and JAX's caches know it apart.
-    """
-    if platform in TPUS:
-        device = AbstractDevice(device_kind=TPUS[platform].device_kind, num_cores=1, platform="tpu")
-    elif platform in _GPUS:
-        kind, cores = _GPUS[platform]
-        device = AbstractDevice(device_kind=kind, num_cores=cores, platform="gpu")
-    else:
-        return nullcontext()
-    mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
-    return mesh
-
-
-_SMALL_GPU = "a GPU of two multiprocessors"  # which an interpreter can run in good time
-_GPUS = {"cuda": ("NVIDIA H200", 132), "rocm": ("gfx942", 304), _SMALL_GPU: ("NVIDIA H200", 2)}
-
-
-def _on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
-    with on_a(platform):
-        return function(*leaves)
-
-
 def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeDtype, ...]) -> Traced:
-    """What there is to know of a traced function."""
-    # A jitted function called twice is one jaxpr, so its calls are the same equations.
+    """Analyses a traced function: its outputs, its Pallas calls and its arithmetic.
+
+    Args:
+      closed: the traced function.
+      function: the same, untraced.
+      inputs: shape and dtype of each argument.
+    """
+    # A jitted function that is called twice is one jaxpr, so both calls have the same equations.
     unique = {id(equation): equation for equation, _ in equations(closed.jaxpr) if name_of(equation) in ENTRIES}
     return Traced(
         function=function,
@@ -226,51 +212,49 @@ def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeD
     )
 
 
-def _shape_dtype(variable: Any) -> ShapeDtype:
+def _shape_dtype(variable: Var) -> ShapeDtype:
     return ShapeDtype(tuple(variable.aval.shape), np.dtype(variable.aval.dtype))
 
 
-def call_of(equation: Any) -> Call:
-    """What there is to know of one Pallas call."""
+def call_of(equation: Equation) -> Call:
+    """Analyses one Pallas call."""
     params = equation.params
-    dialect, told_by = language_of(equation)
+    dialect, evidence = language_of(equation)
     grid = getattr(params.get("grid_mapping"), "grid", ())
     debug = getattr(params.get("jaxpr"), "debug_info", None)
     name = params.get("name") or getattr(debug, "func_name", "")
-    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, told_by, equation)
+    return Call(name, tuple(g for g in grid if isinstance(g, int)), dialect, evidence, equation)
 
-
-INTERPRETED = "tpu-v5e"
-"""The generation that TPU kernels are interpreted as."""
 
 NEWEST = (0, 12)
 
 
 def version_problem() -> str:
-    """Why this JAX is not one that kerneltest was tested with, or ""; an older one is refused by the room's door."""
+    """The reason why this JAX is newer than any that kerneltest was tested with, or ""."""
     if jax.__version_info__[:2] > NEWEST:
-        return f"JAX {jax.__version__} is newer than {'.'.join(map(str, NEWEST))}, the newest that was tested"
+        newest = ".".join(map(str, NEWEST))
+        return f"JAX {jax.__version__} is newer than {newest}, the newest that kerneltest was tested with"
     return ""
 
 
 @functools.cache
 def device_problem(platform: str = "") -> str:
-    """Why JAX has no device of a platform here ("" for any), or "" where it has one."""
+    """The reason why JAX has no device of a platform here ("" for any), or "" if it has one."""
     try:
         jax.devices(platform or None)
-    except Exception as error:  # an AssertionError without a word, where JAX_PLATFORMS names what is not there
+    except Exception as error:  # an AssertionError without text if JAX_PLATFORMS names a missing platform
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
-        asked = f"; JAX_PLATFORMS is {platforms!r}" if platforms and "JAX_PLATFORMS" not in reason else ""
-        return f"JAX finds no {f'{platform} device' if platform else 'device'} here: {reason}{asked}"
+        setting = f"; JAX_PLATFORMS is {platforms!r}" if platforms and "JAX_PLATFORMS" not in reason else ""
+        return f"JAX finds no {f'{platform} device' if platform else 'device'} here: {reason}{setting}"
     return ""
 
 
 def device(platform: str) -> Any:
-    """The device of a platform that kernels run on: the user's default device, or else JAX's first."""
-    there = jax.devices(platform)
-    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return chosen if chosen in there else there[0]
+    """The device of a platform on which kernels run: the user's default device, or else JAX's first."""
+    devices = jax.devices(platform)
+    default = jax.config.jax_default_device  # type: ignore[attr-defined]
+    return default if default in devices else devices[0]
 
 
 SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_device", "jax_debug_nans", "jax_debug_infs",
@@ -278,13 +262,13 @@ SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_devic
 
 
 def settings() -> dict[str, str]:
-    """The user's settings of JAX that say what kernels compute, and those of `without_debugging`."""
+    """The user's settings of JAX that affect the results of kernels, and those of `without_debugging`."""
     return {name: str(getattr(jax.config, name)) for name in SETTINGS}
 
 
 @functools.cache
 def environment() -> dict[str, str]:
-    """Versions and devices, as JAX reports them."""
+    """The versions of JAX and Python, and the devices, as JAX reports them."""
     found = [] if device_problem() else jax.devices()
     devices = sorted({f"{d.client.platform_version.splitlines()[0]}: {d.device_kind}" for d in found})
     return {

@@ -1,56 +1,56 @@
-"""Arrays of the function around the Pallas calls, of which some elements may be undefined."""
+"""Arrays with undefined elements, as they occur in the function around the Pallas calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from kerneltest.core.details import Undefined, UndefinedSource
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.jaxpr_types import JaxArray
 
-# Codes of undefined elements, in the order in which an output's verdict is chosen.
+# Codes of undefined elements. An output's verdict is that of its highest code.
 UNWRITTEN, UNINITIALISED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class PartialArray:
-    """An array of the function around the Pallas calls, of which some elements may be undefined.
+    """An array of which some elements may be undefined.
 
     Attributes:
       values: its elements, an array of NumPy's or JAX's.
-      undefined: codes of its undefined elements (0 for the others), or None.
-      sources: where those came from, in words.
+      undefined: a code for each undefined element and 0 for the others, uint8; None if all are defined.
+      sources: the reads that the undefined elements come from.
     """
 
-    values: Any
+    values: JaxArray
     undefined: Array | None = None
-    sources: tuple[str, ...] = ()
+    sources: tuple[UndefinedSource, ...] = ()
 
 
 def all_defined(outputs: Sequence[PartialArray]) -> tuple[Array, ...]:
-    """The values of some outputs.
+    """The values of outputs, all of which must be defined.
 
     Raises:
-      Failure: an element of one is undefined.
+      Failure: an element of an output is undefined.
     """
     for number, output in enumerate(outputs):
         if output.undefined is not None and output.undefined.any():
-            raise _undefined(f"output {number}", output.undefined, output.sources)
+            raise _failure(f"output {number}", output.undefined, output.sources)
     return tuple(np.asarray(output.values) for output in outputs)
 
 
-def _undefined(name: str, codes: Array, sources: Sequence[str]) -> Failure:
-    """What an output is of which some elements are undefined."""
+def _failure(array: str, codes: Array, sources: Sequence[UndefinedSource]) -> Failure:
+    """The failure of an array with undefined elements."""
     first = element(codes.shape, int(np.flatnonzero(codes)[0]))
-    count = f"{np.count_nonzero(codes)} of {codes.size} elements of {name}"
-    if int(codes[codes > 0].max()) == UNWRITTEN:
-        return Failure(Verdict.UNWRITTEN, f"{count} were never written, the first {first}")
-    because = f"; {'; '.join(sources)}" if sources else ""
-    return Failure(Verdict.UNINITIALISED, f"{count} depend on memory never written, the first {first}{because}")
+    unwritten = int(codes.max()) == UNWRITTEN
+    count = int(np.count_nonzero(codes))
+    detail = Undefined(array, unwritten, count, codes.size, first, () if unwritten else tuple(sources))
+    return Failure(Verdict.UNWRITTEN if unwritten else Verdict.UNINITIALISED, detail)
 
 
 def element(shape: tuple[int, ...], offset: int) -> str:
-    """`[3, 4]`: the indices of an element of an array, from its flat offset."""
+    """The indices of an element, as in `[3, 4]`, from its flat offset in an array."""
     return f"[{', '.join(str(int(i)) for i in np.unravel_index(offset, shape))}]"

@@ -1,64 +1,64 @@
-"""Arrays too large to hold: what an element is follows from where it is."""
+"""Arrays too large for memory, whose elements are computed from their offsets."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
+from kerneltest.trace.jax_compat.jaxpr_types import DType, Params
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Virtual:
-    """An array of which some elements can be asked.
+    """An array whose elements are computed on demand.
 
     Attributes:
-      shape, dtype: as of any array.
+      shape, dtype: as for any array.
       read: from flat offsets, int64 of any shape, to the elements there.
-      places: the flat offsets of elements that are known, int64 (n,), ascending; None where all are.
-      undefined: of those, which depend on memory that nobody wrote, bool (n,).
-      unwritten: flat offsets of elements that are known to be written by no program, int64 (k,).
+      places: the flat offsets of the known elements, int64 (n,), ascending; None if all are known.
+      undefined: for each known element, whether it depends on memory that was never written, bool (n,).
+      unwritten: flat offsets of elements that no program writes, int64 (k,).
     """
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     read: Callable[[Array], Array]
     places: Array | None = None
     undefined: Array | None = None
     unwritten: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
-    def moved(self, name: str, params: Mapping[str, Any], shape: tuple[int, ...]) -> "Virtual | None":
-        """Its elements moved into another shape by the primitive `name`; None where that is not known."""
+    def moved(self, name: str, params: Params, shape: tuple[int, ...]) -> "Virtual | None":
+        """Moves the elements into another shape as the primitive `name` does; None for an unsupported move."""
         rule = _MOVES.get(name)
         if rule is None or (params.get("dimensions") is not None and name == "reshape"):
             return None
-        there, back = rule(self.shape, shape, params)
+        source, target = rule(self.shape, shape, params)
         order = None
         places = self.places
         if places is not None:
-            moved = back(places)
+            moved = target(places)
             order = np.flatnonzero(moved >= 0)
             order = order[np.argsort(moved[order], kind="stable")]
             places = moved[order]
         undefined = None if self.undefined is None or order is None else self.undefined[order]
-        unwritten = back(self.unwritten)
-        kept = unwritten[unwritten >= 0]
-        return Virtual(shape, self.dtype, lambda at: self.read(there(at)), places, undefined, kept)
+        unwritten = target(self.unwritten)
+        remaining = unwritten[unwritten >= 0]
+        return Virtual(shape, self.dtype, lambda at: self.read(source(at)), places, undefined, remaining)
 
-    def cast(self, dtype: np.dtype[Any]) -> "Virtual":
-        """Its elements in another dtype."""
+    def cast(self, dtype: DType) -> "Virtual":
+        """Converts the elements to another dtype."""
         cast = (lambda at: self.read(at).astype(dtype), self.places, self.undefined, self.unwritten)
         return Virtual(self.shape, dtype, *cast)
 
 
 Offsets = Callable[[Array], Array]
-# From the shape before, the shape after and the primitive's parameters to how offsets go back to the array before, and
-# how they come from there: -1 for elements that are left out.
-Move = Callable[[tuple[int, ...], tuple[int, ...], Mapping[str, Any]], tuple[Offsets, Offsets]]
+# From the old shape, the new shape and the primitive's parameters to two functions of flat offsets: from the new array
+# to the old one, and from the old array to the new one (-1 for elements that the new one does not have).
+Move = Callable[[tuple[int, ...], tuple[int, ...], Params], tuple[Offsets, Offsets]]
 
 
-def flat(indices: Sequence[Array], shape: tuple[int, ...]) -> Array:
+def flat_offsets(indices: Sequence[Array], shape: tuple[int, ...]) -> Array:
     """Flat offsets of elements, from an index array for each axis."""
     offset = np.zeros((), np.int64)
     for index, length in zip(indices, shape, strict=True):
@@ -67,7 +67,7 @@ def flat(indices: Sequence[Array], shape: tuple[int, ...]) -> Array:
 
 
 def unflat(offset: Array, shape: tuple[int, ...]) -> list[Array]:
-    """An index array for each axis."""
+    """An index array for each axis, from flat offsets of elements."""
     indices: list[Array] = []
     for length in reversed(shape):
         indices.insert(0, offset % max(length, 1))
@@ -75,56 +75,60 @@ def unflat(offset: Array, shape: tuple[int, ...]) -> list[Array]:
     return indices
 
 
-def _same(before: tuple[int, ...], after: tuple[int, ...], params: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
+def _same(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> tuple[Offsets, Offsets]:
     return lambda at: at, lambda at: at
 
 
-def _transposed(before: tuple[int, ...], after: tuple[int, ...], params: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
+def _transpose(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> tuple[Offsets, Offsets]:
     order = params["permutation"]
 
-    def there(at: Array) -> Array:
+    def source(at: Array) -> Array:
         indices = unflat(at, after)
-        return flat([indices[order.index(axis)] for axis in range(len(before))], before)
+        return flat_offsets([indices[order.index(axis)] for axis in range(len(before))], before)
 
-    return there, lambda at: flat([unflat(at, before)[axis] for axis in order], after)
+    return source, lambda at: flat_offsets([unflat(at, before)[axis] for axis in order], after)
 
 
-def _sliced(before: tuple[int, ...], after: tuple[int, ...], params: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
+def _slice(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> tuple[Offsets, Offsets]:
     steps = params["strides"] or (1,) * len(before)
     spans = list(zip(params["start_indices"], steps, after, strict=True))
 
-    def there(at: Array) -> Array:
-        return flat([start + step * i for i, (start, step, _) in zip(unflat(at, after), spans, strict=True)], before)
+    def source(at: Array) -> Array:
+        return flat_offsets(
+            [start + step * i for i, (start, step, _) in zip(unflat(at, after), spans, strict=True)], before
+        )
 
-    def back(at: Array) -> Array:
-        left = np.zeros(at.shape, bool)
+    def target(at: Array) -> Array:
+        outside = np.zeros(at.shape, bool)
         indices = []
         for index, (start, step, length) in zip(unflat(at, before), spans, strict=True):
-            turn = (index - start) // step
-            left |= ((index - start) % step != 0) | (turn < 0) | (turn >= length)
-            indices.append(turn)
-        return np.where(left, -1, flat(indices, after))
+            new = (index - start) // step
+            outside |= ((index - start) % step != 0) | (new < 0) | (new >= length)
+            indices.append(new)
+        return np.where(outside, -1, flat_offsets(indices, after))
 
-    return there, back
+    return source, target
 
 
-def _broadcast(before: tuple[int, ...], after: tuple[int, ...], params: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
+def _broadcast(before: tuple[int, ...], after: tuple[int, ...], params: Params) -> tuple[Offsets, Offsets]:
     axes = params["broadcast_dimensions"]
 
-    def there(at: Array) -> Array:
+    def source(at: Array) -> Array:
         indices = unflat(at, after)
-        return flat([indices[a] if n > 1 else indices[a] * 0 for a, n in zip(axes, before, strict=True)], before)
+        return flat_offsets(
+            [indices[a] if n > 1 else indices[a] * 0 for a, n in zip(axes, before, strict=True)], before
+        )
 
-    def back(at: Array) -> Array:  # the first of several copies
+    def target(at: Array) -> Array:  # only the first of several copies
         indices = dict(zip(axes, unflat(at, before), strict=True))
-        return flat([indices.get(axis, np.zeros((), np.int64)) for axis in range(len(after))], after)
+        return flat_offsets([indices.get(axis, np.zeros((), np.int64)) for axis in range(len(after))], after)
 
-    return there, back
+    return source, target
 
 
 _MOVES: Mapping[str, Move] = {
     **dict.fromkeys("reshape squeeze expand_dims copy copy_p".split(), _same),
-    "transpose": _transposed,
-    "slice": _sliced,
+    "transpose": _transpose,
+    "slice": _slice,
     "broadcast_in_dim": _broadcast,
 }

@@ -1,35 +1,53 @@
-"""What can be read off a jaxpr: its equations, at any depth, and whether its arithmetic is exact."""
+"""Walks over a jaxpr: its equations at any depth, those that run unconditionally, and properties of its arithmetic."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from jax.extend.core import Jaxpr, Literal
 
 from kerneltest.core.dtypes import is_float
-from kerneltest.trace.jax_compat.names import ClosedJaxpr
+from kerneltest.trace.jax_compat.jaxpr_types import (
+    AbstractValue,
+    Atom,
+    ClosedJaxpr,
+    Equation,
+    Jaxpr,
+    Literal,
+    OpenJaxpr,
+    Params,
+    Var,
+)
 
 # The primitives by which a function enters a Pallas kernel.
 ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 _LOOPS = frozenset({"scan", "while"})
 
 
-def name_of(equation: Any) -> str:
-    """The name of its primitive."""
+def name_of(equation: Equation) -> str:
+    """The name of an equation's primitive."""
     return str(equation.primitive.name)
 
 
-def nested(value: Any) -> Iterator[Any]:
-    """The jaxprs in one parameter of an equation."""
+def new_variable(variable: Var) -> Var:
+    """Returns a new variable of the same type."""
+    return type(variable)(variable.aval)
+
+
+def nested(value: object) -> Iterator[Jaxpr]:
+    """Yields the jaxprs in one parameter of an equation, as open ones."""
     for item in value if isinstance(value, (tuple, list)) else (value,):
         if isinstance(item, ClosedJaxpr):
             yield item.jaxpr
-        elif isinstance(item, Jaxpr):
+        elif isinstance(item, OpenJaxpr):
             yield item
 
 
-def equations(jaxpr: Any, *, looped: bool = False) -> Iterator[tuple[Any, bool]]:
-    """Every equation at any depth, and whether it lies in a loop."""
+def equations(jaxpr: Jaxpr, *, looped: bool = False) -> Iterator[tuple[Equation, bool]]:
+    """Yields every equation at any depth, and whether it is in a loop.
+
+    Args:
+      jaxpr: open or closed.
+      looped: whether the jaxpr itself runs in a loop.
+    """
     for equation in jaxpr.eqns:
         yield equation, looped
         for value in equation.params.values():
@@ -37,12 +55,47 @@ def equations(jaxpr: Any, *, looped: bool = False) -> Iterator[tuple[Any, bool]]
                 yield from equations(inner, looped=looped or name_of(equation) in _LOOPS)
 
 
-def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
-    """How many of a scan's operands are constants, and how many are carried."""
+def scan_counts(params: Params) -> tuple[int, int]:
+    """The number of a scan's operands that are constants, and of those that it carries, from its parameters."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     consts, carried, _ = params["ft_in"].unpack()  # since JAX 0.12
     return len(consts), len(carried)
+
+
+_CALLS = frozenset(
+    """jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vmap_call checkpoint remat2""".split()
+)
+
+
+def certain(jaxpr: Jaxpr, known: Mapping[Var, int]) -> Iterator[tuple[Equation, list[int | None]]]:
+    """Yields the equations that run unconditionally: not in a branch, nor in a loop that may run zero times.
+
+    Args:
+      jaxpr: an open one; equations at any depth are looked at.
+      known: numbers for some of its variables.
+
+    Yields:
+      An equation, and for each operand the number of its variable, or None if that has none.
+    """
+    for equation in jaxpr.eqns:
+        operands = [None if hasattr(v, "val") else known.get(v) for v in equation.invars]
+        yield equation, operands
+        name = name_of(equation)
+        inner = next((each for value in equation.params.values() for each in nested(value)), None)
+        if inner is None:
+            continue
+        if name in _CALLS and len(inner.invars) == len(operands):
+            yield from certain(inner, _number_variables(inner.invars, operands))
+        elif name == "run_scoped":
+            yield from certain(inner, _number_variables(inner.constvars, operands))
+        elif name == "scan" and equation.params["length"] > 0:
+            consts, _ = scan_counts(equation.params)  # a carried value may differ in the next iteration
+            yield from certain(inner, _number_variables(inner.invars[:consts], operands[:consts]))
+
+
+def _number_variables(variables: Sequence[Var], numbers: Sequence[int | None]) -> dict[Var, int]:
+    return {v: number for v, number in zip(variables, numbers, strict=True) if number is not None}
 
 
 _EXACT_ON_INTEGERS = frozenset(
@@ -58,8 +111,11 @@ _MULTIPLIES = frozenset({"mul", "dot_general"})
 _ARITHMETIC = frozenset({"add", "sub", "mul"})
 
 
-def is_exact(jaxpr: Any) -> bool:
-    """Whether it is exact, in any order, on small integers: sums, moves and at most one multiplication of floats."""
+def is_exact(jaxpr: Jaxpr) -> bool:
+    """Returns whether its arithmetic is exact on small integers in any order.
+
+    That is so for sums and moves, and for at most one multiplication of floats.
+    """
     multiplications = 0
     for equation, looped in equations(jaxpr):
         if not any(_holds_floats(v.aval) for v in equation.outvars):
@@ -69,20 +125,20 @@ def is_exact(jaxpr: Any) -> bool:
         if name_of(equation) in _ARITHMETIC and any(map(_is_rounded, equation.invars)):
             return False
         if name_of(equation) in _MULTIPLIES:
-            # A product in a loop may be multiplied again by the next turn; a dot only feeds a sum.
+            # The next iteration of a loop may multiply a product again; a dot only feeds a sum.
             multiplications += 2 if looped and name_of(equation) == "mul" else 1
     return multiplications <= 1
 
 
-def _is_rounded(operand: Any) -> bool:
-    """Whether it is a constant such as 0.1, of which the kernel has a rounded one and the oracle another."""
+def _is_rounded(operand: Atom) -> bool:
+    """Returns whether it is a constant such as 0.1, which kernel and oracle round to different values."""
     if not isinstance(operand, Literal) or not _holds_floats(operand.aval):
         return False
     value = np.asarray(operand.val)[()]
     return float(str(value)) != float(value)
 
 
-def _holds_floats(aval: Any) -> bool:
+def _holds_floats(aval: AbstractValue) -> bool:
     dtype = getattr(aval, "dtype", None)
     try:
         return dtype is not None and is_float(np.dtype(dtype))
@@ -97,8 +153,8 @@ _MOVES = frozenset(
 )
 
 
-def computes_around(jaxpr: Any) -> bool:
-    """Whether anything is computed of floats outside of its Pallas calls, where moving them does not count."""
+def computes_around(jaxpr: Jaxpr) -> bool:
+    """Returns whether it computes with floats outside of its Pallas calls. Moving elements does not count."""
     for equation in jaxpr.eqns:
         inner = [each for value in equation.params.values() for each in nested(value)]
         if name_of(equation) in ENTRIES or name_of(equation) in _MOVES:
@@ -110,29 +166,30 @@ def computes_around(jaxpr: Any) -> bool:
     return False
 
 
-def has_reduced_dots(jaxpr: Any) -> bool:
-    """Whether a float32 matrix product in it leaves its precision to the backend."""
+def has_reduced_dots(jaxpr: Jaxpr) -> bool:
+    """Returns whether a float32 matrix product in it leaves its precision to the backend."""
     return any(_is_reduced_dot(equation) for equation, _ in equations(jaxpr))
 
 
-def _is_reduced_dot(equation: Any) -> bool:
+def _is_reduced_dot(equation: Equation) -> bool:
     if name_of(equation) != "dot_general" or equation.invars[0].aval.dtype != np.float32:
         return False
-    asked = str(equation.params.get("precision"))
-    return not ("HIGHEST" in asked or asked.endswith("F32_F32_F32"))
+    precision = str(equation.params.get("precision"))
+    return not ("HIGHEST" in precision or precision.endswith("F32_F32_F32"))
 
 
-def named_dots(jaxpr: Any) -> str:
-    """The dtype that a float32 matrix product in it names for its operands, where that is narrower than TF32; or ""."""
-    asked = (str(equation.params.get("precision")) for equation, _ in equations(jaxpr) if _is_reduced_dot(equation))
-    return "bfloat16" if any("BF16" in each for each in asked) else ""
+def named_dots(jaxpr: Jaxpr) -> str:
+    """The dtype, narrower than TF32, that a float32 matrix product in it names for its operands, or ""."""
+    dots = (equation for equation, _ in equations(jaxpr) if _is_reduced_dot(equation))
+    return "bfloat16" if any("BF16" in str(dot.params.get("precision")) for dot in dots) else ""
 
 
-def lowered_otherwise(jaxpr: Any) -> tuple[str, ...]:
-    """What of a kernel may come out otherwise on a GPU than in interpret mode, without any rounding that is wrong.
+def lowered_otherwise(jaxpr: Jaxpr) -> tuple[str, ...]:
+    """Names the operations whose results may differ between a GPU and interpret mode without any wrong rounding.
 
-    Formats narrower than float32, by name, in which it computes: XLA's CPU may keep float32 for them. `TF32`, where a
-    product leaves its precision open. `maximum`, whose lowering to Triton drops NaN.
+    Returns:
+      Names of the formats narrower than float32 in which it computes, since XLA's CPU may keep float32 for them;
+      `TF32` if a product leaves its precision open; `maximum`, whose lowering to Triton drops NaN.
     """
     found: dict[str, None] = {}
     for equation, _ in equations(jaxpr):

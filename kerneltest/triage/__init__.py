@@ -1,1 +1,7 @@
-"""triage."""
+"""Triage: from findings to suspects, each of which is thought to be one bug.
+
+`symptoms` says what one finding shows. `clustering` gathers findings with one cause, and `predicates` finds the
+condition under which a cluster fails. `suspects` makes a `Suspect` of each cluster, with a title and the smallest case.
+`attribution` blames a tier. `diff`, `changes` and `suspect_changes` compare two sets of runs. All of it reads the data
+of records; messages are for people.
+"""

@@ -1,96 +1,127 @@
-"""Whose bug it is, judged by where the tiers split on one case and the same bytes."""
+"""Attribution: whose bug a finding is, from where the tiers split on one case and the same bytes."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
 from kerneltest.core.dtypes import dtype_named, float_format, is_float
 from kerneltest.core.precision import FLOAT32
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Kind, Verdict
+from kerneltest.core.verdicts import Kind as VerdictKind
+from kerneltest.core.verdicts import Verdict
 from kerneltest.records.schema import Evidence, Record
 
 _WRONG = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH)
-_LOWERING = "the lowering for"
-_MAXIMUM = "maximum drops NaN there, a known bug: docs/upstream/triton_maximum_drops_nan.py"
-_KNOW_TF32 = ("rounding", "dot", "bit for bit")  # error models that know how a backend rounds operands
-_BUCKETS = 16  # of a record's `ulps`; the last has no end
+_BUCKETS = 16  # of a record's `ulps`; the last one is open
+
+
+class Blame(Enum):
+    """Who is to blame for a finding, in words with a place for the target or the formats that it is about."""
+
+    KERNEL_MEMORY = "the kernel; interpret mode cannot see it"
+    KERNEL_FORMAT = "probably the kernel: it computes in {}, where XLA on a CPU may keep float32"
+    KERNEL_OR_ORACLE = "the kernel, or the oracle: every backend that ran it disagrees"
+    INTERPRETER = "the interpreter: the lowered code, simulated, agrees with the oracle"
+    LOWERING = "the lowering for {}: interpret mode agrees with the oracle"
+    MAXIMUM = "the lowering for {}: maximum drops NaN there, a known bug: docs/upstream/triton_maximum_drops_nan.py"
+    LOWERING_OR_LATER = "the lowering or a later stage: interpret mode agrees with the oracle"
+    DEVICE = "the compiler or the device: the lowered code, simulated, agrees with the oracle"
+    TF32 = "probably TF32 operands of its products, which {} does not model"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Who is to blame for a finding.
+
+    Attributes:
+      blame: the culprit.
+      subject: the target, the formats or the error model that it is about; "" if none.
+    """
+
+    blame: Blame
+    subject: str = ""
+
+    def text(self) -> str:
+        return self.blame.value.format(self.subject)
+
 
 FindingKey = tuple[str, str, str]  # pairing, case, backend
 
 
-def attributions(records: Sequence[Record]) -> Mapping[FindingKey, str]:
-    """What is to blame for each wrong value and memory error; "" where the tiers do not say."""
-    blamed = {(record.pairing, record.case) for record in records if record.case and _is_blamed(record)}
+def attributions(records: Sequence[Record]) -> Mapping[FindingKey, Attribution]:
+    """Returns who is to blame for each wrong value and memory fault for which the tiers tell."""
+    blamed = {(record.pairing, record.case) for record in records if record.case and _is_attributable(record)}
     by_case: dict[tuple[str, str], dict[str, Record]] = {}
     for record in records:
         if (record.pairing, record.case) in blamed:
             by_case.setdefault((record.pairing, record.case), {})[record.backend] = record
-    return {
-        (record.pairing, record.case, record.backend): attribution(record, list(alike.values()))
-        for alike in by_case.values()
-        for record in alike.values()
-        if _is_blamed(record)
+    found = {
+        (record.pairing, record.case, record.backend): attribution(record, list(same_case.values()))
+        for same_case in by_case.values()
+        for record in same_case.values()
+        if _is_attributable(record)
     }
+    return {key: each for key, each in found.items() if each is not None}
 
 
-def _is_blamed(record: Record) -> bool:
-    """Whether something is to blame for how a case ended."""
-    return record.verdict in _WRONG or record.verdict.kind is Kind.MEMORY
+def _is_attributable(record: Record) -> bool:
+    return record.verdict in _WRONG or record.verdict.kind is VerdictKind.MEMORY
 
 
-def lowering_bugs(records: Sequence[Record]) -> Counter[str]:
-    """What is suspected of a lowering, with how many cases show it."""
-    return Counter(text for text in attributions(records).values() if text.startswith(_LOWERING))
+def lowering_bugs(records: Sequence[Record]) -> Counter[Attribution]:
+    """Returns the suspected bugs of lowerings, with how many cases show each."""
+    lowering = (Blame.LOWERING, Blame.MAXIMUM)
+    return Counter(each for each in attributions(records).values() if each.blame in lowering)
 
 
-def attribution(record: Record, alike: Sequence[Record]) -> str:
-    """What is to blame for a finding, or "".
+def attribution(record: Record, same_case: Sequence[Record]) -> Attribution | None:
+    """Returns who is to blame for a finding; None if the tiers do not tell.
 
     Args:
-      record: of the finding.
-      alike: the records of the same case on all backends, this one included.
+      record: the finding.
+      same_case: the records of its case on all backends, this one included.
     """
-    passed = {each.tier for each in alike if each.verdict is Verdict.PASS}
-    simulated = {each.verdict for each in alike if each.tier is Tier.SIMULATE}
-    interpreted = {each.verdict for each in alike if each.tier is Tier.INTERPRET} == {Verdict.PASS}
+    passed = {each.tier for each in same_case if each.verdict is Verdict.PASS}
+    simulated = {each.verdict for each in same_case if each.tier is Tier.SIMULATE}
+    interpreted = {each.verdict for each in same_case if each.tier is Tier.INTERPRET} == {Verdict.PASS}
     if record.tier is Tier.SIMULATE and interpreted:
-        if record.verdict.kind is Kind.MEMORY:
-            return "the kernel; interpret mode cannot see it"
-        return _of_lowering(record, [each for each in alike if each.tier is Tier.INTERPRET])
+        if record.verdict.kind is VerdictKind.MEMORY:
+            return Attribution(Blame.KERNEL_MEMORY)
+        return _of_lowering(record, [each for each in same_case if each.tier is Tier.INTERPRET])
     if record.verdict not in _WRONG:
-        return ""
+        return None
     if record.tier is Tier.DEVICE and Tier.SIMULATE in passed:
-        return "the compiler or the device: the lowered code, simulated, agrees with the oracle"
+        return Attribution(Blame.DEVICE)
     if record.tier is Tier.DEVICE and interpreted and not simulated:
-        return "the lowering or what comes after it: interpret mode agrees with the oracle"
+        return Attribution(Blame.LOWERING_OR_LATER)
     if record.tier is Tier.INTERPRET and simulated == {Verdict.PASS}:
-        return "the interpreter: the lowered code, simulated, agrees with the oracle"
-    if len(alike) > 1 and all(each.verdict in _WRONG for each in alike):
-        return "the kernel, or the oracle: every backend that ran it disagrees"
-    return ""
+        return Attribution(Blame.INTERPRETER)
+    if len(same_case) > 1 and all(each.verdict in _WRONG for each in same_case):
+        return Attribution(Blame.KERNEL_OR_ORACLE)
+    return None
 
 
-def _of_lowering(record: Record, interpreted: Sequence[Record]) -> str:
-    """What is to blame where interpret mode agrees with the oracle and the lowered code does not; "" where rounding
-    may explain it."""
+def _of_lowering(record: Record, interpreted: Sequence[Record]) -> Attribution | None:
+    """Attributes a finding where interpret mode agrees with the oracle; None where rounding may explain it."""
     evidence = record.evidence
-    if evidence is None or not _apart(record, evidence, interpreted):
-        return ""
+    if evidence is None or not _is_apart(record, evidence, interpreted):
+        return None
     target = record.backend.removeprefix(f"{record.tier}:")
     if "maximum" in evidence.otherwise and _is_nan(evidence.expected) and not _is_nan(evidence.actual):
-        return f"{_LOWERING} {target}: {_MAXIMUM}"
+        return Attribution(Blame.MAXIMUM, target)
     formats = [each for each in evidence.otherwise if each not in ("maximum", "TF32")]
     if formats:
-        return f"the kernel, it seems: it computes in {' and '.join(formats)}, where XLA on a CPU may keep float32"
-    if "TF32" in evidence.otherwise and not record.tolerance.startswith(_KNOW_TF32):
-        return f"TF32 operands of its products, it seems, of which {record.tolerance} knows nothing"
-    return f"{_LOWERING} {target}: interpret mode agrees with the oracle"
+        return Attribution(Blame.KERNEL_FORMAT, " and ".join(formats))
+    if "TF32" in evidence.otherwise:
+        return Attribution(Blame.TF32, record.tolerance)
+    return Attribution(Blame.LOWERING, target)
 
 
-def _apart(record: Record, evidence: Evidence, interpreted: Sequence[Record]) -> bool:
+def _is_apart(record: Record, evidence: Evidence, interpreted: Sequence[Record]) -> bool:
     """Whether the worst value differs from the interpreted one by more than the simulating backend's bound."""
     if evidence.actual is None or evidence.expected is None:
         return False

@@ -155,8 +155,8 @@ def question(record: Record) -> Hashable:
     return record.cell, None if record.group == FUZZ else (_signature(record), record.target)
 
 
-def _signature(record: Record) -> tuple[frozenset[tuple[str, int | str]], ...]:
-    return tuple(frozenset(part.items()) for part in (record.dims, record.dtypes, record.statics))
+def _signature(record: Record) -> tuple[frozenset[tuple[str, Hashable]], ...]:
+    return tuple(frozenset[tuple[str, Hashable]](p.items()) for p in (record.dims, record.dtypes, record.statics))
 
 
 def _wholes(records: Sequence[Record]) -> Mapping[Verdict, Record]:

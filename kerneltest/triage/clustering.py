@@ -1,25 +1,28 @@
-"""Findings of one kernel by cause: what explains what, and what shows two causes."""
+"""Clustering of one kernel's findings by cause: which failure explains which, and what reveals two causes."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kerneltest.core.group_names import PROOFS
+from kerneltest.core.groups import GroupName
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Kind
+from kerneltest.core.verdicts import Kind as VerdictKind
 from kerneltest.records.schema import Record, Smallest
 from kerneltest.triage.predicates import Features, two_conditions
-from kerneltest.triage.symptoms import GRADIENT, IMPRECISE, WRONG, Level, Symptom
+from kerneltest.triage.symptoms import Effect, Level, Symptom
 
-_SHARP = 0.3  # of the plain cases of a signature: a bug in which elements are computed fails more of them than rounding
+_SHARP = 0.3  # share of a signature's structural cases that a wrong formula fails; rounding fails fewer
 
 Finding = tuple[Record, Symptom]
-Shown = Mapping[tuple[str, str], int]  # by backend and signature, how elementary a question is answered wrongly
+MostBasic = Mapping[
+    tuple[str, str], int
+]  # the most basic level of failure, by backend and signature; 0 is the most basic
+Kind = tuple[Effect, str]  # an effect and its subject
 
 
 @dataclass(slots=True)
-class Group:
-    """Findings of one backend, or of several, that are thought to have one cause."""
+class Cluster:
+    """Findings, on one backend or several, that probably have one cause."""
 
     level: Level
     findings: list[Finding]
@@ -29,242 +32,275 @@ class Group:
         return frozenset(record.signature for record, _ in self.findings)
 
     @property
-    def whats(self) -> Counter[str]:
-        return Counter(each.what for _, each in self.findings)
+    def kinds(self) -> Counter[Kind]:
+        return Counter(symptom.kind for _, symptom in self.findings)
 
     @property
     def backends(self) -> frozenset[str]:
         return frozenset(record.backend for record, _ in self.findings)
 
     @property
-    def what(self) -> str:
-        """What shows most often; of memory, where that is seen, since wrong values follow from it."""
-        memory = Counter(each.what for record, each in self.findings if record.verdict.kind is Kind.MEMORY)
-        return (memory or self.whats).most_common(1)[0][0]
+    def kind(self) -> Kind:
+        """The most frequent kind of symptom; of memory faults if there are any, since wrong values follow from them."""
+        memory = Counter(symptom.kind for record, symptom in self.findings if _is_memory(record))
+        return (memory or self.kinds).most_common(1)[0][0]
 
 
-def by_cause(
-    findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], shown: Shown
-) -> list[Group]:
-    """Wrong values and memory errors by cause, case by case on all backends that ran it."""
-    wrong = [pair for pair in findings if pair[0].verdict.kind is not Kind.MEMORY]
-    values = _wrong_values(wrong, records, blocks, shown)
-    memory = _nested(
-        grouped([pair for pair in findings if pair[0].verdict.kind is Kind.MEMORY], lambda said: said.what)
-    )
-    for group in memory:
-        same = next((cause for cause in values if _coincide(cause, group)), None)
+def cluster_by_cause(
+    findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
+) -> list[Cluster]:
+    """Clusters wrong values and memory faults by cause, case by case on all backends that ran it.
+
+    Args:
+      findings: wrong values and memory faults of one pairing.
+      records: all records of the pairing.
+      blocks: the kernel's block length by dim, in elements.
+      most_basic: the most basic level at which each signature fails.
+    """
+    causes = _cluster_values([pair for pair in findings if not _is_memory(pair[0])], records, blocks, most_basic)
+    memory = [pair for pair in findings if _is_memory(pair[0])]
+    for cluster in _merge_nested(cluster_by(memory, lambda symptom: symptom.kind)):
+        same = next((cause for cause in causes if _coincide(cause, cluster)), None)
         if same is None:
-            values.append(group)
+            causes.append(cluster)
         else:
-            same.findings += group.findings
-            same.level = group.level
-    return values
+            same.findings += cluster.findings
+            same.level = cluster.level
+    return causes
+
+
+def _is_memory(record: Record) -> bool:
+    return record.verdict.kind is VerdictKind.MEMORY
 
 
 _LEVELS = (Level.STRUCTURE, Level.PRECISION, Level.SPECIAL, Level.INVARIANT)
 
 
-def _wrong_values(
-    findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], shown: Shown
-) -> list[Group]:
-    """Wrong values by cause.
+def _cluster_values(
+    findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
+) -> list[Cluster]:
+    """Clusters wrong values by cause.
 
-    The most elementary level at which a signature fails explains what else fails there: where elements are mixed up
-    they are also imprecise, and NaNs among them are in the wrong places too.
+    The most basic level at which a signature fails explains its other failures: misplaced elements are also imprecise,
+    and NaNs among them are in the wrong places too.
     """
     cases: dict[str, list[Finding]] = {}
     for pair in findings:
         cases.setdefault(pair[0].case, []).append(pair)
-    at: dict[Level, Group] = {level: Group(level, []) for level in _LEVELS}
+    at: dict[Level, Cluster] = {level: Cluster(level, []) for level in _LEVELS}
     for pairs in cases.values():
-        at[min((said.level for _, said in pairs), key=_LEVELS.index)].findings += pairs
+        at[min((symptom.level for _, symptom in pairs), key=_LEVELS.index)].findings += pairs
     structure, precision = at[Level.STRUCTURE], at[Level.PRECISION]
-    if structure.findings and precision.findings and not _sharp(structure, records):
+    if structure.findings and precision.findings and not _is_sharp(structure, records):
         precision.findings += structure.findings
         structure.findings = []
-    causes = [part for each in _parts(structure, records) for part in _by_condition(each, records, blocks, shown)]
-    own = [cause.whats for cause in causes]
+    causes = [
+        part
+        for each in _split_by_extent(structure, records)
+        for part in _split_by_condition(each, records, blocks, most_basic)
+    ]
+    own = [cause.kinds for cause in causes]
     for level in _LEVELS[1:]:
-        new: list[Finding] = []
+        unexplained: list[Finding] = []
         for pair in at[level].findings:
-            known = next((c for c, whats in zip(causes, own, strict=True) if _explains(c, whats, pair)), None)
-            (known.findings if known is not None else new).append(pair)
-        if new:
-            alike = next((i for i, whats in enumerate(own) if _shows(whats, new)), None)
-            if alike is not None:
-                causes[alike].findings += new
+            known = next((c for c, kinds in zip(causes, own, strict=True) if _explains(c, kinds, pair)), None)
+            (known.findings if known is not None else unexplained).append(pair)
+        if unexplained:
+            same = next((i for i, kinds in enumerate(own) if _shows_alike(kinds, unexplained)), None)
+            if same is not None:
+                causes[same].findings += unexplained
             else:
-                causes.append(Group(level, new))
-                own.append(causes[-1].whats)
+                causes.append(Cluster(level, unexplained))
+                own.append(causes[-1].kinds)
     return causes
 
 
-def grouped(findings: Sequence[Finding], key: Callable[[Symptom], str]) -> list[Group]:
-    groups: dict[str, Group] = {}
+def cluster_by(findings: Sequence[Finding], key: Callable[[Symptom], Hashable]) -> list[Cluster]:
+    """Clusters findings whose symptoms have the same key, in the order of their first findings."""
+    clusters: dict[Hashable, Cluster] = {}
     for pair in findings:
-        groups.setdefault(key(pair[1]), Group(pair[1].level, [])).findings.append(pair)
-    return list(groups.values())
+        clusters.setdefault(key(pair[1]), Cluster(pair[1].level, [])).findings.append(pair)
+    return list(clusters.values())
 
 
-def told_on_devices(groups: Sequence[Group]) -> list[Group]:
-    """Groups of findings that say the same: what a device's compiler says, with what lowering for a target says."""
-    targets: dict[str, Group] = {}
-    kept: list[Group] = []
-    for group in groups:
-        record, said = group.findings[0]
-        if group.level is Level.BUILD and record.tier is not Tier.DEVICE:
-            targets.setdefault(said.says.removesuffix(f" {said.line}"), group)
-    for group in groups:
-        same = targets.get(group.findings[0][1].says)
-        if same is not None and same is not group and same.signatures & group.signatures:
-            same.findings += group.findings
+def merge_device_diagnostics(clusters: Sequence[Cluster]) -> list[Cluster]:
+    """Merges what a device's compiler says with the same text from lowering for a target."""
+    targets: dict[str, Cluster] = {}
+    merged: list[Cluster] = []
+    for cluster in clusters:
+        record, _ = cluster.findings[0]
+        if cluster.level is Level.BUILD and record.tier is not Tier.DEVICE and record.detail is not None:
+            targets.setdefault(record.detail.essence, cluster)
+    for cluster in clusters:
+        same = targets.get(cluster.findings[0][1].cause)
+        if same is not None and same is not cluster and same.signatures & cluster.signatures:
+            same.findings += cluster.findings
         else:
-            kept.append(group)
-    return kept
+            merged.append(cluster)
+    return merged
 
 
-def _nested(groups: Sequence[Group]) -> list[Group]:
-    """Groups of which none fails only where another one does: of one wrong mask come several wrong accesses."""
-    kept: list[Group] = []
-    for group in sorted(groups, key=lambda each: -len(each.signatures)):
-        around = next((each for each in kept if group.signatures <= each.signatures), None)
+def _merge_nested(clusters: Sequence[Cluster]) -> list[Cluster]:
+    """Merges clusters that fail only where another one does: one wrong mask causes several wrong accesses."""
+    merged: list[Cluster] = []
+    for cluster in sorted(clusters, key=lambda each: -len(each.signatures)):
+        around = next((each for each in merged if cluster.signatures <= each.signatures), None)
         if around is None:
-            kept.append(group)
+            merged.append(cluster)
         else:
-            around.findings += group.findings
-    return kept
+            around.findings += cluster.findings
+    return merged
 
 
-def _coincide(values: Group, memory: Group) -> bool:
+def _coincide(values: Cluster, memory: Cluster) -> bool:
     """Whether values are wrong where, and only where, memory is misused."""
     if values.level is not Level.STRUCTURE:
         return False
     one, other = values.signatures, memory.signatures
-    return len(one & other) >= _ALIKE * len(one | other)
+    return len(one & other) >= _COINCIDENCE * len(one | other)
 
 
-_ALIKE = 0.9
-_COMPARED = (Kind.PASS, Kind.VALUES)
+_COINCIDENCE = 0.9  # share of signatures that two clusters of one cause have in common
+_COMPARED = (VerdictKind.PASS, VerdictKind.VALUES)
 
 
-def _parts(group: Group, records: Sequence[Record]) -> list[Group]:
-    """A group, if it has findings; two where of some signatures all structural cases fail, and hardly any of others."""
+def _split_by_extent(cluster: Cluster, records: Sequence[Record]) -> list[Cluster]:
+    """Splits a cluster in which some signatures fail all structural cases and the others hardly any."""
+    structural = GroupName.STRUCTURAL
     count = Counter(
-        record.signature for record in records if record.group == "structural" and record.verdict.kind in _COMPARED
+        record.signature for record in records if record.group == structural and record.verdict.kind in _COMPARED
     )
-    bad = Counter(record.signature for record, _ in group.findings if record.group == "structural")
-    whole = {s for s in group.signatures if count[s] and bad[s] >= 0.75 * count[s]}
-    part = {s for s in group.signatures if count[s] and bad[s] <= 0.25 * count[s]}
-    if not whole or not part or whole | part != group.signatures:
-        return [group] if group.findings else []
+    bad = Counter(record.signature for record, _ in cluster.findings if record.group == structural)
+    whole = {s for s in cluster.signatures if count[s] and bad[s] >= 0.75 * count[s]}
+    part = {s for s in cluster.signatures if count[s] and bad[s] <= 0.25 * count[s]}
+    if not whole or not part or whole | part != cluster.signatures:
+        return [cluster] if cluster.findings else []
     return [
-        Group(group.level, [pair for pair in group.findings if pair[0].signature in side]) for side in (whole, part)
+        Cluster(cluster.level, [pair for pair in cluster.findings if pair[0].signature in side])
+        for side in (whole, part)
     ]
 
 
-def _by_condition(group: Group, records: Sequence[Record], blocks: Mapping[str, int], shown: Shown) -> list[Group]:
-    """A group; two where its signatures fulfil one of two conditions, and no single one tells them."""
-    mine = [record for record in records if record.backend in group.backends]
-    tried = signatures_tried(mine, group.signatures, Level.INVARIANT, shown)
-    names = [name for name in tried if name in group.signatures]
-    passing = [features for name, features in tried.items() if name not in group.signatures]
+def _split_by_condition(
+    cluster: Cluster, records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
+) -> list[Cluster]:
+    """Splits a cluster whose signatures fulfil one of two conditions, if no single condition covers them."""
+    mine = [record for record in records if record.backend in cluster.backends]
+    tried = signatures_tried(mine, cluster.signatures, Level.INVARIANT, most_basic)
+    names = [name for name in tried if name in cluster.signatures]
+    passing = [features for name, features in tried.items() if name not in cluster.signatures]
     sides = two_conditions([tried[name] for name in names], passing, blocks)
     if sides is None:
-        return [group]
+        return [cluster]
     first = {names[i] for i in sides[0]}
     return [
-        Group(group.level, [pair for pair in group.findings if (pair[0].signature in first) is inside])
+        Cluster(cluster.level, [pair for pair in cluster.findings if (pair[0].signature in first) is inside])
         for inside in (True, False)
     ]
 
 
-def by_experiment(group: Group, known: Mapping[tuple[str, str, str], Smallest]) -> list[Group]:
-    """A group; two where a change that makes its smallest case right leaves other cases wrong.
+def split_by_experiment(cluster: Cluster, known: Mapping[tuple[str, str, str], Smallest]) -> list[Cluster]:
+    """Splits a cluster if an edit that repairs its smallest case leaves other cases wrong.
 
-    Which of the two a case belongs to that was not tried follows from its family, then from its signature.
+    A case that was not tried goes with the side that has its family, else its signature.
+
+    Args:
+      cluster: to split.
+      known: the smallest cases that were found, by pairing, backend and case.
     """
     births = [
         found.birth
-        for record, _ in group.findings
+        for record, _ in cluster.findings
         if (found := known.get((record.pairing, record.backend, record.case))) is not None and found.birth is not None
     ]
     born = next((each for each in births if each.unexplained), None)
     if born is None:
-        return [group]
+        return [cluster]
     sides = []
     for ids in (born.explained, born.unexplained):
-        tried = [record for record, _ in group.findings if record.case in ids]
+        tried = [record for record, _ in cluster.findings if record.case in ids]
         sides.append((ids, {record.family for record in tried}, {record.signature for record in tried}))
-    left: list[Finding] = []
-    kept: list[Finding] = []
-    for pair in group.findings:
+    explained: list[Finding] = []
+    unexplained: list[Finding] = []
+    for pair in cluster.findings:
         keys = (pair[0].case, pair[0].family, pair[0].signature)
         votes = ((key in mine, key in other) for key, mine, other in zip(keys, *sides, strict=True))
-        explained = next((mine for mine, other in votes if mine != other), True)
-        (kept if explained else left).append(pair)
-    return [Group(group.level, part) for part in (kept, left) if part]
+        is_explained = next((mine for mine, other in votes if mine != other), True)
+        (explained if is_explained else unexplained).append(pair)
+    return [Cluster(cluster.level, part) for part in (explained, unexplained) if part]
 
 
-def _explains(cause: Group, whats: Counter[str], pair: Finding) -> bool:
-    """Whether a finding follows from a cause at its signature; `whats` is how the cause shows by itself.
+def _explains(cause: Cluster, kinds: Counter[Kind], pair: Finding) -> bool:
+    """Whether a finding follows from a cause at its signature; `kinds` are the cause's own symptoms.
 
-    A kernel that gives NaN where it should not does not make the gradient of other values wrong.
+    A NaN in the wrong place does not make the gradient of other values wrong.
     """
-    record, said = pair
+    record, symptom = pair
     if record.signature not in cause.signatures:
         return False
-    return not said.what.startswith(GRADIENT) or any(what in (WRONG, IMPRECISE) for what in whats)
+    return symptom.effect is not Effect.WRONG_GRADIENT or any(
+        effect in (Effect.WRONG, Effect.IMPRECISE) for effect, _ in kinds
+    )
 
 
-def _shows(whats: Counter[str], new: Sequence[Finding]) -> bool:
-    """Whether a cause, as it shows by itself, shows in the same way as further findings."""
-    common = Counter(each.what for _, each in new).most_common(1)[0][0]
-    return whats[common] > 0 and common != IMPRECISE
+def _shows_alike(kinds: Counter[Kind], findings: Sequence[Finding]) -> bool:
+    """Whether a cause has the symptom that most of some findings show; imprecision is too common to say so."""
+    common = Counter(symptom.kind for _, symptom in findings).most_common(1)[0][0]
+    return kinds[common] > 0 and common[0] is not Effect.IMPRECISE
 
 
-def _sharp(structure: Group, records: Sequence[Record]) -> bool:
+def _is_sharp(structure: Cluster, records: Sequence[Record]) -> bool:
     """Whether structural cases fail as a rule where they fail at all, which rounding does not bring about."""
     touched = structure.signatures
-    cases = [record for record in records if record.signature in touched and record.group == "structural"]
-    failing = {record.case for record, _ in structure.findings if record.group == "structural"}
+    cases = [r for r in records if r.signature in touched and r.group == GroupName.STRUCTURAL]
+    failing = {record.case for record, _ in structure.findings if record.group == GroupName.STRUCTURAL}
     return not cases or len(failing) >= _SHARP * len(cases)
 
 
-def elementary(findings: Iterable[Finding]) -> Shown:
-    """The most elementary level at which each signature fails on each backend."""
-    shown: dict[tuple[str, str], int] = {}
-    for record, said in findings:
-        place, order = (record.backend, record.signature), _ELEMENTARY.index(said.level)
-        shown[place] = min(order, shown.get(place, order))
-    return shown
+def most_basic_failures(findings: Iterable[Finding]) -> MostBasic:
+    """Returns the most basic level at which each signature fails on each backend."""
+    levels: dict[tuple[str, str], int] = {}
+    for record, symptom in findings:
+        place, order = (record.backend, record.signature), _FROM_BASIC.index(symptom.level)
+        levels[place] = min(order, levels.get(place, order))
+    return levels
 
 
-_ELEMENTARY = (Level.BUILD, Level.BROKEN, *_LEVELS)
+_FROM_BASIC = (Level.BUILD, Level.BROKEN, *_LEVELS)
 
 
 def signatures_tried(
-    records: Sequence[Record], failing: Collection[str], level: Level, shown: Shown
+    records: Sequence[Record], failing: Collection[str], level: Level, most_basic: MostBasic
 ) -> dict[str, Features]:
-    """Signatures by name: the failing ones, and those that pass.
+    """Returns the features of the failing signatures and of those that pass, by signature.
 
-    Nothing can be wrong in empty arrays. Where a question at least as elementary is answered wrongly, it is hidden
-    whether a signature would pass. Long signatures are asked structural questions alone, so that they tell nothing of
-    a failure that no structural case shows.
+    Left out are: signatures with an empty array, in which nothing can be wrong; signatures that fail at a level at
+    least as basic, since that hides whether they would pass; and long signatures, which get structural cases only, if
+    no structural case shows the failure.
+
+    Args:
+      records: of one pairing.
+      failing: signatures that fail.
+      level: at which they fail.
+      most_basic: the most basic level at which each signature fails.
     """
-    own = _ELEMENTARY.index(level)
+    own = _FROM_BASIC.index(level)
     groups: dict[str, set[str]] = {}
     for record in records:
         groups.setdefault(record.signature, set()).add(record.group)
-    shows = any(r.group == "structural" and r.verdict.is_finding for r in records if r.signature in failing)
+    structural = any(
+        r.group == GroupName.STRUCTURAL and r.verdict.is_finding for r in records if r.signature in failing
+    )
+    # A proof speaks of all lengths, a signature of some: they are not compared.
+    are_proofs = all(record.group == GroupName.PROOFS for record in records if record.signature in failing)
     tried: dict[str, Features] = {}
-    proved = all(record.group == PROOFS for record in records if record.signature in failing)
     for record in records:
-        if (record.group == PROOFS) is not proved:
-            continue  # a proof is of all lengths, and a signature of some
+        if (record.group == GroupName.PROOFS) is not are_proofs:
+            continue
         fails = record.signature in failing
-        hidden = 0 in record.dims.values() or shown.get((record.backend, record.signature), own + 1) <= own
-        hidden = hidden or (not shows and groups[record.signature] == {"structural"})
-        if record.verdict.kind is not Kind.UNAVAILABLE and (fails or not hidden):
-            tried[record.signature] = {**record.dims, "dtype": record.dtype, **record.statics}
+        hidden = 0 in record.dims.values() or most_basic.get((record.backend, record.signature), own + 1) <= own
+        hidden = hidden or (not structural and groups[record.signature] == {GroupName.STRUCTURAL})
+        if record.verdict.kind is not VerdictKind.UNAVAILABLE and (fails or not hidden):
+            options = {"dtype": record.dtype, **record.statics}
+            tried[record.signature] = Features(record.dims, options)
     return tried

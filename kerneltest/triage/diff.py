@@ -7,8 +7,9 @@ from pathlib import Path
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.overlay import merge
+from kerneltest.records.plan_differences import plan_differences
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import ANY, CellKey, Plan, Record
+from kerneltest.records.schema import ANY, CellKey, Record
 from kerneltest.triage.changes import (
     ABSENT,
     MEANING,
@@ -21,11 +22,6 @@ from kerneltest.triage.changes import (
 from kerneltest.triage.suspect_changes import SuspectChange, suspect_changes
 
 FACTOR = 2.0
-
-# What makes numbers differ with no change of a kernel. A driver or a Python may differ from machine to machine.
-_ALIKE = ("jax", "jaxlib", "machine")
-_ALIKE_SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision")  # which older plans do not tell
-_ALIKE_BACKEND = ("platform", "device", "triton", "jax-cuda13-plugin")
 
 _Pair = tuple[str, str]  # a pairing and a backend
 
@@ -169,20 +165,7 @@ def _tolerance_changes(name: str, old: Run | None, new: Run | None) -> Iterator[
 
 
 def _unlike(old: Run, new: Run) -> Iterator[str]:
-    yield from (f"{name}: {before} before, {after} now" for name, before, after in differences(old.plan, new.plan))
-
-
-def differences(old: Plan, new: Plan) -> Iterator[tuple[str, object, object]]:
-    """What differs of two runs and alone may explain other results: its name, in the one and in the other."""
-    pairs = [(name, getattr(old, name), getattr(new, name)) for name in ("seed", "depth", "fuzz", "orders", "budget")]
-    for key in dict.fromkeys([*old.environment, *new.environment]):
-        backend, _, fact = key.rpartition(": ")
-        # A backend that only one of them was served is no difference of environment: its cells say so.
-        both = key in old.environment and key in new.environment
-        compared = key in _ALIKE_SETTINGS or (backend and fact in _ALIKE_BACKEND)
-        if key in _ALIKE or (compared and both):
-            pairs.append((key, old.environment.get(key, "unknown"), new.environment.get(key, "unknown")))
-    yield from ((name, before, after) for name, before, after in pairs if before != after)
+    yield from (f"{name}: {before} before, {after} now" for name, before, after in plan_differences(old.plan, new.plan))
 
 
 def _problems(run: Run) -> Iterator[str]:

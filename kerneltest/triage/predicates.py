@@ -1,23 +1,40 @@
-"""Under which conditions something fails, found by comparing what fails with what passes; in words, with counts."""
+"""Predicates: the conditions under which something fails, found by comparing failing cases with passing ones."""
 
 import itertools
 import operator
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-Features = Mapping[str, int | str]  # of a signature: lengths by dim, "dtype", options by static argument
+from kerneltest.records.schema import SpecialInput, StaticValue
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What conditions can be about in a signature.
+
+    Attributes:
+      lengths: by dim.
+      options: the dtype, under "dtype", and the value of each static argument.
+    """
+
+    lengths: Mapping[str, int]
+    options: Mapping[str, StaticValue]
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """Lengths, and static arguments that are whole numbers, which lengths can be compared with."""
+        return {**{name: value for name, value in self.options.items() if type(value) is int}, **self.lengths}
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What failing signatures, or failing cases, have in common, and how far that goes.
+    """A condition that failing signatures, or failing cases, have in common.
 
     Attributes:
-      words: `n is no multiple of 64`; "" where nothing tells failing from passing.
+      words: `n is not a multiple of 64`; "" if no condition separates failing from passing.
       failing: how many fail.
-      fulfilled: of how many the words are true; all failing ones are among them.
+      fulfilled: how many fulfil the condition, all failing ones included.
       tried: how many there are.
     """
 
@@ -28,19 +45,23 @@ class Condition:
 
     @property
     def exact(self) -> bool:
-        """Whether the words are true of failing signatures alone."""
+        """Whether only failing signatures fulfil the condition."""
         return bool(self.words) and self.failing == self.fulfilled
 
 
 @dataclass(frozen=True, slots=True)
 class _Term:
+    """One condition, and how far-fetched it is: of two that fit equally well, the one of lower cost is reported."""
+
     words: str
     holds: Callable[[Features], bool]
     cost: int
 
 
-def condition(failing: Sequence[Features], passing: Sequence[Features], blocks: Mapping[str, int]) -> Condition:
-    """The simplest condition of at most two terms that all failing signatures fulfil, and fewest passing ones do.
+def signature_condition(
+    failing: Sequence[Features], passing: Sequence[Features], blocks: Mapping[str, int]
+) -> Condition:
+    """Returns the simplest condition of at most two terms that all failing signatures and fewest passing ones fulfil.
 
     Args:
       failing, passing: signatures, each once.
@@ -49,17 +70,17 @@ def condition(failing: Sequence[Features], passing: Sequence[Features], blocks: 
     count = len(failing) + len(passing)
     if not failing or not passing:
         return Condition("", len(failing), count, count)
-    kept: list[tuple[int, int, str, int]] = []  # exceptions, cost, words, which exceptions
+    fitting: list[tuple[int, int, str, int]] = []  # exceptions, cost, words, exceptions as bits
     for term in _terms([*failing, *passing], blocks):
         if all(map(term.holds, failing)):
             exceptions = _fulfilled(term, passing)
             if exceptions.bit_count() < len(passing):
-                kept.append((exceptions.bit_count(), term.cost, term.words, exceptions))
-    if not kept:
+                fitting.append((exceptions.bit_count(), term.cost, term.words, exceptions))
+    if not fitting:
         return Condition("", len(failing), count, count)
-    kept.sort(key=lambda each: each[:2])
-    left, cost, words, _ = kept[0]
-    for one, other in itertools.combinations(kept[:_MOST_TERMS], 2):
+    fitting.sort(key=lambda each: each[:2])
+    left, cost, words, _ = fitting[0]
+    for one, other in itertools.combinations(fitting[:_MOST_TERMS], 2):
         both, together = (one[3] & other[3]).bit_count(), one[1] + other[1] + 2
         if (both, together) < (left, cost):
             left, cost, words = both, together, f"{one[2]} and {other[2]}"
@@ -68,42 +89,41 @@ def condition(failing: Sequence[Features], passing: Sequence[Features], blocks: 
     return Condition(words, len(failing), len(failing) + left, count)
 
 
-def held(failing: Sequence[Sequence[str]], passing: Sequence[Sequence[str]]) -> Condition:
-    """What the inputs of failing cases all hold, and those of fewest passing ones do.
+def input_condition(failing: Sequence[Sequence[SpecialInput]], passing: Sequence[Sequence[SpecialInput]]) -> Condition:
+    """Returns the special input that all failing cases and fewest passing ones have.
 
     Args:
-      failing, passing: of each case, the special values among its inputs, as `judge.contents` names them.
+      failing, passing: the special values among each case's inputs.
     """
     count = len(failing) + len(passing)
-    kept = []
-    for phrase in dict.fromkeys(phrase for each in failing for phrase in _with_general(each)):
-        if all(phrase in _with_general(each) for each in failing):
-            kept.append((sum(phrase in _with_general(each) for each in passing), phrase))
-    if not kept:
+    fitting = [
+        (sum(found in _with_general(each) for each in passing), found)
+        for found in dict.fromkeys(found for each in failing for found in _with_general(each))
+        if all(found in _with_general(each) for each in failing)
+    ]
+    if not fitting:
         return Condition("", len(failing), count, count)
-    left, words = min(kept, key=lambda each: each[0])
+    left, best = min(fitting, key=lambda each: each[0])
     if left > _MOST_EXCEPTIONS * (len(failing) + left):
         return Condition("", len(failing), count, count)
-    return Condition(words, len(failing), len(failing) + left, count)
+    return Condition(best.text(), len(failing), len(failing) + left, count)
 
 
-def _with_general(phrases: Sequence[str]) -> list[str]:
-    """Phrases, and the same without saying in which argument."""
-    general = (re.sub(r"^(a row of )?\S+ holds", r"\1an input holds", phrase) for phrase in phrases)
-    return [*phrases, *dict.fromkeys(general)]
+def _with_general(found: Sequence[SpecialInput]) -> list[SpecialInput]:
+    """Special inputs, and the same ones in whichever argument."""
+    return [*found, *dict.fromkeys(replace(each, argument="") for each in found)]
 
 
 def two_conditions(
     failing: Sequence[Features], passing: Sequence[Features], blocks: Mapping[str, int]
 ) -> tuple[frozenset[int], frozenset[int]] | None:
-    """Two conditions that together tell failing from passing signatures, where no single one does; else None.
-
-    Few signatures are told apart by something or other, so that nothing is said of these.
+    """Finds two conditions that together separate failing from passing signatures.
 
     Returns:
-      Which failing signatures fulfil either condition, by number, the more frequent first; some may fulfil both.
+      The numbers of the failing signatures that fulfil either condition, the more frequent first; some may fulfil both.
+      None if a single condition suffices, or if there are so few signatures that some condition always fits.
     """
-    if len(failing) < _ENOUGH or not passing or condition(failing, passing, blocks).exact:
+    if len(failing) < _ENOUGH or not passing or signature_condition(failing, passing, blocks).exact:
         return None
     terms = [
         (term.cost, _fulfilled(term, failing), _fulfilled(term, passing))
@@ -128,7 +148,7 @@ def two_conditions(
 
 
 def _fulfilled(term: _Term, signatures: Sequence[Features]) -> int:
-    """Which signatures fulfil a term, a bit for each."""
+    """Returns the signatures that fulfil a term as bits."""
     return sum(1 << i for i, each in enumerate(signatures) if term.holds(each))
 
 
@@ -136,42 +156,45 @@ def _numbers(bits: int) -> frozenset[int]:
     return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
 
 
-_ENOUGH = 8  # failing signatures
-_MOST_TERMS = 60  # that are tried in pairs
-_MOST_EXCEPTIONS = 0.34  # of the signatures that fulfil a condition; beyond it, it says little
+_ENOUGH = 8  # failing signatures, below which two conditions are not looked for
+_MOST_TERMS = 60  # terms that are tried in pairs
+_MOST_EXCEPTIONS = 0.34  # share of passing signatures among those that fulfil a condition, beyond which it says little
 
 
 def _terms(signatures: Sequence[Features], blocks: Mapping[str, int]) -> Iterator[_Term]:
-    """All that may be said of a signature, the plainest first."""
-    names = list(signatures[0])
-    numbers = [name for name in names if all(isinstance(each[name], int) for each in signatures)]
-    for name in names:
-        if name not in numbers:
-            yield from _of_choice(name, list(dict.fromkeys(each[name] for each in signatures)))
-    for name in numbers:
-        yield from _of_length(name, sorted({int(each[name]) for each in signatures}), blocks.get(name, 0))
+    """Yields all conditions that may be stated of a signature, the simplest first."""
+    first = signatures[0]
+    for name in first.options:
+        yield from _terms_of_option(name, list(dict.fromkeys(each.options[name] for each in signatures)))
+    for name in first.lengths:
+        lengths = sorted({each.lengths[name] for each in signatures})
+        yield from _terms_of_length(name, lengths, blocks.get(name, 0))
+    numbers = [name for name in first.numbers if all(name in each.numbers for each in signatures)]
     for one, other in itertools.combinations(numbers, 2):
-        yield from _of_two(one, other, blocks)
+        if one in first.lengths or other in first.lengths:
+            yield from _terms_of_two(one, other, blocks)
 
 
-def _of_choice(name: str, values: Sequence[int | str]) -> Iterator[_Term]:
+def _terms_of_option(name: str, values: Sequence[StaticValue]) -> Iterator[_Term]:
     for value in values:
-        yield _Term(f"{name} is {value}", partial(_is, name, value), 0)
+        yield _Term(f"{name} is {value}", partial(_has_option, name, value), 0)
     for value in values if len(values) > 2 else ():
-        yield _Term(f"{name} is not {value}", partial(_is_not, name, value), 1)
+        yield _Term(f"{name} is not {value}", partial(_lacks_option, name, value), 1)
 
 
-def _of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[_Term]:
+def _terms_of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[_Term]:
     def term(words: str, test: Callable[[int], bool], cost: int) -> _Term:
         return _Term(f"{name} is {words}", partial(_length, name, test), cost)
 
     if block > 1:
-        yield term(f"no multiple of its block, {block}", lambda n: bool(n % block), 0)
+        yield term(f"not a multiple of its block, {block}", lambda n: bool(n % block), 0)
         yield term(f"a multiple of its block, {block}", lambda n: not n % block, 1)
         yield term(f"longer than its block, {block}", lambda n: n > block, 0)
-        yield term(f"longer than its block, {block}, and no multiple of it", lambda n: n > block and n % block > 0, 2)
+        yield term(
+            f"longer than its block, {block}, and not a multiple of it", lambda n: n > block and n % block > 0, 2
+        )
         yield term(f"shorter than its block, {block}", lambda n: n < block, 1)
-    yield term("no power of two", lambda n: n < 1 or bool(n & (n - 1)), 2)
+    yield term("not a power of two", lambda n: n < 1 or bool(n & (n - 1)), 2)
     for low, high in itertools.pairwise(lengths):
         yield term(f"over {block if low <= block < high else low}", partial(operator.lt, low), 1)
         yield term(f"at most {low}", partial(operator.ge, low), 2)
@@ -180,32 +203,32 @@ def _of_length(name: str, lengths: Sequence[int], block: int) -> Iterator[_Term]
         yield term(f"not {length}", partial(operator.ne, length), 2 if length > 1 else 1)
     for step in (2, 4, 8, 16, 32, 64, 128):
         if step != block:
-            yield term(f"no multiple of {step}" if step > 2 else "odd", partial(_has_rest, step), 3)
+            yield term(f"not a multiple of {step}" if step > 2 else "odd", partial(_has_rest, step), 3)
 
 
-def _of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[_Term]:
+def _terms_of_two(one: str, other: str, blocks: Mapping[str, int]) -> Iterator[_Term]:
     def term(words: str, test: Callable[[int, int], bool], cost: int) -> _Term:
-        return _Term(words, lambda s: test(int(s[one]), int(s[other])), cost)
+        return _Term(words, lambda features: test(features.numbers[one], features.numbers[other]), cost)
 
     yield term(f"{one} differs from {other}", operator.ne, 2)
     yield term(f"{one} is longer than {other}", operator.gt, 3)
     yield term(f"{other} is longer than {one}", operator.lt, 3)
     if one in blocks and other in blocks:
         a, b = blocks[one], blocks[other]
-        yield term(f"{one} or {other} is no multiple of its block", lambda n, m: n % a > 0 or m % b > 0, 2)
+        yield term(f"{one} or {other} is not a multiple of its block", lambda n, m: n % a > 0 or m % b > 0, 2)
         yield term(f"{one} or {other} is longer than its block", lambda n, m: n > a or m > b, 2)
 
 
-def _is(name: str, value: int | str, features: Features) -> bool:
-    return features[name] == value
+def _has_option(name: str, value: StaticValue, features: Features) -> bool:
+    return features.options[name] == value
 
 
-def _is_not(name: str, value: int | str, features: Features) -> bool:
-    return features[name] != value
+def _lacks_option(name: str, value: StaticValue, features: Features) -> bool:
+    return features.options[name] != value
 
 
 def _length(name: str, test: Callable[[int], bool], features: Features) -> bool:
-    return test(int(features[name]))
+    return test(features.lengths[name])
 
 
 def _has_rest(step: int, length: int) -> bool:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.overlay import Merged, suspects_shown
+from kerneltest.records.overlay import Merged
 from kerneltest.triage.changes import question
-from kerneltest.triage.suspects import Suspect
+from kerneltest.triage.suspects import Suspect, suspects_shown
 
 
 class Fate(StrEnum):

@@ -1,49 +1,52 @@
-"""Findings gathered into suspects: what is thought to be one bug each."""
+"""Suspects: findings of a kernel that are thought to come from one bug."""
 
 import hashlib
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kerneltest.core.verdicts import Kind
+from kerneltest.core.verdicts import Kind as VerdictKind
+from kerneltest.records.overlay import Merged
+from kerneltest.records.runs import Run
 from kerneltest.records.schema import Record, Smallest
 from kerneltest.triage.clustering import (
-    Group,
-    Shown,
-    by_cause,
-    by_experiment,
-    elementary,
-    grouped,
+    Cluster,
+    MostBasic,
+    cluster_by,
+    cluster_by_cause,
+    merge_device_diagnostics,
+    most_basic_failures,
     signatures_tried,
-    told_on_devices,
+    split_by_experiment,
 )
-from kerneltest.triage.predicates import Condition, condition, held
-from kerneltest.triage.symptoms import Level, symptom
+from kerneltest.triage.predicates import Condition, input_condition, signature_condition
+from kerneltest.triage.symptoms import Effect, Level, symptom
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """What is thought to be one bug of one kernel.
+    """Findings that are thought to come from one bug of one kernel.
 
     Attributes:
       id: eight hexadecimal digits, the same from run to run as long as it shows in the same way.
-      pairing: whose kernel it is in.
-      level: which kind of question is answered wrongly.
-      what: that shows, in words.
-      lines: of source that messages name, the most frequent first.
+      pairing: the kernel's pairing.
+      level: the kind of question that it answers wrongly.
+      effect: how it shows.
+      subject: the argument, the memory or the failure that the effect is about; "" for the output.
+      lines: FILE:LINE of the user's source that its failures point at, the most frequent first.
       findings: in the order of the records.
-      tried: cases by backend that it shows in, without those that could not be run.
-      signatures: under which signatures it shows, on the backend where it shows most.
-      inputs: under which inputs it shows there, among the cases of these signatures.
-      smallest: the smallest case that was found; None where none was looked for.
+      tried: cases by backend, without those that could not be run.
+      signatures: the condition on signatures, on the backend where it shows most.
+      inputs: the condition on inputs there, among the cases of these signatures.
+      smallest: the smallest case that was found; None if none was looked for.
     """
 
     id: str
     pairing: str
     level: Level
-    what: str
+    effect: Effect
+    subject: str
     lines: tuple[str, ...]
     findings: tuple[Record, ...]
     tried: Mapping[str, int]
@@ -57,30 +60,42 @@ class Suspect:
         return dict(Counter(record.backend for record in self.findings).most_common())
 
     @property
-    def where(self) -> str:
-        """The condition in words, or ""."""
+    def condition(self) -> str:
+        """The condition under which it shows, in words, or ""."""
         return " and ".join(each.words for each in (self.inputs, self.signatures) if each.words)
 
     @property
     def pattern(self) -> str:
-        """Where in the output elements are wrong, if that is so in every finding; or ""."""
+        """Where wrong elements lie, in words, if they lie alike in every finding; or ""."""
         patterns = {
-            re.sub(r" \(.*\)", "", record.evidence.pattern)
+            record.evidence.pattern.brief() if record.evidence.pattern is not None else ""
             for record in self.findings
             if record.evidence is not None and record.evidence.actual is not None
         }
-        (pattern,) = patterns if len(patterns) == 1 else ("",)
-        return "" if re.search(r"\d", pattern) else pattern
+        return patterns.pop() if len(patterns) == 1 else ""
+
+    @property
+    def headline(self) -> str:
+        """How it shows, in words, without the condition."""
+        match self.effect:
+            case Effect.OTHER:
+                return f"{self.example.verdict}: {self.example.message.partition(_NEWLINE)[0]}"
+            case Effect.WRONG_GRADIENT:
+                return f"{self.effect} by {self.subject}"
+            case Effect.RACE if self.subject:
+                return f"{self.effect} for {self.subject}"
+            case _:
+                return f"{self.effect}: {self.subject}" if self.subject else str(self.effect)
 
     @property
     def title(self) -> str:
-        """What it is, in a line."""
-        what = f"{self.what}, {self.pattern}," if self.pattern else self.what
-        return f"{what} where {self.where}" if self.where else what.rstrip(",")
+        """The suspect in one line."""
+        what = f"{self.headline}, {self.pattern}," if self.pattern else self.headline
+        return f"{what} where {self.condition}" if self.condition else what.rstrip(",")
 
     @property
     def example(self) -> Record:
-        """The finding that shows it best: the smallest case, else the one of the shortest lengths."""
+        """The finding that shows it best: the smallest case, or the finding with the shortest lengths."""
         if self.smallest is not None:
             return self.smallest.record
         return min(self.findings, key=lambda r: (not r.dims, math.prod(r.dims.values()), sum(r.dims.values())))
@@ -89,12 +104,12 @@ class Suspect:
 def suspects(
     records: Iterable[Record], blocks: Mapping[str, Mapping[str, int]], smallest: Iterable[Smallest] = ()
 ) -> tuple[Suspect, ...]:
-    """Gathers the findings of some records into suspects, pairing by pairing, the most telling first.
+    """Gathers findings into suspects, pairing by pairing, the most telling suspect first.
 
     Args:
-      records: of one run, or of several runs of the same plan.
+      records: all records of one run, or of several runs of the same plan.
       blocks: by pairing, the kernel's block length by dim, in elements.
-      smallest: the smallest cases that were found for some of the findings.
+      smallest: the smallest cases that were found for some findings.
     """
     by_pairing: dict[str, list[Record]] = {}
     for record in records:
@@ -108,6 +123,20 @@ def suspects(
     )
 
 
+def suspects_of(run: Run) -> tuple[Suspect, ...]:
+    """Gathers the findings of one run into suspects."""
+    blocks = {name: declared.blocks for name, declared in run.plan.pairings.items()}
+    return suspects(run.records, blocks, run.smallest)
+
+
+def suspects_shown(merged: Merged) -> tuple[Suspect, ...]:
+    """Gathers the findings of several runs into suspects: a bug that several runs show is one suspect."""
+    blocks = {name: declared.blocks for name, declared in merged.pairings.items()}
+    smallest = [each for run in merged.runs for each in run.smallest]
+    in_order = sorted(merged.rows, key=lambda row: row.run)
+    return suspects((row.record for row in in_order), blocks, smallest)
+
+
 def _with_smallest(suspect: Suspect, known: Mapping[tuple[str, str, str], Smallest]) -> Suspect:
     found = [known[key] for each in suspect.findings if (key := (each.pairing, each.backend, each.case)) in known]
     if not found:
@@ -119,54 +148,60 @@ def _of_pairing(
     pairing: str, records: Sequence[Record], blocks: Mapping[str, int], known: Mapping[tuple[str, str, str], Smallest]
 ) -> list[Suspect]:
     findings = [(record, symptom(record)) for record in records if record.verdict.is_finding]
-    shown = elementary(findings)
-    said = [pair for pair in findings if pair[1].level in _SAID]
-    values = [pair for pair in findings if pair[1].level not in _SAID]
-    causes = [part for group in by_cause(values, records, blocks, shown) for part in by_experiment(group, known)]
-    groups = [*causes, *told_on_devices(grouped(said, lambda said: said.says))]
-    groups.sort(key=lambda group: (_ORDER.index(group.level), -len(group.findings)))
-    seen: Counter[tuple[Level, str]] = Counter()
-    made = []
-    for group in groups:
-        what = group.what
-        seen[group.level, what] += 1
-        made.append(_suspect(pairing, group, what, seen[group.level, what], records, blocks, shown))
-    return made
+    most_basic = most_basic_failures(findings)
+    exceptions = [pair for pair in findings if pair[1].level in _BEFORE_VALUES]
+    values = [pair for pair in findings if pair[1].level not in _BEFORE_VALUES]
+    causes = cluster_by_cause(values, records, blocks, most_basic)
+    clusters = [
+        *(part for cluster in causes for part in split_by_experiment(cluster, known)),
+        *merge_device_diagnostics(cluster_by(exceptions, lambda symptom: symptom.cause)),
+    ]
+    clusters.sort(key=lambda cluster: (_ORDER.index(cluster.level), -len(cluster.findings)))
+    seen: Counter[tuple[Level, Effect, str]] = Counter()
+    found = []
+    for cluster in clusters:
+        kind = (cluster.level, *cluster.kind)
+        seen[kind] += 1
+        found.append(_suspect(pairing, cluster, seen[kind], records, blocks, most_basic))
+    return found
 
 
-_SAID = (Level.BUILD, Level.BROKEN)
+_NEWLINE = "\n"
+_BEFORE_VALUES = (Level.BUILD, Level.BROKEN)
 _ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Level.BUILD, Level.BROKEN)
 
 
 def _suspect(
     pairing: str,
-    group: Group,
-    what: str,
+    cluster: Cluster,
     number: int,
     records: Sequence[Record],
     blocks: Mapping[str, int],
-    shown: Shown,
+    most_basic: MostBasic,
 ) -> Suspect:
-    findings = tuple(record for record, _ in group.findings)
+    findings = tuple(record for record, _ in cluster.findings)
     backend = Counter(record.backend for record in findings).most_common(1)[0][0]
-    here = [r for r in records if r.backend == backend and r.verdict.kind is not Kind.UNAVAILABLE]
+    here = [r for r in records if r.backend == backend and r.verdict.kind is not VerdictKind.UNAVAILABLE]
     failing = {record.signature for record in findings if record.backend == backend}
-    tried = signatures_tried(here, failing, group.level, shown)
+    tried = signatures_tried(here, failing, cluster.level, most_basic)
     bad = {record.case for record in findings if record.backend == backend}
     good = [record for record in here if record.signature in failing and not record.verdict.is_finding]
     name = pairing.rpartition("::")[2]
+    effect, subject = cluster.kind
+    identity = f"{name}|{cluster.level}|{effect.name}|{subject}|{number}"  # names, not the words of titles
     return Suspect(
-        id=hashlib.sha256(f"{name}|{group.level}|{what}|{number}".encode()).hexdigest()[:8],
+        id=hashlib.sha256(identity.encode()).hexdigest()[:8],
         pairing=pairing,
-        level=group.level,
-        what=what,
-        lines=tuple(line for line, _ in Counter(each.line for _, each in group.findings if each.line).most_common()),
+        level=cluster.level,
+        effect=effect,
+        subject=subject,
+        lines=tuple(line for line, _ in Counter(s.place for _, s in cluster.findings if s.place).most_common()),
         findings=findings,
-        tried=dict(Counter(r.backend for r in records if r.verdict.kind is not Kind.UNAVAILABLE)),
-        signatures=condition(
+        tried=dict(Counter(r.backend for r in records if r.verdict.kind is not VerdictKind.UNAVAILABLE)),
+        signatures=signature_condition(
             [features for name, features in tried.items() if name in failing],
             [features for name, features in tried.items() if name not in failing],
             blocks,
         ),
-        inputs=held([r.holds for r in here if r.case in bad], [r.holds for r in good]),
+        inputs=input_condition([r.special_inputs for r in here if r.case in bad], [r.special_inputs for r in good]),
     )

@@ -1,25 +1,19 @@
-"""What failed, in words that do not change from case to case: the symptom of a finding."""
+"""Symptoms: what a finding shows, in terms that stay the same from case to case."""
 
 import math
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kerneltest.core.details import MemoryFault, Mismatch, NotBuilt, Race
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Kind, Verdict
 from kerneltest.records.schema import Record
 
 _SLIGHT = 1 / 16  # an error relative to the larger of both numbers: below it something was rounded, above it lost
-_LINE = re.compile(r"[^\s(),;]+\.py:\d+")
-_PLACE = re.compile(r" ?\([^\s()]+\.py:\d+\)$")
-_ERROR = re.compile(r"^(kernel \S+: )?(primitive \S+: )?\w+(Error|Exception): ")
-_NUMBER = re.compile(r"0x[0-9a-f]+|-?\d+(\.\d+)?(e[+-]?\d+)?")
-_TENSOR = re.compile(r"(tensor|vector|memref)<[^>]*>")
-_PLURAL = re.compile(r"\[#(, #)*,?\]|\(#(, #)*,?\)|(#x)+")
 
 
 class Level(StrEnum):
-    """What kind of question is answered wrongly, from the most to the least elementary."""
+    """The kind of question that a finding answers wrongly, from the most to the least elementary."""
 
     BUILD = "build"
     STRUCTURE = "structure"
@@ -29,101 +23,108 @@ class Level(StrEnum):
     BROKEN = "broken"
 
 
+class Effect(StrEnum):
+    """How a bug shows, in the words of a suspect's title."""
+
+    NOT_LOWERED = "does not lower"
+    NOT_COMPILED = "does not compile"
+    TOO_LARGE = "needs more than the target has"
+    IMPRECISE = "insufficient precision"
+    WRONG = "wrong values"
+    WRONG_GRADIENT = "a wrong gradient"
+    NAN = "NaN"
+    INFINITY = "an infinity"
+    NUMBER_FOR_NAN = "a number in place of NaN"
+    NUMBER_FOR_INFINITY = "a number in place of an infinity"
+    SIGN_OF_ZERO = "a zero of the wrong sign"
+    UNWRITTEN = "unwritten elements"
+    UNINITIALISED = "values from uninitialised memory"
+    RACE = "a race"
+    OUT_OF_BOUNDS = "an access out of bounds"
+    OTHER = "other"
+
+
 @dataclass(frozen=True, slots=True)
 class Symptom:
     """What one finding shows.
 
     Attributes:
-      level: which question it answers wrongly.
-      what: in words, the same for all cases that show the same.
-      line: the source line that the message names, or "".
-      says: what the message says, without numbers, where findings that say the same have one cause; else "".
+      level: the question that it answers wrongly.
+      effect: how it shows.
+      subject: the argument, the memory or the failure that the effect is about; "" for the output.
+      place: FILE:LINE of the user's source that the failure points at, or "".
+      cause: the same for failures of one cause, if they end a case before values are compared; else "".
     """
 
     level: Level
-    what: str
-    line: str = ""
-    says: str = ""
+    effect: Effect
+    subject: str = ""
+    place: str = ""
+    cause: str = ""
+
+    @property
+    def kind(self) -> tuple[Effect, str]:
+        """Findings with the same effect on the same subject show the same."""
+        return self.effect, self.subject
 
 
 def symptom(record: Record) -> Symptom:
-    """The symptom of a finding."""
-    verdict, first = record.verdict, record.message.partition("\n")[0]
-    found = _LINE.search(first)
-    line = found[0] if found else ""
-    if verdict.kind is Kind.BUILD:
-        return Symptom(Level.BUILD, _not_built(record), line, _build_message(record, line))
-    if verdict in (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH):
-        what = _how_wrong(record)
-        return Symptom(_level(record, what), what)
-    if verdict.kind is Kind.MEMORY:
+    """Returns the symptom of a finding."""
+    detail = record.detail
+    place = detail.place if detail is not None else ""
+    essence = detail.essence if detail is not None else record.verdict.value
+    if record.verdict.kind is Kind.BUILD:
+        # A device's compiler names no line, or another one than lowering for the same target does.
+        cause = essence if record.tier is Tier.DEVICE or not isinstance(detail, NotBuilt) else f"{essence} {place}"
+        return Symptom(Level.BUILD, _not_built(record), place=place, cause=cause)
+    if record.verdict in (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH):
+        effect, subject = _wrong_value(record)
+        return Symptom(_level(record, effect), effect, subject)
+    if record.verdict.kind is Kind.MEMORY:
         level = Level.INVARIANT if record.group == "invariants" else Level.STRUCTURE
-        access = _ACCESS.search(first)
-        where = f": {access[1]} of {access[2]}" if access else ""
-        return Symptom(level, f"{_MEMORY[verdict]}{where}", line)
-    said = without_numbers(first)
-    return Symptom(Level.BROKEN, f"{verdict}: {said}", line, said)
+        subject = essence if isinstance(detail, MemoryFault | Race) else ""
+        return Symptom(level, _MEMORY[record.verdict], subject, place)
+    return Symptom(Level.BROKEN, Effect.OTHER, f"{record.verdict}: {essence}", place, f"{record.verdict}: {essence}")
 
 
-def _build_message(record: Record, line: str) -> str:
-    """What JAX or a compiler said, without numbers, and the line of source; a device names none, or another one."""
-    lines = record.message.rstrip().split("\n")
-    said = lines[0 if record.tier is Tier.DEVICE else -1]
-    said = _ERROR.sub("", without_numbers(_PLACE.sub("", said)))
-    return said if record.tier is Tier.DEVICE else f"{said} {line}"
+_MEMORY = {
+    Verdict.UNWRITTEN: Effect.UNWRITTEN,
+    Verdict.UNINITIALISED: Effect.UNINITIALISED,
+    Verdict.RACE: Effect.RACE,
+    Verdict.OUT_OF_BOUNDS: Effect.OUT_OF_BOUNDS,
+}
 
 
-def _not_built(record: Record) -> str:
+def _not_built(record: Record) -> Effect:
     if record.verdict is Verdict.RESOURCE_EXCEEDED:
-        return "needs more than the target has"
-    return "does not compile" if record.tier in (Tier.COMPILE, Tier.DEVICE) else "does not lower"
+        return Effect.TOO_LARGE
+    return Effect.NOT_COMPILED if record.tier in (Tier.COMPILE, Tier.DEVICE) else Effect.NOT_LOWERED
 
 
-def without_numbers(text: str) -> str:
-    """A message with its numbers, shapes and indices taken out; the lines of source that it names stay."""
-    kept = _LINE.findall(text)
-    text = _PLURAL.sub("#", _NUMBER.sub("#", _TENSOR.sub("a tensor", _LINE.sub("\0", text))))
-    for line in kept:
-        text = text.replace("\0", line, 1)
-    return text
-
-
-def _level(record: Record, what: str) -> Level:
+def _level(record: Record, effect: Effect) -> Level:
     if record.group == "invariants":
         return Level.INVARIANT
     if record.group in ("structural", "numeric"):
-        return Level.PRECISION if what == IMPRECISE else Level.STRUCTURE
+        return Level.PRECISION if effect is Effect.IMPRECISE else Level.STRUCTURE
     return Level.SPECIAL
 
 
-IMPRECISE = "values of too little precision"
-WRONG = "wrong values"
-GRADIENT = "a wrong gradient"
-UNTOUCHED = "elements that nobody wrote"
-_MEMORY = {
-    Verdict.UNWRITTEN: UNTOUCHED,
-    Verdict.UNINITIALISED: "values of memory that nobody wrote",
-    Verdict.RACE: "a race",
-    Verdict.OUT_OF_BOUNDS: "an access out of bounds",
-}
-_ACCESS = re.compile(r"\b(load|store|atomic) at ([^\s\[]+)")
-
-
-def _how_wrong(record: Record) -> str:
-    """What became of the worst element."""
-    evidence = record.evidence
+def _wrong_value(record: Record) -> tuple[Effect, str]:
+    """Returns how the worst element is wrong, and the argument that a wrong gradient belongs to."""
+    evidence, detail = record.evidence, record.detail
     if evidence is None or evidence.actual is None or evidence.expected is None:
-        return WRONG
+        return Effect.WRONG, ""
     got, wanted = float(evidence.actual), float(evidence.expected)
-    by = re.search(r"\bby ([\w.]+): ", record.message) if record.family == "gradient" else None
-    if by is not None and math.isfinite(got) and math.isfinite(wanted):
-        return f"{GRADIENT} by {by[1]}"
+    finite = math.isfinite(got) and math.isfinite(wanted)
+    if finite and isinstance(detail, Mismatch) and detail.gradient_of:
+        return Effect.WRONG_GRADIENT, detail.gradient_of
     if got == wanted == 0:
-        return "a zero of the wrong sign"
-    if math.isfinite(got) and math.isfinite(wanted):
-        return IMPRECISE if abs(got - wanted) <= _SLIGHT * max(abs(got), abs(wanted)) else WRONG
+        return Effect.SIGN_OF_ZERO, ""
+    if finite:
+        slight = abs(got - wanted) <= _SLIGHT * max(abs(got), abs(wanted))
+        return Effect.IMPRECISE if slight else Effect.WRONG, ""
     if math.isnan(got):
-        return "NaN"
+        return Effect.NAN, ""
     if math.isnan(wanted):
-        return "a number in place of NaN"
-    return "a number in place of an infinity" if math.isfinite(got) else "an infinity"
+        return Effect.NUMBER_FOR_NAN, ""
+    return Effect.NUMBER_FOR_INFINITY if math.isfinite(got) else Effect.INFINITY, ""

@@ -21,7 +21,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.runner import judged
 from kerneltest.execute.settings import RunSettings
-from kerneltest.localize.grid_order import unordered
+from kerneltest.localize.reruns import Cause, depends_on_order
 from kerneltest.plan.cases import value_cases
 from tests.tpu_bugs import COLUMNS, TWINS
 
@@ -54,7 +54,7 @@ def test_the_broken_twin_is_found(name: str) -> None:
     twins = TWINS[name]
     (finding,) = one_case(name, True).findings
     assert (finding.verdict, twins.words in finding.message) == (twins.verdict, True), finding.message
-    assert "code of the pipeline's own" not in finding.message
+    assert "the pipeline's own code" not in finding.message
 
 
 @pytest.mark.parametrize("name", [name for name, twins in TWINS.items() if twins.verdict == "race"])
@@ -72,7 +72,7 @@ def test_a_signal_is_told_with_its_line_and_printed_nowhere(capfd: pytest.Captur
 def test_a_deadlock_names_the_semaphore_and_the_line() -> None:
     (finding,) = one_case("waits_for_more_than_is_signalled", True).findings
     assert re.fullmatch(
-        r"deadlock: core 0 waits at tests/tpu_bugs\.py:\d+ for ready to count 2, which stands at 1", finding.message
+        r"deadlock: core 0 waits at tests/tpu_bugs\.py:\d+ for ready to reach 2, but it is at 1", finding.message
     )
 
 
@@ -97,8 +97,8 @@ def test_wrong_values_that_are_right_in_order_are_said_to_be(name: str) -> None:
     item = next(each for each in items if each.group.name == "structural")
     case, cache = next(iter(item.cases())), Cache()
     record = judged(item, case, cache).record
-    assert unordered(item, case, record, cache).startswith("right where programs run in order")
-    assert unordered(item, case, replace(record, verdict=Verdict.RACE), cache) == ""
+    assert depends_on_order(item, case, record, cache) is Cause.PROGRAM_ORDER
+    assert depends_on_order(item, case, replace(record, verdict=Verdict.RACE), cache) is None
 
 
 @pytest.mark.parametrize("semantics", [("parallel", "arbitrary"), ("arbitrary", "parallel"), ("parallel", "parallel")])

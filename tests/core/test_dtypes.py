@@ -1,4 +1,4 @@
-"""Formats of floats, casts that round once, and a kernel of each dtype that there is."""
+"""Float formats, casts that round once, and a kernel for each dtype."""
 
 import os
 import re
@@ -76,7 +76,7 @@ def test_a_kernel_of_every_narrow_dtype_is_planned_drawn_and_judged(name: str) -
 
 
 def _records(pairing: kt.Pairing, group: str = "", fuzz: int = 0) -> list[Record]:
-    """Of all groups, without most of the invariants: each is a compilation."""
+    """Returns records of all groups, with few invariants, since each compiles."""
     items = plan_pairing(pairing, "oracle", resolve(["interpret"]), RunSettings(depth="quick", fuzz=fuzz)).items
     found: list[Record] = []
     for item in items:

@@ -1,4 +1,4 @@
-"""The table of what machines do to numbers, and that it is no better than the machine at hand."""
+"""The table of precisions, which must not claim more accuracy than this machine has."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from kerneltest.core.precision import (
     Precision,
     Ulps,
 )
-from kerneltest.declare.bounds import Bound
+from kerneltest.numerics.bounds import Bound
 from kerneltest.trace.tracing import trace_function
 from tests.sample import double
 from tests.simulated import TARGETS, elementwise_block, simulated

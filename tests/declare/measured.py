@@ -1,4 +1,4 @@
-"""What an error model is given, made of a function and its arguments, without a kernel."""
+"""Cases for error models from a function and its arguments, without a kernel."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ import kerneltest as kt
 from kerneltest.core.dtypes import TF32, Array, float_format
 from kerneltest.core.precision import Precision
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.bounds import Measured
+from kerneltest.declare.error_model import Measured
 from kerneltest.numerics.numpy_patch import watching
 
 PLAIN, FLUSHING = Precision("plain", {}), Precision("flushing", {}, flushes=True)
@@ -22,7 +22,7 @@ def measured(
     declared: Mapping[str, ArrayArgument],
     dims: Mapping[str, int],
 ) -> Measured:
-    """The measures of `function`, whose one output is an array, on `leaves`."""
+    """Returns the case of `function`, whose only output is an array, on `leaves`."""
 
     def evaluate(named: Mapping[str, Array]) -> tuple[Array, ...]:
         return (np.asarray(function(**named)),)
@@ -47,6 +47,6 @@ def measured(
 
 
 def vector(function: Callable[..., Any], dtype: Any = np.float32, n: int = 1000, scale: float = 1.0) -> Measured:
-    """The measures of a function of one vector of `n` normal numbers."""
+    """Returns the case of a function of one vector of `n` normally distributed numbers."""
     leaves = {"x": (np.random.default_rng(0).normal(size=n) * scale).astype(dtype)}
     return measured(function, leaves, {"x": kt.array("n")}, dict(n=n))

@@ -69,7 +69,7 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
     "mask without a block": (
         dict(x=kt.array("n"), y=kt.mask("n")),
         lambda x, y: x,
-        ["mask 'y'", "none of its dims (n) has a block", "dims=dict(n=kt.dim(block=64))"],
+        ["argument 'y'", "none of the mask's dims (n) has a block", "dims=dict(n=kt.dim(block=64))"],
     ),
     "dot over a dim of one array": (
         dict(x=kt.array("m k"), y=kt.array("m n"), tolerance=kt.tolerance.dot("k")),
@@ -96,10 +96,10 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
         lambda x, y: x,
         ["batch_dims", "'m' is not a dim of the pairing; its dims are 'n'"],
     ),
-    "no slice stands alone": (
+    "slices that are not independent": (
         dict(x=kt.array("n"), y=kt.partition("n", of=8), batch_dims="n"),
         lambda x, y: x,
-        ["batch_dims", "the values of 'y' hang together along 'n'"],
+        ["batch_dims", "the values of 'y' depend on each other along 'n'"],
     ),
     "an index crosses slices": (
         dict(x=kt.array("n"), y=kt.indices("m", into="n"), batch_dims="n"),
@@ -111,10 +111,10 @@ MISFITS: dict[str, tuple[dict[str, Any], Callable[..., Any], list[str]]] = {
         lambda x, y: x,
         ["grad", "no argument holds floats"],
     ),
-    "a mask whose dtype tells nothing apart": (
+    "a mask whose dtype cannot hold its values": (
         dict(x=kt.array("n"), y=kt.mask("n", hidden=-np.inf, shown=0), dims=dict(n=kt.dim(block=8))),
         lambda x, y: x,
-        ["mask 'y'", "bool does not hold hidden=-inf and shown=0 apart"],
+        ["argument 'y'", "bool cannot represent both hidden=-inf and shown=0"],
     ),
     "a domain between two integers": (
         dict(x=kt.array("n", "int32", domain=(0.2, 0.8)), y=kt.array("n")),
@@ -210,7 +210,7 @@ MISWRITTEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "indices into a number": (
         dict(x=LOOSE.indices("n", into=1.5)),
-        "argument 'x': what it points into or counts is a dim such as 'n', or made of dims, not 1.5",
+        "argument 'x': the axis that bounds its values is a dim such as 'n', or made of dims, not 1.5",
     ),
     "a size of two dims": (dict(x=kt.dim_size("m n")), "argument 'x': a dim is given by its name, as in 'n', not 'm"),
     "a leaf that is a number": (
@@ -223,7 +223,7 @@ MISWRITTEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "keys of two kinds": (
         dict(x=kt.tree({"w": kt.array("n"), 3: kt.array("n")})),
-        "argument 'x': JAX does not take this for a pytree: ",
+        "argument 'x': JAX does not accept this as a pytree: ",
     ),
     "a dim as a number": (
         dict(x=kt.array("n"), dims=dict(n=5)),
@@ -287,9 +287,12 @@ def test_a_misfit_names_the_pairing_the_argument_and_the_fix(misfit: str) -> Non
         (lambda: LOOSE.dim(block=2.5), "dim: block counts elements, so it is a whole number of at least 1, not 2.5"),
         (lambda: LOOSE.dim(block=True), "whole number of at least 1, not True"),
         (lambda: LOOSE.dim(values=(3, 4.5)), "dim: values counts elements, .* not 4.5"),
-        (lambda: LOOSE.dim(values=5), r"dim: values are several lengths, as in values=\(5,\), not 5"),
-        (lambda: kt.dim(minimum=5, maximum=3), "dim: no multiple of 1 lies from minimum=5 to maximum=3"),
-        (lambda: kt.dim(minimum=3, maximum=5, multiple_of=8), "dim: no multiple of 8 lies from minimum=3 to maximum=5"),
+        (lambda: LOOSE.dim(values=5), r"dim: values is a sequence of lengths, as in values=\(5,\), not 5"),
+        (lambda: kt.dim(minimum=5, maximum=3), "dim: no multiple of 1 is between minimum=5 and maximum=3"),
+        (
+            lambda: kt.dim(minimum=3, maximum=5, multiple_of=8),
+            "no multiple of 8 is between minimum=3 and maximum=5",
+        ),
         (lambda: kt.static(1, "1"), "static: two values read '1' in records; name them"),
         (lambda: kt.static(), "at least one"),
         (lambda: kt.static(1, named=2), "either values or name=value"),

@@ -9,7 +9,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.dtypes import Array
-from kerneltest.declare.bounds import Measured
+from kerneltest.declare.error_model import Measured
 from tests.declare.measured import FLUSHING, ON_TENSOR_CORES, PLAIN, measured
 
 LENGTHS = dict(m=9, k=60, n=50, p=7)
@@ -31,7 +31,7 @@ def _case(name: str, scale: float = 1.0, seed: int = 0) -> Measured:
 
 
 def _summed(a: Array, b: Array, dtype: Any, backwards: bool) -> Array:
-    """A product whose sums are kept in a dtype after each term."""
+    """Returns a product whose sums are rounded to a dtype after each term."""
     total = np.zeros((a.shape[0], b.shape[1]), dtype)
     for i in range(a.shape[1])[:: -1 if backwards else 1]:
         total = (total + a[:, i, None].astype(dtype) * b[None, i].astype(dtype)).astype(dtype)
@@ -128,5 +128,5 @@ def test_a_summand_that_lacks_a_dim_is_the_same_along_it() -> None:
 
 def test_a_dim_ties_two_operands() -> None:
     three = {**CHAIN, "s": kt.array("k")}
-    assert "needs exactly two array arguments with dim k, and 3 have it (x, y, s)" in MODEL.misfit(three, {})
+    assert "needs exactly two array arguments with dim k, but 3 have it (x, y, s)" in MODEL.misfit(three, {})
     assert MODEL.misfit(CHAIN, {}) == ""

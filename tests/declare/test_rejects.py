@@ -139,7 +139,7 @@ def test_a_rejection_that_does_not_fit_the_pairing_is_refused(rejections: list[R
         ("two words", dict(raises=ValueError, match="x"), "identifier"),
         ("a", dict(raises="ValueError", match="x"), "type of an exception"),
         ("a", dict(raises=ValueError, match=""), "give a match"),
-        ("a", dict(raises=ValueError, match="("), "no regular expression"),
+        ("a", dict(raises=ValueError, match="("), "not a regular expression"),
     ],
 )
 def test_a_rejection_that_says_nothing_is_refused(name: str, options: dict[str, Any], words: str) -> None:

@@ -1,4 +1,4 @@
-"""The default error model: its bound, and what becomes of oracles that cannot be followed."""
+"""The default error model: its bound, and its fallback for oracles that cannot be tracked."""
 
 import subprocess
 import sys
@@ -11,9 +11,10 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
-from kerneltest.declare.bounds import Measured
-from kerneltest.declare.rounding import FACTOR, Rounded, Rounding, bound, follow_together
-from kerneltest.declare.sampled import Conditioned
+from kerneltest.declare.built_in_models import Conditioned, Rounding
+from kerneltest.declare.error_model import Measured
+from kerneltest.numerics.rounding_bounds import FACTOR, Rounded, bound, follow_together
+from kerneltest.numerics.samples import UntrackedError
 from kerneltest.numerics.spread import Spread
 from tests.declare.measured import measured, vector
 from tests.sample import elementwise
@@ -92,7 +93,7 @@ def test_the_parts_of_a_bound_name_operations() -> None:
     assert sum(share.part for share in found) == pytest.approx(1)
 
 
-# Oracles, and what is said of how they were followed.
+# Oracles, and the notes on how they were tracked.
 
 
 def _loop(x: Any) -> Any:
@@ -136,17 +137,17 @@ def _something_else(x: Any) -> Any:
     return x * 1.1 if isinstance(x, np.ndarray) else x * 1.2
 
 
-FLOOR = "is not followed, conditioned() is the floor"
-INSTEAD = "conditioned() in its place, for the oracle is not followed"
+FLOOR = "is not tracked; conditioned() is the floor"
+INSTEAD = "conditioned() instead, because the oracle cannot be tracked"
 FOLLOWED = [
     (_loop, ""),
     (_helper, ""),
     (_branching, ""),
     (_floats, f"float(), `float(v)` at test_rounding.py:LINE {FLOOR}"),
     (_listed, f"tolist(), `x.tolist()` at test_rounding.py:LINE {FLOOR}"),
-    (_interpolated, f"{INSTEAD} (UnfollowedError: np.interp)"),
+    (_interpolated, f"{INSTEAD} ({UntrackedError.__name__}: np.interp)"),
     (_by_type, f"{INSTEAD} (ValueError: not an array)"),
-    (_something_else, f"{INSTEAD} (ValueError: watched, it computes something else)"),
+    (_something_else, f"{INSTEAD} (ValueError: on tracked arrays it computes something else)"),
 ]
 ORACLES = pytest.mark.parametrize(("oracle", "note"), FOLLOWED, ids=lambda v: getattr(v, "__name__", " ").strip("_"))
 
@@ -203,7 +204,7 @@ def test_records_say_so(oracle: Callable[..., Any], note: str) -> None:
 
 
 def test_the_factor_is_that_of_the_documentation() -> None:
-    assert f"{FACTOR:g} max(s" in str(Rounding.__doc__)
+    assert f"{FACTOR:g} max(s" in str(bound.__doc__)
 
 
 def _cases(function: Callable[..., Any], count: int) -> list[Rounded]:
@@ -215,17 +216,17 @@ def test_cases_that_are_followed_at_once_have_the_bounds_that_each_has_alone() -
     calls = []
 
     def softmax(x: Any) -> Any:
-        calls.append(type(x).__name__)
+        calls.append(isinstance(x, np.ndarray))
         parts = np.exp(x - x.max())
         return parts / parts.sum()
 
     alone = [each.at(XLA_CPU) for each in _cases(softmax, 5)]
-    assert calls.count("Watched") == 5
+    assert calls.count(False) == 5
     calls.clear()
     beside = _cases(softmax, 5)
     follow_together((each,) for each in beside)
     assert all((one == each.at(XLA_CPU)).all() for one, each in zip(alone, beside, strict=True))
-    assert calls.count("Watched") == 1
+    assert calls.count(False) == 1
     assert all(each.shares(XLA_CPU) for each in beside)
 
 

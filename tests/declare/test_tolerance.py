@@ -1,4 +1,4 @@
-"""Error models, in closed form and sampled."""
+"""Error models in closed form and by sampling."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,8 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.dtypes import float_format
-from kerneltest.declare.bounds import Bound, Measured, gamma
+from kerneltest.declare.error_model import Measured
+from kerneltest.numerics.bounds import Bound, gamma
 from tests.declare.measured import FLUSHING, ON_TENSOR_CORES, PLAIN, measured, vector
 
 DOT = kt.tolerance.dot("k")
@@ -155,7 +156,7 @@ def test_a_square_argument_keeps_its_axes_in_their_places() -> None:
 def test_a_reduction_says_which_dims_it_lacks() -> None:
     declared = {"x": kt.array("m n")}
     assert kt.tolerance.reduction("n", output="n").misfit(declared, {}) == (
-        "reduction(output='n') lacks m, over which nothing is summed"
+        "reduction(output='n') lacks m, which is not summed over"
     )
     case = measured(lambda x: x.sum(-1)[None, None], {"x": np.ones((3, 4))}, declared, dict(m=3, n=4))
     with pytest.raises(ValueError, match="say which dims the output has, as in"):
@@ -203,7 +204,7 @@ def test_each_output_has_a_model_of_its_own() -> None:
     assert not second.at(PLAIN).any()
     assert str(model) == "each(reduction(n, accumulate=float32), exact)"
     assert "needs exactly one" in kt.tolerance.each(kt.tolerance.reduction("k")).misfit(declared, {})
-    with pytest.raises(ValueError, match="has 2 models, and the oracle 1 outputs"):
+    with pytest.raises(ValueError, match="has 2 models, but the oracle 1 outputs"):
         model.bounds(case)
 
 
@@ -216,9 +217,9 @@ def test_underflow_has_its_own_term_and_flushing_a_larger_one() -> None:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (kt.tolerance.ulp(0), "allows nothing: use exact()"),
-        (kt.tolerance.reduction("k"), "needs exactly one array argument with these dims, and 0 have them (none)"),
-        (kt.tolerance.reference(np.exp, factor=0.5), "a kernel may be as bad as the reference"),
+        (kt.tolerance.ulp(0), "allows no error: use exact()"),
+        (kt.tolerance.reduction("k"), "needs exactly one array argument with these dims, but 0 have them (none)"),
+        (kt.tolerance.reference(np.exp, factor=0.5), "a kernel may be as inaccurate as the reference"),
     ],
 )
 def test_a_model_that_does_not_fit_says_why(model: Any, words: str) -> None:

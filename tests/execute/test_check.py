@@ -138,7 +138,7 @@ def test_what_jax_cannot_interpret_is_unavailable(body: Callable[..., Any], word
     result = kt.check(square, depth="quick")
     assert {record.verdict for record in result.records} == {"unavailable"}
     (message,) = {record.message for record in result.records}
-    assert message.startswith(f"JAX {jax.__version__} cannot interpret this, which is no fault of the kernel: ")
+    assert message.startswith(f"JAX {jax.__version__} cannot interpret this, which is not the kernel's fault: ")
     assert words in message
     assert not result.ok
     assert (kt.check(square, backends=["lower:sm_90"], depth="quick").findings == ()) is lowers
@@ -248,7 +248,7 @@ def test_what_everything_masked_yields_is_declared_and_held_against_the_oracle()
     assert kt.check(replace(pairing, all_masked="nan"), depth="quick").ok
     findings = kt.check(replace(pairing, all_masked="zeros"), depth="quick").findings
     assert {(f.verdict, f.family) for f in findings} == {("oracle_error", "all_masked_array")}
-    assert "returns nan where everything is masked, and the pairing declares all_masked='zeros'" in findings[0].message
+    assert "returns nan where everything is masked, but the pairing declares all_masked='zeros'" in findings[0].message
 
 
 def test_structural_families_of_inexact_kernels_are_judged_by_the_bound() -> None:

@@ -138,7 +138,7 @@ def test_an_oracle_that_asks_nothing_of_most_ordinary_elements_is_told() -> None
         (np.ones((2, 3)), np.ones(2, bool), r"where= has shape \(2,\), which does not broadcast to \(2, 3\)"),
         (np.ones(3), np.ones((1, 3), bool), r"does not broadcast to \(3,\), the output's"),
         (np.ones(3), np.ones(3), "where= has dtype float64; it takes booleans"),
-        ((np.ones(3), np.ones(3)), np.ones(3, bool), "takes one output, not a tuple: wrap each output by itself"),
+        ((np.ones(3), np.ones(3)), np.ones(3, bool), "takes one output, not a tuple; wrap each output separately"),
     ],
 )
 def test_what_cannot_be_meant_is_an_error_that_says_so(values: Any, where: Any, message: str) -> None:

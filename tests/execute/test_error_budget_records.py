@@ -13,7 +13,7 @@ from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
 from kerneltest.numerics.error_budget import shares
 from kerneltest.numerics.rounding_model import Machine
 from kerneltest.numerics.spread import sampled
-from kerneltest.report.error_budget_text import in_words
+from kerneltest.records.error_budget_text import in_words
 from kerneltest.report.text.suspects import all_suspects
 from tests.sample import elementwise, exponential
 
@@ -70,11 +70,15 @@ def test_a_finding_says_what_makes_its_bound() -> None:
     finding = next(f for f in result.findings if f.family == "normal")
     assert finding.budget == finding.record.budget
     first, line = finding.budget[0], _grown.__code__.co_firstlineno + 1
-    assert (first.words, first.file, first.line) == ("rounding of `np.exp(x)`", "tests/run/test_budget.py", line)
+    assert (first.words, first.file, first.line) == (
+        "rounding of `np.exp(x)`",
+        "tests/execute/test_error_budget_records.py",
+        line,
+    )
     assert 0.9 < sum(part.part for part in finding.budget) <= 1.001
     text = "\n".join(line for line, _ in all_suspects(result.suspects, {}))
     assert f"the bound: {in_words(result.suspects[0].example.budget)}" in text
-    assert f"rounding of `np.exp(x)` (test_budget.py:{line})" in text
+    assert f"rounding of `np.exp(x)` (test_error_budget_records.py:{line})" in text
 
 
 def test_a_case_that_uses_half_as_much_again_of_its_bound_as_those_before_it_has_a_budget() -> None:
@@ -100,9 +104,9 @@ def _narrow(x: np.ndarray) -> np.ndarray:
 def test_a_case_that_compares_nothing_says_which_operation_makes_the_bound_so_wide() -> None:
     records = [r for r in kt.check(_paired(_cancels, _narrow), depth="quick").records if not r.compared and r.message]
     first, advice = next(r.message.split("\n") for r in records if r.family == "normal")
-    assert first.startswith("zeros would pass, so wide is the bound by rounding(): ")
+    assert first.startswith("the bound by rounding() is so wide that zeros would pass: ")
     assert "rounding of `y * 3e7" in first
-    assert f"(test_budget.py:{_narrow.__code__.co_firstlineno + 2})" in first
+    assert f"(test_error_budget_records.py:{_narrow.__code__.co_firstlineno + 2})" in first
     assert "times as far as a rounding of the inputs does" in advice
 
 

@@ -36,7 +36,7 @@ def _checked(oracle: Callable[..., Any], length: int = 3) -> kt.Pairing:
     ("error", "said"),
     [
         (SystemExit(3), "SystemExit: 3"),
-        (_NoTextError(), "_NoTextError (its text raised RuntimeError)"),
+        (_NoTextError(), "_NoTextError: (its text raised RuntimeError)"),
         (MemoryError("no room"), "MemoryError: no room"),
         (pytest.skip.Exception("not today"), "Skipped: not today"),
     ],
@@ -125,7 +125,7 @@ def test_a_bound_that_zeros_would_meet_compares_nothing() -> None:
     )(lambda x: 2.5 * x)  # fmt: skip
     found = {r.family: (r.compared, r.message) for r in kt.check(pairing, depth="quick").records if r.verdict == "pass"}
     assert found["normal"][0] == found["wide_magnitudes"][0] == 0
-    assert found["normal"][1].startswith("zeros would pass, so wide is the bound by conditioned(factor=1e+09")
+    assert found["normal"][1].startswith("the bound by conditioned(factor=1e+09")
 
 
 def test_an_oracle_that_writes_to_its_arguments_is_refused() -> None:

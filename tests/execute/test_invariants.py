@@ -180,7 +180,7 @@ def test_a_kernel_that_jax_cannot_vmap_is_listed_and_not_accused() -> None:
     assert result.findings == ()
     (told,) = [r for r in result.records if r.family == "vmapped"]
     assert told.verdict == "unavailable"
-    assert "cannot batch this under jax.vmap, which is no fault of the kernel" in told.message
+    assert "cannot batch this under jax.vmap, which is not the kernel's fault" in told.message
 
 
 def test_a_kernel_that_raises_by_itself_under_vmap_is_a_finding() -> None:

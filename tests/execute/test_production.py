@@ -77,7 +77,7 @@ def _copies(around: Any, oracle: Any, **more: Any) -> kt.Pairing:
         (_copies(lambda x: x * 2, lambda x: x * 2), "unavailable", "mul, outside of the Pallas calls"),
         (_copies(lambda x: x, lambda x: x + x.sum(axis=0)), "oracle_error", "needs more than batch_dims= and needs="),
         (_copies(lambda x: x, lambda x: x, batch_dims=(), needs={"m": lambda i: slice(i + 1, i + 2)}), "oracle_error",
-         "is no part of it that holds the position"),
+         "which must contain the position, lie within the dim"),
     ],
 )  # fmt: skip
 def test_values_are_judged_where_the_pairing_says_what_an_element_needs(
@@ -140,7 +140,7 @@ def test_without_a_production_length_there_is_nothing_to_ask() -> None:
 
 @pytest.mark.parametrize("options", [dict(maximum=10), dict(multiple_of=7), dict(values=(3, 4))])
 def test_a_production_length_that_the_dim_does_not_admit_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="production=64 is not a length that the dim admits"):
+    with pytest.raises(ValueError, match="production=64 is excluded by the dim's other options"):
         kt.dim(production=64, **options)
 
 

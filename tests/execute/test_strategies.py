@@ -89,7 +89,7 @@ def test_a_bug_of_one_length_and_one_value_is_found_and_shrunk_to_them() -> None
     assert "special_mismatch on interpret, n=17,float32: 1 of 17 elements wrong" in str(caught.value)
     assert "got 0, expected nan" in str(caught.value)
     notes = "\n".join(caught.value.__notes__)
-    assert "DrawnCase(n=17,float32, x=[nan  0.  0." in notes
+    assert "Case(n=17,float32, x=[nan  0.  0." in notes
     assert notes.count("nan") == 1
 
 

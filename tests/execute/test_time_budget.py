@@ -8,6 +8,7 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
+from kerneltest.core.details import Unavailable
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute import runner
@@ -168,7 +169,7 @@ def _record(number: int, family: str, **more: Any) -> Record:
 
 
 def test_what_was_left_out_is_told_by_family_and_does_not_fail() -> None:
-    out = dict(verdict=Verdict.UNAVAILABLE, compared=0, message="left out: a case takes 2 s here")
+    out = dict(verdict=Verdict.UNAVAILABLE, compared=0, detail=Unavailable("a case takes 2 s", left_out=True))
     records = (_record(0, "normal"), _record(1, "normal", **out), _record(2, "ties", **out), _record(3, "ties", **out))
     thinned = _run_of(records, 60)
     assert left_out(thinned) == [

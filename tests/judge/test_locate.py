@@ -8,10 +8,11 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.judge.compare import Comparison, compare
-from kerneltest.judge.diagnose import Mismatch, diagnose, special_inputs
+from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
 from kerneltest.judge.evidence import input_windows, output_window
 from kerneltest.judge.locate import Axis, Location, axes_of, locate
 from kerneltest.plan.signatures import signatures
+from kerneltest.records.schema import Pattern, PatternKind
 from tests.found import findings
 from tests.sample import double
 
@@ -64,7 +65,7 @@ def test_a_pattern_is_named_or_nothing_is_claimed(
     change: Callable[[np.ndarray], None], pattern: str, blocks: tuple[int, int]
 ) -> None:
     found = _located(change)
-    assert (found.pattern, found.wrong_blocks) == (pattern, blocks)
+    assert (found.pattern.text() if found.pattern else "", found.wrong_blocks) == (pattern, blocks)
 
 
 def test_the_worst_element_is_named_with_its_block() -> None:
@@ -81,7 +82,8 @@ def test_constant_values_are_not_taken_for_a_shifted_block() -> None:
     def change(a: np.ndarray) -> None:
         a[:, 8:16] = 0
 
-    assert _located(change, np.full((20, 21), 5.0)).pattern == "only in block 1 of n (3 blocks)"
+    found = _located(change, np.full((20, 21), 5.0))
+    assert found.pattern == Pattern(PatternKind.ONE_BLOCK, "n", 1, 3)
 
 
 def test_axes_are_known_by_their_lengths_over_signatures() -> None:
@@ -196,7 +198,7 @@ def _diagnosed(name: str, arguments: dict[str, Any], actual: np.ndarray) -> str:
     assert comparison.wrong.any()
     axes = (Axis("m", M, None), Axis("n", N, 4))
     signature = signatures(pairing, "quick")[0]
-    return diagnose(Mismatch(pairing, signature, arguments, 0, comparison, axes))
+    return diagnose(MismatchContext(pairing, signature, arguments, 0, comparison, axes))
 
 
 def _lacking(block: slice, factor: float = 0) -> np.ndarray:
@@ -253,7 +255,7 @@ def test_a_mistake_is_named_or_nothing_is_claimed(
     ],
 )
 def test_the_special_values_among_the_inputs_are_named(x: np.ndarray, words: str) -> None:
-    assert special_inputs({"x": x, "mask": MASK}) == words
+    assert describe_special_inputs({"x": x, "mask": MASK}) == words
 
 
 def test_a_finding_carries_its_diagnosis() -> None:

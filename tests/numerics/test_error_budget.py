@@ -1,4 +1,4 @@
-"""What each operation of an oracle adds to a bound."""
+"""The share of each operation of an oracle in a bound."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +42,7 @@ def test_rounded_operands_are_most_of_a_product() -> None:
     found = _shares(lambda q, k: q @ k.T + 1, NVIDIA)
     assert found[0].source.kind == "TF32 operands"
     assert found[0].part > 0.6
-    assert str(found[0].source.place).startswith("`q @ k.T` at test_budget.py:")
+    assert str(found[0].source.place).startswith("`q @ k.T` at test_error_budget.py:")
     assert "TF32 operands" not in _kinds(_shares(lambda q, k: q @ k.T + 1, NVIDIA.with_exact_dots()))
 
 

@@ -1,4 +1,4 @@
-"""What watched arrays make of NumPy's functions, against NumPy and against float32."""
+"""NumPy's functions on tracked arrays, compared with NumPy and with float32."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Arrays that an oracle makes itself are watched, wherever it names NumPy, and the oracle stays as it was."""
+"""Arrays that an oracle creates are tracked, however it refers to NumPy, and the oracle does not change."""
 
 import math
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from numpy import linspace as between
 from kerneltest.core.dtypes import Array
 from kerneltest.numerics.numpy_patch import watching
 from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.tracked import Watched
-from tests.numerics.watching import PLAIN, samples_of
+from kerneltest.numerics.tracked import TrackedArray
+from tests.numerics.tracking import PLAIN, samples_of
 
 X = np.linspace(0.1, 1.2, 12).reshape(3, 4)
 TENTH = 0.1
@@ -172,7 +172,7 @@ def _about_types(x: Any) -> Any:
     assert x.dtype == np.float64
     assert np.issubdtype(x.dtype, np.floating)
     assert isinstance(np.float64(1), np.float64)
-    assert isinstance(np.ones(2), Watched)
+    assert isinstance(np.ones(2), TrackedArray)
     assert np.dtype(float64).itemsize == 8
     return x / 3
 

@@ -1,4 +1,4 @@
-"""Products of matrices in the samples: operands as the machine takes them in, sums in any order."""
+"""Matrix products in samples: operands rounded to the multiplier's format, sums in any order."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_format
 from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, SIMULATED, XLA_CPU, Precision
 from kerneltest.numerics.rounding_model import Machine
-from tests.numerics.watching import PLAIN, samples_of, watched
+from tests.numerics.tracking import PLAIN, samples_of, tracked
 
 ON_TENSOR_CORES = Precision("tensor cores", {}, dot_input={"float32": TF32})
 BFLOAT16 = float_format(dtype_named("bfloat16"))
@@ -29,7 +29,7 @@ WAYS = {
 def _moved(
     way: Any, precision: Precision, fmt: FloatFormat = FLOAT32, a: Array = A, b: Array = B, **machine: Any
 ) -> Array:
-    """How far the samples are from the exact row, as a part of |a| |b|."""
+    """Returns the distance of the samples from the exact row, relative to |a| |b|."""
     out = samples_of(way, {"a": a, "b": b}, Machine(precision, rows=ROWS, **machine), fmt)
     assert np.allclose(out[0], a @ b, rtol=1e-13, atol=1e-13)
     return np.abs(out[1:] - out[0]) / (np.abs(a) @ np.abs(b))
@@ -51,11 +51,11 @@ def test_backends_with_matrix_units_round_and_exact_products_do_not(row: Precisi
 
 def test_dropped_bits_err_to_one_side() -> None:
     a, b = np.abs(A), np.abs(B)
-    nearest = samples_of(WAYS["matmul"], {"a": a, "b": b}, Machine(ON_TENSOR_CORES, rows=ROWS))
+    round_to_nearest = samples_of(WAYS["matmul"], {"a": a, "b": b}, Machine(ON_TENSOR_CORES, rows=ROWS))
     dropping = Machine(replace(ON_TENSOR_CORES, truncates=True), rows=ROWS)
     dropped = samples_of(WAYS["matmul"], {"a": a, "b": b}, dropping)
     assert (dropped[2::2] < dropped[0]).all()
-    assert not (nearest[2::2] < nearest[0]).all()
+    assert not (round_to_nearest[2::2] < round_to_nearest[0]).all()
 
 
 def test_operands_in_a_16_bit_format_are_exact_and_sums_in_float32() -> None:
@@ -122,15 +122,15 @@ def test_exact_integers_stay_exact_in_row_one_and_are_moved_by_any_order() -> No
 
 def test_one_operand_may_be_an_ordinary_array() -> None:
     machine = Machine(ON_TENSOR_CORES, rows=ROWS)
-    for found in (watched(A[None], machine) @ B, A @ watched(B[None], machine)):
+    for found in (tracked(A[None], machine) @ B, A @ tracked(B[None], machine)):
         off = np.abs(found.samples[1:] - A @ B) / (np.abs(A) @ np.abs(B))
         assert TF32.unit_roundoff / 4 < off.max() < 6 * TF32.unit_roundoff
 
 
 @pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((2, 3, 4), (3, 4, 5))])
 def test_operands_that_do_not_fit_are_refused(shapes: Any) -> None:
-    one, two = (watched(np.ones((1, *shape)), Machine(PLAIN)) for shape in shapes)
-    with pytest.raises(ValueError, match="do not fit each other"):
+    one, two = (tracked(np.ones((1, *shape)), Machine(PLAIN)) for shape in shapes)
+    with pytest.raises(ValueError, match="cannot be multiplied"):
         one @ two
 
 

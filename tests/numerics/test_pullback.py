@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kerneltest.core.precision import NVIDIA, XLA_CPU
-from kerneltest.oracle.gradient import WayBack, gradients
+from kerneltest.oracle.gradient import BackwardPass, gradients
 
 Oracle = Callable[[Any], Any]
 
@@ -42,13 +42,13 @@ WHOLE: dict[str, Oracle] = {
 }
 
 
-def _way_back(oracle: Oracle, *, dtype: Any = np.float32) -> WayBack:
+def _way_back(oracle: Oracle, *, dtype: Any = np.float32) -> BackwardPass:
     x = np.random.default_rng(1).uniform(0.5, 2.5, (4, 5)).astype(dtype)
     weight = np.random.default_rng(2).choice((-1.0, 0.5, 1.0), np.shape(oracle(x.astype(np.float64)))).astype(dtype)
-    return WayBack(lambda leaves: (oracle(leaves["x"]),), {"x": x}, [weight], [np.dtype(dtype)])
+    return BackwardPass(lambda leaves: (oracle(leaves["x"]),), {"x": x}, [weight], [np.dtype(dtype)])
 
 
-def _by_differences(way: WayBack) -> np.ndarray:
+def _by_differences(way: BackwardPass) -> np.ndarray:
     x = way.leaves["x"].astype(np.float64)
     weight = np.asarray(way.cotangents[0], np.float64)
     found = np.zeros(x.shape)
@@ -84,7 +84,7 @@ def test_a_backward_product_rounds_its_operands_as_the_device_does() -> None:
 
 def test_of_equal_elements_any_may_be_the_largest() -> None:
     leaves = {"x": np.array([1.0, 3.0, 3.0, 2.0], np.float32)}
-    way = WayBack(lambda given: (given["x"].max(),), leaves, [np.float32(1)], [np.dtype(np.float32)])
+    way = BackwardPass(lambda given: (given["x"].max(),), leaves, [np.float32(1)], [np.dtype(np.float32)])
     assert way.exact()[0].tolist() == [0, 0.5, 0.5, 0]
     assert (way.at(XLA_CPU)[0].deviation > 0.05).tolist() == [False, True, True, False]
 
@@ -161,7 +161,7 @@ def test_a_way_back_may_sum_its_output_as_it_was_stored(oracle: Any) -> None:
     rng = np.random.default_rng(5)
     leaves = {n: (f * rng.standard_normal((LONG, 16))).astype(dtype) for n, f in (("q", 3.0), ("k", 3.0), ("v", 1.0))}
     cotangent = rng.choice((-1.0, 1.0), (LONG, 16)).astype(dtype)
-    bounds = WayBack(oracle, leaves, [cotangent], [dtype]).at(XLA_CPU)[0].deviation
+    bounds = BackwardPass(oracle, leaves, [cotangent], [dtype]).at(XLA_CPU)[0].deviation
     q, k, v, do = (x.astype(np.float64) for x in (*leaves.values(), cotangent))
     p = _softmax_of(q @ k.T * SCALE)
 

@@ -1,4 +1,4 @@
-"""How far the samples of an output are from its exact row."""
+"""The spread of an output's samples around its exact row."""
 
 from typing import Any
 

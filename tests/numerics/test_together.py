@@ -1,4 +1,4 @@
-"""Several cases sampled at once: each gets the samples that it gets alone."""
+"""Several cases sampled at once: each gets the samples that it gets by itself."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,7 +62,7 @@ ORACLES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def cases() -> list[dict[str, Array]]:
-    """What makes an operation look at all elements before it does something: each alone, and beside others."""
+    """Yields values for which an operation inspects all elements first, by themselves and among others."""
     rng = np.random.default_rng(3)
     shape = (6, 8)
     wide = [rng.normal(size=shape) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What watched arrays compute is what NumPy computes, in every sample."""
+"""Tracked arrays compute the same as NumPy, in every sample."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import pytest
 import scipy.special
 
 from kerneltest.core.dtypes import Array
-from kerneltest.numerics.samples import UnfollowedError
-from tests.numerics.watching import rows_of, silent, watched
+from kerneltest.numerics.samples import UntrackedError
+from tests.numerics.tracking import rows_of, silent, tracked
 
 ROWS = 4
 
@@ -174,7 +174,7 @@ FIXED: dict[str, Any] = dict(
 
 def _given(rows: int) -> dict[str, Any]:
     machine = silent(rows)
-    return {name: watched(np.stack([each[name] for each in EACH[:rows]]), machine) for name in EACH[0]}
+    return {name: tracked(np.stack([each[name] for each in EACH[:rows]]), machine) for name in EACH[0]}
 
 
 def _split(table: str) -> list[str]:
@@ -217,7 +217,7 @@ def test_a_table_that_is_off_would_be_found() -> None:
 
 @pytest.mark.parametrize("code", _split(UNFOLLOWED))
 def test_what_is_not_followed_says_so(code: str) -> None:
-    with pytest.raises(UnfollowedError, match=r"np\.|numpy\.|an ordinary array|a branch|\(\)"):
+    with pytest.raises(UntrackedError, match=r"np\.|numpy\.|a NumPy array|a branch|\(\)"):
         eval(code, {**FIXED, **_given(ROWS)})
 
 
@@ -243,7 +243,7 @@ def test_assignments_change_every_sample(code: str) -> None:
             assert _same(given["x"].samples[row], EACH[row]["x"])
 
 
-# What is not an array, the same for a watched one.
+# Results that are not arrays, equal for a tracked array.
 ABOUT = """
 len(x); x.shape; x.ndim; x.size; x.dtype; x.nbytes; x.itemsize; np.shape(x); np.ndim(q); np.size(x); np.iscomplexobj(x)
 np.result_type(x, np.float32); np.isscalar(x); [row.shape for row in x]; np.array_equal(x, x); np.array_equal(x, z)
@@ -257,24 +257,28 @@ def test_what_is_asked_about_an_array(code: str) -> None:
 
 
 def test_a_value_that_leaves_is_noted_where_there_is_one_and_refused_where_there_are_many() -> None:
-    for leave, named in ((float, "float()"), (np.asarray, "an ordinary array"), (lambda v: v.tolist(), "tolist()")):
-        one = watched(np.ones((1,)), silent(1))
+    for leave, named in (
+        (float, "float()"),
+        (np.asarray, "conversion to a NumPy array"),
+        (lambda v: v.tolist(), "tolist()"),
+    ):
+        one = tracked(np.ones((1,)), silent(1))
         assert leave(one) == 1
         assert one.machine.left.startswith(named)
-        with pytest.raises(UnfollowedError):
-            leave(watched(np.arange(4.0), silent(4)))
+        with pytest.raises(UntrackedError):
+            leave(tracked(np.arange(4.0), silent(4)))
 
 
 def test_integers_that_leave_are_positions_and_not_noted() -> None:
-    index = watched(np.array([2]), silent(1))
+    index = tracked(np.array([2]), silent(1))
     assert (int(index), [5, 6, 7][index]) == (2, 7)
     assert not index.machine.left
 
 
 def test_a_branch_that_samples_would_take_differently_is_refused() -> None:
-    tied = watched(np.array([1.0, 1.0, 1.5]), silent(3))
-    with pytest.raises(UnfollowedError, match="branch"):
+    tied = tracked(np.array([1.0, 1.0, 1.5]), silent(3))
+    with pytest.raises(UntrackedError, match="branch"):
         bool(tied > 1)
     assert bool(tied > 0)
     with pytest.raises(ValueError, match="ambiguous"):
-        bool(watched(np.ones((3, 2)), silent(3)) > 0)
+        bool(tracked(np.ones((3, 2)), silent(3)) > 0)

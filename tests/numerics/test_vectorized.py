@@ -1,4 +1,4 @@
-"""Functions of Python's numbers, made elementwise by `np.vectorize`, are followed like ufuncs."""
+"""Functions of Python numbers are tracked like ufuncs under `np.vectorize`."""
 
 import math
 from typing import Any

@@ -9,8 +9,9 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.dtypes import ShapeDtype
-from kerneltest.declare.bounds import Bound
-from kerneltest.oracle.expectation import Expectation, check_all_masked, expect
+from kerneltest.numerics.bounds import Bound
+from kerneltest.oracle.evaluation import check_all_masked, expect
+from kerneltest.oracle.expectation import Expectation
 from kerneltest.oracle.gradient import gradients
 from kerneltest.plan.signatures import signatures
 from tests.declare.measured import FLUSHING, PLAIN
@@ -33,7 +34,7 @@ def test_flushed_subnormals_are_allowed_where_the_backend_flushes_and_nowhere_el
 
 
 def _with_special_values(x: np.ndarray) -> np.ndarray:
-    """Everything here makes NumPy warn."""
+    """Computes special values in every way that makes NumPy warn."""
     nothing = np.mean(x[:0]) + np.nanmax(x * np.nan) + np.var(x[:1], ddof=1)
     return np.where(np.isnan(nothing), 2 * x, x / 0)
 

@@ -94,7 +94,7 @@ def test_indices_and_lengths(role: str) -> None:
     assert INDEX_CHECKS["ends"](_fill("ends", slot))
 
 
-HANGING_FAMILIES = {
+DEPENDENT_FAMILIES = {
     "even_parts": (5, 6, 6),
     "first_takes_all": (17, 0, 0),
     "last_takes_all": (0, 0, 17),
@@ -105,15 +105,24 @@ HANGING_FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("name", HANGING_FAMILIES)
-def test_what_hangs_together(name: str) -> None:
+@pytest.mark.parametrize("name", DEPENDENT_FAMILIES)
+def test_dependent_values(name: str) -> None:
     role = "permutation" if name.startswith("in_") else "partition"
-    slot = replace(BASE, role=role, dtype=dtype_named("int32"), shape=(3,), end=17, end_block=8, whole=True, apart=True)
-    assert tuple(_fill(name, slot)) == HANGING_FAMILIES[name]
+    slot = replace(
+        BASE,
+        role=role,
+        dtype=dtype_named("int32"),
+        shape=(3,),
+        end=17,
+        end_block=8,
+        exhaustive=True,
+        globally_unique=True,
+    )
+    assert tuple(_fill(name, slot)) == DEPENDENT_FAMILIES[name]
 
 
 def test_every_family_is_checked_here() -> None:
-    assert set(FAMILIES) == {*CHECKS, *INTEGER_CHECKS, *INDEX_CHECKS, *MASK_CHECKS, *HANGING_FAMILIES}
+    assert set(FAMILIES) == {*CHECKS, *INTEGER_CHECKS, *INDEX_CHECKS, *MASK_CHECKS, *DEPENDENT_FAMILIES}
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])

@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,3 +123,29 @@ def test_a_user_can_add_a_family() -> None:
         assert not [c for c in planned(test_vector_add.whole, "int32", "numeric") if c.family.name == "all_sevens"]
     finally:
         del FAMILIES["all_sevens"]
+
+
+def test_a_signature_returns_static_arguments_with_their_types() -> None:
+    def kernel(x: Any, size: int, scale: float, how: Any, mode: str, flag: bool, nothing: Any, far: float) -> Any:
+        return x
+
+    @kt.oracle_for(
+        kernel,
+        x=kt.array("n", "float32"),
+        size=kt.static(16),
+        scale=kt.static(0.5),
+        how=kt.static(kt.named("eight", 8)),
+        mode=kt.static(fast=1),
+        flag=kt.static(True),
+        nothing=kt.static(None),
+        far=kt.static(float("inf")),
+    )
+    def oracle(x: Any, size: int, scale: float, how: Any, mode: str, flag: bool, nothing: Any, far: float) -> Any:
+        return x
+
+    (signature, *_) = signatures(oracle, "quick")
+    values = signature.static_values(oracle)
+    assert values == {
+        "size": 16, "scale": 0.5, "how": "eight", "mode": "fast", "flag": True, "nothing": None, "far": "inf"
+    }  # fmt: skip
+    assert {name: str(value) for name, value in values.items()} == dict(signature.statics)

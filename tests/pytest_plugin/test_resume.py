@@ -126,7 +126,7 @@ def test_only_the_same_run_goes_on(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--kt-report", "none"), "holds no run to go on with"),
+        (("--kt-report", "none"), "holds no run to resume"),
         (("--kt-report", ""), "--kt-resume needs --kt-report"),
     ],
 )

@@ -7,7 +7,8 @@ import pytest
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import read_records, read_smallest
-from kerneltest.records.runs import read_runs, suspects_of
+from kerneltest.records.runs import read_runs
+from kerneltest.triage.suspects import suspects_of
 from tests.pytest_plugin.test_plugin import _pytest
 
 SUITE = """
@@ -94,7 +95,7 @@ def test_what_nobody_wrote_is_said_after_an_experiment(tmp_path: Path) -> None:
     _run(tmp_path, "--kt-backends", "interpret", "-k", "copies and float32")
     (smallest,) = read_smallest(tmp_path / "out")
     assert smallest.record.evidence is not None
-    assert smallest.record.evidence.diagnosis.startswith("nobody wrote it")
+    assert smallest.record.evidence.diagnosis.startswith("never written")
 
 
 def test_no_smallest_case_is_looked_for_in_no_time(tmp_path: Path) -> None:

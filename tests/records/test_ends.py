@@ -39,7 +39,7 @@ def _die_and_go_on(folder: Path) -> None:
 FAULTS = {
     "a run that never ended": (lambda folder: (folder / "end.json").unlink(), "the run did not end"),
     "a process that died": (_die, "main was starting for case c2 (normal, n=1) of suites/test_t.py::p[i]"),
-    "a worker's death that no case repeats": (_die_and_go_on, "process gw0 died, which no case did again"),
+    "a worker's death that no case repeats": (_die_and_go_on, "it did not crash again when that case ran alone"),
     "a last line that was cut off": (lambda folder: _shard(folder, lambda text: text[:-20]), "1 records are there"),
     "a lost line": (lambda folder: _shard(folder, lambda text: text.split(b"\n", 1)[1]), "1 records are there"),
     "a lost shard": (
@@ -108,7 +108,7 @@ def test_a_journal_tells_what_a_process_was_doing(tmp_path: Path) -> None:
     (doing,) = left_running(tmp_path)
     assert doing == journal.doing
     assert str(doing) == (
-        "compiling the kernel for case c2 (ones, n=2), with 3 other compilations beside it, of t.py::p[i]"
+        "compiling the kernel for case c2 (ones, n=2), with 3 other compilations under way, of t.py::p[i]"
     )
     journal.stop()
     assert list(left_running(tmp_path)) == []

@@ -14,7 +14,7 @@ from kerneltest.records.evidence_windows import pictures
 from kerneltest.records.io import line_of
 from kerneltest.records.overlay import merge
 from kerneltest.records.runs import Run, read_runs, reconcile
-from kerneltest.records.schema import Evidence, Record, Window
+from kerneltest.records.schema import Evidence, Record, SpecialInput, SpecialValue, Window
 from kerneltest.report.html.build import render
 from kerneltest.report.text.terminal import lines
 from tests.made_runs import WRONG
@@ -28,9 +28,9 @@ PICTURE = Window("", "float32", (16, 16), (0, 0), (16, 16), (8, 8), (0.5,) * 256
 def _passes(count: int) -> Iterator[Record]:
     """Passing cases of which each has its own numbers, of signatures that many have in common."""
     for number in range(count):
-        dims, holds = {"n": number % 50, "m": 3}, (f"x holds {number % 50}",)
+        dims, holds = {"n": number % 50, "m": 3}, (SpecialInput(f"x{number % 50}", SpecialValue.NAN),)
         numbers = {"used": number / count, "seconds": 0.1 + number, "ulps": (1000, 300 + number % 100, 7)}
-        yield replace(PASS, case=f"{number:016x}", dims=dims, holds=holds, statics={"mode": "up"}, **numbers)
+        yield replace(PASS, case=f"{number:016x}", dims=dims, special_inputs=holds, statics={"mode": "up"}, **numbers)
 
 
 def _bytes(work: Callable[[], object]) -> tuple[int, int]:

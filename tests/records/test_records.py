@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, Gap, Verdict
@@ -36,10 +37,14 @@ from kerneltest.records.schema import (
     Declared,
     Evidence,
     NotApplicable,
+    Pattern,
+    PatternKind,
     Plan,
     PlannedItem,
     Record,
     Source,
+    SpecialInput,
+    SpecialValue,
     Window,
 )
 from tests.written import case, write_run
@@ -59,7 +64,7 @@ RECORD = Record(
     dims={"n": 1},
     dtypes={"x": "float32"},
     statics={"mode": "up"},
-    holds=("x holds a NaN",),
+    special_inputs=(SpecialInput("x", SpecialValue.NAN),),
     asked=3,
     unasked=1,
     kept="2026-01-01T00:00:00+00:00",
@@ -91,7 +96,7 @@ EVIDENCE = Evidence(
     index=(1, 2),
     block="m=0",
     wrong_blocks=(1, 4),
-    pattern="only in block 0 of m",
+    pattern=Pattern(PatternKind.ONE_BLOCK, "m", 0, 2),
     actual=np.nan,
     expected=-0.0,
     bound=0.5,
@@ -109,6 +114,7 @@ FINDING = replace(
     case="c2",
     verdict=Verdict.MISMATCH,
     message="1 of 2 elements wrong\n\u2028µ\x1b",
+    detail=Mismatch("", 0, "", 1, 2, "", (1, 2), "m=0", "nan, not 0", ("\u2028µ\x1b",)),
     compared=2,
     wrong=1,
     used=np.inf,
@@ -232,7 +238,7 @@ def test_saved_inputs_are_unpacked_no_further_than_they_may_be(
     name = _npz(tmp_path, key, content, kind)
 
     def load() -> None:
-        with pytest.raises(RecordError, match="no readable inputs"):
+        with pytest.raises(RecordError, match="the inputs cannot be read"):
             load_arguments(tmp_path, name, most=SOME.nbytes)
 
     tracemalloc.start()
@@ -303,7 +309,7 @@ def test_a_gzipped_shard_is_read_and_a_damaged_one_named(tmp_path: Path) -> None
     assert list(read_records(tmp_path)) == [RECORD]
     for damaged in (packed[:-9], b"{}"):
         shard.write_bytes(damaged)
-        with pytest.raises(RecordError, match=r"records-main\.jsonl\.gz: not a whole gzip file"):
+        with pytest.raises(RecordError, match=r"records-main\.jsonl\.gz: damaged gzip file"):
             list(read_records(tmp_path))
 
 
@@ -311,7 +317,7 @@ def test_a_gzipped_shard_is_read_and_a_damaged_one_named(tmp_path: Path) -> None
 def test_a_missing_or_damaged_plan_is_named(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "plan.json").write_text(text)
-    with pytest.raises(RecordError, match=r"plan\.json: no readable plan"):
+    with pytest.raises(RecordError, match=r"plan\.json: the plan cannot be read"):
         read_plan(tmp_path)
 
 

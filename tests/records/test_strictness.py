@@ -40,7 +40,7 @@ WINDOW = "record.evidence.window"
 
 # Where something else stands, what, and the message: its field and what is wrong.
 RECORDS = [
-    ("schema", 5, f"schema 5, and this version reads schema {SCHEMA}"),
+    ("schema", 5, f"schema 5, and this version reads schemas 10 and {SCHEMA}"),
     ("schema", "6", "schema '6', and this version reads"),
     ("schema", True, "schema True, and this version reads"),
     ("schema", MISSING, "schema none, and this version reads"),
@@ -57,7 +57,7 @@ RECORDS = [
     (f"{WINDOW}.extent", MISSING, f"{WINDOW}.extent: Field required"),
     *((f"record.{name}", 3, f"record.{name}: Input should be a valid string") for name in (
         "item", "pairing", "backend", "dtype", "group", "family", "signature", "target", "case", "message", "tolerance",
-        "evidence.block", "evidence.pattern", "evidence.file", "evidence.diagnosis", "evidence.script",
+        "evidence.block", "evidence.file", "evidence.diagnosis", "evidence.script",
         "evidence.stderr", "evidence.window.name", "evidence.window.dtype", "evidence.window.wrong")),
     ("record.item", None, "record.item: Input should be a valid string"),
     ("record.item", ["x"], "record.item: Input should be a valid string"),
@@ -79,7 +79,7 @@ RECORDS = [
     ("record.dims", {"n": "1"}, "record.dims.n: Input should be a valid integer"),
     ("record.dims", [["n", 1]], "record.dims: Input should be an object"),
     ("record.dtypes", {"x": 32}, "record.dtypes.x: Input should be a valid string"),
-    ("record.statics", {"mode": None}, "record.statics.mode: Input should be a valid string"),
+    ("record.statics", {"mode": []}, "record.statics.mode"),
     ("record.facts", [1], "record.facts: Input should be an object"),
     ("record.facts", {"row": 3}, "record.facts.row: Input should be an object"),
     ("record.facts", {"row": {"registers": "<b>"}}, "record.facts.row.registers: Input should be a valid integer"),
@@ -114,7 +114,7 @@ RECORDS = [
 ]  # fmt: skip
 
 PLANS = [
-    ("schema", 5, f"schema 5, and this version reads schema {SCHEMA}"),
+    ("schema", 5, f"schema 5, and this version reads schemas 10 and {SCHEMA}"),
     ("plan", MISSING, "plan: Field required"),
     ("plan.more", 1, "plan.more: Unexpected"),
     ("plan.items.0.more", 1, "plan.items[0].more: Unexpected"),
@@ -177,7 +177,7 @@ def test_a_plan_that_is_not_as_the_schema_says(tmp_path: Path, path: str, value:
     (tmp_path / "plan.json").write_text(_with(good, path, value))
     with pytest.raises(RecordError) as caught:
         read_plan(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path}/plan.json: no readable plan: {words}")
+    assert str(caught.value).startswith(f"{tmp_path}/plan.json: the plan cannot be read: {words}")
     assert "\n" not in str(caught.value)
 
 
@@ -188,7 +188,7 @@ COMMANDS = ["summary RUN", "report RUN -o PAGE", "diff RUN RUN", "diff GOOD RUN"
 @pytest.mark.parametrize(
     ("name", "path", "words"),
     [
-        ("plan.json", "plan.seed", "no readable plan: plan.seed: Input should be a valid integer"),
+        ("plan.json", "plan.seed", "the plan cannot be read: plan.seed: Input should be a valid integer"),
         ("records-main.jsonl", "record.evidence.index", "line 1: record.evidence.index: Input should be a valid array"),
     ],
 )
@@ -226,12 +226,12 @@ def _peak(work: Callable[[], object]) -> float:
     ("packed", "words"),
     [
         ([b"\n" * MIB] * 64, "line 1: Invalid JSON"),
-        ([b" " * MIB] * 64, "line 1: has more than 2 MiB"),
-        ([LINE, *[b"x" * MIB] * 64], "line 2: has more than 2 MiB"),
-        ([LINE[:-2], b" " * MIB, LINE[-2:]] * 160, "holds more than 128 MiB"),
+        ([b" " * MIB] * 64, "line 1: exceeds 2 MiB"),
+        ([LINE, *[b"x" * MIB] * 64], "line 2: exceeds 2 MiB"),
+        ([LINE[:-2], b" " * MIB, LINE[-2:]] * 160, "exceeds 128 MiB"),
         ([b'{"a":' * 100_000 + b"\n"], "line 1: Invalid JSON: recursion limit exceeded"),
-        ([b"{" + b",".join(b'"%x":1' % n for n in range(10**5)) + b"}"], "line 1: 100,002 fields are not as schema"),
-        ([LINE[:-3] + b',"ulps":[' + b"-1," * 10**5 + b"1]}}"], "line 1: 100,000 fields are not as schema"),
+        ([b"{" + b",".join(b'"%x":1' % n for n in range(10**5)) + b"}"], "line 1: 100,002 fields violate schema"),
+        ([LINE[:-3] + b',"ulps":[' + b"-1," * 10**5 + b"1]}}"], "line 1: 100,000 fields violate schema"),
     ],
     ids=["newlines", "one_line", "one_line_after_a_record", "records", "depth", "unknown_fields", "wrong_numbers"],
 )
@@ -269,7 +269,7 @@ def test_a_plan_that_is_too_large(tmp_path: Path, put: bytes, times: int, capsys
         file.write(plan.replace(b'"problems":[', b'"problems":[' + put * min(times, 2**21)))
         file.truncate(max(file.tell(), times))  # of zeros, which take no room on the disk
     assert _peak(lambda: main(["summary", str(run)])) < 40
-    assert ("holds more than 16 MiB, or than 1,048,576 values" in capsys.readouterr().err) == bool(times)
+    assert ("exceeds 16 MiB, or than 1,048,576 values" in capsys.readouterr().err) == bool(times)
 
 
 def _pipe(path: Path) -> None:
@@ -294,7 +294,12 @@ def _link(path: Path) -> None:
 
 NO_FILES = pytest.mark.parametrize(
     ("make", "words"),
-    [(_pipe, "no regular file"), (_socket, "no regular file"), (_device, "is a link"), (_link, "is a link")],
+    [
+        (_pipe, "not a regular file"),
+        (_socket, "not a regular file"),
+        (_device, "is a symlink"),
+        (_link, "is a symlink"),
+    ],
 )
 
 
@@ -368,7 +373,7 @@ def test_nothing_is_written_through_a_link(
         (folder / place).rename(tmp_path / "set aside")
         elsewhere.mkdir()
     (folder / place).symlink_to(tmp_path / "nowhere" if dangling else elsewhere)
-    with pytest.raises(OSError, match="is a link"):
+    with pytest.raises(OSError, match="is a symlink"):
         write(folder)
     assert not (tmp_path / "nowhere").exists()
     assert (list(elsewhere.iterdir()) == []) if elsewhere.is_dir() else (elsewhere.read_text() == "mine")

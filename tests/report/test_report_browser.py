@@ -13,10 +13,11 @@ import pytest
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.io import Writer
-from kerneltest.records.overlay import merge, suspects_shown
+from kerneltest.records.overlay import merge
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import ANY, Birth, BudgetPart, Record, Smallest
 from kerneltest.report.html.build import write_html
+from kerneltest.triage.suspects import suspects_shown
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 from tests.plugins import PLUGINS
 

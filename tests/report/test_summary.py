@@ -183,11 +183,11 @@ def test_a_bug_that_two_runs_show_is_one_suspect(tmp_path: Path, capsys: pytest.
     ("arguments", "words"),
     [
         (["none"], "none: no such folder"),
-        (["run", "run"], "a second run by the name of run"),
+        (["run", "run"], "are both named run"),
         (["run", "--badge", "badge.png"], "badge.png: a badge is an .svg or a .json file"),
         (["."], ""),
         (["run", "--markdown", "none/x.md"], "none/x.md"),
-        (["empty"], "empty: holds no run: no plan.json, here or below"),
+        (["empty"], "empty holds no run: there is no plan.json in it or below it"),
     ],
 )
 def test_what_cannot_be_used_is_named(

@@ -265,8 +265,8 @@ def _changed(project: Path, folder: Path, record: Record) -> Path:
         (dict(dims={"n": 99}), "the declaration of named has changed: no signature"),
         (dict(file="../../secret.npz"), "line 1: record.evidence.file: leads out of the run's folder"),
         (dict(file="artifacts/a-b.npz"), "is no file of saved inputs"),
-        (dict(file="cases/a-b.npz"), "no readable inputs"),
-        (dict(file="cases/absent-b.npz"), "no readable inputs"),
+        (dict(file="cases/a-b.npz"), "the inputs cannot be read"),
+        (dict(file="cases/absent-b.npz"), "the inputs cannot be read"),
     ],
 )
 def test_what_comes_from_a_record_is_not_trusted(
@@ -330,7 +330,7 @@ def test_nothing_in_the_reports_own_folder_is_imported(
 def test_an_unknown_folder_case_or_backend_is_said(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = _finding(project, "named")
     for arguments, words in (
-        (("nowhere", record.case), "no readable plan"),
+        (("nowhere", record.case), "the plan cannot be read"),
         ((str(project / "out"), "../x"), "has no finding '../x' with saved inputs; it has "),
         ((str(project / "out"), record.case, "--backend", "gpu"), "unknown backend 'gpu'"),
     ):

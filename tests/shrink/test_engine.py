@@ -14,6 +14,7 @@ from jax.experimental import pallas as pl
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
+from kerneltest.core.details import Access, MemoryFault, Mismatch, Race, Raised, Visit
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
@@ -380,54 +381,47 @@ def test_the_arguments_that_a_shorter_signature_gets() -> None:
     assert len(list(fillings(pairing, replace(case, family=DRAWN), short, {}, 0))) == 4  # it is about no argument
 
 
-def _wrong(message: str, actual: float, expected: float, output: int = 0) -> Record:
-    return recorded(
-        verdict="mismatch", message=message, evidence=Evidence(actual=actual, expected=expected, output=output)
-    )
+def _wrong(actual: float, expected: float, output: int = 0, gradient_of: str = "") -> Record:
+    detail = Mismatch("", output, gradient_of, 3, 9, "", (1,), "", "off")
+    evidence = Evidence(actual=actual, expected=expected, output=output)
+    return recorded(verdict="mismatch", message=detail.text(), detail=detail, evidence=evidence)
 
 
-PLAIN = "3 of 9 elements wrong; worst at [1]: got 2, expected 3"
-OUTSIDE = "kernel f: store at o_ref offset 24 of 24 elements by program (0), at k.py:5; 1 in all"
+def _fault(buffer: str, element: str, program: tuple[int, ...], line: int, access: Access = Access.STORE) -> Record:
+    detail = MemoryFault("f", Visit(access, program, f"k.py:{line}"), buffer, element, f"{access} at {buffer}{element}")
+    return recorded(verdict="out_of_bounds", message=detail.text(), detail=detail)
+
+
+def _race(buffer: str, element: str) -> Record:
+    detail = Race("f", buffer, element, (Visit(Access.STORE, (0,), "k.py:5"),), f"{buffer}{element} is written twice")
+    return recorded(verdict="race", message=detail.text(), detail=detail)
+
+
+def _raised(said: str, line: int) -> Record:
+    detail = Raised("the kernel", "ValueError", said, "while traced for n=1", f"k.py:{line}")
+    return recorded(verdict="runtime_error", message=detail.text(), detail=detail)
 
 
 @pytest.mark.parametrize(
     ("one", "other", "alike"),
     [
-        (_wrong(PLAIN, 2, 3), _wrong("1 of 1 elements wrong", -7, 0.5), True),
-        (_wrong(PLAIN, 2, 3), _wrong(PLAIN, math.nan, 3), False),
-        (_wrong(PLAIN, 2, 3), _wrong(PLAIN, 2, math.nan), False),
-        (_wrong(PLAIN, math.inf, 3), _wrong(PLAIN, -math.inf, 3), False),
-        (_wrong(PLAIN, math.nan, 3), _wrong(PLAIN, math.nan, math.inf), True),
-        (_wrong(PLAIN, -0.0, 0.0), _wrong(PLAIN, 1.0, 0.0), False),
-        (_wrong(PLAIN, 2, 3), _wrong(PLAIN, 2, 3, output=1), False),
-        (_wrong(f"m=0 alone, of 3: {PLAIN}", 2, 3), _wrong(f"m=1 alone, of 2: {PLAIN}", 2, 3), True),
-        (_wrong(f"the gradient: by x: {PLAIN}", 2, 3), _wrong(f"the gradient: by y: {PLAIN}", 2, 3), False),
-        (_wrong(PLAIN, 2, 3), _wrong(f"called outside of jax.jit: {PLAIN}", 2, 3), False),
-        (
-            recorded(verdict="out_of_bounds", message=OUTSIDE),
-            recorded(verdict="out_of_bounds", message=f"{OUTSIDE.replace('24', '7')}\nkernel f: race, at k.py:9"),
-            True,
-        ),
-        (
-            recorded(verdict="out_of_bounds", message=OUTSIDE),
-            recorded(verdict="out_of_bounds", message=OUTSIDE.replace(":5", ":6")),
-            False,
-        ),
-        (
-            recorded(verdict="out_of_bounds", message=OUTSIDE),
-            recorded(verdict="out_of_bounds", message=OUTSIDE.replace("(0)", "(-1, 12)")),
-            True,
-        ),
-        (
-            recorded(verdict="race", message="o_ref[0] is written at k.py:5, in no order; 1 in all; all write 0.0"),
-            recorded(verdict="race", message="o_ref[7] is written at k.py:5, in no order; 9 in all; they write 0, 1"),
-            True,
-        ),
-        (
-            recorded(verdict="runtime_error", message="raised while traced for n=1: shape (1, 2)\nsee (k.py:3)"),
-            recorded(verdict="runtime_error", message="raised while traced for n=1: shape (7, 9)\nsee (k.py:4)"),
-            False,
-        ),
+        (_wrong(2, 3), _wrong(-7, 0.5), True),
+        (_wrong(2, 3), _wrong(math.nan, 3), False),
+        (_wrong(2, 3), _wrong(2, math.nan), False),
+        (_wrong(math.inf, 3), _wrong(-math.inf, 3), False),
+        (_wrong(math.nan, 3), _wrong(math.nan, math.inf), True),
+        (_wrong(-0.0, 0.0), _wrong(1.0, 0.0), False),
+        (_wrong(2, 3), _wrong(2, 3, output=1), False),
+        (_wrong(2, 3, gradient_of="x"), _wrong(2, 3, gradient_of="y"), False),
+        (_fault("o_ref", "[24]", (0,), 5), _fault("o_ref", "[7]", (-1, 12), 5), True),
+        (_fault("o_ref", "[24]", (0,), 5), _fault("o_ref", "[24]", (0,), 6), False),
+        (_fault("o_ref", "[24]", (0,), 5), _fault("x_ref", "[24]", (0,), 5), False),
+        (_fault("o_ref", "[24]", (0,), 5), _fault("o_ref", "[24]", (0,), 5, Access.LOAD), False),
+        (_race("o_ref", "[0]"), _race("o_ref", "[7]"), True),
+        (_race("o_ref", "[0]"), _race("s_ref", "[0]"), False),
+        (_raised("shape (1, 2)\nand more", 3), _raised("shape (7, 9)\nand less", 3), True),
+        (_raised("shape (1, 2)", 3), _raised("shape (7, 9)", 4), False),
+        (_raised("shape (1, 2)", 3), _raised("dtype (1, 2)", 3), False),
         (recorded(verdict="unwritten"), recorded(verdict="uninitialised"), False),
     ],
 )

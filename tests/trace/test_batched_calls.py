@@ -16,7 +16,8 @@ from kerneltest.backends.interpret import PrefetchChecked
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.trace.batched_interpreter.run import Rows
-from kerneltest.trace.rewrite import Fill, before, padding, reversing, rewritten
+from kerneltest.trace.grid_rewrites import reversing
+from kerneltest.trace.rewrite import Fill, before, padding, rewritten
 from kerneltest.trace.tracing import Traced, read, trace_function
 
 ROWS = 3

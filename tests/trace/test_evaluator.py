@@ -83,7 +83,7 @@ def test_right_functions_are_evaluated_and_not_accused(kernel: Callable[..., Any
         (lambda x: _half_written(x).reshape(2, N).T, "unwritten", "the first [0, 1]"),
         (lambda x: _half_written(x) + 1, "unwritten", "16 of 32 elements"),
         (lambda x: jnp.sum(_half_written(x)), "unwritten", "1 of 1 elements"),
-        (lambda x: jax.lax.empty((2 * N,), x.dtype).at[:N].set(_double(x)), "uninitialised", "of jax.lax.empty at "),
+        (lambda x: jax.lax.empty((2 * N,), x.dtype).at[:N].set(_double(x)), "uninitialised", "; jax.lax.empty at "),
         (lambda x: jax.jit(lambda v: jax.lax.empty((N,), x.dtype) + v)(_double(x)), "uninitialised", "16 of 16 elem"),
         (lambda x: _double(_half_written(x)), "uninitialised", "16 of 32 elements of output 0 depend on memory"),
     ],

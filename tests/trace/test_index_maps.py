@@ -19,8 +19,9 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.grid_rewrites import reversing
 from kerneltest.trace.index_maps import mapped_calls
-from kerneltest.trace.rewrite import Fill, before, padding, reversing, rewritten
+from kerneltest.trace.rewrite import Fill, before, padding, rewritten
 from kerneltest.trace.tracing import Traced, read, trace_function
 
 B = 32
@@ -61,9 +62,8 @@ def traced(kernel: Kernel, *shapes: Any, dtype: Any = np.float32) -> Traced:
 
 
 def outside(kernel: Kernel, *shapes: Any) -> str:
-    """All that is said of a kernel's calls."""
-    faults = [call.outside() for call in mapped_calls(traced(kernel, *shapes))]
-    return "\n".join(fault.text() for fault in faults if fault is not None)
+    """The text of all faults of a kernel's calls."""
+    return "\n".join(fault.text() for call in mapped_calls(traced(kernel, *shapes)) if (fault := call.outside()))
 
 
 def when_inside(blocks: int) -> Kernel:
@@ -189,7 +189,7 @@ RULES: dict[str, Callable[[], Any]] = {
 def test_no_right_kernel_is_accused_nor_is_it_rewritten(name: str, rule: str) -> None:
     kernel = traced(RIGHT[name], SHAPES.get(name, 100))
     changed = read(rewritten(kernel.jaxpr, RULES[rule]()), kernel.function, kernel.inputs)
-    assert [call.outside() for call in mapped_calls(changed) if call.outside()] == []
+    assert not any(call.outside() for call in mapped_calls(changed))
 
 
 LONG = pl.BlockSpec((B,), lambda i: (i + 1,))
@@ -202,28 +202,28 @@ BROKEN: list[tuple[Kernel, str]] = [
     (
         called(grid=(5,)),
         "kernel copy: program (4,) takes block 4 of x_ref along axis 0, which has 4 blocks (0 to 3) of 32 for 100 "
-        "elements, by the index map at @; 1 program in all; likewise of o_ref; interpret mode substitutes a block that "
-        "lies inside, which hides this: let axis 0 of the grid be pl.cdiv(100, 32) long",
+        "elements, by the index map at @; 1 program in all; also of o_ref; interpret mode substitutes a block "
+        "inside the array, which hides this: make axis 0 of the grid pl.cdiv(100, 32) long",
     ),
-    (called(spec=LONG), "(3,) takes block 4 of x_ref .*; 1 program in all; interpret .*: keep what .* within 0 to 3"),
+    (called(spec=LONG), "(3,) takes block 4 of x_ref .*; 1 program in all; interpret .*: keep the .* within 0 to 3"),
     (called(spec=BACK), r"(0,) takes block -1 of x_ref"),
     (called(out=LONG), "(3,) takes block 4 of o_ref"),
     (called(out=LAST, n=B), "(0,) takes block 3 of o_ref along axis 0, which has one block (0) of 32 for 32 elements"),
     (called(grid=(), spec=pl.BlockSpec((B,), lambda: (4,)), out=pl.BlockSpec((B,), lambda: (0,))),
-     "the one program takes block 4 of x_ref"),
+     "the only program takes block 4 of x_ref"),
     (called(grid=(3, 2), spec=PAIR, out=PAIR), "(2, 0) takes block 4 of x_ref .*; 2 programs in all"),
     (lambda x: matmul((3, 3))(x, jnp.ones((64, 32))), "(0, 2) takes block 2 of y_ref along axis 1, .*; 3 programs in "
-     "all; likewise of o_ref; .* let axis 1 of the grid be pl.cdiv(32, 16) long"),
+     "all; also of o_ref; .* make axis 1 of the grid pl.cdiv(32, 16) long"),
     (called(when_inside(3), (5,), **TPU), "(4,) takes block 4 of x_ref"),
     (called(unused, spec=LONG, **TPU), "(3,) takes block 4 of x_ref"),
     (called(in_loop(3), (5,)), "(4,) takes block 4 of x_ref .*; 1 program in all; interpret"),
     (called(by_halves, (5,), input_output_aliases={0: 0}), "(4,) takes block 4 of x_ref"),
     (jax.jit(called(grid=(6,))), "(4,) takes block 4 of x_ref .*; 2 programs in all"),
     (jax.vmap(called(grid=(5,))), "(4,) takes block 4 of x_ref along axis 1"),
-    (row_of(pl.Element(B), lambda i: (i * B + 4,)), "(3,) takes the 32 elements from 100 on of x_ref along axis 0, "
+    (row_of(pl.Element(B), lambda i: (i * B + 4,)), "(3,) takes the 32 elements from 100 of x_ref along axis 0, "
      "which has elements 0 to 99"),
-    (row_of(pl.Element(B, (4, 0)), lambda i: (i * B - 36,)), "(0,) takes .* from -36 on .* 0 to 99, padded by 4 and 0"),
-    (row_of(pl.Element(B), lambda i: (i * B - 1,), **TPU), "(0,) takes the 32 elements from -1 on of x_ref"),
+    (row_of(pl.Element(B, (4, 0)), lambda i: (i * B - 36,)), "(0,) takes .* from -36 .* 0 to 99, padded by 4 and 0"),
+    (row_of(pl.Element(B), lambda i: (i * B - 1,), **TPU), "(0,) takes the 32 elements from -1 of x_ref"),
     (called(grid=(2**20,) * 2, spec=PAIR, out=pl.BlockSpec((B,), lambda i, j: (i % 4,))),
      "takes block [0-9]+ of x_ref .*; at least [0-9]+ programs in all"),
 ]  # fmt: skip
@@ -261,7 +261,7 @@ def test_a_rewritten_kernel_is_told_the_same_of(rule: str) -> None:
     assert fault is not None
     told = fault.text()
     assert "takes block 4 of x_ref along axis 0, which has 4 blocks (0 to 3) of 32" in told
-    assert "1 program in all; likewise of o_ref; " in told
+    assert "1 program in all; also of o_ref; " in told
 
 
 def _gathered(table: jax.Array, x: jax.Array) -> Any:

@@ -77,17 +77,17 @@ TELLING: dict[str, tuple[Callable[[jax.Array], jax.Array], str]] = {
         "compiler_params is pallas.tpu.CompilerParams",
     ),
     "prefetched scalars": (_prefetched, "1 scalar argument is prefetched"),
-    "block in VMEM": (_call(_copy, in_specs=[pl.BlockSpec(memory_space=pltpu.VMEM)]), "x_ref lies in pallas.tpu.VMEM"),
-    "output in SMEM": (_call(_copy, out_specs=pl.BlockSpec(memory_space=pltpu.SMEM)), "o_ref lies in pallas.tpu.SMEM"),
-    "scratch": (_grid(scratch_shapes=[pltpu.VMEM(ROWS, jnp.float32)]), "lies in pallas.tpu.VMEM"),
+    "block in VMEM": (_call(_copy, in_specs=[pl.BlockSpec(memory_space=pltpu.VMEM)]), "x_ref is in pallas.tpu.VMEM"),
+    "output in SMEM": (_call(_copy, out_specs=pl.BlockSpec(memory_space=pltpu.SMEM)), "o_ref is in pallas.tpu.SMEM"),
+    "scratch": (_grid(scratch_shapes=[pltpu.VMEM(ROWS, jnp.float32)]), "is in pallas.tpu.VMEM"),
     "semaphore": (
         _call(_by_semaphore, in_specs=[WHOLE], out_specs=WHOLE, scratch_shapes=[pltpu.SemaphoreType.DMA]),
-        "semaphore lies in pallas.tpu.SEMAPHORE",
+        "semaphore is in pallas.tpu.SEMAPHORE",
     ),
-    "memory within": (_call(_within), "is of pallas.tpu (tests/jaxprs/test_languages.py:"),
-    "copies within": (_call(_pipeline, in_specs=[WHOLE], out_specs=WHOLE), "is of pallas.tpu"),
-    "roll": (_call(_rolled), "roll is of pallas.tpu (tests/jaxprs/test_languages.py:"),
-    "random bits": (_call(_random), "prng_seed is of pallas.tpu (tests/jaxprs/test_languages.py:"),
+    "memory within": (_call(_within), "is from pallas.tpu (tests/trace/test_languages.py:"),
+    "copies within": (_call(_pipeline, in_specs=[WHOLE], out_specs=WHOLE), "is from pallas.tpu"),
+    "roll": (_call(_rolled), "roll is from pallas.tpu (tests/trace/test_languages.py:"),
+    "random bits": (_call(_random), "prng_seed is from pallas.tpu (tests/trace/test_languages.py:"),
 }
 
 

@@ -63,7 +63,7 @@ def test_a_kernel_is_traced_for_the_platform_that_is_asked(kernel: Callable[...,
 
 def test_a_platform_without_a_form_is_said() -> None:
     pairing = _pairing(without_default)
-    with pytest.raises(Failure, match="platform_dependent has a form for cuda, tpu, not rocm") as caught:
+    with pytest.raises(Failure, match="platform_dependent has a branch for cuda, tpu, but not for rocm") as caught:
         trace(pairing, signatures(pairing, "quick")[0], "rocm")
     assert caught.value.verdict == "unimplemented"
 

@@ -12,7 +12,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import check_jaxpr, jaxpr_as_fun
 
-from kerneltest.trace.rewrite import Fill, Rule, before, empties, interpreting, padding, reversing, rewritten
+from kerneltest.trace.grid_rewrites import reversing
+from kerneltest.trace.rewrite import Fill, Rule, before, empties, interpreting, padding, rewritten
 from kerneltest.trace.runnable import eagerly
 
 TILE = 8

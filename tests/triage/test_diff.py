@@ -188,7 +188,7 @@ def test_what_becomes_of_suspects(
     older = read_runs(write_run(tmp_path / "a", OTHER, *old, started="2026-01-05T00:00:00+00:00"))
     newer = read_runs(write_run(tmp_path / "b", OTHER, *new, started="2026-01-06T00:00:00+00:00"))
     comparison = compare(older, newer)
-    assert [f"{each.fate}: {each.suspect.what}" for each in comparison.suspects] == fates
+    assert [f"{each.fate}: {each.suspect.headline}" for each in comparison.suspects] == fates
     assert all(each.regression is (each.fate == "new") for each in comparison.suspects)
     assert {each.since for each in comparison.suspects if each.fate == "still there"} <= {"2026-01-05T00:00:00+00:00"}
     assert comparison.regressed is regressed
@@ -314,7 +314,7 @@ def test_a_leg_without_its_plan_is_not_left_out(tmp_path: Path, capsys: pytest.C
             write_run(tmp_path / side / leg, PASS)
     (tmp_path / "b" / "two" / "plan.json").unlink()
     assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
-    assert "two/plan.json: no readable plan" in capsys.readouterr().err
+    assert "two/plan.json: the plan cannot be read" in capsys.readouterr().err
 
 
 def test_what_comes_from_outside_is_text_in_every_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from kerneltest.backends.base import Artifact, Backend
 from kerneltest.backends.codegen.tiers import unsupported_on
 from kerneltest.backends.jitted import compile_failure
 from kerneltest.core.targets import Target, Tier
-from kerneltest.trace.jax_compat.names import without_disk_cache
+from kerneltest.trace.jax_compat.patches import without_disk_cache
 from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import Traced
 

@@ -1,6 +1,6 @@
-"""Lowered Triton IR, executed in NumPy: all programs at once, with an exact memory.
+"""A simulator of lowered Triton IR in NumPy: all programs at once, on memory that is checked element by element.
 
-Bytecode enters `parse` and leaves as plain operations. A `Simulation` of these takes the buffers' contents and leaves
-the results in them, with what is undefined there and every fault in the use of memory. `backend` makes a backend of
-it; checks of addresses call `parse` and `Simulation` themselves.
+`parse` turns bytecode into plain operations (`ir`), and `operations` defines what each computes. A `Simulation` takes
+these and the buffers' contents. It leaves the results in the buffers, with their undefined elements and every wrong use
+of memory. `simulate` makes a backend of it; `at_scale` runs some programs at sizes too large to allocate.
 """

@@ -1,4 +1,4 @@
-"""Triton IR as plain data, and what the simulator has to know of an operation to run it."""
+"""Triton IR as plain data: types, operations and regions, and the semantics by which operations are executed."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -7,79 +7,87 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.core.details import NotBuilt, Stage
+from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 
-Compute = Callable[..., Any]
+Compute = Callable[..., Any]  # from arrays to an array or a tuple of arrays
+Mask = Array | None  # undefined elements; None if all are defined
 
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """Of a value: a scalar or a tensor (one a program), of numbers or of pointers.
+    """The type of a value: in each program a scalar or a tensor, of numbers or of pointers.
 
     Attributes:
-      shape: () for a scalar.
-      dtype: of the numbers, or of what the pointers point to.
-      pointer: whether it holds pointers.
+      shape: the tensor's shape; () for a scalar.
+      dtype: the dtype of the numbers, or of the elements that the pointers point to.
+      pointer: whether the value consists of pointers.
     """
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     pointer: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How to compute an operation, on arrays with one leading axis for the programs.
+    """The computation of an operation, on arrays whose first axis is that of the programs.
 
-    A value of type tensor<a x b> is an array of shape (programs, a, b) in which any axis may have length 1 while its
-    values are all the same along it; a scalar is one of shape (programs,).
+    A value of type tensor<a x b> is an array of shape (programs, a, b), in which an axis may have length 1 if the
+    values are the same along it. A scalar is an array of shape (programs,).
 
     Attributes:
-      compute: from the operands' arrays to the result, or a tuple of results.
-      undefined: from the operands' arrays and their masks of undefined elements (None where all are defined, but not
-        for every operand) to the results' mask.
+      compute: from the operands' arrays to the result, or to a tuple of results.
+      undefined: from the operands' arrays and their masks of undefined elements (None if all are defined, but not for
+        every operand) to the results' mask.
     """
 
     compute: Compute
-    undefined: Callable[[Sequence[Any], Sequence[Any]], Any]
+    undefined: Callable[[Sequence[Array], Sequence[Mask]], Array]
 
 
-def any_operand(values: Sequence[Any], masks: Sequence[Any]) -> Any:
-    """Undefined where any operand is."""
+def any_operand(values: Sequence[Array], masks: Sequence[Mask]) -> Array:
+    """Returns a mask of the elements for which any operand is undefined."""
     return functools.reduce(np.logical_or, [mask for mask in masks if mask is not None])
 
 
-def given(values: Sequence[Any], masks: Sequence[Any]) -> tuple[Any, ...]:
-    """The masks, with one for each operand that is defined everywhere too."""
+def dense_masks(values: Sequence[Array], masks: Sequence[Mask]) -> tuple[Array, ...]:
+    """Returns the masks, with an array of False in place of each None."""
     return tuple(
         np.zeros((1,) * value.ndim, bool) if mask is None else mask for value, mask in zip(values, masks, strict=True)
     )
 
 
-def unknown(op: "Operation") -> Rule:
-    """The rule of an operation that has none.
+def unsupported_failure(what: str, place: str = "") -> Failure:
+    """Returns the failure of a kernel that contains something unsupported, at FILE:LINE."""
+    said = f"the simulator does not support {what}"
+    return Failure(Verdict.UNIMPLEMENTED, NotBuilt(Stage.SIMULATE, kernel="", error="", said=said, source=place))
+
+
+def unsupported_rule(op: "Operation") -> Rule:
+    """Stands for the rule of an operation that has none.
 
     Raises:
-      Failure: `unimplemented`; names the operation.
+      Failure: `unimplemented`, with the operation's name.
     """
-    where = f" ({op.place})" if op.place else ""
-    raise Failure(Verdict.UNIMPLEMENTED, f"operation {op.name} is not one that the simulator runs{where}")
+    raise unsupported_failure(f"operation {op.name}", op.place)
 
 
 @dataclass(frozen=True, slots=True)
 class Semantics:
-    """What there is to know of one kind of operation.
+    """The semantics of one kind of operation.
 
     Attributes:
-      rule: how to compute an operation of the kind from its operands.
-      execute: runs it in an interpreter, given its operands, where that takes more than a rule: memory, control flow.
-      has_effect: it does something besides giving results, so it is not dead where nobody uses these.
-      bare: nothing is asked of it but its operands and types, so its attributes and its source line are not read: that
-        is most of the time that parsing takes.
+      rule: returns the computation of an operation of this kind.
+      execute: runs it in an interpreter, given its operands, if a rule does not suffice: memory, control flow.
+      has_effect: whether it has an effect besides its results, so that it is not dead if these are unused.
+      bare: whether its operands and types suffice. Its attributes and its source line are then not read, which is most
+        of the time that parsing takes.
     """
 
-    rule: Callable[["Operation"], Rule] = unknown
+    rule: Callable[["Operation"], Rule] = unsupported_rule
     execute: Callable[[Any, "Operation", Sequence[Any]], Sequence[Any]] | None = None
     has_effect: bool = False
     bare: bool = False
@@ -90,14 +98,14 @@ class Operation:
     """One operation.
 
     Attributes:
-      name: as in `arith.addf`.
-      semantics: of operations of that name.
-      operands, results: numbers of values.
-      operand_types, types: of the operands and of the results.
-      attributes: by name, as plain data.
+      name: the name in the IR, as `arith.addf`.
+      semantics: the semantics of operations of that name.
+      operands, results: the numbers of the values.
+      operand_types, types: the types of the operands and of the results.
+      attributes: the attributes by name, as plain data.
       regions: nested code.
-      place: the kernel's source line behind it, as FILE:LINE.
-      location: all that the IR says of where it comes from, where that was asked for.
+      place: FILE:LINE of the kernel's source that it was lowered from.
+      location: the IR's complete location; "" unless requested.
     """
 
     name: str
@@ -112,11 +120,11 @@ class Operation:
     location: str = ""
 
     def uses(self) -> set[int]:
-        """The numbers of the values that it and the code nested in it use."""
+        """Returns the numbers of the values that it and the code nested in it use."""
         return set(self.operands).union(*(region.uses() for region in self.regions))
 
     def has_effect(self) -> bool:
-        """Whether it, or code nested in it, does something besides giving results."""
+        """Tells whether it, or code nested in it, has an effect besides its results."""
         return self.semantics.has_effect or any(op.has_effect() for region in self.regions for op in region.operations)
 
 
@@ -125,9 +133,9 @@ class Region:
     """A block of operations.
 
     Attributes:
-      arguments: the numbers of the values it is entered with.
-      operations: in order, without the one that ends it.
-      yields: the numbers of the values that it ends with.
+      arguments: the numbers of the values that it is entered with.
+      operations: its operations in order, without the terminator.
+      yields: the numbers of the values that the terminator yields.
     """
 
     arguments: tuple[int, ...]
@@ -135,18 +143,18 @@ class Region:
     yields: tuple[int, ...]
 
     def uses(self) -> set[int]:
-        """The numbers of the values that are used in it."""
+        """Returns the numbers of the values that are used in it."""
         return set(self.yields).union(*(op.uses() for op in self.operations))
 
-    def function(self) -> Callable[..., tuple[Any, ...]]:
-        """A region of plain computation as a function, from an array for each argument to a tuple of those it yields.
+    def function(self) -> Callable[..., tuple[Array, ...]]:
+        """Returns a region of pure computation as a function of an array for each argument, which returns a tuple.
 
         Raises:
-          Failure: `unimplemented`, for an operation in it that has no rule.
+          Failure: `unimplemented`, for an operation without a rule.
         """
         steps = [(op.semantics.rule(op).compute, op.operands, op.results) for op in self.operations]
 
-        def run(*arguments: Any) -> tuple[Any, ...]:
+        def run(*arguments: Array) -> tuple[Array, ...]:
             environment = dict(zip(self.arguments, arguments, strict=True))
             for compute, operands, results in steps:
                 values = compute(*(environment[number] for number in operands))

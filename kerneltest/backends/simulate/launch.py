@@ -1,54 +1,52 @@
-"""One launch of a kernel: its programs, the buffers they share, and who does what to these."""
+"""One launch of a kernel: its programs, the buffers that they share, and the checks of their accesses."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.backends.simulate.memory import Access, Buffer, Watch
+from kerneltest.backends.simulate.buffers import SimulatedBuffer
+from kerneltest.backends.simulate.memory import AccessChecker, MemoryAccess
+from kerneltest.core.details import Access
 from kerneltest.core.dtypes import Array
 
 
 @dataclass(eq=False, slots=True)
 class Launch:
-    """Programs and the buffers they share.
+    """Programs and the buffers that they share.
 
     Attributes:
       grid: programs along x, y and z.
       programs: the linear ids of those that run, in ascending order, int32 (programs,).
-      buffers: in the order of the function's arguments.
-      watch: sees what the programs do to them.
-      dynamic: whether an address, a mask or a branch depends on loaded values, so that every access is checked as it
+      buffers: the buffers, in the order of the function's arguments.
+      checker: checks the programs' accesses to the buffers.
+      dynamic: whether an address, a mask or a branch depends on loaded values, so that every access is checked when it
         happens.
-      stores: those whose elements are known beforehand.
     """
 
     grid: tuple[int, int, int]
     programs: Array
-    buffers: Sequence[Buffer]
-    watch: Watch
+    buffers: Sequence[SimulatedBuffer]
+    checker: AccessChecker
     dynamic: bool = False
-    stores: list[Access] = field(default_factory=list)
     _accesses: int = 0
 
-    def access(self, kind: str, buffer: int, place: str, where: Sequence[Array]) -> Access:
-        """The next access.
+    def next_access(self, kind: Access, buffer: int, place: str, where: Sequence[Array]) -> MemoryAccess:
+        """Returns the next access.
 
         Args:
-          kind: `load`, `store` or `atomic`.
-          buffer: its number.
-          place: the source line.
-          where: the elements' offsets, and masks of those that are enabled.
+          kind: load, store or atomic.
+          buffer: the buffer's number.
+          place: FILE:LINE of the source.
+          where: the elements' offsets, followed by any number of masks.
         """
-        offset, *enabling = where
-        enabled = np.ones((1,) * offset.ndim, bool)
-        for each in enabling:
-            enabled = enabled & each.reshape(*each.shape, *(1,) * (offset.ndim - each.ndim))
+        offset, *masks = where
+        enabled = intersect_masks(masks, offset.ndim)
         shape = np.broadcast_shapes(offset.shape, enabled.shape)
         if self.buffers[buffer].writable:
-            shape = (self.programs.size, *shape[1:])  # who it was matters
+            shape = (self.programs.size, *shape[1:])  # races depend on which program accesses an element
         self._accesses += 1
-        return Access(
+        return MemoryAccess(
             kind,
             self._accesses,
             self.buffers[buffer],
@@ -56,3 +54,11 @@ class Launch:
             np.broadcast_to(enabled, shape),
             place,
         )
+
+
+def intersect_masks(masks: Sequence[Array], axes: int) -> Array:
+    """Returns the conjunction of masks, all of which have the programs' axis first, with a number of axes."""
+    enabled = np.ones((1,) * axes, bool)
+    for mask in masks:
+        enabled = enabled & mask.reshape(*mask.shape, *(1,) * (axes - mask.ndim))
+    return enabled

@@ -1,284 +1,223 @@
-"""Memory as it is: buffers of a true length, who wrote and read each element, and what was never written."""
+"""Checks of memory accesses: out of bounds, races between programs, reads of elements that were never written."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.backends.simulate.buffers import Accessors, SimulatedBuffer
+from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, UndefinedSource, Visit
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.undefined import element
-
-_NOBODY = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that a kernel did to memory and must not.
+    """A wrong use of memory.
 
     Attributes:
       verdict: `out_of_bounds`, `race` or `uninitialised`.
-      message: with the buffer, the element, the programs and the source lines.
-      buffer: its name.
-      offset: of the element that programs raced for, or None.
+      detail: the access, the buffer, the element, the programs and the source lines.
+      offset: the flat offset of the element that programs race for; None for anything but a race.
     """
 
     verdict: Verdict
-    message: str
-    buffer: str
+    detail: MemoryFault | Race
     offset: int | None = None
 
-
-@dataclass(slots=True)
-class Visitors:
-    """For each element of a buffer, the programs that did one thing to it.
-
-    Attributes:
-      first, last: the least and the greatest of their linear ids.
-      access: the number of the latest access.
-    """
-
-    first: Array
-    last: Array
-    access: Array
-
-    @classmethod
-    def nobody(cls, size: int) -> "Visitors":
-        """Of a buffer that nobody has touched."""
-        return cls(np.full(size, _NOBODY), np.full(size, -1), np.zeros(size, np.int32))
-
-    def others(self, offset: Array, programs: Array) -> Array:
-        """For each pair of element and program, another program that was there, or -1."""
-        first, last = self.first[offset], self.last[offset]
-        other = np.where(first != programs, first, last)
-        return np.where((first == _NOBODY) | (other == programs), -1, other)
-
-    def note(self, offset: Array, programs: Array, number: int) -> None:
-        """Adds the programs of one access, which come in ascending order: of those that meet, the last one stays."""
-        low = np.minimum(self.first[offset], programs)
-        self.last[offset] = np.maximum(self.last[offset], programs)
-        self.first[offset[::-1]] = low[::-1]
-        self.access[offset] = number
-
-
-@dataclass(eq=False, slots=True)
-class Buffer:
-    """One array in memory.
-
-    Attributes:
-      name: the kernel's name for it.
-      shape: of the array.
-      data: its elements, flat.
-      output: whether the kernel owes its contents, which nobody has written before.
-      writable: whether anything is stored to it.
-      updated: whether an atomic operation has worked on it, so that no element is known before all programs have run.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    data: Array
-    output: bool
-    writable: bool = False
-    written: Array = field(init=False)
-    undefined: Array | None = None
-    writers: Visitors = field(init=False)
-    readers: Visitors = field(init=False)
-    raced: dict[int, list[Any]] = field(default_factory=dict)
-    updated: bool = False
-
-    def __post_init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Forgets who read and wrote."""
-        size = self.data.size if self.writable else 0
-        self.written = np.full(size, not self.output)
-        self.writers, self.readers = Visitors.nobody(size), Visitors.nobody(size)
+    @property
+    def buffer(self) -> str:
+        """The name of the buffer."""
+        return self.detail.buffer
 
     @property
-    def size(self) -> int:
-        """Its length in elements."""
-        return self.data.size
+    def message(self) -> str:
+        """The fault in words."""
+        return self.detail.text()
 
-    def places(self, offset: Array) -> Array:
-        """Where in `data` elements lie, from their offsets within the buffer."""
-        return offset
 
-    def take(self, at: Array, offset: Array) -> Array:
-        """What stands at some elements, of which there are some: `at` are their places."""
-        return self.data[at]
-
-    def stored(self, offset: Array, inside: Array) -> None:
-        """Told which elements programs store to, (programs, ...), where somebody asks how far they get."""
-
-    def element(self, offset: int) -> str:
-        """`[3, 4]` for an element, its flat offset where it lies outside."""
-        if 0 <= offset < self.size:
-            return element(self.shape, offset)
-        return f"offset {offset} of {self.size} elements"
+def memory_failure(kernel: str, faults: Sequence[Fault]) -> Failure:
+    """Returns the failure of a kernel that has some faults, at least one: the most severe one with the others below."""
+    worst = max(faults, key=lambda fault: fault.verdict.severity)
+    others = tuple(
+        fault.message if fault.verdict is worst.verdict else f"{fault.verdict}: {fault.message}"
+        for fault in faults
+        if fault is not worst
+    )
+    return Failure(worst.verdict, replace(worst.detail, kernel=kernel, others=others))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Access:
+class MemoryAccess:
     """One load, store or atomic operation of all programs.
 
     Attributes:
-      kind: `load`, `store` or `atomic`.
+      kind: load, store or atomic.
       number: its place in the order of accesses.
+      buffer: the buffer that is accessed.
       offset: (programs, ...) int64, in elements.
       enabled: (programs, ...) bool, by the mask and by the control flow.
-      place: the source line.
-      inside: of the enabled elements, those that lie in the buffer.
-      whole: all do, and all are enabled.
-      at: where in the buffer's data that is; the first element's place where not inside.
+      place: FILE:LINE of the source.
+      inside: whether each element is enabled and lies in the buffer.
+      all_inside: whether all are and do.
+      positions: positions in the buffer's data; that of the first element for elements that are not inside.
     """
 
-    kind: str
+    kind: Access
     number: int
-    buffer: Buffer
+    buffer: SimulatedBuffer
     offset: Array
     enabled: Array
     place: str
     inside: Array = field(init=False)
-    whole: bool = field(init=False)
-    at: Array = field(init=False)
+    all_inside: bool = field(init=False)
+    positions: Array = field(init=False)
 
     def __post_init__(self) -> None:
         inside = np.asarray((self.offset >= 0) & (self.offset < self.buffer.size) & self.enabled)
-        whole = bool(inside.all())
         object.__setattr__(self, "inside", inside)
-        object.__setattr__(self, "whole", whole)
-        object.__setattr__(self, "at", self.buffer.places(self.clipped))
+        object.__setattr__(self, "all_inside", bool(inside.all()))
+        object.__setattr__(self, "positions", self.buffer.positions(self.clipped_offset))
 
     @property
-    def clipped(self) -> Array:
-        """`offset`, 0 where not inside."""
-        return self.offset if self.whole else np.where(self.inside, self.offset, 0)
+    def clipped_offset(self) -> Array:
+        """`offset`, and 0 for elements that are not inside."""
+        return self.offset if self.all_inside else np.where(self.inside, self.offset, 0)
 
 
-class Watch:
-    """Sees every access in order, and keeps the first fault of each kind on each buffer.
+class AccessChecker:
+    """Checks every access in order, and keeps the first fault of each kind on each buffer.
+
+    Attributes:
+      faults: the faults found so far, by verdict and buffer.
+      sources: the reads so far whose results are undefined, in order.
 
     Args:
       grid: programs along x, y and z.
-      hints: buffer name to what may explain an access past its end.
+      hints: possible causes of an access past a buffer's end, by the buffer's name.
       programs: the linear ids of the programs that run, in ascending order.
     """
 
     def __init__(self, grid: tuple[int, int, int], hints: dict[str, str], programs: Array) -> None:
         self.grid, self.hints, self.programs = grid, hints, programs
-        self.faults: dict[tuple[str, str], Fault] = {}
-        self.places: dict[int, str] = {}
-        self.sources: dict[str, None] = {}
+        self.faults: dict[tuple[Verdict, str], Fault] = {}
+        self.sources: dict[UndefinedSource, None] = {}
+        self._places: dict[int, str] = {}  # by the number of the access
 
-    def afresh(self) -> "Watch":
-        """One that has seen nothing yet, but knows where undefined elements come from."""
-        watch = Watch(self.grid, self.hints, self.programs)
-        watch.sources.update(self.sources)
-        return watch
+    def without_faults(self) -> "AccessChecker":
+        """Returns a checker that has seen no access yet but keeps the sources of undefined elements."""
+        checker = AccessChecker(self.grid, self.hints, self.programs)
+        checker.sources.update(self.sources)
+        return checker
 
-    def program(self, number: int) -> str:
-        """A program's id as the kernel sees it."""
-        x, y, _ = self.grid
-        ids = (number % x, number // x % y, number // (x * y))
-        used = max((axis for axis, length in enumerate(self.grid) if length > 1), default=0)
-        return f"program ({', '.join(map(str, ids[: used + 1]))})"
+    def check(self, access: MemoryAccess) -> Array | None:
+        """Checks one access.
 
-    def see(self, access: Access) -> Array | None:
-        """Checks one access; for a load, which of its elements are undefined because nobody wrote them."""
-        self.places[access.number] = access.place
+        Returns:
+          For a load, a mask of the elements that are undefined because they lie outside or were never written.
+        """
+        self._places[access.number] = access.place
         buffer, inside = access.buffer, access.inside
         outside = access.enabled & ~inside
-        unread: Array | None = None
+        undefined: Array | None = None
         if outside.any():
-            self._outside(access, outside)
-            unread = np.asarray(outside)
+            self._add_out_of_bounds(access, outside)
+            undefined = np.asarray(outside)
         if not buffer.writable:
-            return unread
-        offset, at = (np.broadcast_to(each, inside.shape)[inside] for each in (access.offset, access.at))
-        programs = self._who(inside)
-        if access.kind == "load":
-            missing = ~buffer.written[at]
-            if missing.any():
+            return undefined
+        offset, positions = (np.broadcast_to(each, inside.shape)[inside] for each in (access.offset, access.positions))
+        programs = self._programs_of(inside)
+        where = offset, positions, programs
+        if access.kind is Access.LOAD:
+            unwritten = ~buffer.written[positions]
+            if unwritten.any():
                 lanes = np.zeros(inside.shape, bool)
-                lanes[inside] = missing
-                unread = lanes if unread is None else unread | lanes
-                self.sources[f"{buffer.name}{buffer.element(int(offset[missing][0]))} read before anything was "
-                             f"written there at {access.place}"] = None  # fmt: skip
-            self._conflict(access, (offset, at), programs, buffer.writers, "is read by", "was written by")
-            buffer.readers.note(at, programs, access.number)
-        elif access.kind == "store":
-            self._conflict(access, (offset, at), programs, buffer.writers, "is written by", "was written by")
-            self._conflict(access, (offset, at), programs, buffer.readers, "is written by", "was read by")
-            buffer.writers.note(at, programs, access.number)
-            self._conflict(access, (offset, at), programs, buffer.writers, "is written by", "also by")
-            buffer.written[at] = True
+                lanes[inside] = unwritten
+                undefined = lanes if undefined is None else undefined | lanes
+                first = f"{buffer.name}{buffer.describe_element(int(offset[unwritten][0]))}"
+                self.sources[UndefinedSource(UndefinedCause.UNWRITTEN, access.place, first)] = None
+            self._check_race(access, where, buffer.writers, Access.STORE)
+            buffer.readers.record(positions, programs, access.number)
+        elif access.kind is Access.STORE:
+            self._check_race(access, where, buffer.writers, Access.STORE)
+            self._check_race(access, where, buffer.readers, Access.LOAD)
+            buffer.writers.record(positions, programs, access.number)
+            self._check_race(access, where, buffer.writers, Access.STORE)  # between programs of this very access
+            buffer.written[positions] = True
         else:
-            # Atomic operations may meet each other, but nothing else: their programs are kept nowhere.
-            self._conflict(access, (offset, at), programs, buffer.writers, "is updated by", "was written by")
-            buffer.written[at] = True
-        return unread
+            # Atomic operations conflict only with plain accesses, so their programs are not recorded.
+            self._check_race(access, where, buffer.writers, Access.STORE)
+            buffer.written[positions] = True
+        return undefined
 
-    def see_address(self, access: Access, masks: Sequence[Array | None]) -> None:
-        """Checks that no undefined element, of which there may be in each mask, says what an access touches."""
+    def check_address(self, access: MemoryAccess, masks: Sequence[Array | None]) -> None:
+        """Checks that an access's offsets and masks are defined, given a mask of the undefined elements of each."""
         if any(mask is not None and mask.any() for mask in masks):
-            name = access.buffer.name
-            self.add(
-                Verdict.UNINITIALISED,
-                name,
-                f"the address or the mask of a {access.kind} at {name} was computed from memory that was never "
-                f"written, at {access.place}",
-            )
+            visit = Visit(access.kind, place=access.place)
+            self.add(Verdict.UNINITIALISED, MemoryFault("", visit, access.buffer.name, undefined_address=True))
 
-    def _who(self, inside: Array) -> Array:
+    def add(self, verdict: Verdict, detail: MemoryFault | Race, offset: int | None = None) -> None:
+        """Keeps a fault if it is the first of its kind on its buffer."""
+        self.faults.setdefault((verdict, detail.buffer), Fault(verdict, detail, offset))
+
+    def visit(self, access: Access, program: int, place: str) -> Visit:
+        """Returns the access of one program, given its linear id."""
+        return Visit(access, program_index(self.grid, program), place)
+
+    def _programs_of(self, inside: Array) -> Array:
+        """Returns the linear ids of the programs of the elements inside."""
         programs = self.programs.reshape(-1, *(1,) * (inside.ndim - 1))
         return np.broadcast_to(programs, inside.shape)[inside]
 
-    def _outside(self, access: Access, outside: Array) -> None:
+    def _add_out_of_bounds(self, access: MemoryAccess, outside: Array) -> None:
         buffer = access.buffer
         where = tuple(int(i) for i in np.argwhere(outside)[0])
         offset = int(np.broadcast_to(access.offset, outside.shape)[where])
-        who = self.program(int(self.programs[where[0]]))
-        hint = f"; {self.hints[buffer.name]}" if buffer.name in self.hints else ""
-        self.add(
-            Verdict.OUT_OF_BOUNDS,
-            buffer.name,
-            f"{access.kind} at {buffer.name} {buffer.element(offset)} by {who}, at {access.place}; "
-            f"{int(outside.sum())} in all{hint}",
+        detail = MemoryFault(
+            kernel="",
+            visit=self.visit(access.kind, int(self.programs[where[0]]), access.place),
+            buffer=buffer.name,
+            element=buffer.describe_element(offset),
+            count=int(outside.sum()),
+            hint=self.hints.get(buffer.name, ""),
         )
+        self.add(Verdict.OUT_OF_BOUNDS, detail)
 
-    def _conflict(
-        self, access: Access, where: tuple[Array, Array], programs: Array, visitors: Visitors, now: str, before: str
+    def _check_race(
+        self, access: MemoryAccess, where: tuple[Array, Array, Array], earlier: Accessors, earlier_kind: Access
     ) -> None:
-        offset, places = where
-        others = visitors.others(places, programs)
-        clash = others >= 0
-        if not clash.any():
+        """Checks an access against the earlier ones of one kind.
+
+        Args:
+          access: the access.
+          where: offsets, positions and programs of its elements inside.
+          earlier: the programs of the earlier accesses.
+          earlier_kind: the kind of the earlier accesses.
+        """
+        offset, positions, programs = where
+        others = earlier.find_others(positions, programs)
+        conflicts = others >= 0
+        if not conflicts.any():
             return
-        i = int(np.argmax(clash))
-        name, at = access.buffer.name, int(offset[i])
-        self.add(
-            Verdict.RACE,
-            name,
-            f"{name}{access.buffer.element(at)} {now} {self.program(int(programs[i]))} at {access.place}, and {before} "
-            f"{self.program(int(others[i]))} at {self.places[int(visitors.access[places[i]])]}, in no order; "
-            f"{int(clash.sum())} in all",
-            offset=at,
+        i = int(np.argmax(conflicts))
+        place = self._places[int(earlier.access[positions[i]])]
+        detail = Race(
+            kernel="",
+            buffer=access.buffer.name,
+            element=access.buffer.describe_element(int(offset[i])),
+            visits=(
+                self.visit(access.kind, int(programs[i]), access.place),
+                self.visit(earlier_kind, int(others[i]), place),
+            ),
+            count=int(conflicts.sum()),
         )
-
-    def add(self, verdict: Verdict, name: str, message: str, offset: int | None = None) -> None:
-        """Keeps the first fault of a kind on a buffer."""
-        self.faults.setdefault((verdict, name), Fault(verdict, message, name, offset))
+        self.add(Verdict.RACE, detail, offset=int(offset[i]))
 
 
-def signless(values: Array) -> Array:
-    """The same bits as the IR's integers, which have no sign; booleans are bytes in memory."""
-    return values.view(f"i{values.dtype.itemsize}") if values.dtype.kind in "ub" else values
-
-
-def garbage(dtype: np.dtype[Any]) -> Any:
-    """What stands in memory that nobody wrote: NaN, or an unlikely integer."""
-    if is_float(dtype):
-        return dtype.type(np.nan)
-    return np.bool_(True) if dtype == np.bool_ else dtype.type(np.iinfo(dtype).max - 6) if is_integer(dtype) else 0
+def program_index(grid: tuple[int, int, int], number: int) -> tuple[int, ...]:
+    """Returns a program's index along the axes of the grid up to the last one longer than 1, given its linear id."""
+    x, y, _ = grid
+    index = (number % x, number // x % y, number // (x * y))
+    used = max((axis for axis, length in enumerate(grid) if length > 1), default=0)
+    return index[: used + 1]

@@ -1,213 +1,226 @@
-"""Indices as integers without an end, beside those that the code computes: where they part, an index has wrapped."""
+"""Shadow execution of index arithmetic without overflow: an index whose exact value differs has wrapped around."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.simulate.interpreter import Action, Interpreter
 from kerneltest.backends.simulate.ir import Operation
-from kerneltest.backends.simulate.launch import Launch
-from kerneltest.backends.simulate.operations import arithmetic
-from kerneltest.backends.simulate.tape import Pointer, Value
+from kerneltest.backends.simulate.ir_interpreter import Action, IRInterpreter, array_of
+from kerneltest.backends.simulate.launch import Launch, intersect_masks
+from kerneltest.backends.simulate.operations import elementwise
+from kerneltest.backends.simulate.tape import BufferPointer, Value
+from kerneltest.core.details import Access, IndexOverflow, MemoryFault
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
 
-_KEPT = 128  # values that have wrapped, beyond which those that nobody will use again are dropped
+_FIRST_SWEEP = 128  # shadow values, before those of dead values are dropped for the first time
+_REMEDY = "compute it in 64 bits, or give an index for each axis"
 
 _SIGNS = {"arith.addi": "+", "arith.subi": "-", "arith.muli": "x"}
 
+# Returns the operation that overflowed for the program in a row of the launch's programs: `65,536 x 40,960`, and the
+# power of two that its result passes.
+Overflow = Callable[[int], tuple[str, int]]
+
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Wrapped:
-    """What a value would be if integers had no end, where that is not what it is.
+class ShadowValue:
+    """The exact value of an array whose computation overflowed.
 
     Attributes:
-      value: what it is; keeps it alive, since it is known by its identity.
-      exact: int64, or bool for what was compared; of a shape that broadcasts with the value's.
-      why: the first operation that wrapped, in words, for one of the programs that are run.
+      value: the array as computed. Shadow values are found by its identity, so it is kept alive.
+      exact: the exact value, int64, or bool for a comparison; its shape broadcasts with the array's.
+      cause: the first operation that overflowed.
     """
 
     value: Array
     exact: Array
-    why: Callable[[int], str]
+    cause: Overflow
 
 
-# Operations that mean integers. Others, such as shifts, exclusive or, remainders and comparisons without a sign, may
-# mean the bits, so what wraps before them is meant to; nor does arithmetic in 8 and 16 bits make offsets.
-_MEANT: Mapping[str, Callable[..., Array]] = {
+# Operations on numbers. Others, such as shifts, exclusive or, remainders and unsigned comparisons, may work on bits, so
+# that wrapping before them is intended; nor is arithmetic in 8 and 16 bits used for offsets.
+_EXACT: Mapping[str, Callable[..., Array]] = {
     "arith.addi": np.add, "arith.subi": np.subtract, "arith.muli": np.multiply,
-    "arith.divsi": arithmetic.divide,
+    "arith.divsi": elementwise.divide,
     "arith.minsi": np.minimum, "arith.maxsi": np.maximum, "arith.select": np.where,
     "arith.andi": np.logical_and, "arith.ori": np.logical_or,
     **dict.fromkeys(("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast"), lambda x: x),
 }  # fmt: skip
-_WITHOUT_SIGN = (6, 7, 8, 9)
+_UNSIGNED_PREDICATES = (6, 7, 8, 9)
 _SHAPES = frozenset({"tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans"})
 _LOGICAL = frozenset({"arith.andi", "arith.ori"})
 
 
-class ExactInterpreter(Interpreter):
-    """An interpreter that follows what integers would be if they did not wrap around.
+class OverflowInterpreter(IRInterpreter):
+    """An interpreter that also follows the exact values of integers.
 
-    Where an enabled element's offset is another one then, or its mask, there is a fault: the access is not the one
+    An access whose offset or mask differs from the exact one for an enabled element is a fault: it is not the access
     that the kernel means.
 
     Args:
-      launch: whose programs run.
-      guessed: the numbers of buffers whose contents are not known: what depends on them is undefined, and an access
-        whose element follows from that is left out.
+      launch: the launch whose programs run.
+      guessed: the numbers of buffers with unknown contents. Values that depend on them are undefined, and an access
+        whose elements do is skipped.
     """
 
     def __init__(self, launch: Launch, guessed: Collection[int] = ()) -> None:
         super().__init__(launch, {}, None)
         self.guessed = guessed
-        self._wrapped: dict[int, Wrapped] = {}
-        self._most = _KEPT
+        self._shadows: dict[int, ShadowValue] = {}
+        self._most_shadows = _FIRST_SWEEP
 
     def run(self, op: Operation) -> None:
-        if len(self._wrapped) > self._most:
-            alive = {id(_array(value)) for value in self.environment.values()}
-            self._wrapped = {key: each for key, each in self._wrapped.items() if key in alive}
-            self._most = max(_KEPT, 2 * len(self._wrapped))
+        if len(self._shadows) > self._most_shadows:
+            alive = {id(array_of(value)) for value in self.environment.values()}
+            self._shadows = {key: each for key, each in self._shadows.items() if key in alive}
+            self._most_shadows = max(_FIRST_SWEEP, 2 * len(self._shadows))
         operands = [self.environment[number] for number in op.operands]
         super().run(op)
-        if op.name in _MEANT or op.name in _SHAPES or op.name in ("arith.cmpi", "tt.addptr"):
+        if op.name in _EXACT or op.name in _SHAPES or op.name in ("arith.cmpi", "tt.addptr"):
             self._follow(op, operands, self.environment[op.results[0]])
 
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
         result = super().select(condition, yes, no)
-        known = [self._of(each) for each in (yes, no)]
-        if result is not yes and any(known):
-            shape = (-1, *(1,) * (_array(result).ndim - 1))
-            self._note(result, np.where(condition.reshape(shape), self._exact(yes), self._exact(no)), known)
+        shadows = [self._shadow(each) for each in (yes, no)]
+        if result is not yes and any(shadows):
+            shape = (-1, *(1,) * (array_of(result).ndim - 1))
+            self._note(result, np.where(condition.reshape(shape), self._exact(yes), self._exact(no)), shadows)
         return result
 
-    def touch(
-        self, op: Operation, kind: str, action: Action, pointer: Pointer, mask: Value | None, extras: Sequence[Value]
+    def access(
+        self,
+        op: Operation,
+        kind: Access,
+        action: Action,
+        pointer: BufferPointer,
+        mask: Value | None,
+        extras: Sequence[Value],
     ) -> Value:
-        parts = [_array(part) for part in (pointer, *self.elements(pointer, mask)[1:])]
-        if any((doubt := self.undefined(part)) is not None and doubt.any() for part in parts):
-            return self._left_out(pointer, mask)
-        known = [self._of(pointer), None if mask is None else self._of(mask)]
-        if any(known):
-            offset = _array(pointer)
-            enabled = np.ones((1,) * offset.ndim, bool)
-            for each in self.elements(pointer, mask)[1:]:
-                enabled = enabled & each.reshape(*each.shape, *(1,) * (offset.ndim - each.ndim))
-            off = enabled & (self._exact(pointer) != offset)
-            if mask is not None and known[1] is not None:
-                off = off | (known[1].exact.astype(bool) != mask)
-            self._report(op, kind, pointer, off, known)
-        if kind == "atomic":
-            self.launch.buffers[pointer.buffer].updated = True
-        if kind == "store":
+        parts = [array_of(part) for part in (pointer, *self.elements(pointer, mask)[1:])]
+        if any((doubt := self.undefined_mask(part)) is not None and doubt.any() for part in parts):
+            return self._skip(pointer, mask)
+        shadows = [self._shadow(pointer), None if mask is None else self._shadow(mask)]
+        if any(shadows):
+            offset = array_of(pointer)
+            enabled = intersect_masks(self.elements(pointer, mask)[1:], offset.ndim)
+            diverges = enabled & (self._exact(pointer) != offset)
+            if mask is not None and shadows[1] is not None:
+                diverges = diverges | (shadows[1].exact.astype(bool) != mask)
+            self._add_fault(op, kind, pointer, diverges, shadows)
+        if kind is Access.ATOMIC:
+            self.launch.buffers[pointer.buffer].atomically_updated = True
+        if kind is Access.STORE:
             self._note_store(pointer, mask)
-        value = super().touch(op, kind, action, pointer, mask, extras)
+        value = super().access(op, kind, action, pointer, mask, extras)
         if pointer.buffer in self.guessed:
-            self.mark(value, np.ones(value.shape, bool))
+            self.mark_undefined(value, np.ones(value.shape, bool))
         return value
 
-    def _left_out(self, pointer: Pointer, mask: Value | None) -> Value:
-        """An access whose element is not known: a value of which nothing is defined."""
-        shape = np.broadcast_shapes(*(_array(part).shape for part in (pointer, mask) if part is not None))
+    def _skip(self, pointer: BufferPointer, mask: Value | None) -> Value:
+        """Returns the value of an access to unknown elements, all of it undefined."""
+        shape = np.broadcast_shapes(*(array_of(part).shape for part in (pointer, mask) if part is not None))
         value = np.zeros(shape, self.launch.buffers[pointer.buffer].data.dtype)
-        self.mark(value, np.ones(shape, bool))
+        self.mark_undefined(value, np.ones(shape, bool))
         return value
 
-    def _note_store(self, pointer: Pointer, mask: Value | None) -> None:
+    def _note_store(self, pointer: BufferPointer, mask: Value | None) -> None:
         buffer = self.launch.buffers[pointer.buffer]
-        offset = _array(pointer)
-        inside = (offset >= 0) & (offset < buffer.size)
-        for each in self.elements(pointer, mask)[1:]:
-            inside = inside & each.reshape(*each.shape, *(1,) * (offset.ndim - each.ndim))
+        offset = array_of(pointer)
+        enabled = intersect_masks(self.elements(pointer, mask)[1:], offset.ndim)
+        inside = (offset >= 0) & (offset < buffer.size) & enabled
         shape = (self.launch.programs.size, *np.broadcast_shapes(offset.shape, inside.shape)[1:])
-        buffer.stored(np.broadcast_to(offset, shape), np.broadcast_to(inside, shape))
+        buffer.note_stored_range(np.broadcast_to(offset, shape), np.broadcast_to(inside, shape))
 
-    def _report(self, op: Operation, kind: str, pointer: Pointer, off: Array, known: Sequence[Wrapped | None]) -> None:
-        if not off.any():
+    def _add_fault(
+        self,
+        op: Operation,
+        kind: Access,
+        pointer: BufferPointer,
+        diverges: Array,
+        shadows: Sequence[ShadowValue | None],
+    ) -> None:
+        """Adds the fault of an access, given the elements at which it diverges from the exact one."""
+        if not diverges.any():
             return
         launch, buffer = self.launch, self.launch.buffers[pointer.buffer]
-        where = tuple(int(i) for i in np.argwhere(off)[0])
-        row = where[0] if off.shape[0] > 1 else 0
-        offsets = (self._exact(pointer), _array(pointer))
-        meant, touched = (int(np.broadcast_to(each, off.shape)[where]) for each in offsets)
-        why = next(each.why for each in known if each is not None)(row)
-        what = (
-            f"touches offset {touched:,} and means {meant:,}"
-            if meant != touched
-            else "is masked otherwise than without that"
+        where = tuple(int(i) for i in np.argwhere(diverges)[0])
+        row = where[0] if diverges.shape[0] > 1 else 0
+        offsets = (self._exact(pointer), array_of(pointer))
+        intended, accessed = (int(np.broadcast_to(each, diverges.shape)[where]) for each in offsets)
+        expression, bits = next(each.cause for each in shadows if each is not None)(row)
+        detail = MemoryFault(
+            kernel="",
+            visit=launch.checker.visit(kind, int(launch.programs[row]), op.place),
+            buffer=buffer.name,
+            hint=launch.checker.hints.get(buffer.name, _REMEDY),
+            overflow=IndexOverflow(expression, bits, accessed, intended),
         )
-        launch.watch.add(
-            Verdict.OUT_OF_BOUNDS,
-            buffer.name,
-            f"an index wraps around: {why}, so the {kind} at {buffer.name} by "
-            f"{launch.watch.program(int(launch.programs[row]))} {what}, at {op.place}; "
-            f"{launch.watch.hints.get(buffer.name, 'compute it in 64 bits, or give an index for each axis')}",
-        )
+        launch.checker.add(Verdict.OUT_OF_BOUNDS, detail)
 
-    def _of(self, value: Value) -> Wrapped | None:
-        known = self._wrapped.get(id(_array(value)))
-        return known if known is not None and known.value is _array(value) else None
+    def _shadow(self, value: Value) -> ShadowValue | None:
+        shadow = self._shadows.get(id(array_of(value)))
+        return shadow if shadow is not None and shadow.value is array_of(value) else None
 
     def _exact(self, value: Value) -> Array:
-        known = self._of(value)
-        array = _array(value)
-        return known.exact if known is not None else array.astype(np.int64) if array.dtype != np.bool_ else array
+        shadow = self._shadow(value)
+        array = array_of(value)
+        return shadow.exact if shadow is not None else array.astype(np.int64) if array.dtype != np.bool_ else array
 
     def _note(
-        self, result: Value, exact: Array, known: Sequence[Wrapped | None], why: Callable[[int], str] | None = None
+        self,
+        result: Value,
+        exact: Array,
+        shadows: Sequence[ShadowValue | None],
+        cause: Overflow = lambda row: ("", 0),
     ) -> None:
-        array = _array(result)
+        """Keeps the exact value of a result that differs from it, with the cause of the operands' first overflow."""
+        array = array_of(result)
         if (exact != array).any():
-            reasons = [each.why for each in known if each is not None]
-            self._wrapped[id(array)] = Wrapped(array, exact, reasons[0] if reasons else why or (lambda row: ""))
+            causes = [each.cause for each in shadows if each is not None]
+            self._shadows[id(array)] = ShadowValue(array, exact, causes[0] if causes else cause)
 
     def _follow(self, op: Operation, operands: Sequence[Value], result: Value) -> None:
-        array = _array(result)
-        known = [self._of(operand) for operand in operands]
+        """Computes the exact result of an operation, if its operands' exact values differ or it may overflow."""
+        array = array_of(result)
+        shadows = [self._shadow(operand) for operand in operands]
         if op.name == "tt.addptr":
-            if any(known):
-                self._note(result, self._exact(operands[0]) + self._exact(operands[1]), known)
+            if any(shadows):
+                self._note(result, self._exact(operands[0]) + self._exact(operands[1]), shadows)
             return
-        if array.dtype.kind not in "ib" or any(_array(operand).dtype.kind not in "ib" for operand in operands):
+        if array.dtype.kind not in "ib" or any(array_of(operand).dtype.kind not in "ib" for operand in operands):
             return
-        if not any(known) and (op.name not in _SIGNS or array.dtype.itemsize != 4):
+        if not any(shadows) and (op.name not in _SIGNS or array.dtype.itemsize != 4):
             return
-        if op.name == "arith.cmpi" and op.attributes["predicate"] in _WITHOUT_SIGN:
+        if op.name == "arith.cmpi" and op.attributes["predicate"] in _UNSIGNED_PREDICATES:
             return
         if op.name in _LOGICAL and array.dtype != np.bool_:
             return
         exact = [self._exact(operand) for operand in operands]
         if op.name == "arith.cmpi":
-            self._note(result, arithmetic.compare_integers(op).compute(*exact), known)
+            self._note(result, elementwise.compare_integers(op).compute(*exact), shadows)
         elif op.name in _SHAPES:
             if op.name == "tt.reshape":
                 exact = [np.broadcast_to(exact[0], (exact[0].shape[0], *op.operand_types[0].shape))]
-            self._note(result, op.semantics.rule(op).compute(*exact), known)
-        elif op.name == "arith.extui" and _array(operands[0]).dtype == np.bool_:
+            self._note(result, op.semantics.rule(op).compute(*exact), shadows)
+        elif op.name == "arith.extui" and array_of(operands[0]).dtype == np.bool_:
             return
         else:
-            self._note(result, np.asarray(_MEANT[op.name](*exact)), known, _why(op, exact, array))
+            self._note(result, np.asarray(_EXACT[op.name](*exact)), shadows, _overflow(op, exact, array))
 
 
-def _why(op: Operation, exact: Sequence[Array], result: Array) -> Callable[[int], str]:
-    """`65,536 x 40,960 is past 2^31`: what an operation made of integers without an end does not fit, in a program."""
-    bits = result.dtype.itemsize * 8
+def _overflow(op: Operation, operands: Sequence[Array], result: Array) -> Overflow:
+    """Returns the description of an operation whose exact result does not fit, given its exact operands."""
+    bits = result.dtype.itemsize * 8 - 1
 
-    def told(row: int) -> str:
-        meant = _MEANT[op.name](*exact)
-        shape = np.broadcast_shapes(meant.shape, result.shape)
-        off = np.broadcast_to(meant != result, shape)
-        mine = off[row : row + 1] if shape[0] > row else off
-        where = (row if shape[0] > row and mine.any() else 0, *np.argwhere(mine if mine.any() else off)[0][1:])
-        values = [f"{int(np.broadcast_to(each, shape)[where]):,}" for each in exact]
-        said = f" {_SIGNS[op.name]} ".join(values) if op.name in _SIGNS else values[0]
-        return f"{said} is past 2^{bits - 1}"
+    def describe(row: int) -> tuple[str, int]:
+        exact = _EXACT[op.name](*operands)
+        shape = np.broadcast_shapes(exact.shape, result.shape)
+        wrapped = np.broadcast_to(exact != result, shape)
+        mine = wrapped[row : row + 1] if shape[0] > row else wrapped
+        where = (row if shape[0] > row and mine.any() else 0, *np.argwhere(mine if mine.any() else wrapped)[0][1:])
+        values = [f"{int(np.broadcast_to(each, shape)[where]):,}" for each in operands]
+        return f" {_SIGNS[op.name]} ".join(values) if op.name in _SIGNS else values[0], bits
 
-    return told
-
-
-def _array(value: Value) -> Any:
-    return value.offset if isinstance(value, Pointer) else value
+    return describe

@@ -1,4 +1,4 @@
-"""Triton IR from bytecode to plain data: functions, regions and operations, with dead code left out."""
+"""A parser of Triton IR: from bytecode to plain data without dead code."""
 
 import functools
 import re
@@ -8,14 +8,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from kerneltest.backends.simulate.ir import Operation, Region, Semantics, Type
+from kerneltest.backends.simulate.ir import Operation, Region, Semantics, Type, unsupported_failure
 from kerneltest.backends.simulate.operations.table import OPERATIONS
-from kerneltest.core.failures import Failure
 from kerneltest.core.source_location import shown
-from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.mlir import attributes_of, triton_body
 
-ELEMENTS: Mapping[str, np.dtype[Any]] = {
+ELEMENTS: Mapping[str, np.dtype] = {
     name: np.dtype(scalar)
     for name, scalar in {
         "i1": np.bool_,
@@ -39,21 +37,21 @@ _UNKNOWN = Semantics()
 
 
 def parse(bytecode: bytes, *, whole: bool = False) -> Region:
-    """The body of the one function in a module; its arguments are pointers.
+    """Returns the body of a module's only function, whose arguments are pointers.
 
     Args:
       bytecode: the module.
-      whole: with the location of every operation, and with computations whose result nobody uses.
+      whole: whether to include the location of every operation, and computations whose results are unused.
 
     Raises:
-      Failure: `unimplemented`, for a type that the simulator does not know.
+      Failure: `unimplemented`, for a type that the simulator does not support.
     """
     with triton_body(bytecode) as body:
         return _Reader(whole).region(body)
 
 
 class _Reader:
-    """Numbers values as they come, and keeps their types."""
+    """Reads operations, and numbers their values in order of definition."""
 
     def __init__(self, whole: bool) -> None:
         self.whole = whole
@@ -61,7 +59,7 @@ class _Reader:
         self.types: list[Type] = []
 
     def define(self, values: Any) -> tuple[int, ...]:
-        """The numbers of some new values."""
+        """Returns numbers for new values, whose types it keeps."""
         first = len(self.types)
         for number, value in enumerate(values, first):
             self.numbers[value] = number
@@ -77,7 +75,7 @@ class _Reader:
         *operations, end = (op.operation for op in block.operations)
         read = [self.operation(op) for op in operations]
         yields = self.uses(end)
-        return Region(arguments, _alive(read, yields, self.whole), yields)
+        return Region(arguments, _live(read, yields, self.whole), yields)
 
     def operation(self, op: Any) -> Operation:
         name = op.name
@@ -100,15 +98,15 @@ class _Reader:
         )
 
 
-def _alive(operations: list[Operation], yields: tuple[int, ...], whole: bool) -> tuple[Operation, ...]:
-    """Without the loads whose result nobody uses, since Pallas emits one before every store, and the computations."""
+def _live(operations: list[Operation], yields: tuple[int, ...], whole: bool) -> tuple[Operation, ...]:
+    """Returns the operations without unused computations and unused loads, one of which precedes every store."""
     used = set(yields)
-    kept: list[Operation] = []
+    live: list[Operation] = []
     for op in reversed(operations):
         if not used.isdisjoint(op.results) or op.has_effect() or (whole and op.name != "tt.load"):
-            kept.append(op)
+            live.append(op)
             used |= op.uses()
-    return tuple(reversed(kept))
+    return tuple(reversed(live))
 
 
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)(.*)>")
@@ -117,10 +115,10 @@ _POINTER = re.compile(r"!tt\.ptr<([^,>]+)")
 
 @functools.cache
 def parse_type(text: str) -> Type:
-    """A type from its MLIR text.
+    """Returns a type, given its MLIR text.
 
     Raises:
-      Failure: `unimplemented`, for one that the simulator does not know.
+      Failure: `unimplemented`, if the simulator does not support it.
     """
     shape: tuple[int, ...] = ()
     element = text
@@ -131,7 +129,7 @@ def parse_type(text: str) -> Type:
     if pointer:
         element = pointer.group(1)
     if element not in ELEMENTS:
-        raise Failure(Verdict.UNIMPLEMENTED, f"type {text} is not one that the simulator knows")
+        raise unsupported_failure(f"type {text}")
     return Type(shape, ELEMENTS[element], pointer is not None)
 
 

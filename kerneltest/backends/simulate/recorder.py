@@ -1,24 +1,25 @@
-"""Computes what depends on no memory at once, and puts the rest on a tape for each case."""
+"""An interpreter that computes whatever does not depend on memory at once, and records the rest on a tape."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from kerneltest.backends.simulate.interpreter import Action, Interpreter
 from kerneltest.backends.simulate.ir import Operation, Rule
+from kerneltest.backends.simulate.ir_interpreter import Action, IRInterpreter
 from kerneltest.backends.simulate.launch import Launch
-from kerneltest.backends.simulate.memory import Access
-from kerneltest.backends.simulate.tape import Pointer, Slot, Tape, Value
+from kerneltest.backends.simulate.memory import MemoryAccess
+from kerneltest.backends.simulate.tape import BufferPointer, Tape, TapeSlot, Value
+from kerneltest.core.details import Access, UndefinedCause, UndefinedSource
 from kerneltest.core.dtypes import Array
 
-# Loops of more turns are run as they come: their tape would hold an index array for each.
-_UNROLLED = 128
+# Longer loops are interpreted when the tape reaches them: recorded, each iteration would hold an index array.
+_MOST_UNROLLED = 128
 
 
-class Recorder(Interpreter):
+class Recorder(IRInterpreter):
     """An interpreter for which loaded values are slots of a tape.
 
     Loads and stores whose elements are known are checked now, once for all cases. Loops that depend on loaded values
-    are run by an interpreter of their own when the tape gets there.
+    are run by an interpreter of their own when the tape reaches them.
     """
 
     def __init__(self, launch: Launch, tape: Tape) -> None:
@@ -26,78 +27,82 @@ class Recorder(Interpreter):
         self.tape = tape
 
     def apply(self, rule: Rule, operands: Sequence[Value], results: int = 1) -> tuple[Value, ...]:
-        """Computes something now, or puts it on the tape."""
-        if any(isinstance(operand, Slot) for operand in operands):
+        """Computes a rule now, or records it if an operand is not known yet."""
+        if any(isinstance(operand, TapeSlot) for operand in operands):
             return self.tape.add_rule(rule, operands, results)
         values = rule.compute(*operands)
         return values if isinstance(values, tuple) else (values,)
 
-    def touch(
-        self, op: Operation, kind: str, action: Action, pointer: Pointer, mask: Value | None, extras: Sequence[Value]
+    def access(
+        self,
+        op: Operation,
+        kind: Access,
+        action: Action,
+        pointer: BufferPointer,
+        mask: Value | None,
+        extras: Sequence[Value],
     ) -> Value:
-        """Checks an access now, where its elements are known, and puts it on the tape."""
+        """Checks an access now if its elements are known, and records it."""
         launch = self.launch
-        if kind == "load" and mask is not None and not extras:
-            launch.watch.sources[f"a masked load without `other` at {op.place}"] = None
+        if kind is Access.LOAD and mask is not None and not extras:
+            launch.checker.sources[UndefinedSource(UndefinedCause.MASKED, op.place)] = None
         where = self.elements(pointer, mask)
-        fixed: Access | None = None
-        unread: Array | None = None
-        if any(isinstance(part, Slot) for part in where):
+        known: MemoryAccess | None = None
+        undefined: Array | None = None
+        if any(isinstance(part, TapeSlot) for part in where):
             launch.dynamic = True
         else:
-            fixed = launch.access(kind, pointer.buffer, op.place, where)
-            unread = launch.watch.see(fixed)
-            if kind == "store":
-                launch.stores.append(fixed)
+            known = launch.next_access(kind, pointer.buffer, op.place, where)
+            undefined = launch.checker.check(known)
         ins = [self.tape.slot_of(part).number for part in where]
         more = [self.tape.slot_of(extra).number for extra in extras]
-        out = self.tape.slot()
+        out = self.tape.new_slot()
 
-        def step(values: list[Any], masks: list[Any]) -> None:
-            access, missing = fixed, unread
+        def step(values: list[Any], masks: list[Array | None]) -> None:
+            access, unread = known, undefined
             if access is None:
-                access = launch.access(kind, pointer.buffer, op.place, [values[i] for i in ins])
-                launch.watch.see_address(access, [masks[i] for i in ins])
+                access = launch.next_access(kind, pointer.buffer, op.place, [values[i] for i in ins])
+                launch.checker.check_address(access, [masks[i] for i in ins])
             if launch.dynamic:
-                missing = launch.watch.see(access)
+                unread = launch.checker.check(access)
             values[out.number], masks[out.number] = action(
-                access, missing, [values[i] for i in more], [masks[i] for i in more]
+                access, unread, [values[i] for i in more], [masks[i] for i in more]
             )
 
         self.tape.add(step)
         return out
 
-    def postponed(self, op: Operation, carried: Sequence[Value], turns: int | None) -> Sequence[Value] | None:
-        """Slots for the results of a loop whose turns are not known, or too many to be put on the tape."""
-        if turns is not None and turns <= _UNROLLED:
+    def postpone_loop(self, op: Operation, carried: Sequence[Value], trips: int | None) -> Sequence[Value] | None:
+        """Returns slots for the results of a loop whose trip count is unknown or too large to unroll; else None."""
+        if trips is not None and trips <= _MOST_UNROLLED:
             return None
         launch, tape = self.launch, self.tape
         launch.dynamic = True
         captured = {number: self.environment[number] for number in op.uses() if number in self.environment}
         ins = {number: tape.slot_of(_offset(value)).number for number, value in captured.items()}
         enabled = None if self.enabled is None else tape.slot_of(self.enabled).number
-        outs = [tape.slot() for _ in op.results]
+        outs = [tape.new_slot() for _ in op.results]
 
-        def step(values: list[Any], masks: list[Any]) -> None:
-            inner = Interpreter(launch, {}, None if enabled is None else values[enabled])
+        def step(values: list[Any], masks: list[Array | None]) -> None:
+            inner = IRInterpreter(launch, {}, None if enabled is None else values[enabled])
             for number, slot in ins.items():
-                inner.mark(values[slot], masks[slot])
-                inner.environment[number] = _like(captured[number], values[slot])
+                inner.mark_undefined(values[slot], masks[slot])
+                inner.environment[number] = _with_offset(captured[number], values[slot])
             inner.run(op)
             for out, number in zip(outs, op.results, strict=True):
                 value = _offset(inner.environment[number])
-                values[out.number], masks[out.number] = value, inner.undefined(value)
+                values[out.number], masks[out.number] = value, inner.undefined_mask(value)
 
         tape.add(step)
         if len(carried) != len(outs):
             return outs
-        return [_like(before, out) for before, out in zip(carried, outs, strict=True)]
+        return [_with_offset(before, out) for before, out in zip(carried, outs, strict=True)]
 
 
-def _offset(value: Value) -> Array | Slot:
-    return value.offset if isinstance(value, Pointer) else value
+def _offset(value: Value) -> Array | TapeSlot:
+    return value.offset if isinstance(value, BufferPointer) else value
 
 
-def _like(value: Value, offset: Array | Slot) -> Value:
-    """`offset`, as a pointer into the buffer that `value` points into, if that is one."""
-    return Pointer(value.buffer, offset) if isinstance(value, Pointer) else offset
+def _with_offset(value: Value, offset: Array | TapeSlot) -> Value:
+    """Returns `offset`, as a pointer into the buffer of `value` if that is a pointer."""
+    return BufferPointer(value.buffer, offset) if isinstance(value, BufferPointer) else offset

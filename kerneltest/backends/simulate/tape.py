@@ -1,4 +1,4 @@
-"""What is left to do for each case once all that depends on no memory is done."""
+"""The tape: the steps that remain for each case after everything that does not depend on memory has been computed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,62 +11,62 @@ from kerneltest.core.dtypes import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """A value that the tape will give."""
+class TapeSlot:
+    """A value that a step of the tape computes, by its number."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Pointer:
+class BufferPointer:
     """Pointers into one buffer.
 
     Attributes:
-      buffer: its number.
-      offset: in elements.
+      buffer: the buffer's number.
+      offset: offsets in elements.
     """
 
     buffer: int
-    offset: Array | Slot
+    offset: Array | TapeSlot
 
 
-Value = Any  # Array | Slot | Pointer
+Value = Any  # Array | TapeSlot | BufferPointer
 
-# Takes the values and their masks of undefined elements (None where all are defined), and sets its results in both.
-Step = Callable[[list[Any], list[Any]], None]
+# A step reads values and their masks of undefined elements (None if all are defined), and sets its results in both.
+Step = Callable[[list[Any], list[Array | None]], None]
 
 
 class Tape:
-    """Steps to take one after another, on numbered values of which some are known beforehand."""
+    """Steps in order, on numbered values some of which are known beforehand."""
 
     def __init__(self) -> None:
-        self._known: list[Any] = []
+        self._known: list[Array | None] = []
         self._steps: list[Step] = []
 
-    def slot(self, content: Any = None) -> Slot:
-        """A new value, known beforehand or given by a step."""
+    def new_slot(self, content: Array | None = None) -> TapeSlot:
+        """Returns a slot for a new value, which is known beforehand or set by a step."""
         self._known.append(content)
-        return Slot(len(self._known) - 1)
+        return TapeSlot(len(self._known) - 1)
 
-    def slot_of(self, value: Value) -> Slot:
-        """A slot for a value that may be known."""
-        return value if isinstance(value, Slot) else self.slot(value)
+    def slot_of(self, value: Value) -> TapeSlot:
+        """Returns the slot of a value, a new one if the value is known."""
+        return value if isinstance(value, TapeSlot) else self.new_slot(value)
 
     def add(self, step: Step) -> None:
-        """Adds a step at the end."""
+        """Appends a step."""
         self._steps.append(step)
 
-    def add_rule(self, rule: Rule, operands: Sequence[Value], results: int) -> tuple[Slot, ...]:
-        """Adds a computation; its results."""
+    def add_rule(self, rule: Rule, operands: Sequence[Value], results: int) -> tuple[TapeSlot, ...]:
+        """Appends a computation, and returns the slots of its results."""
         ins = [self.slot_of(operand).number for operand in operands]
-        outs = tuple(self.slot() for _ in range(results))
+        outs = tuple(self.new_slot() for _ in range(results))
         self.add(_computation(rule, ins, [out.number for out in outs]))
         return outs
 
     def run(self) -> None:
-        """Takes all steps."""
-        values = self._known.copy()
-        masks: list[Any] = [None] * len(values)
+        """Executes all steps."""
+        values: list[Any] = self._known.copy()
+        masks: list[Array | None] = [None] * len(values)
         with np.errstate(all="ignore"):
             for step in self._steps:
                 step(values, masks)
@@ -75,7 +75,7 @@ class Tape:
 def _computation(rule: Rule, ins: Sequence[int], outs: Sequence[int]) -> Step:
     single = outs[0] if len(outs) == 1 else None
 
-    def step(values: list[Any], masks: list[Any]) -> None:
+    def step(values: list[Any], masks: list[Array | None]) -> None:
         operands = [values[i] for i in ins]
         results = rule.compute(*operands)
         undefined = [masks[i] for i in ins]

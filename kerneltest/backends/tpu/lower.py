@@ -11,8 +11,9 @@ from kerneltest.core.targets import Tpu
 from kerneltest.trace.jax_compat.mlir import custom_calls
 from kerneltest.trace.jax_compat.names import line_of
 from kerneltest.trace.jax_compat.tpu import CALL, module_bytes, mosaic_module, mosaic_text
+from kerneltest.trace.platforms import on_a
 from kerneltest.trace.runnable import callable_of
-from kerneltest.trace.tracing import Call, Traced, on_a
+from kerneltest.trace.tracing import Call, Traced
 
 
 @dataclass(frozen=True, eq=False, slots=True)

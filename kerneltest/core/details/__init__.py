@@ -1,11 +1,20 @@
-"""What a failure is, as data: one frozen dataclass a kind. Text is rendered from it here, and never parsed."""
+"""Failures as data: one frozen dataclass for each kind, from which its text is rendered. Nothing parses that text."""
 
 from typing import Annotated
 
 from pydantic import Field
 
 from kerneltest.core.details.build import NotBuilt, ResourceExceeded, Stage
-from kerneltest.core.details.memory import Access, MemoryFault, Race, Undefined, Visit
+from kerneltest.core.details.memory import (
+    Access,
+    IndexOverflow,
+    MemoryFault,
+    Race,
+    Undefined,
+    UndefinedCause,
+    UndefinedSource,
+    Visit,
+)
 from kerneltest.core.details.process import Crashed, DeviceLost, Hung
 from kerneltest.core.details.raised import Raised, Stated, Unavailable
 from kerneltest.core.details.values import InputModified, Mismatch, Nondeterministic
@@ -34,6 +43,7 @@ __all__ = [
     "Detail",
     "DeviceLost",
     "Hung",
+    "IndexOverflow",
     "InputModified",
     "MemoryFault",
     "Mismatch",
@@ -46,5 +56,7 @@ __all__ = [
     "Stated",
     "Unavailable",
     "Undefined",
+    "UndefinedCause",
+    "UndefinedSource",
     "Visit",
 ]

@@ -8,15 +8,16 @@ from kerneltest.core.details.base import BaseDetail, at, within, without_numbers
 
 
 class Stage(StrEnum):
-    """How far a kernel got."""
+    """The steps from a kernel to something that runs, of which one failed."""
 
     LOWER = "lower"
     COMPILE = "compile"
+    SIMULATE = "simulate"
 
 
 @dataclass(frozen=True, slots=True)
 class NotBuilt(BaseDetail):
-    """A kernel that does not lower or compile.
+    """A kernel that does not lower or compile, or that the simulator does not support.
 
     Attributes:
       stage: at which it stopped. A kernel that does not lower fails at every later tier as well.

@@ -32,7 +32,7 @@ class Raised(BaseDetail):
 
     @property
     def essence(self) -> str:
-        return f"{self.who} raised {self.error}: {without_numbers(self.said.partition(chr(10))[0])}"
+        return f"{self.error}: {without_numbers(self.said.partition(chr(10))[0])}"
 
     def text(self) -> str:
         phase = f" {self.phase}" if self.phase else ""
@@ -46,11 +46,11 @@ class Stated(BaseDetail):
     Attributes:
       sentence: with a place for each value, as `str.format` has it.
       values: by name; they change from case to case.
-      source: FILE:LINE of the user's source, or "".
+      source: FILE:LINE of the user's source, or ""; added to the text unless a value shows it.
     """
 
     sentence: str
-    values: Mapping[str, int | str] = field(default_factory=dict)
+    values: Mapping[str, int | str] = field(default_factory=dict, hash=False)
     source: str = ""
     kind: Literal["stated"] = "stated"
 
@@ -63,7 +63,8 @@ class Stated(BaseDetail):
         return self.sentence
 
     def text(self) -> str:
-        return (self.sentence.format(**self.values) if self.values else self.sentence) + at(self.source)
+        words = self.sentence.format(**self.values) if self.values else self.sentence
+        return words if self.source in words else words + at(self.source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from kerneltest.core.details.base import BaseDetail, indices
+from kerneltest.core.details.base import BaseDetail, indices, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Nondeterministic(BaseDetail):
       first, second: its two values, as text.
       differing, total: elements.
       how: what differed between the two runs: "with programs in order", "in another order"; "" for nothing.
+      kernel: the name of the kernel whose memory `array` is; "" for an output.
     """
 
     array: str
@@ -69,6 +70,7 @@ class Nondeterministic(BaseDetail):
     differing: int
     total: int
     how: tuple[str, str] = ("", "")
+    kernel: str = ""
     kind: Literal["nondeterministic"] = "nondeterministic"
 
     @property
@@ -79,7 +81,8 @@ class Nondeterministic(BaseDetail):
         count = f"{self.differing} of {self.total} elements differ"
         if any(self.how):
             one, other = self.how
-            return f"{self.array}{indices(self.index)} is {self.first} {one} and {self.second} {other}; {count}"
+            both = f"{self.first} {one} and {self.second} {other}"
+            return f"{within(self.kernel)}{self.array}{indices(self.index)} is {both}; {count}"
         return (
             f"{self.array}: the same inputs gave {self.first} and then {self.second} at {indices(self.index)}; {count}"
         )

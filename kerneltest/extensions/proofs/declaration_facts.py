@@ -5,7 +5,6 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 
-from kerneltest.declare.arguments import COUNTING
 from kerneltest.declare.axes import Axis, Extent
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import Interval
@@ -142,13 +141,12 @@ def element_constraint(pairing: Pairing, path: str) -> Callable[[Polynomial], Co
     leaf = pairing.leaves.get(path)
     if leaf is None:
         return None
-    if leaf.role in COUNTING:
-        most = length_polynomial(leaf.shape[-1] if leaf.bounded_by is None else leaf.bounded_by)
-        end = most + (1 if leaf.role in ("length", "partition", "offsets") else 0)
+    if leaf.kind.counts:
+        end = length_polynomial(leaf.bound) + (1 if leaf.kind.includes_end else 0)
         return lambda value: between(value, 0, end)
-    if leaf.role == "mask" and leaf.fills == (0, 1):
+    if leaf.kind.is_mask and leaf.mask_values == (0, 1):
         return lambda value: between(value, 0, 2)
     domain = leaf.interval(leaf.dtypes[0])
-    if leaf.role == "data" and isinstance(leaf.domain, Interval) and max(abs(domain.low), abs(domain.high)) < 2**62:
+    if leaf.kind.is_data and isinstance(leaf.domain, Interval) and max(abs(domain.low), abs(domain.high)) < 2**62:
         return lambda value: between(value, -int(-domain.low // 1), int(domain.high // 1) + 1)
     return None

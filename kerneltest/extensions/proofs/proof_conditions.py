@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kerneltest.core.targets import Target
-from kerneltest.declare.arguments import COUNTING
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.proofs.code_forms import Form, Forms
 from kerneltest.extensions.proofs.declaration_facts import unbounded_assumption
@@ -41,10 +40,9 @@ def describe_conditions(
         yield free
     read = {array.leaf for form in call if form.code for array in form.code.arrays}
     for path, leaf in pairing.leaves.items():
-        if leaf.role in COUNTING and path in read:
-            most = leaf.shape[-1] if leaf.bounded_by is None else leaf.bounded_by
-            below = "" if leaf.role in ("length", "partition", "offsets") else " - 1"
-            yield f"elements of {path} are from 0 to {most}{below}"
+        if leaf.kind.counts and path in read:
+            below = "" if leaf.kind.includes_end else " - 1"
+            yield f"elements of {path} are from 0 to {leaf.bound}{below}"
     if pairing.where:
         yield f"{', '.join(pairing.where.of)} satisfy where= as at the sizes that were lowered"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
-from kerneltest.core.group_names import PROOFS
+from kerneltest.core.groups import GroupName
 from kerneltest.core.targets import TARGETS, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -22,7 +22,7 @@ from kerneltest.plan.families import without_values
 class ProofGroup(Group):
     """Proofs, one for each signature without lengths."""
 
-    name = PROOFS
+    name = GroupName.PROOFS
     _family = without_values("proof", name)
 
     def is_asked_of(self, backend: Backend) -> bool:

@@ -11,8 +11,9 @@ from jax import export
 from kerneltest.core.dtypes import Array, is_packed
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.platforms import on_a
 from kerneltest.trace.runnable import runnable
-from kerneltest.trace.tracing import Traced, on_a
+from kerneltest.trace.tracing import Traced
 
 # The custom calls of Pallas have no compatibility guarantee across versions of JAX; both processes use the same one.
 _CALLS = ("__gpu$xla.gpu.triton", "triton_kernel_call", "mosaic_gpu_v2", "mosaic_gpu")

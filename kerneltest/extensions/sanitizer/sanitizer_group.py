@@ -10,7 +10,7 @@ import jax
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.failures import Failure
-from kerneltest.core.group_names import SANITIZED
+from kerneltest.core.groups import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -45,7 +45,7 @@ def family_of(tool: str) -> Family:
         return FAMILIES["position_coded"].make(slot, rng)
 
     make.__doc__ = TOOLS[tool]
-    return Family(tool, SANITIZED, make, is_data, False, True)  # type: ignore[arg-type]
+    return Family(tool, GroupName.SANITIZED, make, is_data, False, True)  # type: ignore[arg-type]
 
 
 _FAMILIES = {tool: family_of(tool) for tool in TOOLS}
@@ -54,7 +54,7 @@ _FAMILIES = {tool: family_of(tool) for tool in TOOLS}
 class SanitizedGroup(Group):
     """Signatures under the tools of compute-sanitizer and between guard zones."""
 
-    name = SANITIZED
+    name = GroupName.SANITIZED
 
     def __init__(self) -> None:
         self._pending: list[AnyCase] = []
@@ -64,7 +64,7 @@ class SanitizedGroup(Group):
         return _FAMILIES.get(name)
 
     def problem(self, items: Sequence[Item]) -> str:
-        mine = [item for item in items if item.group.name == SANITIZED]
+        mine = [item for item in items if item.group.name == GroupName.SANITIZED]
         asked = items[0].settings.get(SANITIZE) if items else ()
         if asked and not mine:
             return f"--kt-sanitize: {', '.join(asked)} not run: none of the available backends is a device they support"

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.verdicts import Gap
+from kerneltest.records.error_budget_text import unstable
 from kerneltest.records.evidence_windows import pictures
 from kerneltest.records.files import opened
 from kerneltest.records.overlay import Merged, Row
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Evidence, Record, Window
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
-from kerneltest.report.error_budget_text import unstable
 from kerneltest.triage.attribution import attributions
 
 
@@ -91,12 +91,13 @@ def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
         row = rows[number]
         record, run = row.record, merged.runs[row.run]
         evidence = record.evidence or Evidence()
+        blamed = attributed.get((record.pairing, record.case, record.backend))
         detail: dict[str, Any] = {
             "row": number,
             "run": row.run,
             "case": record.case,
             "tolerance": record.tolerance,
-            "suspect": attributed.get((record.pairing, record.case, record.backend), ""),
+            "suspect": blamed.text() if blamed is not None else "",
             "commands": _commands(record, run),
             "python": python_lines(run.plan, record) or "",
         } | _evidence(record, evidence)
@@ -145,9 +146,8 @@ def _commands(record: Record, run: Run) -> list[str]:
 
 
 def _evidence(record: Record, evidence: Evidence) -> dict[str, Any]:
-    detail: dict[str, Any] = {
-        name: getattr(evidence, name) for name in ("pattern", "diagnosis", "block", "file", "script")
-    }
+    detail: dict[str, Any] = {name: getattr(evidence, name) for name in ("diagnosis", "block", "file", "script")}
+    detail["pattern"] = evidence.pattern.text() if evidence.pattern is not None else ""
     detail["stderr"] = evidence.stderr[-MOST_TEXT:]
     detail["arguments"] = dict(evidence.arguments or {})
     if evidence.index or evidence.actual is not None:

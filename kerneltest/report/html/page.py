@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kerneltest.core.verdicts import Ending
-from kerneltest.records.overlay import Merged, Past, Row, suspects_shown
+from kerneltest.records.overlay import Merged, Past, Row
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Record
 from kerneltest.report.counts import (
@@ -23,7 +23,7 @@ from kerneltest.report.counts import (
 )
 from kerneltest.report.html.suspects import Lineup, lineup
 from kerneltest.report.matrix import Matrix, by_backend, tallied
-from kerneltest.triage.suspects import Suspect
+from kerneltest.triage.suspects import Suspect, suspects_shown
 
 WIDTH, HEIGHT = 36, 10
 

@@ -9,12 +9,12 @@ from itertools import islice
 from typing import Any
 
 from kerneltest.core.verdicts import Kind
+from kerneltest.records.error_budget_text import unstable
 from kerneltest.records.evidence_windows import pictures
 from kerneltest.records.overlay import Merged
 from kerneltest.records.runs import Run
-from kerneltest.records.schema import Evidence, Record
+from kerneltest.records.schema import Evidence, Record, StaticValue
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
-from kerneltest.report.error_budget_text import unstable
 from kerneltest.report.html.findings import MOST_SCRIPTS, budget, inputs, number, picture, script
 from kerneltest.report.text.suspects import counts, kernel_of, told
 from kerneltest.triage.predicates import Condition
@@ -226,19 +226,19 @@ class _Tried:
 
 
 _Feature = tuple[str, str]  # a kind and a name
-_Counted = Mapping[_Feature, Counter[int | str]]
+_Counted = Mapping[_Feature, Counter[StaticValue]]
 
 
 def _counted(records: Iterable[Record]) -> _Counted:
     """By feature, how many cases have each value."""
-    counted: dict[_Feature, Counter[int | str]] = {}
+    counted: dict[_Feature, Counter[StaticValue]] = {}
     for record in records:
         for feature, value in _features(record):
             counted.setdefault(feature, Counter())[value] += 1
     return counted
 
 
-def _features(record: Record) -> Iterator[tuple[_Feature, int | str]]:
+def _features(record: Record) -> Iterator[tuple[_Feature, StaticValue]]:
     """What cases differ in."""
     yield from ((("dim", name), length) for name, length in islice(record.dims.items(), _MOST_FEATURES))
     yield ("", "dtype"), record.dtype

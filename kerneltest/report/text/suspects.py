@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from kerneltest.records.error_budget_text import in_words, unstable
 from kerneltest.records.schema import Birth, Declared, Record
 from kerneltest.report.commands import repro_command
-from kerneltest.report.error_budget_text import in_words, unstable
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import Level
 

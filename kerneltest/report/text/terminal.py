@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.runs import Run, suspects_of
+from kerneltest.records.runs import Run
 from kerneltest.report.counts import (
     future,
     gaps,
@@ -17,6 +17,7 @@ from kerneltest.report.counts import (
 from kerneltest.report.matrix import Matrix, by_tier
 from kerneltest.report.text.suspects import all_suspects
 from kerneltest.report.text.tables import SIGNS_EXPLAINED, in_signs, in_words, terminal_table
+from kerneltest.triage.suspects import suspects_of
 
 _MOST_REASONS = 4
 _MOST = 20  # gaps and cells of one kind; the page shows more

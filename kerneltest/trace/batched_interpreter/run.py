@@ -1,168 +1,175 @@
-"""A traced kernel, for many inputs at once."""
+"""A traced kernel, and one Pallas call as JAX's interpreter runs it, evaluated in NumPy."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.batched_interpreter.calls import pallas_call
-from kerneltest.trace.batched_interpreter.control import CONTROL, called_back
-from kerneltest.trace.batched_interpreter.elementwise import PLAIN, WITH_PARAMETERS, converted, selected
-from kerneltest.trace.batched_interpreter.indexing import INDEXING
-from kerneltest.trace.batched_interpreter.machine import Machine
-from kerneltest.trace.batched_interpreter.memory import MEMORY
-from kerneltest.trace.batched_interpreter.shapes import SHAPES
-from kerneltest.trace.batched_interpreter.values import Step, UnknownError, by_row, dtype_of
-from kerneltest.trace.jax_compat.interpreter import interpretation
+from kerneltest.trace.batched_interpreter.array_rules import SHAPES
+from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
+from kerneltest.trace.batched_interpreter.control_flow_rules import CONTROL, call_python
+from kerneltest.trace.batched_interpreter.elementwise_rules import PLAIN, WITH_PARAMETERS, convert, select
+from kerneltest.trace.batched_interpreter.gather_scatter_rules import INDEXING
+from kerneltest.trace.batched_interpreter.pallas_call_rule import pallas_call
+from kerneltest.trace.batched_interpreter.reference_rules import MEMORY
+from kerneltest.trace.batched_interpreter.values import ArrayFunction, EquationFunction, UnknownError, by_row, dtype_of
+from kerneltest.trace.jax_compat.interception import interpretation
+from kerneltest.trace.jax_compat.jaxpr_types import Equation, JaxArray, Jaxpr
 from kerneltest.trace.rewrite import interpreting, rewritten
 from kerneltest.trace.tracing import Traced
 from kerneltest.trace.walk import ENTRIES, name_of, nested
 
-_ON_ARRAYS: Mapping[str, Callable[[Any], Callable[..., Any]]] = {**SHAPES, **INDEXING}
-_WITH_MACHINE: Mapping[str, Callable[[Machine, Any], Step]] = {**CONTROL, "pallas_call": pallas_call}
+_ON_ARRAYS: Mapping[str, Callable[[Equation], ArrayFunction]] = {**SHAPES, **INDEXING}
+_WITH_EVALUATOR: Mapping[str, Callable[[BatchedEvaluator, Equation], EquationFunction]] = {
+    **CONTROL,
+    "pallas_call": pallas_call,
+}
 
 
 class Rows:
-    """A kernel that runs in NumPy.
+    """A kernel evaluated in NumPy for many inputs at once.
 
     Args:
       traced: the kernel.
-      by_jax: whether its Pallas calls are what JAX's own interpreter makes of them, without a Pallas call in it.
+      by_jax: whether each Pallas call is replaced by the jaxpr to which JAX's own interpreter reduces it.
 
     Attributes:
       by_jax: the same.
 
     Raises:
-      UnknownError: it does what is not known here.
+      UnknownError: the kernel contains an unsupported operation.
     """
 
     def __init__(self, traced: Traced, *, by_jax: bool = False) -> None:
         self.by_jax = by_jax
         poisoned = rewritten(traced.jaxpr, interpreting(True))
-        self._block = Machine(_by_jax if by_jax else _step).block(poisoned)
+        self._compiled = BatchedEvaluator(_rule_by_jax if by_jax else _rule).compile(poisoned)
         self._outputs = traced.outputs
 
     def __call__(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
-        """The outputs for some inputs, each with a row for each of them.
+        """Evaluates the kernel.
 
         Args:
-          leaves: (rows, *shape), or (1, *shape) where all are alike.
+          leaves: (rows, *shape), or (1, *shape) for a leaf that all rows share.
+
+        Returns:
+          The outputs, (rows, *shape).
 
         Raises:
-          UnknownError: the values ask for what is not known here.
+          UnknownError: the values lead to something unsupported.
         """
         with np.errstate(all="ignore"):
-            outputs = self._block(leaves)
+            outputs = self._compiled(leaves)
         rows = max((len(leaf) for leaf in leaves), default=1)
         return tuple(np.broadcast_to(x, (rows, *o.shape)) for x, o in zip(outputs, self._outputs, strict=True))
 
 
 @functools.lru_cache(maxsize=4096)
-def operation(equation: Any) -> Step | None:
-    """What evaluates one equation, without a Pallas call in it; None where that takes a compiler."""
+def operation(equation: Equation) -> EquationFunction | None:
+    """The function that evaluates an equation without a Pallas call in it; None if it is not supported."""
     try:
-        return _known(Machine(_known), equation)
+        return _supported_rule(BatchedEvaluator(_supported_rule), equation)
     except UnknownError:
         return None
 
 
 class InterpretedRows:
-    """A Pallas call as JAX's own interpreter runs it, its operations in NumPy.
+    """A Pallas call as JAX's own interpreter runs it, with the interpreter's operations evaluated in NumPy.
 
     Args:
-      equation: of the call, whose parameters say how it is interpreted.
+      equation: the call's, with the interpreter among its parameters.
 
     Raises:
-      UnknownError: the interpreter does what is not known here.
+      UnknownError: the interpreter uses an unsupported operation.
     """
 
-    def __init__(self, equation: Any) -> None:
-        self._machine = Machine(_calling_back)
-        self._step = _by_jax(self._machine, equation)
+    def __init__(self, equation: Equation) -> None:
+        self._evaluator = BatchedEvaluator(_rule_with_callbacks)
+        self._function = _rule_by_jax(self._evaluator, equation)
 
-    def __call__(self, *operands: Any) -> list[Array]:
-        """The outputs."""
+    def __call__(self, *operands: JaxArray) -> list[Array]:
+        """Runs the call and returns its outputs, without rows."""
         with np.errstate(all="ignore"):
-            return [output[0] for output in self._step([np.asarray(operand)[None] for operand in operands])]
+            return [output[0] for output in self._function([np.asarray(operand)[None] for operand in operands])]
 
-    def thread(self, jaxpr: Any, values: Sequence[Any]) -> None:
-        """One of the kernel's threads.
+    def thread(self, jaxpr: Jaxpr, values: Sequence[JaxArray]) -> None:
+        """Runs one of the kernel's threads.
 
         Args:
-          jaxpr: that it runs, open.
-          values: of the jaxpr's constants and inputs.
+          jaxpr: the thread's, open.
+          values: the jaxpr's constants and inputs.
         """
         with np.errstate(all="ignore"):
-            self._machine.block(jaxpr, given=True)([np.asarray(value)[None] for value in values])
+            self._evaluator.compile(jaxpr, consts_as_arguments=True)([np.asarray(value)[None] for value in values])
 
 
-def _by_jax(machine: Machine, equation: Any) -> Step:
-    """What evaluates an equation, with what JAX's interpreter does in place of a Pallas call."""
-    return machine.block(interpretation(equation)) if name_of(equation) in ENTRIES else _step(machine, equation)
+def _rule_by_jax(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    """The function that evaluates an equation, with JAX's interpretation in place of a Pallas call."""
+    return evaluator.compile(interpretation(equation)) if name_of(equation) in ENTRIES else _rule(evaluator, equation)
 
 
-def _calling_back(machine: Machine, equation: Any) -> Step:
-    """The same for an interpreter that calls back: what a user's kernel calls is not called beside its own run."""
-    return called_back(equation) if name_of(equation) == "io_callback" else _by_jax(machine, equation)
+def _rule_with_callbacks(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    """The same, with the callbacks that interpreters use. `Rows` has no rule for them: a user's would run twice."""
+    return call_python(equation) if name_of(equation) == "io_callback" else _rule_by_jax(evaluator, equation)
 
 
-def _step(machine: Machine, equation: Any) -> Step:
+def _rule(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    """The function that evaluates an equation, by JAX if it is not supported here but has no side effect."""
     try:
-        return _known(machine, equation)
+        return _supported_rule(evaluator, equation)
     except UnknownError:
         pure = not equation.effects and not any(hasattr(v.aval, "inner_aval") for v in equation.invars)
         if pure and not [each for value in equation.params.values() for each in nested(value)]:
-            return _bound(equation)
+            return _bind_by_row(equation)
         raise
 
 
-def _known(machine: Machine, equation: Any) -> Step:
+def _supported_rule(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
     name, params = name_of(equation), equation.params
     if name in PLAIN:
         return _elementwise(equation, PLAIN[name])
     if name in WITH_PARAMETERS:
         return _elementwise(equation, WITH_PARAMETERS[name](params))
     if name == "select_n":
-        return _elementwise(equation, selected)
+        return _elementwise(equation, select)
     if name == "convert_element_type":
         dtype = dtype_of(equation.outvars[0].aval)
-        return lambda operands: (converted(operands[0], dtype),)
+        return lambda operands: (convert(operands[0], dtype),)
     if name in _ON_ARRAYS:
-        made = _ON_ARRAYS[name](equation)
-        return lambda operands: (made(*operands),)
+        function = _ON_ARRAYS[name](equation)
+        return lambda operands: (function(*operands),)
     if name in MEMORY:
         return MEMORY[name](equation)
-    if name in _WITH_MACHINE:
-        return _WITH_MACHINE[name](machine, equation)
+    if name in _WITH_EVALUATOR:
+        return _WITH_EVALUATOR[name](evaluator, equation)
     if name == "optimization_barrier":
         return lambda operands: operands
     raise UnknownError(name)
 
 
-def _elementwise(equation: Any, function: Callable[..., Any]) -> Step:
-    """An operation on elements; its operands have the result's shape, or none."""
+def _elementwise(equation: Equation, function: ArrayFunction) -> EquationFunction:
+    """Evaluates an elementwise operation, whose operands have the result's shape or are scalars."""
     aval = equation.outvars[0].aval
     dtype, ndim = dtype_of(aval), len(aval.shape) + 1
 
-    def step(operands: Sequence[Array]) -> Sequence[Array]:
+    def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
         aligned = [x if x.ndim == ndim else x.reshape(len(x), *(1,) * (ndim - 1)) for x in operands]
         result = function(*aligned)
-        if type(result) is np.ndarray and result.dtype is dtype:  # most are, and a program has many
+        if type(result) is np.ndarray and result.dtype is dtype:  # the common case, and a program has many operations
             return (result,)
         return (np.asarray(result).astype(dtype, copy=False),)
 
-    return step
+    return evaluate
 
 
-def _bound(equation: Any) -> Step:
-    """Any other operation of JAX's own, row by row."""
+def _bind_by_row(equation: Equation) -> EquationFunction:
+    """Has JAX evaluate an operation, row by row."""
     primitive, params = equation.primitive, equation.params
 
-    def step(operands: Sequence[Array]) -> Sequence[Array]:
-        rows = [primitive.bind(*taken, **params) for taken in by_row(operands)]
+    def evaluate(operands: Sequence[Array]) -> Sequence[Array]:
+        rows = [primitive.bind(*row, **params) for row in by_row(operands)]
         columns = zip(*rows, strict=True) if primitive.multiple_results else [rows]
         return [np.stack([np.asarray(each) for each in column]) for column in columns]
 
-    return step
+    return evaluate

@@ -1,5 +1,5 @@
-"""All that kerneltest knows of the private parts of JAX and jaxlib, a small module for each.
+"""All of kerneltest's knowledge of the private parts of JAX and jaxlib, in small modules by topic.
 
-JAX's own objects enter; plain data, or JAX's objects again, leave: dialects, source lines, MLIR attributes. Any module
-may call these; none of them imports the rest of `jaxprs`. When a release of JAX breaks kerneltest, mend it here.
+JAX's own objects go in; plain data, or JAX's objects again, come out: dialects, source lines, MLIR attributes. Any
+module may import these; none of them imports the rest of `trace`. When a release of JAX breaks kerneltest, fix it here.
 """

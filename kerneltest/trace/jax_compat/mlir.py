@@ -1,4 +1,4 @@
-"""Modules that JAX lowers to, read with jaxlib's MLIR bindings and given as plain data."""
+"""Reads the modules that JAX lowers to, with jaxlib's MLIR bindings, into plain data."""
 
 import contextlib
 import functools
@@ -14,14 +14,14 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.triton import dialect as triton_dialect
 
-# MLIR's bindings look for a Python module of the dialect whenever they touch an operation, until they find one: a tenth
-# of a lowering and most of reading its result.
+# Until MLIR's bindings find a Python module for a dialect, they look for one at each operation: that takes a tenth of a
+# lowering and most of the time to read its result.
 sys.modules.setdefault("jaxlib.mlir.dialects.tt", types.ModuleType("jaxlib.mlir.dialects.tt"))
 
 
 @functools.cache
 def _context() -> Any:
-    """A context that knows the Triton dialect."""
+    """Returns a context with the Triton dialect."""
     context = ir.Context()
     triton_dialect.register_dialect(context)
     context.load_all_available_dialects()
@@ -29,20 +29,20 @@ def _context() -> Any:
 
 
 def module_text(bytecode: bytes) -> str:
-    """A module as MLIR text."""
+    """MLIR text of a module."""
     return str(ir.Module.parse(bytecode, _context()))
 
 
 @contextlib.contextmanager
 def triton_body(bytecode: bytes) -> Iterator[Any]:
-    """The region of the one Triton function in a module; inside the context alone, since the module owns its memory."""
+    """Yields the region of the one Triton function in a module, valid only inside: the module owns its memory."""
     module = ir.Module.parse(bytecode, _context())
     (function,) = (op for op in module.body.operations if op.operation.name == "tt.func")
     yield function.operation.regions[0]
 
 
 def attributes_of(operation: Any) -> dict[str, Any]:
-    """An operation's attributes by name: numbers, strings, tuples and arrays as such, others as MLIR text."""
+    """Returns an operation's attributes by name: numbers, strings, tuples, arrays, and MLIR text for any other."""
     names = (item if isinstance(item, str) else item.name for item in operation.attributes)
     return {name: _plain(operation.attributes[name]) for name in names}
 
@@ -59,12 +59,12 @@ def _plain(attribute: Any) -> Any:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CustomCall:
-    """A call of code that XLA is handed as it is.
+    """A call of code that XLA does not look into.
 
     Attributes:
-      target: the name under which XLA knows what runs it.
-      config: what it is told, by name; strings of an attribute as bytes.
-      aliases: output to the operand whose memory it shares.
+      target: the name under which XLA finds the code.
+      config: its configuration, by name; string attributes are bytes.
+      aliases: from an output to the operand whose memory it shares, by index.
     """
 
     target: str
@@ -73,7 +73,7 @@ class CustomCall:
 
 
 def custom_calls(lowered: Any, targets: frozenset[str]) -> Iterator[CustomCall]:
-    """The custom calls of some targets, in order, in what `jax.jit(...).trace(...).lower(...)` returned."""
+    """Yields the custom calls to some targets, in order, of what `jax.jit(...).trace(...).lower(...)` returned."""
     for operation in _operations(lowered.compiler_ir("stablehlo").operation):
         if operation.name != "stablehlo.custom_call":
             continue
@@ -83,11 +83,11 @@ def custom_calls(lowered: Any, targets: frozenset[str]) -> Iterator[CustomCall]:
             yield CustomCall(target, _config(attributes), _aliases(attributes))
 
 
-def _config(of_call: Any) -> dict[str, Any]:
-    if "mhlo.backend_config" not in of_call:
-        told: dict[str, Any] = json.loads(ir.StringAttr(of_call["backend_config"]).value)
-        return told
-    attributes = ir.DictAttr(of_call["mhlo.backend_config"])
+def _config(attributes_of_call: Any) -> dict[str, Any]:
+    if "mhlo.backend_config" not in attributes_of_call:
+        config: dict[str, Any] = json.loads(ir.StringAttr(attributes_of_call["backend_config"]).value)
+        return config
+    attributes = ir.DictAttr(attributes_of_call["mhlo.backend_config"])
     entries = (attributes[i] for i in range(len(attributes)))
     return {
         entry.name: entry.attr.value_bytes if isinstance(entry.attr, ir.StringAttr) else _plain(entry.attr)

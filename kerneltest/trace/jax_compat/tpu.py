@@ -1,4 +1,4 @@
-"""XLA's TPU compiler, with no TPU: modules that JAX lowered elsewhere, compiled for a topology."""
+"""XLA's TPU compiler on a machine without a TPU: lowered modules, compiled for a topology."""
 
 import base64
 import functools
@@ -17,18 +17,18 @@ CALL = "tpu_custom_call"
 
 
 def module_bytes(lowered: Any) -> bytes:
-    """The StableHLO that `jax.jit(...).trace(...).lower(...)` returned, Mosaic's modules in its custom calls."""
+    """Bytecode of the StableHLO, Mosaic modules included, that `jax.jit(...).trace(...).lower(...)` returned."""
     written: bytes = mlir.module_to_bytecode(lowered.compiler_ir("stablehlo"))
     return written
 
 
 def mosaic_module(call: CustomCall) -> bytes:
-    """The Mosaic module in one of the custom calls, as bytecode."""
+    """Bytecode of the Mosaic module in a custom call."""
     return base64.b64decode(call.config["custom_call_config"]["body"])
 
 
 def mosaic_text(module: bytes) -> str:
-    """A Mosaic module as MLIR text."""
+    """MLIR text of a Mosaic module."""
     context = ir.Context()
     tpu.register_dialect(context)
     context.allow_unregistered_dialects = True
@@ -37,12 +37,16 @@ def mosaic_text(module: bytes) -> str:
 
 @functools.cache
 def device_of(topology: str) -> Any:
-    """A device of a topology, such as `v5e:2x2`, to compile for; starts libtpu."""
+    """Returns a device of a topology, such as `v5e:2x2`, to compile for; starts libtpu."""
     return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices[0]
 
 
 def compiled(module: bytes, topology: str) -> Any:
-    """Compiles StableHLO for one device of a topology; what comes back tells its costs."""
+    """Compiles StableHLO bytecode for one device of a topology.
+
+    Returns:
+      XLA's executable, which reports its costs.
+    """
     device = device_of(topology)
     options = compiler.get_compile_options(1, 1, device_assignment=np.array([[device.id]]))
     with mlir.make_ir_context():

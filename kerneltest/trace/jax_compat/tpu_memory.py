@@ -1,40 +1,50 @@
-"""The memory of JAX's TPU interpreter, which also notes what was never written and what is left at the end."""
+"""The memory of JAX's TPU interpreter, which also tracks unwritten elements and operations left at the end."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jax._src.pallas.mosaic.interpret import shared_memory as tpu_memory
 
+from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, UndefinedSource, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.jaxpr_types import DType, SourceInfo
 from kerneltest.trace.jax_compat.names import line_of
 from kerneltest.trace.jax_compat.tpu_layout import Layout
 
-# From a dtype to what stands where nobody wrote.
-Fill = Callable[[np.dtype[Any]], Any]
+BufferKey: TypeAlias = tuple[Any, ...]  # memory space, number, device and core
+IndexRanges: TypeAlias = tuple[slice | int, ...]  # the indices of an access along each axis
+ThreadKey: TypeAlias = Any  # a core, by its number
 
-_FIRST_BUFFER, _FIRST_SEMAPHORE = 100, 2000  # JAX's numbers of what is allocated first
+# From a dtype to the content of memory that was never written.
+Fill = Callable[[DType], Any]
+
+PIPELINE_CODE = "the pipeline's own code"
+"""The place of an access that does not come from a line of the user's."""
+
+_FIRST_BUFFER, _FIRST_SEMAPHORE = 100, 2000  # JAX's numbers for the first allocations
 
 
 class MisuseError(Exception):
-    """An access to what is not there, in words."""
+    """An access to memory that does not exist."""
 
-    def __init__(self, verdict: Verdict, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, verdict: Verdict, detail: MemoryFault | Race) -> None:
+        super().__init__(detail.text())
         self.verdict = verdict
+        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What a semaphore still knows of at a kernel's end.
+    """A semaphore that is not back in its initial state when a kernel ends.
 
     Attributes:
-      name: of the semaphore, or "".
-      count: at which it stands.
-      copies: that were started and that nobody waited for: what carries one out, and its line.
+      name: the kernel's name for it, or "".
+      count: its value.
+      copies: for each copy that was started and never waited for: a function that carries it out, and its line.
     """
 
     name: str
@@ -42,75 +52,75 @@ class Leftover:
     copies: tuple[tuple[Callable[[], None], str], ...]
 
 
-class Watched(tpu_memory.SharedMemory):
-    """Memory that knows its names, which of its elements were written, and who read the others.
+class TrackedSharedMemory(tpu_memory.SharedMemory):
+    """Memory that knows the names of its buffers, which of their elements were written, and who read the others.
 
     Attributes:
-      layout: what it holds.
-      first: the exception that ended the run.
-      reads: of memory that nobody wrote, in words.
-      over: the kernel has ended.
-      copies: by JAX's number of each, the core that started it and its `source_info`.
+      layout: the names and the shapes.
+      first: the exception that ended the run, or None.
+      reads: the reads of memory that was never written.
+      over: whether the kernel has ended.
+      copies: from JAX's number of a copy to the core that started it and its `source_info`.
     """
 
-    def watch(self, layout: Layout, fill: Fill | None) -> None:
-        """Says what will be allocated, and what is to stand where nobody wrote, if that is not JAX's choice."""
+    def track(self, layout: Layout, fill: Fill | None) -> None:
+        """Sets the layout of the allocations, and the content of unwritten memory (None for JAX's own)."""
         self.first: Exception | None = None
-        self.reads: dict[str, None] = {}
+        self.reads: dict[UndefinedSource, None] = {}
         self.over = False
         self.layout, self._fill = layout, fill
-        self._written: dict[Any, Array] = {}  # of buffers that are not all written
-        self._moving: dict[Any, Array] = {}  # by core, what was written of the block that the grid's loop copies
-        self._scoped: dict[Any, str] = {}
-        self._seen: dict[Any, int] = {}
-        self.copies: dict[int, tuple[int, Any]] = {}
-        self._drawn = 0
-        self._mine = threading.Lock()
+        self._written: dict[BufferKey, Array] = {}  # masks for buffers that are not fully written
+        self._moving: dict[ThreadKey, Array] = {}  # masks for blocks that the grid's loop copies
+        self._scoped: dict[BufferKey, str] = {}  # names of the buffers that run_scoped allocates
+        self._allocations: dict[tuple[int, BufferKey], int] = {}  # by the id of an equation's source, and core
+        self.copies: dict[int, tuple[int, SourceInfo]] = {}
+        self._clocks_given = 0
+        self._tracking = threading.Lock()
 
-    def name(self, key: Any) -> str:
-        """What the kernel calls a buffer."""
+    def name(self, key: BufferKey) -> str:
+        """The kernel's name for a buffer."""
         number = key[1] - _FIRST_BUFFER
         buffers = self.layout.buffers
         return buffers[number].name if number < len(buffers) else self._scoped.get(key, f"{key[0]} {key[1]}")
 
     def name_of_semaphore(self, number: int) -> str:
-        """What the kernel calls a semaphore that is there when it starts; "" for another."""
-        known, place = self.layout.semaphores, number - _FIRST_SEMAPHORE
-        return known[place] if 0 <= place < len(known) else ""
+        """The kernel's name for a semaphore that exists when it starts; "" for another."""
+        names, index = self.layout.semaphores, number - _FIRST_SEMAPHORE
+        return names[index] if 0 <= index < len(names) else ""
 
     def lines(self, semaphore: str, primitives: Sequence[str]) -> list[str]:
-        """Where some primitives are called on a semaphore."""
-        places = self.layout.places.values()
+        """The lines at which some primitives are called on a semaphore."""
         array = semaphore.partition("[")[0]
-        return list(dict.fromkeys(p.line for p in places if p.semaphore == array and p.primitive in primitives))
+        sites = (each for each in self.layout.sites.values() if each.semaphore == array)
+        return list(dict.fromkeys(site.line for site in sites if site.primitive in primitives))
 
-    def line(self, source: Any) -> str:
-        """Of an equation, from its `source_info`."""
-        place = self.layout.places.get(id(source))
-        return (place.line if place is not None else line_of(source)) or "code of the pipeline's own"
+    def line(self, source: SourceInfo) -> str:
+        """`FILE:LINE` of an equation, from its `source_info`; `PIPELINE_CODE` without one."""
+        site = self.layout.sites.get(id(source))
+        return (site.line if site is not None else line_of(source)) or PIPELINE_CODE
 
     def unwritten(self, output: int) -> Array | None:
-        """Which elements of an output, up to whole blocks, nobody wrote; None where there is none."""
+        """Mask of the elements of an output, up to whole blocks, that were never written; None if all were."""
         number = self.layout.outputs[output]
         return next((~w for key, w in self._written.items() if key[1] - _FIRST_BUFFER == number), None)
 
     def leftovers(self) -> Iterator[Leftover]:
-        """Of all semaphores that are not as they were at the start."""
+        """The semaphores that are not in their initial state."""
         for number, semaphore in [*self.sem.items(), *self.fixed_id_sem.items()]:
             late: list[list[Any]] = list(semaphore.tasks)
             for core, tasks in enumerate(late):
                 sources = [task.__self__.source_info for task in tasks]  # of a DMA
-                places = [self.layout.places[id(s)] for s in sources if id(s) in self.layout.places]
-                name = self.name_of_semaphore(number) or next((p.semaphore for p in places), "")
+                sites = [self.layout.sites[id(s)] for s in sources if id(s) in self.layout.sites]
+                name = self.name_of_semaphore(number) or next((site.semaphore for site in sites), "")
                 copies = tuple((task, self.line(source)) for task, source in zip(tasks, sources, strict=True))
                 if copies or semaphore.count_by_core[core]:
                     yield Leftover(name, int(semaphore.count_by_core[core]), copies)
 
     def get_random_virtual_device_id(self) -> int:
-        """A clock of its own for each copy, in turn: two that drew the same one would seem to be in order."""
-        with self._mine:
-            self._drawn += 1
-        return int(self.num_cores + self._drawn % (self.vector_clock_size - self.num_cores))
+        """Gives each copy a clock of its own, in turn: two copies that share one would seem to be ordered."""
+        with self._tracking:
+            self._clocks_given += 1
+        return int(self.num_cores + self._clocks_given % (self.vector_clock_size - self.num_cores))
 
     def append_semaphore_task(self, semaphore_id: int, global_core_id: int, task: Any) -> None:
         copy = task.__self__
@@ -121,14 +131,14 @@ class Watched(tpu_memory.SharedMemory):
         self.first = self.first or exception
         super().set_failed(exception, *args, **kwargs)
 
-    def allocate_buffer(self, key: Any, ref_count: int, value: Array, *args: Any, **kwargs: Any) -> None:
+    def allocate_buffer(self, key: BufferKey, ref_count: int, value: Array, *args: Any, **kwargs: Any) -> None:
         number, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers
-        given = buffers[number].given if number < len(buffers) else None
+        given = buffers[number].initial_shape if number < len(buffers) else None
         written = np.zeros(value.shape, bool)
         if given is not None:
             written[tuple(map(slice, given))] = True
-        with self._mine:
-            if key not in self.mem and not written.all():  # else another core has made it
+        with self._tracking:
+            if key not in self.mem and not written.all():  # otherwise another core has allocated it
                 self._written[key] = written
             if number >= len(buffers):
                 self._scoped[key] = self._name_scoped(key, _source(kwargs))
@@ -136,16 +146,18 @@ class Watched(tpu_memory.SharedMemory):
             value = np.where(written, value, self._fill(value.dtype)).astype(value.dtype)
         super().allocate_buffer(key, ref_count, value, *args, **kwargs)
 
-    def _name_scoped(self, key: Any, source: Any) -> str:
-        place = self.layout.places.get(id(source))
-        names = place.allocates if place is not None else ()
-        turn = (id(source), key[2:])
-        self._seen[turn] = self._seen.get(turn, -1) + 1
-        return names[self._seen[turn] % len(names)] if names else f"the {key[0]} memory of {self.line(source)}"
+    def _name_scoped(self, key: BufferKey, source: SourceInfo) -> str:
+        site = self.layout.sites.get(id(source))
+        names = site.allocates if site is not None else ()
+        allocator = (id(source), key[2:])
+        count = self._allocations[allocator] = self._allocations.get(allocator, -1) + 1
+        return names[count % len(names)] if names else f"the {key[0]} memory of {self.line(source)}"
 
-    def get_buffer_content(self, key: Any, rnge: Any, thread: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def get_buffer_content(  # type: ignore[override]
+        self, key: BufferKey, rnge: IndexRanges, thread: ThreadKey, *args: Any, **kwargs: Any
+    ) -> Any:
         source = _source(kwargs)
-        self._check("read", key, rnge, source)
+        self._check(Access.LOAD, key, rnge, source)
         part = self._written[key][rnge] if key in self._written else None
         if source is None:
             self._moving.pop(thread, None)
@@ -153,43 +165,43 @@ class Watched(tpu_memory.SharedMemory):
             if source is None:
                 self._moving[thread] = part
             else:
-                self.reads.setdefault(self._read(key, source))
+                self.reads.setdefault(self._describe_read(key, source))
         return super().get_buffer_content(key, rnge, thread, *args, **kwargs)
 
-    def _read(self, key: Any, source: Any) -> str:
-        place, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers
-        if place < len(buffers) and (buffers[place].padded or buffers[place].given is not None):
-            return f"{self.name(key)} is read past its array's end at {self.line(source)}"
-        return f"{self.name(key)} is read at {self.line(source)} before all of it was written"
+    def _describe_read(self, key: BufferKey, source: SourceInfo) -> UndefinedSource:
+        number, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers
+        past_end = number < len(buffers) and (buffers[number].padded or buffers[number].initial_shape is not None)
+        cause = UndefinedCause.PAST_END if past_end else UndefinedCause.PARTLY_WRITTEN
+        return UndefinedSource(cause, self.line(source), self.name(key))
 
     def store_buffer_content(  # type: ignore[override]
-        self, key: Any, rnge: Any, value: Array, thread: Any, *args: Any, **kwargs: Any
+        self, key: BufferKey, rnge: IndexRanges, value: Array, thread: ThreadKey, *args: Any, **kwargs: Any
     ) -> Any:
         source = _source(kwargs)
-        self._check("written", key, rnge, source)
+        self._check(Access.STORE, key, rnge, source)
         result = super().store_buffer_content(key, rnge, value, thread, *args, **kwargs)
         moved = self._moving.pop(thread, None) if source is None else None
         if result[0]:
-            self._note(key, rnge, True if moved is None else moved)
+            self._mark_written(key, rnge, True if moved is None else moved)
         return result
 
     def swap_buffer_content(
-        self, key: Any, rnge: Any, value: Array, mask: Array | None, *args: Any, **kwargs: Any
+        self, key: BufferKey, rnge: IndexRanges, value: Array, mask: Array | None, *args: Any, **kwargs: Any
     ) -> Any:
         if mask is None:
-            self._check("written", key, rnge, _source(kwargs))
+            self._check(Access.STORE, key, rnge, _source(kwargs))
         result = super().swap_buffer_content(key, rnge, value, mask, *args, **kwargs)
         if result[0] is None:
-            raise self._outside("written under its mask", key, rnge, _source(kwargs))
+            raise self._outside(Access.STORE, key, rnge, _source(kwargs), masked=True)
         if key in self._written and mask is not None:
             inside = tuple(map(slice, self._written[key][rnge].shape))
-            self._note(key, rnge, self._written[key][rnge] | mask[inside])
+            self._mark_written(key, rnge, self._written[key][rnge] | mask[inside])
         elif mask is None:
-            self._note(key, rnge, True)
+            self._mark_written(key, rnge, True)
         return result
 
-    def _note(self, key: Any, rnge: Any, written: Any) -> None:
-        with self._mine:
+    def _mark_written(self, key: BufferKey, rnge: IndexRanges, written: Array | bool) -> None:
+        with self._tracking:
             if key not in self._written and written is True:
                 return
             whole = self._written.setdefault(key, np.ones(self._buffer(key).content.shape, bool))
@@ -197,34 +209,48 @@ class Watched(tpu_memory.SharedMemory):
             if whole.all():
                 del self._written[key]
 
-    def _buffer(self, key: Any) -> Any:
+    def _buffer(self, key: BufferKey) -> Any:
         return self.mem[key]
 
-    def _check(self, how: str, key: Any, rnge: Any, source: Any) -> None:
-        if source is None:  # a block of the grid's, of which JAX itself says more
+    def _check(self, access: Access, key: BufferKey, rnge: IndexRanges, source: SourceInfo | None) -> None:
+        """Raises MisuseError if the buffer is gone or the range leaves it."""
+        if source is None:  # a block of the grid's, for which JAX's own message says more
             return
         if key not in self.mem:
-            raise MisuseError(
-                Verdict.RACE, f"{self.name(key)} is {how} by the copy of {self.line(source)} after its scope has ended"
-            )
+            name, line = self.name(key), self.line(source)
+            words = f"{name} is {_VERBS[access]} by the copy of {line} after its scope has ended"
+            raise MisuseError(Verdict.RACE, Race("", name, "", (Visit(Access.COPY, place=place_of(line)),), words))
         lengths = self._buffer(key).logical_shape
         if not all(_within(index, length) for index, length in zip(rnge, lengths, strict=False)):
-            raise self._outside(how, key, rnge, source)
+            raise self._outside(access, key, rnge, source)
 
-    def _outside(self, how: str, key: Any, rnge: Any, source: Any) -> MisuseError:
+    def _outside(
+        self, access: Access, key: BufferKey, rnge: IndexRanges, source: SourceInfo | None, *, masked: bool = False
+    ) -> MisuseError:
+        name, line, element = self.name(key), self.line(source), f"[{_indices(rnge)}]"
+        words = (
+            f"{name}{element} is {_VERBS[access]}{' under its mask' if masked else ''} at {line}, outside its shape "
+            f"{tuple(self._buffer(key).logical_shape)}"
+        )
         return MisuseError(
-            Verdict.OUT_OF_BOUNDS,
-            f"{self.name(key)}[{indices(rnge)}] is {how} at {self.line(source)}, outside of its shape "
-            f"{tuple(self._buffer(key).logical_shape)}",
+            Verdict.OUT_OF_BOUNDS, MemoryFault("", Visit(access, place=place_of(line)), name, element, words)
         )
 
 
-def indices(rnge: Any) -> str:
-    """Indices as they are written: `0:8, 3`."""
+_VERBS = {Access.LOAD: "read", Access.STORE: "written"}
+
+
+def place_of(line: str) -> str:
+    """FILE:LINE of a line that messages show, or "" for `PIPELINE_CODE`."""
+    return "" if line == PIPELINE_CODE else line
+
+
+def _indices(rnge: IndexRanges) -> str:
+    """Indices as Python writes them: `0:8, 3`."""
     return ", ".join(f"{i.start or 0}:{i.stop}" if isinstance(i, slice) else str(i) for i in rnge)
 
 
-def _within(index: Any, length: int) -> bool:
+def _within(index: slice | int, length: int) -> bool:
     if not isinstance(index, slice):
         return 0 <= int(index) < length
     start, stop, step = index.start or 0, length if index.stop is None else index.stop, index.step or 1
@@ -232,5 +258,5 @@ def _within(index: Any, length: int) -> bool:
     return bool(start >= 0 and (stop <= start or last < length))
 
 
-def _source(kwargs: Any) -> Any:
+def _source(kwargs: Mapping[str, Any]) -> SourceInfo | None:
     return getattr(kwargs.get("logging_info"), "source_info", None)

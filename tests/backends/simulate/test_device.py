@@ -1,14 +1,14 @@
-"""The simulator against what an H200 computed for cases of the suites, as benchmarks/device_outputs.py took it there.
+"""The simulator agrees with the outputs of an H200 for cases of the suites, recorded by benchmarks/device_outputs.py.
 
-Bit for bit where the IR defines every rounding: the kernels without a sum or a function, and every structural case of
-the others whose arithmetic is exact. Elsewhere the order of sums and the device's exp and tanh are not defined; there
-a sample of the outputs of family `normal` may differ by a rounding of each: 2^-20 of the largest element (eight
-roundings of float32: a sum and a function), and a rounding of the output's dtype; `COARSER` has what is further off.
+They agree bit for bit if the IR defines every rounding: for kernels without a sum or a function, and for all structural
+cases of the others whose arithmetic is exact. The order of sums and the device's exp and tanh are not defined. A sample
+of the outputs of family `normal` may therefore differ by 2^-20 of the largest element (eight roundings of float32, for
+a sum and a function) and by a rounding of the output's dtype; `COARSER` lists the kernels with larger differences.
 
-Left out: the special and the other numeric families of kernels with a sum or a function, every depth but quick, kernels
-that are not written for Triton, and what is `NEWER` than the run on the device.
+The recording lacks the special and the other numeric families of kernels with a sum or a function, every depth but
+quick, kernels that are not written for Triton, and the pairings that are `NEWER`.
 
-And bugs that interpret mode cannot see are found and named, and their right twins are not accused.
+Bugs that interpret mode cannot see are found and named, and their correct twins are not accused.
 """
 
 import functools
@@ -45,16 +45,16 @@ from tests.memory_bugs import BUGS, Bug, N
 
 FACTS, TAKEN = read(FIXTURE)
 BY_PAIRING = {name: list(found) for name, found in groupby(TAKEN, key=lambda each: each.case.pairing_id)}
-PAIRINGS = MappingProxyType(dict(pairings()))  # no dict, whose pairings pytest would run as a suite
-# `python benchmarks/device_outputs.py` on a GPU takes them, and then they go from here.
+PAIRINGS = MappingProxyType(dict(pairings()))  # pytest would run the pairings of a dict as a suite
+# Pairings without a recording. `python benchmarks/device_outputs.py` on a GPU records them.
 NEWER: set[str] = set()
-# A weight whose exponential is off by an ulp may be another TF32 number, and an angle of 1,000 radians is off by 2^-15.
+# A weight whose exponential is off by an ulp may round to another TF32 number; 1,000 radians are off by 2^-15.
 COARSER = {"attention.one_block": 2.0**-13, "attention.online": 2.0**-13, "rotary.rotated": 2.0**-17}
 
 
 @functools.cache
 def _computed(name: str) -> list[tuple[Taken, tuple[np.ndarray, ...]]]:
-    """What was taken, and what the simulator computes in its place."""
+    """The recorded outputs of a pairing, each with the simulator's."""
     (simulator,) = resolve([SIMULATOR])
     pairing, computed = PAIRINGS[name], []
     prepared: dict[Signature, Executable | Artifact] = {}
@@ -64,7 +64,7 @@ def _computed(name: str) -> list[tuple[Taken, tuple[np.ndarray, ...]]]:
             prepared[signature] = simulator.prepare(trace(pairing, signature))
         executable, leaves = prepared[signature], arguments(pairing, each.case)
         assert not isinstance(executable, Artifact)
-        assert digest(leaves) == each.inputs, f"{_named(each)}: the device got other inputs: take its outputs again"
+        assert digest(leaves) == each.inputs, f"{_named(each)}: the device got other inputs: record its outputs again"
         computed.append((each, executable.run(leaves)))
     return computed
 
@@ -73,7 +73,7 @@ def _named(each: Taken) -> str:
     return f"{each.case.family.name} {each.case.target} {each.case.signature}"
 
 
-def test_a_device_computed_something_for_every_kernel_that_is_simulated() -> None:
+def test_every_simulated_kernel_has_a_recording() -> None:
     simulated = {name for name, pairing in PAIRINGS.items() if next(chosen(name, pairing), None)}
     assert set(BY_PAIRING) == simulated - NEWER
     assert len(TAKEN) > 1_500
@@ -82,13 +82,13 @@ def test_a_device_computed_something_for_every_kernel_that_is_simulated() -> Non
 
 
 @pytest.mark.parametrize("name", [name for name, found in BY_PAIRING.items() if any(each.bits for each in found)])
-def test_what_the_ir_defines_agrees_bit_for_bit(name: str) -> None:
+def test_outputs_that_the_ir_defines_agree_bit_for_bit(name: str) -> None:
     for each, found in _computed(name):
         assert not each.bits or digest(found) == each.bits, _named(each)
 
 
 @pytest.mark.parametrize("name", [name for name, found in BY_PAIRING.items() if any(each.sampled for each in found)])
-def test_the_rest_agrees_within_a_rounding(name: str) -> None:
+def test_other_outputs_agree_within_a_rounding(name: str) -> None:
     for each, found in _computed(name):
         for theirs, ours in zip(each.sampled, map(sample, found) if each.sampled else (), strict=True):
             assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), _named(each)
@@ -98,7 +98,7 @@ def test_the_rest_agrees_within_a_rounding(name: str) -> None:
             assert np.abs(got - expected).max(initial=0.0) <= bound, _named(each)
 
 
-def test_what_was_taken_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     (backend,) = resolve(["interpret"])
     found = [*taken("iota.blocked", PAIRINGS["iota.blocked"], backend), BY_PAIRING["softmax.fused"][0]]
     path = tmp_path / "taken.jsonl.gz"
@@ -111,7 +111,7 @@ def test_what_was_taken_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert found[-1].sampled
 
 
-def test_only_a_device_writes_what_the_simulator_is_held_to(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_outputs_of_a_device_are_recorded(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--backend", "interpret"])
     assert "is for what a device computed" in capsys.readouterr().err

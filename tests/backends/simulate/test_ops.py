@@ -1,4 +1,4 @@
-"""Each operation as the simulator runs it, against NumPy, on random, special and extreme values."""
+"""Each simulated operation agrees with NumPy on random, special and extreme values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from kerneltest.backends.simulate.ir import Rule, Semantics, any_operand
-from kerneltest.backends.simulate.operations.movement import tf32
 from kerneltest.backends.simulate.operations.table import OPERATIONS
+from kerneltest.backends.simulate.operations.tensor_operations import tf32
 from kerneltest.core.dtypes import cast, dtype_named, float_format, is_float
 from kerneltest.core.failures import Failure
 from tests.simulated import TARGETS, elementwise_block, simulated
@@ -30,12 +30,12 @@ class Op:
     """One operation.
 
     Attributes:
-      name: of the test.
-      kernel: on blocks.
-      reference: on float64 (integers: on their own dtype).
-      dtypes: of all operands.
-      arity: how many operands.
-      domain: least and greatest operand.
+      name: the name of the test.
+      kernel: the operation on blocks.
+      reference: the operation on float64, or on integers of their own dtype.
+      dtypes: the dtypes of the operands.
+      arity: the number of operands.
+      domain: the least and the greatest operand.
     """
 
     name: str
@@ -276,7 +276,7 @@ def test_atomics(name: str, wanted: int, backend: str) -> None:
 
 @pytest.mark.parametrize(("value", "rounds_to"), [(1, 0), (1000, 0), (2**23, 2**24), (1065353216, 1073741824)])
 def test_integers_added_as_floats_give_what_an_h200_gives(value: int, rounds_to: int) -> None:
-    """JAX before 0.12 lowers the atomic addition of a block of integers to that of floats; figures of an H200."""
+    """JAX before 0.12 lowers an atomic addition of integers to one of floats; the figures are those of an H200."""
 
     def body(x: Any, start: Any, o: Any) -> None:
         del start
@@ -302,15 +302,15 @@ def _doubled_in_assembly(x: jax.Array) -> jax.Array:
     return pl.pallas_call(body, out_shape=x, compiler_params=plgpu.CompilerParams())(x)
 
 
-def test_a_line_in_the_table_is_all_that_a_new_operation_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_operation_takes_one_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     doubled = Semantics(lambda op: Rule(lambda x: x + x, any_operand))
     monkeypatch.setitem(OPERATIONS, "tt.elementwise_inline_asm", doubled)
     (got,) = simulated(_doubled_in_assembly, [np.ones(N, np.float32)], "simulate:sm_90")
     assert set(got.tolist()) == {2.0}
 
 
-def test_an_operation_that_is_not_simulated_is_named() -> None:
-    with pytest.raises(Failure, match=r"operation tt\.elementwise_inline_asm is not one that the simulator runs") as e:
+def test_an_unsupported_operation_is_named() -> None:
+    with pytest.raises(Failure, match=r"does not support operation tt\.elementwise_inline_asm") as e:
         simulated(_doubled_in_assembly, [np.ones(N, np.float32)], "simulate:sm_90")
     assert e.value.verdict == "unimplemented"
     assert "simulate/test_ops.py:" in str(e.value)

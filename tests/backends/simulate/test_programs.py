@@ -1,4 +1,4 @@
-"""Control flow, and programs in several orders."""
+"""Simulated control flow, and programs run in several orders."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ PROGRAMS = 8
 
 
 def _summed(dtype: str) -> kt.Pairing:
-    """A sum of one element a program, by atomic additions: in floats, it depends on their order."""
+    """A sum by atomic additions, one for each program, which depends on their order for floats."""
 
     def body(x: Any, start: Any, o: Any) -> None:
         del start
@@ -48,11 +48,11 @@ def test_a_sum_of_floats_by_atomics_depends_on_the_order() -> None:
     findings = [f for f in _checked(_summed("float32"), 3).findings if f.family in ("normal", "log_uniform")]
     assert {finding.verdict for finding in findings} == {"nondeterministic"}
     assert "start[0] is" in findings[0].message
-    assert "in another order; 1 elements differ" in findings[0].message
+    assert "in another order; 1 of 1 elements differ" in findings[0].message
 
 
 @pytest.mark.parametrize(("pairing", "orders"), [(_summed("int32"), 3), (_summed("float32"), 0)])
-def test_what_does_not_depend_on_it_or_was_not_asked_is_not_accused(pairing: kt.Pairing, orders: int) -> None:
+def test_a_result_that_does_not_depend_on_the_order_or_runs_once_passes(pairing: kt.Pairing, orders: int) -> None:
     verdicts = {finding.verdict for finding in _checked(pairing, orders).findings}
     assert "nondeterministic" not in verdicts
 

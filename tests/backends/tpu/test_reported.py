@@ -11,7 +11,8 @@ from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
-from kerneltest.trace.tracing import Traced, on_a, trace_function
+from kerneltest.trace.platforms import on_a
+from kerneltest.trace.tracing import Traced, trace_function
 from tests.reported_by_mosaic import ENDING_THE_PROCESS
 from tests.reported_by_mosaic import REPORTED as COMPILING
 from tests.reported_on_tpus import GENERATIONS, Reported

@@ -3,7 +3,7 @@
 import pytest
 
 from kerneltest.backends.registry import resolve
-from kerneltest.core.group_names import PROOFS
+from kerneltest.core.groups import GroupName
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
@@ -17,7 +17,7 @@ from tests.extensions.proofs.copies import RIGHT, UNDECIDED, WRONG, Copy
 def _proof(copy: Copy) -> Record:
     pairing = copy.pairing()
     items = plan_pairing(pairing, "p", resolve(["simulate:sm_90"]), RunSettings.of(depth="quick", prove=True)).items
-    (item,) = (item for item in items if item.group.name == PROOFS)
+    (item,) = (item for item in items if item.group.name == GroupName.PROOFS)
     (outcome,) = run(item, Cache())
     return outcome.record
 
@@ -54,4 +54,4 @@ def test_without_z3_the_record_says_what_to_install(monkeypatch: pytest.MonkeyPa
 def test_nothing_is_proved_unasked_or_elsewhere(backend: str, prove: bool) -> None:
     items = plan_pairing(RIGHT[0].pairing(), "p", resolve([backend]), RunSettings.of(depth="quick", prove=prove)).items
     assert items
-    assert PROOFS not in {item.group.name for item in items}
+    assert GroupName.PROOFS not in {item.group.name for item in items}

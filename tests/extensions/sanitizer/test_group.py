@@ -14,7 +14,7 @@ from jax.experimental.pallas import triton
 import kerneltest as kt
 from kerneltest.backends.device import Device
 from kerneltest.backends.registry import resolve
-from kerneltest.core.group_names import SANITIZED
+from kerneltest.core.groups import GroupName
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
@@ -58,7 +58,7 @@ def _pairing(body: Any, lengths: Sequence[int] = LENGTHS, **options: Any) -> Pai
 
 def _item(pairing: Pairing, tools: Sequence[str], backend: str = "cuda") -> Item:
     items = plan_pairing(pairing, "p", resolve([backend]), RunSettings.of(depth="quick", sanitize=tuple(tools))).items
-    (item,) = (item for item in items if item.group.name == SANITIZED)
+    (item,) = (item for item in items if item.group.name == GroupName.SANITIZED)
     return item
 
 
@@ -255,7 +255,7 @@ def test_tools_are_for_the_devices_that_they_serve(
 ) -> None:
     settings = RunSettings.of(depth="quick", sanitize=tuple(asked))
     items = plan_pairing(_pairing(over_body), "p", resolve([backend]), settings).items
-    assert [name for item in items if item.group.name == SANITIZED for name in item.families()] == planned
+    assert [name for item in items if item.group.name == GroupName.SANITIZED for name in item.families()] == planned
     assert items
 
 

@@ -1,1 +1,1 @@
-"""The operations of Triton's IR: `table` lists them, the other modules say how each kind of them is carried out."""
+"""The operations of Triton IR: `table` lists them, and the other modules define what they compute."""

@@ -1,0 +1,68 @@
+"""The state of the running interpreter: freed memory, garbage collection, and the stacks of its threads."""
+
+import ctypes
+import functools
+import gc
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's <malloc.h>
+
+_MALLOC_VARIABLES = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+
+_TRIM_THRESHOLD = 2**27  # bytes: several arrays of an oracle, in all samples
+
+_MMAP_THRESHOLD = 2**25  # bytes: the largest that glibc accepts
+
+# Tracing allocates thousands of short-lived objects: with Python's default, a twelfth of a run is garbage collection.
+_GC_THRESHOLD = 20_000
+
+_frames_lock = threading.Lock()
+
+
+@functools.cache
+def keep_freed() -> None:
+    """Makes glibc keep freed memory for reuse, unless the user has set its thresholds.
+
+    By default glibc returns arrays beyond a few hundred kilobytes to the system at once. The system then hands out the
+    next array page by page, which takes longer than computing its contents. glibc has no way to read the thresholds, so
+    they cannot be restored.
+    """
+    if not os.environ.keys().isdisjoint(_MALLOC_VARIABLES):
+        return
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
+        mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD)
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD)
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Makes garbage collections rare inside, unless they are rarer already, or switched off."""
+    before = gc.get_threshold()
+    if 0 < before[0] < _GC_THRESHOLD:
+        gc.set_threshold(_GC_THRESHOLD, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@contextmanager
+def stacks() -> Iterator[dict[int, FrameType]]:
+    """Yields the innermost frame of each running thread, by thread id. Use frames and their `f_back` only inside.
+
+    Python 3.11 creates frame objects on demand, which can trigger a garbage collection. Code that this runs can switch
+    threads, and by then the frame may be gone: the process crashes. So garbage collection is off inside.
+    """
+    with _frames_lock:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            yield sys._current_frames()
+        finally:
+            if collects:
+                gc.enable()

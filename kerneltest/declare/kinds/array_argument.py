@@ -1,0 +1,86 @@
+"""The part of a declaration that all kinds of array arguments share: axes, dtypes and bounds, parsed and checked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from kerneltest.declare.axes import Axis, parsed
+from kerneltest.declare.domains import Interval, domain_of
+from kerneltest.declare.kinds.base import ArrayArgument
+
+DEFAULT_FLOATS = ("float32", "bfloat16", "float16")
+DEFAULT_INTEGERS = ("int32", "int8", "uint8")
+
+Ends = tuple[float, float]
+AnyDomain = Ends | Interval | Mapping[str, Ends | Interval | None] | None
+Dtypes = str | Sequence[str]
+
+
+def array_argument(
+    shape: object,
+    dtypes: object,
+    role: str,
+    *,
+    domain: object = None,
+    bounded_by: object = None,
+    exhaustive: bool = False,
+    mask_values: Ends = (0, 1),
+    on: object = None,
+    problem: str = "",
+) -> ArrayArgument:
+    """Returns an array argument; if its author's declaration is wrong, one whose `problem` says why.
+
+    Args:
+      shape, dtypes, domain, on: as the author gave them, in the form that `kt.array` takes.
+      role: the name of its kind.
+      bounded_by: the axis that bounds its values, as its author gave it; None for its own last axis.
+      exhaustive, mask_values: as in `ArrayArgument`.
+      problem: a mistake that the kind has found already; "" if there is none.
+    """
+    try:
+        if problem:
+            raise ValueError(problem)
+        axes, names, by = _axes(shape), _dtype_names(dtypes), _bounding_axis(bounded_by)
+        if on is not None and not isinstance(on, Mapping):
+            raise ValueError(f"on= gives dtypes by backend, as in on={{'tpu': 'bfloat16'}}, not {on!r}")
+        others = {pattern: _dtype_names(each) for pattern, each in (on or {}).items()}
+        known = tuple(dict.fromkeys([*names, *(name for each in others.values() for name in each)]))
+        return ArrayArgument(axes, names, role, domain_of(domain, known), by, exhaustive, mask_values, on=others)
+    except ValueError as error:
+        return ArrayArgument((), (), role, problem=str(error))
+
+
+def _axes(shape: object) -> tuple[Axis, ...]:
+    if not isinstance(shape, str):
+        axes = " ".join(map(str, shape if isinstance(shape, (tuple, list)) else (shape,)))
+        raise ValueError(f"its shape is one string, as in {axes!r}, not {shape!r}")
+    return tuple(map(parsed, shape.split()))
+
+
+def _bounding_axis(given: object) -> Axis | None:
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
+        return given
+    if not isinstance(given, str) or not given:
+        raise ValueError(f"the axis that bounds its values is a dim such as 'n', or made of dims, not {given!r}")
+    if len(given.split()) > 1:
+        raise ValueError(f"the axis that bounds its values is one length, such as 'n' or 'n*m', not {given!r}")
+    return parsed(given)
+
+
+def _dtype_names(dtypes: object) -> tuple[str, ...]:
+    if isinstance(dtypes, str):
+        return (dtypes,)
+    names = []
+    for each in dtypes if isinstance(dtypes, (tuple, list)) else (dtypes,):
+        if not isinstance(each, str):
+            raise ValueError(f"its dtypes are given by name, as in {_dtype_name(each)!r}, not {each!r}")
+        names.append(each)
+    return tuple(names)
+
+
+def _dtype_name(given: object) -> str:
+    try:
+        return str(np.dtype(cast(Any, given)).name)
+    except TypeError:
+        return "float32"

@@ -1,0 +1,83 @@
+"""Data: numbers to compute with. Declared by `kt.array` and `kt.scalar`."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, is_float
+from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, AnyDomain, Dtypes, array_argument
+from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, Rng, Slot, register
+
+
+def array(
+    shape: str,
+    dtypes: Dtypes = DEFAULT_FLOATS,
+    *,
+    domain: AnyDomain = None,
+    on: Mapping[str, Dtypes] | None = None,
+) -> ArrayArgument:
+    """Declares an array of data.
+
+        kt.array("m k"), kt.array("b 3 n", "int8"), kt.array("n", ("float32", "bfloat16"), domain=(0, 1))
+        kt.array("m 2*h"), kt.array("h*g s d"), kt.array("n", domain=kt.interval(nonzero=True))
+
+    Args:
+      shape: its axes, outermost first, separated by spaces: dims, fixed lengths, and products and sums of them.
+        `h*g` is laid out h-major.
+      dtypes: one dtype's name or several. Arguments that declare the same several dtypes change together.
+      domain: the least and the greatest value, `kt.interval(...)`, or either of them by dtype name. None for every
+        value of the dtype, NaN and infinities included. A pair with an infinite end admits that infinity and NaN, but
+        not the dtype's largest and smallest numbers: `(-inf, inf)` is everything without these.
+      on: dtypes on some backends, by patterns of their ids or by `gpu`, `nvidia`, `amd` or `tpu`.
+    """
+    return array_argument(shape, dtypes, "data", domain=domain, on=on)
+
+
+def scalar(
+    dtypes: Dtypes = DEFAULT_FLOATS, *, domain: AnyDomain = None, on: Mapping[str, Dtypes] | None = None
+) -> ArrayArgument:
+    """Declares an array without axes.
+
+    Args:
+      dtypes: one dtype's name or several, as for `array`.
+      domain: the values it may have, as for `array`.
+      on: dtypes on some backends, as for `array`.
+    """
+    return array_argument("", dtypes, "data", domain=domain, on=on)
+
+
+@register("data")
+class ArrayData(ArgumentKind):
+    """Numbers of any dtype, each within the argument's domain."""
+
+    noun = "array"
+    is_data = True
+    differentiable = True
+
+    def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
+        """Returns small integers, or normally distributed numbers if floats need not be exact."""
+        if not exact and is_float(slot.dtype):
+            return slot.cast(rng.standard_normal(slot.shape))
+        limit = min(slot.exact_limit, 100)
+        return slot.cast(rng.integers(-limit, limit + 1, slot.shape))
+
+    def canonical(self, slot: Slot) -> Array:
+        """Returns zeros, or the numbers of the domain next to them."""
+        return slot.coerce(np.full(slot.shape, slot.nearest(0)))
+
+    def coerce(self, slot: Slot, values: Array) -> Array:
+        """Returns the values without zeros if the domain excludes them."""
+        return slot.domain.replace_zeros(values, slot.dtype) if slot.domain.nonzero else values
+
+    def longest_sums(self, slot: Slot) -> Array:
+        """Returns ones."""
+        return np.ones(slot.shape)
+
+    def element(self, slot: Slot, number: float) -> Array:
+        """Returns the number, moved into the domain."""
+        return slot.cast(np.asarray(number))
+
+    def code_table(self, slot: Slot, codes: Array) -> Array:
+        """Returns integers whose products can be summed exactly, moved into the domain."""
+        limit = max(min(slot.exact_limit, codes.size), 2)
+        return slot.cast(codes % limit - limit // 2)

@@ -1,0 +1,299 @@
+"""The table of kinds of array arguments, and the two descriptions of an argument that they are asked about.
+
+A kind (`mask`, `index`, `partition`, ...) is one module of this package: the function that declares it, and a subclass
+of `ArgumentKind`, which `register` puts into `KINDS`. Other code asks the kind of an argument and never compares names.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.declare.axes import Axis
+from kerneltest.declare.dims import Dim
+from kerneltest.declare.domains import EVERYTHING, Domain, DType, Interval
+from kerneltest.declare.relations import Derivation
+
+Rng = np.random.Generator
+XpArray = Any  # an array of NumPy, or of a namespace that is compatible with it
+Namespace = Any  # NumPy, or such a namespace
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayArgument:
+    """The declaration of an array argument, or of one leaf of a pytree.
+
+    Attributes:
+      shape: its axes, outermost first: dims, fixed lengths, or products and sums of them.
+      dtypes: names of the dtypes it may have. Arguments that declare the same several dtypes change together.
+      role: the name of its kind, such as `data`, `mask` or `index`.
+      domain: the values that data may have, for all dtypes or by dtype.
+      bounded_by: the axis that an index points into, a length counts or a partition divides; None for its last axis.
+      exhaustive: the parts of a partition add up to all of `bounded_by`, and offsets end there.
+      mask_values: the value of a masked element and that of a visible one.
+      derivation: how it follows from other arguments.
+      on: dtypes that replace `dtypes` on some backends, by pattern.
+      problem: a mistake in the declaration, to be reported with the argument's name; "" if there is none.
+    """
+
+    shape: tuple[Axis, ...]
+    dtypes: tuple[str, ...]
+    role: str = "data"
+    domain: Domain = EVERYTHING
+    bounded_by: Axis | None = None
+    exhaustive: bool = False
+    mask_values: tuple[float, float] = (0, 1)
+    derivation: Derivation | None = None
+    on: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def kind(self) -> "ArgumentKind":
+        """The kind of argument it is."""
+        return KINDS[self.role]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes of its shape, and the one that bounds its values."""
+        return self.shape if self.bounded_by is None else (*self.shape, self.bounded_by)
+
+    @property
+    def bound(self) -> Axis:
+        """The axis that bounds its values: `bounded_by`, or else its own last axis; 0 without axes."""
+        return self.bounded_by if self.bounded_by is not None else self.shape[-1] if self.shape else 0
+
+    @property
+    def globally_unique(self) -> bool:
+        """True if all values of the array differ, rather than those of each row."""
+        return self.kind.distinct and self.bounded_by is not None
+
+    def interval(self, dtype: str) -> Interval:
+        """Returns its domain in a dtype."""
+        return self.domain if isinstance(self.domain, Interval) else self.domain[dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One array argument of one signature, as a family sees it that fills it with values.
+
+    Attributes:
+      role: the name of its kind: `data`, `mask`, `index`, `length`, `partition`, ...
+      shape: its lengths in elements, outermost first.
+      dtype: of its values.
+      blocks: the kernel's block length along each axis, in elements, or None.
+      domain: the values that data may have.
+      order: its position among the array arguments.
+      end: the length of the axis that an index points into, a length counts or a partition divides.
+      limit: computes `exact_limit`, for which it evaluates the oracle once a signature.
+      exhaustive: the parts of a partition add up to `end`, and offsets end there.
+      globally_unique: all indices of a permutation differ, rather than those of each row.
+      mask_values: the value of a masked element and that of a visible one.
+      end_block: the kernel's block length along the axis whose length is `end`, in elements, or all of it.
+    """
+
+    role: str
+    shape: tuple[int, ...]
+    dtype: DType
+    blocks: tuple[int | None, ...]
+    domain: Interval
+    order: int
+    end: int
+    limit: Callable[[], int]
+    exhaustive: bool = False
+    globally_unique: bool = False
+    mask_values: tuple[float, float] = (0, 1)
+    end_block: int = 1
+
+    @property
+    def kind(self) -> "ArgumentKind":
+        """The kind of argument it is."""
+        return KINDS[self.role]
+
+    @property
+    def exact_limit(self) -> int:
+        """The largest integer such that products of pairs and their sums need no rounding."""
+        return self.limit()
+
+    @property
+    def is_float_data(self) -> bool:
+        """True if it holds data of a floating dtype."""
+        return self.kind.is_data and is_float(self.dtype)
+
+    @property
+    def size(self) -> int:
+        """The number of its elements."""
+        return int(np.prod(self.shape))
+
+    @property
+    def block(self) -> int:
+        """The block length along the last axis, or all of its length; 1 without axes."""
+        return (self.blocks[-1] or max(self.shape[-1], 1)) if self.shape else 1
+
+    def cast(self, values: Array) -> Array:
+        """Returns `values` moved into the domain, in the slot's dtype, as `Interval.cast` does."""
+        return self.domain.cast(values, self.dtype)
+
+    def coerce(self, values: Array) -> Array:
+        """Returns `values` in the form its kind requires: a mask's own numbers for booleans, data without zeros."""
+        return self.kind.coerce(self, values)
+
+    def nearest(self, number: float) -> Array:
+        """Returns the number nearest to another one that an element may be, without axes."""
+        low, high = self.kind.finite_range(self)
+        return self.coerce(np.asarray(min(max(number, low), high)).astype(self.dtype))
+
+    def sample(self, rng: Rng, *, exact: bool = False) -> Array:
+        """Returns random values, in the slot's dtype.
+
+        Args:
+          rng: the source of randomness.
+          exact: data are integers so small that a kernel's arithmetic on them is exact.
+
+        Raises:
+          ValueError: no values meet the constraints, such as a permutation of fewer elements than it has.
+        """
+        return self.repair(self.kind.sample(self, rng, exact))
+
+    def repair(self, values: Array) -> Array:
+        """Returns valid values near some numbers, in the slot's dtype; numbers that are valid stay as they are.
+
+        Raises:
+          ValueError: as in `sample`, or the dtype is too narrow for a position or a count.
+        """
+        valid = np.asarray(self.kind.repair(self, values))
+        if self.kind.counts and is_integer(self.dtype) and valid.size:
+            greatest, most = int(valid.max()), int(ml_dtypes.iinfo(self.dtype).max)
+            if greatest > most:
+                raise ValueError(f"it counts up to {greatest}, and {self.dtype} ends at {most}; declare a wider dtype")
+        return valid.astype(self.dtype)
+
+    def canonical(self) -> Array:
+        """Returns the simplest values, in the slot's dtype: zeros, all visible, equal parts, indices in order.
+
+        Raises:
+          ValueError: as in `sample`.
+        """
+        return self.repair(self.kind.canonical(self))
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeValues:
+    """Edge-case values of a kind, which the plan registers as a family under the function's name.
+
+    Attributes:
+      make: takes a slot and a generator and returns values; its docstring describes the family in reports.
+      applies: whether a slot of the kind can be filled with them.
+      group: the family's group, `structural` or `masks`.
+    """
+
+    make: Callable[[Slot, Rng], Array]
+    applies: Callable[[Slot], bool] = lambda slot: slot.size > 0
+    group: str = "structural"
+
+
+class ArgumentKind:
+    """One kind of array argument. Subclasses override what differs from an array of independent positions.
+
+    Attributes:
+      noun: the kind in words, as reports show it.
+      is_data: its values are numbers to compute with.
+      is_mask: its values say which elements count.
+      is_key_object: the kernel gets a key of `jax.random` that is made from the values.
+      counts: its values are positions or numbers of elements, so its dtype must be an integer.
+      includes_end: its values may equal the length of the axis that bounds them.
+      pointwise: each of its values refers to the axis that bounds it, whatever the others are.
+      along_last_axis: its values depend on each other along the last axis, so it must have one.
+      jointly_constrained: no element can be changed by itself.
+      distinct: no value occurs twice.
+      differentiable: the gradient with respect to it is compared.
+      positional: each value can be computed from its position, for arrays too large for memory.
+    """
+
+    noun: ClassVar[str]
+    is_data: ClassVar[bool] = False
+    is_mask: ClassVar[bool] = False
+    is_key_object: ClassVar[bool] = False
+    counts: ClassVar[bool] = False
+    includes_end: ClassVar[bool] = False
+    pointwise: ClassVar[bool] = False
+    along_last_axis: ClassVar[bool] = False
+    jointly_constrained: ClassVar[bool] = False
+    distinct: ClassVar[bool] = False
+    differentiable: ClassVar[bool] = False
+    positional: ClassVar[bool] = True
+
+    def find_mistake(self, leaf: ArrayArgument, dims: Mapping[str, Dim]) -> str:
+        """Returns the mistake in a declaration whose dtypes and dims are valid; "" if there is none."""
+        return ""
+
+    def edge_values(self) -> Sequence[EdgeValues]:
+        """Returns its own edge cases. Kinds whose functions have the same name share a family."""
+        return ()
+
+    def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
+        """Returns random values, still to be repaired. Arguments and errors are those of `Slot.sample`."""
+        raise NotImplementedError
+
+    def repair(self, slot: Slot, values: Array) -> Array:
+        """Returns valid values near some numbers, in any dtype that holds them."""
+        return values
+
+    def canonical(self, slot: Slot) -> Array:
+        """Returns the simplest values, still to be repaired."""
+        return np.zeros(slot.shape, slot.dtype)
+
+    def simplify(self, slot: Slot, values: Array) -> Array:
+        """Returns the simplest values that may replace a case's `values`."""
+        return slot.canonical()
+
+    def coerce(self, slot: Slot, values: Array) -> Array:
+        """Returns a family's `values` in the form that the kind requires."""
+        return values
+
+    def finite_range(self, slot: Slot) -> tuple[float, float]:
+        """Returns the least and the greatest finite number that an element may be."""
+        return slot.domain.finite_range(slot.dtype)
+
+    def longest_sums(self, slot: Slot) -> Array:
+        """Returns values for which the oracle's sums have the most terms; 1 for each number that is summed."""
+        return slot.canonical()
+
+    def element(self, slot: Slot, number: float) -> Array | float:
+        """Returns the element that a drawn number stands for."""
+        return number % max(slot.end, 1)
+
+    def code_table(self, slot: Slot, codes: Array) -> Array:
+        """Returns the value of each position code (int64); an empty array if `element_at` computes values instead."""
+        return np.zeros(0, slot.dtype)
+
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
+        """Returns the values at some positions of an array too large for memory, as integers or booleans.
+
+        Args:
+          slot: the argument.
+          position: an array of 64-bit integers for each axis; they broadcast to a common shape.
+          code: the code of each position, of that shape.
+          xp: the arrays' namespace: NumPy, or a compatible one.
+        """
+        raise NotImplementedError
+
+    def pass_value(self, values: XpArray, *, oracle: bool) -> XpArray:
+        """Returns the argument that the kernel, or the oracle, gets for some values."""
+        return values
+
+
+KINDS: dict[str, ArgumentKind] = {}
+
+
+def register(role: str) -> Callable[[type[ArgumentKind]], type[ArgumentKind]]:
+    """Registers the decorated class as the kind that `ArrayArgument.role` names `role`."""
+
+    def add(kind: type[ArgumentKind]) -> type[ArgumentKind]:
+        KINDS[role] = kind()
+        return kind
+
+    return add

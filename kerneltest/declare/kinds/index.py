@@ -1,0 +1,92 @@
+"""Indices: integers that point at elements along an axis. Declared by `kt.indices`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array
+from kerneltest.declare.kinds.array_argument import array_argument
+from kerneltest.declare.kinds.base import (
+    ArgumentKind,
+    ArrayArgument,
+    EdgeValues,
+    Namespace,
+    Rng,
+    Slot,
+    XpArray,
+    register,
+)
+
+_SPREAD = 40_503  # a multiplier that scatters position codes over an axis
+
+
+def indices(shape: str, *, into: str | int, dtype: str = "int32") -> ArrayArgument:
+    """Declares integers that point at elements along an axis, its first and last element among them.
+
+    Args:
+      shape: of the indices themselves, as in `"q"`.
+      into: the axis they point into: a dim, a length, or products and sums such as `"pages*size"`; values go from 0 to
+        its length - 1.
+      dtype: an integer dtype, by name.
+    """
+    return array_argument(shape, dtype, "index", bounded_by=into)
+
+
+def clip_to_integers(values: Array, most: int) -> Array:
+    """Returns integers (int64) from 0 to `most` near some numbers; NaN becomes 0."""
+    wide = np.nan_to_num(np.asarray(values, np.float64), nan=0.0, posinf=most, neginf=0)
+    return np.clip(wide, 0, most).astype(np.int64)
+
+
+def flat_index(position: Sequence[XpArray], shape: Sequence[int]) -> XpArray:
+    """Returns the index in the flattened array of a position, which has an index along each axis of `shape`."""
+    flat = position[0]
+    for index, length in zip(position[1:], shape[1:], strict=True):
+        flat = flat * length + index
+    return flat
+
+
+@register("index")
+class Index(ArgumentKind):
+    """Integers from 0 to `Slot.end` - 1, each by itself; a subclass may include `Slot.end`."""
+
+    noun = "index"
+    counts = True
+    pointwise = True
+
+    def greatest(self, slot: Slot) -> int:
+        """Returns the greatest value."""
+        return slot.end if self.includes_end else max(slot.end - 1, 0)
+
+    def edge_values(self) -> Sequence[EdgeValues]:
+        """Returns the ends of the range."""
+        return [EdgeValues(self.ends)]
+
+    def ends(self, slot: Slot, rng: Rng) -> Array:
+        """The least and the greatest position, and the positions next to them."""
+        most = self.greatest(slot)
+        return slot.repair(np.resize(np.clip([0, most, 1, most - 1], 0, most), slot.shape))
+
+    def sample(self, slot: Slot, rng: Rng, exact: bool) -> Array:
+        """Returns random positions, the first element the least and the last element the greatest."""
+        most = self.greatest(slot)
+        flat = rng.integers(0, most + 1, slot.shape).reshape(-1)
+        flat[-1:], flat[:1] = most, 0  # the least takes precedence in an array of one element
+        return flat.reshape(slot.shape)
+
+    def repair(self, slot: Slot, values: Array) -> Array:
+        """Returns `values` clipped to the range."""
+        return clip_to_integers(values, self.greatest(slot))
+
+    def finite_range(self, slot: Slot) -> tuple[float, float]:
+        """Returns the least and the greatest position."""
+        return 0, self.greatest(slot)
+
+    def element(self, slot: Slot, number: float) -> float:
+        """Returns the number, wrapped around the range."""
+        return number % (self.greatest(slot) + 1)
+
+    def element_at(self, slot: Slot, position: Sequence[XpArray], code: XpArray, xp: Namespace) -> XpArray:
+        """Returns positions scattered over the axis, as far as the dtype reaches."""
+        count = min(self.greatest(slot), int(np.iinfo(slot.dtype).max)) + 1
+        return code * _SPREAD % count

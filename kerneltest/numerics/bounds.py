@@ -1,0 +1,124 @@
+"""Bounds of a correct kernel's error, and the terms that error models build them from."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from kerneltest.core.dtypes import TF32, Array, FloatFormat
+from kerneltest.core.precision import FLOAT32, Precision
+
+FAILURE = 2.0**-40
+"""The probability, for each element, that a correct kernel exceeds a probabilistic bound."""
+
+Evaluate = Callable[[Mapping[str, Array]], tuple[Array, ...]]
+
+
+class Limit(Protocol):
+    """The bound of one output, which depends on the backend. An error model returns one for each output."""
+
+    def at(self, precision: Precision) -> Array:
+        """Returns the largest absolute error of each element before it is rounded to the output's dtype.
+
+        Args:
+          precision: the backend's arithmetic.
+
+        Returns:
+          float64, in the output's shape and units; infinite for elements that are not checked.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A limit in closed form: the largest absolute error of each element, before it is rounded to the output's dtype.
+
+    Attributes:
+      fixed: the part that is the same on every backend: float64, in the output's shape and units.
+      products: |A||B| of a matrix product, which is multiplied by the roundoff of rounding both operands.
+      operands: the sum of |a| and |b| over the products, which is multiplied by the underflow of that rounding.
+      roundings: the number of roundings in the accumulation format, each of which may underflow.
+      accumulate: the accumulation format.
+    """
+
+    fixed: Array
+    products: Array | None = None
+    operands: Array | None = None
+    roundings: float = 0.0
+    accumulate: FloatFormat = FLOAT32
+
+    def at(self, precision: Precision) -> Array:
+        """Returns the bound on a backend: float64, in the output's shape."""
+        underflow = self.accumulate.smallest_normal if precision.flushes else self.accumulate.smallest_subnormal / 2
+        total = self.fixed + self.roundings * underflow
+        if (u := precision.operand_roundoff("float32")) and self.products is not None and self.operands is not None:
+            total = total + (2 * u + u * u) * self.products
+            total = total + u * precision.dot_input["float32"].smallest_normal * self.operands
+        return np.asarray(total)
+
+
+@dataclass(frozen=True, slots=True)
+class OracleCase:
+    """The oracle's side of a case.
+
+    Attributes:
+      evaluate: evaluates the oracle: from leaves in float64 or int64 to its outputs.
+      leaves: the array arguments by path, widened to float64 or int64.
+      values: the oracle's outputs for them.
+      formats: the formats of the float leaves in the kernel's dtypes, by path.
+      watched: evaluates the oracle on leaves that may be tracked arrays; they are not checked.
+      oracle: the user's function, which identifies the oracle across cases.
+    """
+
+    evaluate: Evaluate
+    leaves: Mapping[str, Array]
+    values: tuple[Array, ...]
+    formats: Mapping[str, FloatFormat]
+    watched: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    oracle: Callable[..., Any]
+
+
+def gamma(n: int, u: float) -> float:
+    """Returns how far n roundings may move a result, relative to the size of its terms.
+
+    `n u / (1 - n u)` (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., lemma 3.1) while that is below
+    1. Beyond that the lemma guarantees no digit. The result is then `exp(l sqrt(n) u + n u^2 / (1 - u)) - 1`, which
+    fails with probability `FAILURE` if roundings are independent with mean zero, with l from
+    `2 n exp(-l^2 (1 - u)^2 / 2) = FAILURE` (Higham and Mary, "A new approach to probabilistic rounding error analysis",
+    2019, theorem 3.1). A sum that stagnates violates that assumption and exceeds it.
+
+    Args:
+      n: the number of roundings.
+      u: the unit roundoff of each.
+    """
+    if 2 * n * u < 1:
+        return n * u / (1 - n * u)
+    deviations = math.sqrt(2 * math.log(2 * n / FAILURE)) / (1 - u)
+    exponent = deviations * math.sqrt(n) * u + n * u * u / (1 - u)
+    return math.expm1(exponent) if exponent < 700 else math.inf
+
+
+def scale_magnitudes(factor: float, magnitudes: Array) -> Array:
+    """Returns `factor * magnitudes`, and zero for zero magnitudes even if the factor is infinite."""
+    with np.errstate(all="ignore"):
+        return np.where(magnitudes == 0, 0.0, factor * magnitudes)
+
+
+def saturate_tf32(magnitudes: Array) -> Array:
+    """Returns `magnitudes`, infinite where they overflow in TF32."""
+    return np.where(magnitudes >= TF32.overflow, np.inf, magnitudes)
+
+
+def distance(near: Array, value: Array) -> Array:
+    """Returns the distance of each element from its perturbed value: zero if it is not finite, infinite if only the
+    perturbed value is not."""
+    with np.errstate(all="ignore"):
+        moved = np.abs(np.asarray(near, np.float64) - np.asarray(value, np.float64))
+    return np.where(np.isfinite(value), np.where(np.isnan(moved), np.inf, moved), 0.0)
+
+
+def magnitude(value: Array) -> Array:
+    """Returns |value|, and zero where it is not finite."""
+    return np.where(np.isfinite(value), np.abs(np.asarray(value, np.float64)), 0.0)

@@ -1,0 +1,52 @@
+"""Random errors of samples, which are the same for all cases that are sampled at once."""
+
+import math
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, FloatFormat
+from kerneltest.core.precision import FLOAT32
+from kerneltest.numerics.formats import round_to_nearest
+
+_NOISE = np.random.Generator(np.random.PCG64(20)).uniform(-1.0, 1.0, 1 << 20)
+
+
+def perturb(values: Array, ulps: Array, fmt: FloatFormat, seed: float) -> None:
+    """Perturbs values by up to `ulps`, and by one rounding if they are not representable, in place.
+
+    The distance to the next representable value is irrelevant: another formula for the same value, such as weights
+    before they are divided by their total, is rounded elsewhere.
+    """
+    u = fmt.unit_roundoff
+    # A rounding is up to u of the value, or half of that just below a power of two; 1.5 u reaches both sides.
+    amplitude: Array = np.asarray(2 * u * ulps + 1.5 * u)
+    inexact = ulps != 0
+    free = inexact.any(axis=(0, *range(2, ulps.ndim)), keepdims=True) if ulps.ndim else inexact  # of each case
+    if not free.all():
+        amplitude = amplitude * (free | (round_to_nearest(values, fmt) != values))
+    scale_randomly(values, amplitude, fmt, seed)
+
+
+def scale_randomly(values: Array, amplitude: "float | Array", fmt: FloatFormat, seed: float) -> None:
+    """Perturbs values in place by up to `amplitude`, relative to them or to the smallest normal number."""
+    moved = np.asarray(amplitude * noise(values.shape, seed))
+    low = np.abs(values) < fmt.smallest_normal if fmt != FLOAT32 else np.False_
+    if low.any() and (low := low & (values != 0)).any():
+        values[...] = np.where(low, values + moved * fmt.smallest_normal, values * (1 + moved))
+    else:
+        moved += 1
+        values *= moved
+
+
+def noise(shape: tuple[int, ...], seed: float) -> Array:
+    """Returns numbers between -1 and 1, (rows, 1, ...), which are the same for all cases."""
+    shape = (shape[0], 1, *shape[2:])
+    count = math.prod(shape)
+    start = int(seed * max(_NOISE.size - count, 1))
+    part = _NOISE[start : start + count]
+    return (part if part.size == count else np.resize(part, count)).reshape(shape)
+
+
+def select_rows(values: Array, rows: slice) -> Array:
+    """Returns some rows of an array with all rows; an array with one row, or a number, is returned unchanged."""
+    return values[rows] if values.ndim and len(values) > 1 else values

@@ -1,0 +1,265 @@
+"""Bounds from the oracle's own rounding: how far its outputs move when each of its operations is rounded."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, FloatFormat, is_float
+from kerneltest.core.precision import FLOAT32, Precision
+from kerneltest.numerics.bounds import Limit, OracleCase
+from kerneltest.numerics.error_budget import Share, shares
+from kerneltest.numerics.origins import RESULT, Source
+from kerneltest.numerics.perturbation import conditioned_bounds
+from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.spread import Spread, median, row_by_row, sampled, sampled_together, spread
+
+ROWS = 17  # the exact row and sixteen samples
+FACTOR = 7.0
+_RESULT_ROUNDINGS = 2.0  # roundings of the result itself that any kernel may make
+_QUARTER, _MAX_TYPICAL = 0.25, 32.0  # the floor: a part of the median relative deviation, which is capped (in u)
+_EQUAL = 1e-9  # relative difference of the exact row from the oracle's values
+
+
+def bound(value: Array, found: Spread, u: float) -> Array:
+    """Returns how far a correct kernel may be from the oracle.
+
+    `|error| <= 7 max(s, m |f| / 4) + 2 u |f|`, element by element, with s the root mean square over 16 samples of how
+    far the oracle's result moves, and m the median of s / |f| over the output (at most 32 u). `rounding_model` says how
+    an operation is rounded in a sample.
+
+    Source: stochastic arithmetic, as in CADNA (Vignes, "Discrete stochastic arithmetic for validating results of
+    numerical software", 2004) and Verrou (Févotte and Lathuilière, 2016), here of the oracle instead of the kernel. Of
+    normally distributed errors as large as the samples', one in 300,000 exceeds seven times the root mean square of
+    sixteen samples (Student's t with 16 degrees of freedom). A machine's errors are smaller: a sample moves each
+    operation by up to one and a half roundings, and sums by the longest walk that any order may take.
+
+    Args:
+      value: the oracle's output f, float64.
+      found: its spread, with deviations s.
+      u: the unit roundoff of the kernel's arithmetic.
+
+    Returns:
+      float64, in the output's shape; infinite where the spread is lost.
+    """
+    size = np.where(np.isfinite(value), np.abs(value), 0.0)
+    with np.errstate(all="ignore"):
+        relative = (found.deviation / size)[(size > 0) & (found.deviation > 0)]
+    typical = min(median(relative), _MAX_TYPICAL * u) if relative.size else 0.0
+    moved = np.maximum(found.deviation, _QUARTER * typical * size)
+    return np.where(found.lost, np.inf, FACTOR * moved + _RESULT_ROUNDINGS * u * size * (found.deviation > 0))
+
+
+def shares_of_bound(found: tuple[Share, ...], limit: Array, moved: Spread) -> tuple[Share, ...]:
+    """Converts shares of a spread to shares of the bound that it makes.
+
+    Args:
+      found: the shares of the spread.
+      limit: the bound.
+      moved: the spread.
+
+    Returns:
+      The shares, and that of the bound's own term `RESULT`, the largest first.
+    """
+    finite = np.isfinite(limit) & (limit > 0)
+    if not found or not finite.any():
+        return found
+    of_spread = float(np.mean(FACTOR * moved.deviation[finite] / limit[finite]))
+    scaled = [replace(each, part=of_spread * each.part) for each in found]
+    return tuple(sorted([*scaled, Share(RESULT, 1 - of_spread)], key=lambda each: -each.part))
+
+
+@runtime_checkable
+class ItemizedLimit(Protocol):
+    """A limit that can say which operations contribute to it."""
+
+    def shares(self, precision: Precision) -> tuple[Share, ...]:
+        """Returns the parts of the bound, the largest first; () if they are unknown."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """The bound of one output from the oracle's rounding.
+
+    Attributes:
+      samples: the samples of all outputs of the case.
+      output: the index of the output.
+    """
+
+    samples: "OracleSamples"
+    output: int
+
+    def at(self, precision: Precision) -> Array:
+        """Returns the largest absolute error of each element before it is rounded to the output's dtype; infinite for
+        elements that are not checked."""
+        found = self.samples.at(precision)[0][self.output]
+        value = np.asarray(self.samples.case.values[self.output], np.float64)
+        return bound(value, found, (self.samples.compute or FLOAT32).unit_roundoff)
+
+    def others(self, precision: Precision) -> tuple[Array, ...]:
+        """Returns the other correct results of an integer or boolean output: those of the samples."""
+        return self.samples.at(precision)[0][self.output].others
+
+    def note(self, precision: Precision) -> str:
+        """Returns which operation of the oracle could not be tracked, or ""."""
+        return self.samples.at(precision)[1]
+
+    def shares(self, precision: Precision) -> tuple[Share, ...]:
+        """Returns the parts of the bound, the largest first; () if the oracle is not sampled in one evaluation."""
+        found = self.samples.shares(precision, self.output)
+        return shares_of_bound(found, self.at(precision), self.samples.at(precision)[0][self.output])
+
+
+# The ways to sample an oracle: all rows in one evaluation, or one evaluation a row.
+_WAYS: tuple[Callable[..., list[Array]], ...] = (sampled, row_by_row)
+# The first way worth trying for an oracle, and why the ones before it failed because of how the oracle is written.
+_first_way: dict[Callable[..., Any], tuple[int, str]] = {}
+_case_by_case: set[Callable[..., Any]] = set()  # oracles that cannot be sampled for several cases at once
+
+
+@dataclass(slots=True)
+class OracleSamples:
+    """An oracle's outputs for one case, rounded as backends round them.
+
+    Attributes:
+      case: the oracle's side of the case.
+      compute: the format of elementwise arithmetic; None for that of the arguments.
+      exact_dots: whether no backend may round operands of products.
+      spreads: the spread of each output and a note on what could not be tracked, by name of the precision.
+      sources: the sources of error met in this case or its batch, by name of the precision; none if the oracle is
+        sampled row by row.
+      parts: the shares of an output's spread, by name of the precision and index of the output.
+      batch: the cases that are sampled together with this one, which is among them; [] for none.
+    """
+
+    case: OracleCase
+    compute: FloatFormat | None
+    exact_dots: bool
+    spreads: dict[str, tuple[list[Spread], str]] = field(default_factory=dict)
+    sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
+    parts: dict[tuple[str, int], tuple[Share, ...]] = field(default_factory=dict)
+    batch: "list[OracleSamples]" = field(default_factory=list, repr=False, compare=False)
+
+    def at(self, precision: Precision) -> tuple[list[Spread], str]:
+        """Returns the spread of each output on a backend, and a note on what could not be tracked, or ""."""
+        precision = precision.with_exact_dots() if self.exact_dots else precision
+        if precision.name not in self.spreads:
+            self._sample_batch(precision)
+        if precision.name not in self.spreads:
+            self.spreads[precision.name] = self._sample(precision)
+        return self.spreads[precision.name]
+
+    def shares(self, precision: Precision, output: int) -> tuple[Share, ...]:
+        """Returns what each of the oracle's operations adds to an output's spread, the largest first.
+
+        It is () if the oracle is not sampled in one evaluation.
+        """
+        precision = precision.with_exact_dots() if self.exact_dots else precision
+        case = self.case
+        _, note = self.at(precision)
+        sources = self.sources.get(precision.name, ())
+        if note or not sources:
+            return ()
+
+        def evaluate(machine: Machine) -> Array:
+            return sampled(case.watched, case.leaves, case.formats, machine)[output]
+
+        key = precision.name, output
+        if key not in self.parts:
+            self.parts[key] = shares(evaluate, precision, self.compute, sources)
+        return self.parts[key]
+
+    def _sample_batch(self, precision: Precision) -> None:
+        """Samples the oracle for all cases of the batch that lack this precision, in one evaluation if it allows that.
+
+        Each case gets the spreads that it would get by itself.
+        """
+        missing = [each for each in self.batch if precision.name not in each.spreads]
+        case = self.case
+        if len(missing) < 2 or case.oracle in _first_way or case.oracle in _case_by_case:
+            return
+        leaves = [each.case.leaves for each in missing]
+        try:
+            machine = Machine(precision, self.compute, ROWS)
+            found = sampled_together(case.watched, leaves, case.formats, machine)
+        except Exception as error:  # such as those of an oracle that branches on values
+            if isinstance(error, (TypeError, AttributeError)):
+                _case_by_case.add(case.oracle)
+            return
+        for each, outputs in zip(missing, found, strict=True):
+            if each.is_tracked(outputs) and not machine.left:
+                each.spreads[precision.name] = [spread(samples) for samples in outputs], ""
+                each.sources[precision.name] = tuple(machine.sources)
+
+    def _sample(self, precision: Precision) -> tuple[list[Spread], str]:
+        case = self.case
+        way, why = _first_way.get(case.oracle, (0, ""))
+        while way < len(_WAYS):
+            machine = Machine(precision, self.compute, ROWS)
+            try:
+                outputs = _WAYS[way](case.watched, case.leaves, case.formats, machine)
+                if not self.is_tracked(outputs):
+                    raise ValueError("on tracked arrays it computes something else")
+            except Exception as error:  # oracles may raise anything when given arrays other than NumPy's
+                way, why = way + 1, f"{type(error).__name__}: {error}".splitlines()[0]
+                if isinstance(error, (TypeError, AttributeError)):  # from its code, whatever the values are
+                    _first_way[case.oracle] = way, why
+                continue
+            self.sources[precision.name] = tuple(machine.sources) if not way else ()
+            spreads = [spread(samples) for samples in outputs]
+            if not machine.left:
+                return spreads, ""
+            return self._with_floor(spreads, precision), f"{machine.left} is not tracked; conditioned() is the floor"
+        none = [Spread.none(value) for value in case.values]
+        return self._with_floor(none, precision), f"conditioned() instead, because the oracle cannot be tracked ({why})"
+
+    def _with_floor(self, spreads: Sequence[Spread], precision: Precision) -> list[Spread]:
+        """Returns spreads whose bounds are at least those of `conditioned_bounds`."""
+        floors = [each.at(precision) for each in conditioned_bounds(self.case)]
+        return [each.at_least(floor / FACTOR) for each, floor in zip(spreads, floors, strict=True)]
+
+    def is_tracked(self, outputs: Sequence[Array]) -> bool:
+        """Returns whether the exact row of each output's samples equals the oracle's value, so that nothing escaped."""
+        return len(outputs) == len(self.case.values) and all(map(_has_exact_row, outputs, self.case.values))
+
+
+def _has_exact_row(samples: Array, value: Array) -> bool:
+    if samples.shape[1:] != value.shape:
+        return False
+    if (samples[0] == value).all():  # nearly always
+        return True
+    wide = np.asarray(value, np.float64)
+    size = float(np.max(np.abs(wide[np.isfinite(wide)]), initial=0.0))
+    return np.allclose(samples[0], value, rtol=_EQUAL, atol=1e-3 * _EQUAL * size, equal_nan=is_float(value.dtype))
+
+
+def rounding_bounds(case: OracleCase, compute: FloatFormat | None, exact_dots: bool) -> tuple[Rounded, ...]:
+    """Returns a bound for each output. The oracle is sampled when a bound first meets a precision.
+
+    Args:
+      case: the oracle's side of the case.
+      compute: the format of elementwise arithmetic; None for that of the arguments that take part.
+      exact_dots: whether no backend may round operands of products.
+    """
+    samples = OracleSamples(case, compute, exact_dots)
+    return tuple(Rounded(samples, i) for i in range(len(case.values)))
+
+
+def follow_together(limits: Iterable[Sequence[Limit] | None]) -> None:
+    """Lets cases of one signature share evaluations of the oracle, if they differ only in float leaves.
+
+    Args:
+      limits: the limits of each case's outputs; those of other error models are ignored.
+    """
+    batches: dict[object, list[OracleSamples]] = {}
+    for outputs in limits:
+        if outputs and isinstance(outputs[0], Rounded):
+            samples = outputs[0].samples
+            case = samples.case
+            fixed = [(path, value.tobytes()) for path, value in case.leaves.items() if path not in case.formats]
+            batches.setdefault((case.oracle, samples.compute, samples.exact_dots, *fixed), []).append(samples)
+    for batch in batches.values():
+        for each in batch:
+            each.batch = batch

@@ -1,0 +1,241 @@
+"""Evaluation of an oracle in float64 and int64 on the arguments of a case."""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from jax.tree_util import tree_leaves
+
+from kerneltest.core.details import Raised, Stated
+from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
+from kerneltest.core.failures import Failure, convert_exceptions, text_of
+from kerneltest.core.verdicts import Verdict
+from kerneltest.declare.built_in_models import Exact, Rounding
+from kerneltest.declare.defined import Defined, Ignored, parted, unasked
+from kerneltest.declare.error_model import Measured
+from kerneltest.declare.pairing import Pairing
+from kerneltest.numerics.bounds import Evaluate
+from kerneltest.numerics.numpy_patch import watching
+from kerneltest.numerics.samples import Operand
+from kerneltest.oracle.expectation import Expectation
+from kerneltest.plan.signatures import Signature
+
+TrackedEvaluate = Callable[[Mapping[str, Operand]], tuple[Operand, ...]]
+
+
+@contextmanager
+def _silence_warnings() -> Iterator[None]:
+    """Silences NumPy's warnings about special values, which oracles may compute, even if pytest makes them errors."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Mean of empty slice|All-NaN|Degrees of freedom", RuntimeWarning)
+        yield
+
+
+def evaluator(pairing: Pairing, signature: Signature, outputs: Sequence[ShapeDtype]) -> Evaluate:
+    """Returns the oracle as a function from leaves in float64, complex128 or int64 to its outputs.
+
+    Outputs are zero where they are undefined. Calling the function raises a `Failure` if the oracle writes to one of
+    its arguments.
+
+    Args:
+      pairing: the pairing.
+      signature: the lengths and static arguments.
+      outputs: the kernel's outputs; an output that the oracle ignores gets their shape.
+    """
+    return lambda wide: _evaluate(pairing, signature, wide, outputs)[0]
+
+
+def _evaluate(
+    pairing: Pairing, signature: Signature, wide: Mapping[str, Array], like: Sequence[ShapeDtype]
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Returns the oracle's outputs, and for each where it is defined."""
+    copies = {path: value.copy() for path, value in wide.items()}
+    values = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
+    with _silence_warnings():
+        outputs = parted(tree_leaves(pairing.call_oracle(values)), like)
+    for path, value in copies.items():
+        if value.tobytes() != wide[path].tobytes():
+            raise _oracle_error(
+                "oracle {oracle} wrote to its argument {argument!r}; copy the argument first",
+                oracle=pairing.name,
+                argument=path,
+            )
+    return outputs
+
+
+def watchable(pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]) -> TrackedEvaluate:
+    """Returns the oracle as a function from tracked leaves, to which it may write, to its outputs.
+
+    Outputs are zero where they are undefined.
+
+    Args:
+      pairing: the pairing.
+      signature: the lengths and static arguments.
+      like: the kernel's outputs; an output that the oracle ignores gets their shape.
+    """
+    oracle = watching(pairing.oracle)
+
+    def evaluate(leaves: Mapping[str, Operand]) -> tuple[Operand, ...]:
+        values = pairing.assemble(leaves, dict(signature.dims), dict(signature.statics), oracle=True)
+        with _silence_warnings():
+            outputs = tree_leaves(pairing.call_as_oracle(oracle, values))
+            outputs = [unasked(x) if isinstance(o, Ignored) else o for o, x in zip(outputs, like, strict=True)]
+            return tuple(np.where(o.where, o.values, 0) if isinstance(o, Defined) else o for o in outputs)
+
+    return evaluate
+
+
+def expect(
+    pairing: Pairing,
+    signature: Signature,
+    leaves: Mapping[str, Array],
+    outputs: tuple[ShapeDtype, ...],
+    *,
+    bitwise: bool,
+    repeat: bool = False,
+) -> Expectation:
+    """Evaluates the oracle on a case's array arguments, and again as often as the error model requires.
+
+    Args:
+      pairing: the pairing.
+      signature: the case's signature.
+      leaves: the array arguments in the kernel's dtypes, by path.
+      outputs: shapes and dtypes of the kernel's outputs.
+      bitwise: whether the outputs must be equal bit for bit.
+      repeat: whether to evaluate the oracle twice and compare the results.
+
+    Raises:
+      Failure: the oracle or its error model raised, or the oracle does not fit the kernel.
+    """
+    evaluate = evaluator(pairing, signature, outputs)
+    wide = {path: widen(value) for path, value in leaves.items()}
+    with convert_exceptions(f"oracle {pairing.name}", Verdict.ORACLE_ERROR):
+        values, asked = _evaluate(pairing, signature, wide, outputs)
+        again = evaluate(wide) if repeat else values
+        sampled = isinstance(pairing.tolerance, Rounding) and not bitwise  # its samples flush themselves
+        flat = leaves if sampled else {path: flush_subnormals(value) for path, value in leaves.items()}
+        has_subnormals = any(flat[path] is not value for path, value in leaves.items())
+        flushed = evaluate({path: widen(value) for path, value in flat.items()}) if has_subnormals else None
+    _check_outputs(pairing.name, values, outputs)
+    _check_repeatable(pairing.name, values, again)
+    if bitwise or isinstance(pairing.tolerance, Exact):
+        return Expectation(values, flushed, None, asked)
+    formats = {path: float_format(value.dtype) for path, value in leaves.items() if is_float(value.dtype)}
+
+    def in_kernel_dtypes(reference: Callable[..., object]) -> tuple[Array, ...]:
+        copies = {path: value.copy() for path, value in leaves.items()}
+        arguments = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
+        with _silence_warnings():
+            results, _ = parted(tree_leaves(pairing.call_as_oracle(reference, arguments)), outputs)
+        return tuple(result.astype(np.float64) for result in results)
+
+    measured = Measured(
+        evaluate=evaluate,
+        leaves=wide,
+        values=values,
+        declared=signature.leaves(pairing),
+        dims=dict(signature.dims),
+        formats=formats,
+        watched=watchable(pairing, signature, outputs),
+        oracle=pairing.oracle,
+        in_kernel_dtypes=in_kernel_dtypes,
+        statics=dict(signature.statics),
+    )
+    try:
+        return Expectation(values, flushed, pairing.tolerance.bounds(measured), asked)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        who = f"error model {pairing.tolerance} of oracle {pairing.name}"
+        raise Failure(Verdict.ORACLE_ERROR, Raised(who, type(error).__name__, text_of(error))) from error
+
+
+def _oracle_error(sentence: str, **values: int | str) -> Failure:
+    return Failure(Verdict.ORACLE_ERROR, Stated(sentence, values))
+
+
+def _check_repeatable(name: str, values: tuple[Array, ...], again: tuple[Array, ...]) -> None:
+    """Checks that two evaluations are equal: random numbers in an oracle would widen its spread, and so every bound.
+
+    Raises:
+      Failure: they differ.
+    """
+    for one, other in zip(values, again, strict=True):
+        if one is not other and not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
+            at = tuple(np.argwhere(np.asarray(one != other))[0])
+            raise _oracle_error(
+                "oracle {oracle} returned {first} and then {second} for the same inputs: it must compute the same each "
+                "time",
+                oracle=name,
+                first=str(one[at]),
+                second=str(other[at]),
+            )
+
+
+def check_all_masked(pairing: Pairing, target: str, expectation: Expectation) -> None:
+    """Checks the oracle's values for a case that is all masked against the pairing's declaration.
+
+    In a pairing with masks, only these count as masking: for scores that are all -inf, NaN may be correct although
+    masked rows are zero.
+
+    Args:
+      pairing: the pairing.
+      target: the path of the argument that is all masked.
+      expectation: the oracle's values for the case.
+
+    Raises:
+      Failure: they differ from the declaration.
+    """
+    masks = [path for path, leaf in pairing.leaves.items() if leaf.kind.is_mask]
+    if masks and target not in masks:
+        return
+    for value, asked in zip(expectation.values, expectation.asked, strict=True):
+        fits = (value == 0) if pairing.all_masked == "zeros" else np.isnan(np.asarray(value, np.float64)) | ~asked
+        if pairing.all_masked and not fits.all():
+            raise _oracle_error(
+                "oracle {oracle} returns {value} where everything is masked, but the pairing declares "
+                "all_masked={declared!r}",
+                oracle=pairing.name,
+                value=str(np.asarray(value)[~fits].flat[0]),
+                declared=pairing.all_masked,
+            )
+
+
+def _check_outputs(name: str, values: tuple[Array, ...], outputs: tuple[ShapeDtype, ...]) -> None:
+    """Checks that the oracle's outputs fit the kernel's.
+
+    Raises:
+      Failure: their number, a shape or a kind of dtype differs.
+    """
+    if len(values) != len(outputs):
+        raise _oracle_error(
+            "oracle {oracle} returned {number} outputs, the kernel {wanted}",
+            oracle=name,
+            number=len(values),
+            wanted=len(outputs),
+        )
+    for i, (value, output) in enumerate(zip(values, outputs, strict=True)):
+        which = f"output {i} of oracle {name}" if len(outputs) > 1 else f"oracle {name}"
+        if value.shape != output.shape:
+            raise _oracle_error(
+                "{output} has shape {shape}, the kernel's has {wanted}",
+                output=which,
+                shape=str(value.shape),
+                wanted=str(output.shape),
+            )
+        wanted = "float" if is_float(output.dtype) else "integer" if is_integer(output.dtype) else "bool"
+        dtype = value.dtype
+        fits = {
+            "float": is_float(dtype) or is_integer(dtype) or dtype == np.bool_,
+            "integer": is_integer(dtype) or dtype == np.bool_,
+            "bool": dtype == np.bool_,
+        }[wanted]
+        if not fits:
+            raise _oracle_error(
+                "{output} has dtype {dtype}, the kernel's has {wanted}: return {kind} values, for example by .astype",
+                output=which,
+                dtype=str(dtype),
+                wanted=str(output.dtype),
+                kind=wanted,
+            )

@@ -1,0 +1,286 @@
+"""Rules for operations that move elements, reduce them or multiply matrices, on arrays with rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.dtypes import Array, is_float, is_integer
+from kerneltest.trace.batched_interpreter.values import ArrayFunction, UnknownError, by_row, dtype_of, is_uniform
+from kerneltest.trace.jax_compat.jaxpr_types import DType, Equation
+
+
+def _with_rows(axes: Sequence[int]) -> tuple[int, ...]:
+    """Axis numbers in an array with rows."""
+    return tuple(axis + 1 for axis in axes)
+
+
+def _broadcast(equation: Equation) -> ArrayFunction:
+    params, shape = equation.params, tuple(equation.outvars[0].aval.shape)
+    axes = params.get("broadcast_dimensions")
+    if axes is None:  # Pallas' own primitive, which aligns the last axes
+        return lambda x: np.broadcast_to(_expand(x, len(shape)), (len(x), *shape))
+
+    def function(x: Array) -> Array:
+        lengths = [1] * len(shape)
+        for axis, length in zip(axes, x.shape[1:], strict=True):
+            lengths[axis] = length
+        return np.broadcast_to(x.reshape(len(x), *lengths), (len(x), *shape))
+
+    return function
+
+
+def _expand(x: Array, ndim: int) -> Array:
+    """Adds leading axes up to `ndim`, not counting the rows."""
+    return x.reshape(len(x), *(1,) * (ndim + 1 - x.ndim), *x.shape[1:])
+
+
+def _reshape(equation: Equation) -> ArrayFunction:
+    if equation.params.get("new_sizes") is not None and equation.params.get("dimensions") is not None:
+        raise UnknownError("a reshape that transposes")
+    shape = tuple(equation.outvars[0].aval.shape)
+    return lambda x: x.reshape(len(x), *shape)
+
+
+def _transpose(equation: Equation) -> ArrayFunction:
+    order = (0, *_with_rows(equation.params["permutation"]))
+    return lambda x: x.transpose(order)
+
+
+def _slice(equation: Equation) -> ArrayFunction:
+    params = equation.params
+    strides = params["strides"] or [None] * len(params["start_indices"])
+    at = (slice(None), *map(slice, params["start_indices"], params["limit_indices"], strides))
+    return lambda x: x[at]
+
+
+def _concatenate(equation: Equation) -> ArrayFunction:
+    axis = equation.params["dimension"] + 1
+
+    def function(*arrays: Array) -> Array:
+        rows = max(map(len, arrays))
+        return np.concatenate([np.broadcast_to(x, (rows, *x.shape[1:])) for x in arrays], axis)
+
+    return function
+
+
+def _pad(equation: Equation) -> ArrayFunction:
+    shape = tuple(equation.outvars[0].aval.shape)
+    config = equation.params["padding_config"]
+    if any(inner for _, _, inner in config):
+        raise UnknownError("padding between elements")
+    lengths = equation.invars[0].aval.shape
+    source = tuple(slice(max(-low, 0), n + min(high, 0)) for (low, high, _), n in zip(config, lengths, strict=True))
+    target = tuple(slice(max(low, 0), n - max(high, 0)) for (low, high, _), n in zip(config, shape, strict=True))
+
+    def function(x: Array, fill: Array) -> Array:
+        x = x[(slice(None), *source)]
+        if x.shape[1:] == shape:
+            return x
+        out = np.empty((max(len(x), len(fill)), *shape), x.dtype)
+        out[...] = fill.reshape(len(fill), *(1,) * len(shape))
+        out[(slice(None), *target)] = x
+        return out
+
+    return function
+
+
+def _clamped_slices(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
+    """The slices of some sizes from `starts` on, clamped so that they fit into `shape`."""
+    firsts = [min(max(int(s), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
+    return tuple(slice(first, first + size) for first, size in zip(firsts, sizes, strict=True))
+
+
+def _dynamic_slice(equation: Equation) -> ArrayFunction:
+    sizes, shape = equation.params["slice_sizes"], equation.invars[0].aval.shape
+
+    def function(x: Array, *starts: Array) -> Array:
+        if not is_uniform(starts):
+            return np.stack([one[_clamped_slices(at, shape, sizes)] for one, *at in by_row((x, *starts))])
+        return x[(slice(None), *_clamped_slices([s[0] for s in starts], shape, sizes))]
+
+    return function
+
+
+def _dynamic_update_slice(equation: Equation) -> ArrayFunction:
+    shape, sizes = (v.aval.shape for v in equation.invars[:2])
+
+    def one(x: Array, update: Array, *starts: Array) -> Array:
+        out = x.copy()
+        out[_clamped_slices(starts, shape, sizes)] = update
+        return out
+
+    def function(x: Array, update: Array, *starts: Array) -> Array:
+        if not is_uniform(starts):
+            return np.stack([one(*row) for row in by_row((x, update, *starts))])
+        out = x.copy() if len(x) >= len(update) else np.repeat(x, len(update), 0)
+        out[(slice(None), *_clamped_slices([s[0] for s in starts], shape, sizes))] = update
+        return out
+
+    return function
+
+
+def _iota(equation: Equation) -> ArrayFunction:
+    params, shape = equation.params, tuple(equation.outvars[0].aval.shape)
+    axis = params["dimension"]
+    along = np.arange(shape[axis]).astype(params["dtype"]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    result = np.broadcast_to(along, shape)[None]
+    return lambda: result
+
+
+def _rev(equation: Equation) -> ArrayFunction:
+    axes = _with_rows(equation.params["dimensions"])
+    return lambda x: np.flip(x, axes)
+
+
+def _repeat(equation: Equation) -> ArrayFunction:
+    params = equation.params
+    return lambda x: np.repeat(x, params["repeats"], params["axis"] + 1)
+
+
+def _tile(equation: Equation) -> ArrayFunction:
+    params = equation.params
+    times = params.get("reps") or params.get("repeats")
+    if not isinstance(times, tuple):
+        raise UnknownError("tile")
+    return lambda x: np.tile(x, (1, *times))
+
+
+def _bitcast(equation: Equation) -> ArrayFunction:
+    dtype = np.dtype(equation.params["new_dtype"])
+    if dtype.itemsize != dtype_of(equation.invars[0].aval).itemsize or np.bool_ in (
+        dtype,
+        equation.invars[0].aval.dtype,
+    ):
+        raise UnknownError("a bitcast that changes the number of elements")
+    return lambda x: np.ascontiguousarray(x).view(dtype)
+
+
+def _in_float32(function: ArrayFunction, x: Array, **options: Any) -> Array:
+    """Applies a reduction, in float32 for narrower floats."""
+    narrow = is_float(x.dtype) and x.dtype.itemsize < 4
+    return np.asarray(function(x.astype(np.float32) if narrow else x, **options)).astype(x.dtype)
+
+
+def _reduction(reduce: ArrayFunction) -> Callable[[Equation], ArrayFunction]:
+    def make(equation: Equation) -> ArrayFunction:
+        axes = _with_rows(equation.params["axes"])
+        return lambda x: reduce(x, axes)
+
+    return make
+
+
+def _sum(x: Array, axes: tuple[int, ...]) -> Array:
+    return _in_float32(np.sum, x, axis=axes, **({} if is_float(x.dtype) else {"dtype": x.dtype}))
+
+
+def _product(x: Array, axes: tuple[int, ...]) -> Array:
+    return _in_float32(np.prod, x, axis=axes, **({} if is_float(x.dtype) else {"dtype": x.dtype}))
+
+
+def _extreme(reduce: ArrayFunction) -> Callable[[Array, tuple[int, ...]], Array]:
+    def reduce_axes(x: Array, axes: tuple[int, ...]) -> Array:
+        if not all(x.shape[axis] for axis in axes):
+            raise UnknownError("the maximum or minimum of an empty array")
+        return _in_float32(reduce, x, axis=axes)
+
+    return reduce_axes
+
+
+def _arg_reduction(find: ArrayFunction) -> Callable[[Equation], ArrayFunction]:
+    def make(equation: Equation) -> ArrayFunction:
+        (axis,) = equation.params["axes"]
+        dtype = np.dtype(equation.params["index_dtype"])
+
+        def function(x: Array) -> Array:
+            values = x.astype(np.float32) if is_float(x.dtype) and x.dtype.itemsize < 4 else x
+            return np.asarray(find(values, axis=axis + 1)).astype(dtype)
+
+        return function
+
+    return make
+
+
+def _cumulative(accumulate: ArrayFunction) -> Callable[[Equation], ArrayFunction]:
+    def make(equation: Equation) -> ArrayFunction:
+        axis, is_reversed = equation.params["axis"] + 1, equation.params["reverse"]
+
+        def function(x: Array) -> Array:
+            values = np.flip(x, axis) if is_reversed else x
+            options = {} if is_float(x.dtype) else {"dtype": x.dtype}
+            result = _in_float32(accumulate, values, axis=axis, **options)
+            return np.flip(result, axis) if is_reversed else result
+
+        return function
+
+    return make
+
+
+def _dot(equation: Equation) -> ArrayFunction:
+    (contracted, batched) = equation.params["dimension_numbers"]
+    out = equation.outvars[0].aval
+    dtype = dtype_of(out)
+    first, second = (dtype_of(v.aval) for v in equation.invars)
+    compute_dtype = _dot_dtype(first, second, dtype)
+    shape = tuple(out.shape)
+
+    def matrices(x: Array, axes: Sequence[int], batch: Sequence[int], *, last: bool) -> Array:
+        free = [axis for axis in range(x.ndim - 1) if axis not in (*axes, *batch)]
+        order = (*batch, *free, *axes) if last else (*batch, *axes, *free)
+        moved = x.transpose(0, *_with_rows(order))
+        lengths = [x.shape[1 + axis] for axis in batch]
+        size = int(np.prod([x.shape[1 + axis] for axis in axes], dtype=np.int64))
+        rest = int(np.prod([x.shape[1 + axis] for axis in free], dtype=np.int64))
+        ends = (rest, size) if last else (size, rest)
+        return moved.reshape(len(x), *lengths, *ends).astype(compute_dtype, copy=False)
+
+    def function(x: Array, y: Array) -> Array:
+        a = matrices(x, contracted[0], batched[0], last=True)
+        b = matrices(y, contracted[1], batched[1], last=False)
+        product = a @ b
+        if compute_dtype == np.float64 and dtype.kind in "iu":
+            product = product.astype(np.int64)
+        return product.reshape(len(product), *shape).astype(dtype, copy=False)
+
+    return function
+
+
+def _dot_dtype(first: DType, second: DType, result: DType) -> DType:
+    """The dtype in which to multiply matrices: exact for narrow integers, float32 for narrow floats."""
+    if is_float(result):
+        return np.dtype(np.float64 if result.itemsize == 8 else np.float32)
+    narrow = all(is_integer(each) and each.itemsize <= 2 for each in (first, second))
+    return np.dtype(np.float64 if narrow and result.itemsize >= 4 else result)
+
+
+SHAPES: Mapping[str, Callable[[Equation], ArrayFunction]] = {
+    "broadcast_in_dim": _broadcast,
+    "broadcast_to": _broadcast,
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "expand_dims": _reshape,
+    "transpose": _transpose,
+    "slice": _slice,
+    "concatenate": _concatenate,
+    "pad": _pad,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "iota": _iota,
+    "rev": _rev,
+    "repeat": _repeat,
+    "tile": _tile,
+    "bitcast_convert_type": _bitcast,
+    "dot_general": _dot,
+    "reduce_sum": _reduction(_sum),
+    "reduce_prod": _reduction(_product),
+    "reduce_max": _reduction(_extreme(np.max)),
+    "reduce_min": _reduction(_extreme(np.min)),
+    "reduce_and": _reduction(lambda x, axes: np.bitwise_and.reduce(x, axes)),
+    "reduce_or": _reduction(lambda x, axes: np.bitwise_or.reduce(x, axes)),
+    "argmax": _arg_reduction(np.argmax),
+    "argmin": _arg_reduction(np.argmin),
+    "cumsum": _cumulative(np.cumsum),
+    "cumprod": _cumulative(np.cumprod),
+    "cummax": _cumulative(np.maximum.accumulate),
+    "cummin": _cumulative(np.minimum.accumulate),
+}

@@ -1,0 +1,191 @@
+"""The rule for a Pallas call: cuts its arrays into blocks, and runs its programs in sequence."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jax.experimental import pallas as pl
+
+from kerneltest.core.dtypes import Array
+from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator, CompiledJaxpr
+from kerneltest.trace.batched_interpreter.values import (
+    BatchedRef,
+    EquationFunction,
+    UnknownError,
+    Value,
+    dtype_of,
+    is_uniform,
+    rows_of,
+    unwritten,
+)
+from kerneltest.trace.jax_compat.jaxpr_types import BlockMapping, DType, Equation, Jaxpr, Var
+from kerneltest.trace.rewrite import is_plain_call
+
+_MOST = 2**13  # programs that run in reasonable time
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockLayout:
+    """The blocks of an array.
+
+    Attributes:
+      shape, dtype: the array's.
+      padded: its shape, rounded up to whole blocks.
+      lengths: a block's.
+      scale: along each axis, the distance in elements between consecutive indices.
+      squeezed: the axes that the kernel does not see.
+      index_map: from the programs' numbers to an index along each axis.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    padded: tuple[int, ...]
+    lengths: tuple[int, ...]
+    scale: tuple[int, ...]
+    squeezed: tuple[int, ...]
+    index_map: CompiledJaxpr
+
+    def starts(self, programs: Sequence[Array], scalars: Sequence[BatchedRef]) -> Array:
+        """The first element of each program's block, (programs, axes), clamped so that the block fits into `padded`."""
+        count = len(programs[0]) if programs else 1
+        results = self.index_map([*programs, *scalars])[: len(self.lengths)]
+        starts = [np.broadcast_to(np.asarray(index).astype(np.int64), count) for index in results]
+        clamped = [
+            np.clip(np.where(s * scale < 0, s * scale + n, s * scale), 0, n - length)
+            for s, scale, n, length in zip(starts, self.scale, self.padded, self.lengths, strict=True)
+        ]
+        return np.stack(clamped, axis=1) if clamped else np.zeros((count, 0), np.int64)
+
+    def pad(self, array: Array) -> Array:
+        """Extends an array with unwritten memory to whole blocks."""
+        if self.padded == self.shape:
+            return array
+        whole = unwritten((len(array), *self.padded), array.dtype)
+        whole[(slice(None), *map(slice, self.shape))] = array
+        return whole
+
+    def window(self, array: Array, start: Sequence[int]) -> Array:
+        """A view of a program's block of an array."""
+        at = [
+            s if axis in self.squeezed else slice(s, s + n)
+            for axis, (s, n) in enumerate(zip(start, self.lengths, strict=True))
+        ]
+        return array[(slice(None), *at)]
+
+
+def pallas_call(evaluator: BatchedEvaluator, equation: Equation) -> EquationFunction:
+    """Returns the function that evaluates a `pallas_call`.
+
+    Raises:
+      UnknownError: the call has an unsupported layout, too many programs, or an input that is written.
+    """
+    params = equation.params
+    mapping, body = params["grid_mapping"], params["jaxpr"]
+    if not is_plain_call(equation, sized=False) or getattr(mapping, "local_grid_env", None) is not None:
+        raise UnknownError("a call with an unsupported layout")
+    bounds, scalars = mapping.num_dynamic_grid_bounds, mapping.num_index_operands
+    if math.prod(length for length in mapping.grid if isinstance(length, int)) > _MOST:
+        raise UnknownError("too many programs")
+    layouts = [_block_layout(evaluator, each) for each in mapping.block_mappings]
+    run_program = evaluator.compile(body)
+    inputs = len(equation.invars) - bounds - scalars
+    outputs = len(equation.outvars)
+    scratch = [(tuple(v.aval.shape), dtype_of(v.aval)) for v in body.invars[scalars + inputs + outputs :]]
+    aliases = {output: operand - scalars for operand, output in params["input_output_aliases"]}
+    used = _used_variables(body)
+    if any(body.invars[scalars + operand] in used for operand in aliases.values()):
+        raise UnknownError("an aliased input that the body also uses as an input")
+    if any(scalars + inputs > i >= scalars for i in _written_references(body)):
+        raise UnknownError("an input that is written")
+    own = [axis for axis in range(len(mapping.grid)) if axis not in mapping.vmapped_dims]
+
+    def evaluate(operands: Sequence[Value]) -> Sequence[Value]:
+        rows = rows_of(operands)
+        if not is_uniform(operands[: bounds + scalars]):
+            single = [evaluate([_row(x, row) for x in operands]) for row in range(rows)]
+            return [np.concatenate(column) for column in zip(*single, strict=True)]
+        lengths = iter(int(bound[0]) for bound in operands[:bounds])
+        grid = tuple(length if isinstance(length, int) else next(lengths) for length in mapping.grid)
+        prefetched = [BatchedRef(x) for x in operands[bounds : bounds + scalars]]
+        arrays = [
+            layout.pad(array) for layout, array in zip(layouts[:inputs], operands[bounds + scalars :], strict=True)
+        ]
+        for number, layout in enumerate(layouts[inputs:]):
+            if number in aliases:
+                old = arrays[aliases[number]]
+                arrays.append(np.repeat(old, rows, 0) if len(old) < rows else old.copy())
+            else:
+                arrays.append(unwritten((rows, *layout.padded), layout.dtype))
+        scoped = [BatchedRef(unwritten((rows, *shape), dtype)) for shape, dtype in scratch]
+        numbers = np.indices(grid, np.int32).reshape(len(grid), -1).T if grid else np.zeros((1, 0), np.int32)
+        programs = list(numbers.T)
+        outer = evaluator.program, evaluator.grid
+        try:
+            evaluator.program, evaluator.grid = [programs[axis] for axis in own], [grid[axis] for axis in own]
+            starts = [layout.starts(programs, prefetched).tolist() for layout in layouts] if len(numbers) else []
+            for program, row in enumerate(numbers):
+                evaluator.program = [row[axis : axis + 1] for axis in own]
+                windows = [
+                    BatchedRef(layout.window(x, at[program]))
+                    for layout, x, at in zip(layouts, arrays, starts, strict=True)
+                ]
+                run_program([*prefetched, *windows, *scoped])
+        finally:
+            evaluator.program, evaluator.grid = outer
+        results = zip(layouts[inputs:], arrays[inputs:], strict=True)
+        return [x[(slice(None), *map(slice, layout.shape))] for layout, x in results]
+
+    return evaluate
+
+
+def _row(value: Array, row: int) -> Array:
+    return value[row : row + 1] if len(value) > 1 else value
+
+
+def _block_layout(evaluator: BatchedEvaluator, mapping: BlockMapping) -> _BlockLayout:
+    array = mapping.array_aval
+    lengths, scale, squeezed = [], [], []
+    for axis, kind in enumerate(mapping.block_shape):
+        match kind:
+            case pl.Squeezed():
+                squeezed.append(axis)
+                lengths.append(1)
+                scale.append(1)
+            case pl.Blocked(block_size=size):
+                lengths.append(int(size))
+                scale.append(int(size))
+            case pl.Element(block_size=size, padding=(0, 0)):
+                lengths.append(int(size))
+                scale.append(1)
+            case int():
+                lengths.append(kind)
+                scale.append(kind)
+            case _:
+                raise UnknownError("an unsupported kind of block")
+    shape = tuple(array.shape)
+    padded = tuple((n - 1) // length * length + length for n, length in zip(shape, lengths, strict=True))
+    return _BlockLayout(
+        shape,
+        dtype_of(array),
+        padded,
+        tuple(lengths),
+        tuple(scale),
+        tuple(squeezed),
+        evaluator.compile(mapping.index_map_jaxpr),
+    )
+
+
+def _used_variables(body: Jaxpr) -> set[Var]:
+    """The variables of a body that are operands of its equations."""
+    return {v for equation in body.eqns for v in equation.invars if not hasattr(v, "val")}
+
+
+def _written_references(body: Jaxpr) -> list[int]:
+    """The indices, among a body's inputs, of the references that it writes to."""
+    effects = (effect for effect in body.effects if type(effect).__name__ in ("WriteEffect", "AccumEffect"))
+    found = []
+    for effect in effects:
+        number = getattr(effect, "input_index", None)
+        found.append(body.invars.index(effect.input) if number is None else number)
+    return found

@@ -1,0 +1,51 @@
+"""The offsets of accesses, as the lowered code computes them."""
+
+import pytest
+
+from kerneltest.core.targets import TARGETS
+from kerneltest.localize.access_expression import describe_offset
+from kerneltest.localize.listing import Listing
+from kerneltest.localize.mutable_kernel import MutableKernel
+from kerneltest.plan.signatures import Signature
+from kerneltest.trace.tracing import trace
+from suites import test_matmul, test_vector_add
+
+
+def _listing(pairing: object, dims: dict[str, int], statics: dict[str, str]) -> Listing:
+    dtypes = tuple((path, "float32") for path in pairing.leaves)  # type: ignore[attr-defined]
+    signature = Signature(tuple(dims.items()), dtypes, tuple(statics.items()), "float32")
+    return MutableKernel(trace(pairing, signature), TARGETS["sm_90"], dims).calls[0].listing  # type: ignore[arg-type]
+
+
+def _places(listing: Listing, kind: str) -> list[str]:
+    pairs = zip(listing.operations, listing.sources, strict=True)
+    return [source.place for op, source in pairs if op.name == kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "name", "words"),
+    [
+        ("tt.load", 0, "x_ref",
+         "program_id(0) * 128 + arange(128), where program_id(0) * 128 + arange(128) < 300"),
+        ("tt.store", 0, "o_ref",
+         "program_id(0) * 128 + arange(128), where program_id(0) * 128 + arange(128) < 300"),
+        ("tt.load", 0, "o_ref", ""),
+        ("tt.load", 0, "nothing", ""),
+    ],
+)  # fmt: skip
+def test_an_offset_and_its_mask_read_as_the_kernel_does(kind: str, number: int, name: str, words: str) -> None:
+    listing = _listing(test_vector_add.blocked, {"n": 300}, {"block": "128"})
+    assert describe_offset(listing, _places(listing, kind)[number], name) == words
+
+
+def test_offsets_in_a_loop_have_strides_and_a_turn() -> None:
+    statics = {"activation": "none", "precision": "None"}
+    listing = _listing(test_matmul.tiled, {"m": 40, "n": 70, "k": 100}, statics)
+    assert (
+        describe_offset(listing, _places(listing, "tt.store")[0], "o_ref")
+        == "(program_id(0) * 32 + arange(32)) * 70 + program_id(1) * 32 + arange(32), where "
+        "program_id(0) * 32 + arange(32) < 40 and program_id(1) * 32 + arange(32) < 70"
+    )
+    load = describe_offset(listing, _places(listing, "tt.load")[0], "x_ref")
+    assert "i * 32 + arange(32)" in load
+    assert "* 100" in load

@@ -1,0 +1,197 @@
+"""Fault localisation names the faulty line with the experiment that shows it, and no line without one."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+import kerneltest as kt
+from benchmarks.variants import VARIANTS, Variant
+from kerneltest.core.verdicts import Verdict
+from kerneltest.execute.item import Outcome
+from kerneltest.localize.fault_location import locate_fault
+from kerneltest.plan.explicit import DrawnCase
+from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.records.schema import Birth, Record
+from tests.broken import KERNELS, Edited
+
+
+def _case(pairing: kt.Pairing, dims: dict[str, int], dtype: str = "float32", **values: Any) -> DrawnCase:
+    """A case of some lengths, with the given arguments broadcast to their shapes, and ones for the others."""
+    planned = next(s for s in signatures(pairing, "quick") if s.dtype == dtype)
+    lengths = tuple((name, dims.get(name, length)) for name, length in planned.dims)
+    signature = replace(planned, dims=lengths)
+    arguments = {
+        path: np.broadcast_to(np.asarray(values.get(path, 1.0)), signature.shape(leaf)).astype(dtype)
+        for path, leaf in pairing.leaves.items()
+    }
+    return DrawnCase(pairing.name, signature, arguments)
+
+
+def _located(pairing: kt.Pairing, case: DrawnCase, seconds: float = 30.0, **more: Any) -> Birth | None:
+    signature: Signature = case.signature
+    record = Record(
+        item="", pairing=pairing.name, backend="simulate:sm_90", tier="simulate", dtype=signature.dtype,
+        group="special", family="drawn", signature=str(signature), dims=dict(signature.dims),
+        dtypes=dict(signature.dtypes), statics=dict(signature.statics), target="", case=case.id,
+        verdict=Verdict.MISMATCH,
+    )  # fmt: skip
+    return locate_fault(pairing, case, Outcome(record), seconds=seconds, **more)
+
+
+def _line(variant: Edited, text: str) -> int:
+    """The number of the only line of a variant's source that contains a text."""
+    source = (KERNELS / f"{variant.family}.py").read_text(encoding="utf-8")
+    for old, new in variant.edits:
+        source = source.replace(old, new)
+    (line,) = (number for number, each in enumerate(source.splitlines(), 1) if text in each)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "line", "words", "certain"),
+    [
+        (
+            "softmax.fused: rows that are fully masked are not guarded",
+            dict(dims=dict(m=2, n=3), x=[[0.0], [-np.inf]]),
+            "e = jnp.exp(x - jnp.max(x))",
+            "-inf - -inf is nan, in program (1)",
+            True,
+        ),
+        (
+            "softmax.fused: a sum of zero is not guarded",
+            dict(dims=dict(m=1, n=1), x=-np.inf),
+            "return x / total",
+            "0 / 0 is nan, in program (0)",
+            True,
+        ),
+        (
+            "softmax.fused: no maximum is subtracted",
+            dict(dims=dict(m=1, n=1), x=200.0),
+            "e = jnp.exp(x)",
+            "exp(200) overflows float32 to inf, in program (0)",
+            False,
+        ),
+        (
+            "vector_add.blocked: NaN and inf are replaced by numbers",
+            dict(dims=dict(n=1), x=np.nan),
+            "jnp.nan_to_num(x + y)",
+            "NaN is lost, in program (0)",
+            True,
+        ),
+        (
+            "vector_add.blocked: the mask drops the last element",
+            dict(dims=dict(n=3)),
+            "< length - 1",
+            "changing < to <= fixes the result",
+            False,  # `length` may be wrong at its definition
+        ),
+        (
+            "vector_add.blocked: the mask is <= and not <",
+            dict(dims=dict(n=3)),
+            "<= length",
+            "changing <= to < fixes the result",
+            False,
+        ),
+        (
+            "vector_add.blocked: the first operand is added to itself",
+            dict(dims=dict(n=1), y=2.0),
+            "y = plgpu.load(x_ref.at[at]",
+            "replacing `x_ref` by `y_ref` fixes the result",
+            False,  # the sum is right as well if the other load is of y
+        ),
+        (
+            "vector_add.blocked: the sum is computed in bfloat16",
+            dict(dims=dict(n=1), x=257.0),
+            "bfloat16",
+            "removing the cast to bfloat16",
+            True,
+        ),
+        (
+            "vector_add.blocked: the grid lacks the tail",
+            dict(dims=dict(n=129)),
+            "grid=(max(length // block, 1),)",
+            "launching more than",
+            True,
+        ),
+        (
+            "softmax.fused: the tail of a row counts as zeros",
+            dict(dims=dict(m=1, n=3)),
+            "other=0.0).astype(jnp.float32)\n",
+            "giving the masked load other=-inf fixes the result",
+            True,
+        ),
+        (
+            "matmul.two_by_two: the rows' index map is shifted by one block",
+            dict(dims=dict(m=32, k=16, n=32), x=np.arange(32.0)[:, None]),
+            "lambda i, j: (1 - i, 0)",
+            "using program_id(0) along axis 0 in the index map fixes the result",
+            True,
+        ),
+    ],
+)
+def test_the_faulty_line_is_named(name: str, case: dict[str, Any], line: str, words: str, certain: bool) -> None:
+    variant = next(variant for variant in VARIANTS if variant.name == name)
+    pairing = variant.broken()
+    found = _located(pairing, _case(pairing, **case))
+    assert found is not None
+    assert found.place == f"kernels/{variant.family}.py:{_line(variant, line.strip())}"
+    assert words in found.words
+    assert found.certain == certain
+    assert not (certain and found.others)
+
+
+def test_a_constant_that_is_wrong_at_its_definition_is_not_confirmed_elsewhere() -> None:
+    """`columns=n - 1` is fixed as well by `<=` where `columns` is compared, on another line."""
+    edits = (("columns=n),\n        grid=(m, 1)", "columns=n - 1),\n        grid=(m, 1)"),)
+    variant = Variant("one column too few", "softmax.fused", "softmax_fused", edits)
+    pairing = variant.broken()
+    found = _located(pairing, _case(pairing, dict(m=1, n=3)))
+    assert found is not None
+    assert not found.certain
+
+
+def _clamped(x: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = jnp.maximum(x_ref[...], 0.0)
+
+    return pl.pallas_call(
+        body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), compiler_params=plgpu.CompilerParams()
+    )(x)
+
+
+def test_a_nan_lost_in_a_maximum_is_traced_to_it() -> None:
+    pairing = kt.oracle_for(_clamped, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(1, 2))))(
+        lambda x: np.maximum(x, 0)
+    )
+    found = _located(pairing, _case(pairing, dict(n=1), x=np.nan))
+    assert found == Birth(
+        f"tests/localize/test_fault_location.py:{_clamped.__code__.co_firstlineno + 2}",
+        "jnp.maximum(x_ref[...], 0.0)",
+        "max(nan, 0) is 0: NaN is lost, in program (0)",
+        certain=True,
+        others=(),
+    )
+
+
+@pytest.mark.parametrize("name", ["vector_add.blocked", "softmax.fused"])
+def test_a_right_kernel_has_no_faulty_line(name: str) -> None:
+    pairing = next(variant for variant in VARIANTS if variant.pairing == name).twin()
+    assert _located(pairing, _case(pairing, dict(m=1, n=3), x=-np.inf)) is None
+
+
+def test_no_line_is_named_if_no_mutant_helps() -> None:
+    name = "rms_norm.normalised: epsilon is added outside of the root"
+    pairing = next(variant for variant in VARIANTS if variant.name == name).broken()
+    assert _located(pairing, _case(pairing, dict(m=1, n=3), x=0.5)) is None
+
+
+def test_no_line_is_named_if_there_is_no_time() -> None:
+    name = "vector_add.blocked: the mask drops the last element"
+    pairing = next(variant for variant in VARIANTS if variant.name == name).broken()
+    assert _located(pairing, _case(pairing, dict(n=3)), seconds=0.0) is None

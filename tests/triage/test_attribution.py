@@ -1,0 +1,183 @@
+"""Sources of pairings, and whose bug a finding is."""
+
+import functools
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import kerneltest as kt
+from kerneltest.api import Result
+from kerneltest.records.schema import Evidence
+from kerneltest.records.sources import describe, source
+from kerneltest.triage.attribution import attribution, attributions
+from tests.pages import Page
+from tests.sample import double, elementwise
+from tests.written import PASS, case
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_source_has_the_functions_that_it_names_and_their_lines() -> None:
+    found = source(double)
+    assert found.file == "tests/sample.py"
+    lines = (ROOT / found.file).read_text(encoding="utf-8").splitlines()
+    assert [text.splitlines()[0].split("(")[0] for _, text in found.parts] == ["def elementwise", "def double"]
+    for first, text in found.parts:
+        assert text.splitlines() == lines[first - 1 : first - 1 + len(text.splitlines())]
+
+
+@pytest.mark.parametrize("wrapped", [jax.jit(double), functools.partial(double), functools.partial(jax.jit(double))])
+def test_wrapped_functions_have_their_own_source(wrapped: Callable[..., Any]) -> None:
+    assert source(wrapped) == source(double)
+
+
+@pytest.mark.parametrize("without", [np.add, len, eval("lambda x: x")])
+def test_what_has_no_source_has_none(without: Callable[..., Any]) -> None:
+    assert source(without).parts == ()
+
+
+def test_a_declaration_is_told_in_words() -> None:
+    def kernel(x: Any, lengths: Any, mode: Any, n: Any) -> Any:
+        return double(x)
+
+    @kt.oracle_for(
+        kernel,
+        x=kt.array("b n 3", ("float32", "int8"), domain=(0, 1)),
+        lengths=kt.lengths("b", up_to="n"),
+        mode=kt.static("up", "down"),
+        n=kt.dim_size("n"),
+        dims=dict(b=kt.dim(values=(1, 7)), n=kt.dim(block=32, multiple_of=8, maximum=96)),
+        tolerance=kt.tolerance.exact(),
+        signed_zeros=True,
+    )
+    def oracle(x: Any, lengths: Any, n: Any) -> Any:
+        return x
+
+    assert describe(oracle).declaration == {
+        "x": "array [b n 3] of float32, int8, from 0 to 1",
+        "lengths": "length [b] into n of int32",
+        "mode": "one of up, down",
+        "n": "the length of n",
+        "dim b": "1, 7",
+        "dim n": "from 1 to 96, a multiple of 8; block 32",
+        "tolerance": "exact",
+        "signed zeros": "compared",
+    }
+    assert "@kt.oracle_for(" in describe(oracle).oracle.parts[0][1]
+
+
+@pytest.mark.parametrize(
+    ("backend", "verdicts", "words"),
+    [
+        ("simulate:sm_90", {"interpret": "pass", "simulate:sm_90": "mismatch"}, ""),  # no evidence, no claim
+        ("simulate:sm_90", {"interpret": "pass", "simulate:sm_90": "race"}, "the kernel; interpret mode cannot see it"),
+        ("simulate:sm_90", {"simulate:sm_90": "mismatch"}, ""),
+        ("cuda", {"interpret": "pass", "simulate:sm_90": "pass", "cuda": "mismatch"}, "the compiler or the device"),
+        ("cuda", {"interpret": "pass", "cuda": "mismatch"}, "the lowering or a later stage"),
+        ("cuda", {"interpret": "pass", "simulate:sm_90": "mismatch", "cuda": "mismatch"}, ""),
+        ("interpret", {"interpret": "mismatch", "simulate:sm_90": "pass"}, "the interpreter"),
+        ("interpret", {"interpret": "mismatch", "simulate:sm_90": "mismatch"}, "the kernel, or the oracle"),
+        ("cuda", {"interpret": "mismatch", "cuda": "special_mismatch"}, "the kernel, or the oracle"),
+        ("cuda", {"interpret-mosaic-gpu": "pass", "cuda": "mismatch"}, "the lowering or a later stage"),
+        ("interpret", {"interpret": "mismatch"}, ""),
+    ],
+)
+def test_a_split_between_tiers_names_a_suspect(backend: str, verdicts: dict[str, str], words: str) -> None:
+    alike = {name: case(backend=name, verdict=verdict) for name, verdict in verdicts.items()}
+    found = attribution(alike[backend], list(alike.values()))
+    assert (found.text() if found else "").startswith(words)
+    assert (found is not None) is bool(words)
+    assert attributions(list(alike.values())).get((PASS.pairing, PASS.case, backend)) == found
+
+
+KNOWN = "a known bug: docs/upstream/triton_maximum_drops_nan.py"
+AGREES = "the lowering for sm_90: interpret mode agrees with the oracle"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "ulps", "words"),
+    [
+        (Evidence(actual=2.0, expected=1.0, bound=0.1), (), AGREES),
+        (Evidence(actual=math.nan, expected=1.0, bound=0.1), (), AGREES),
+        (Evidence(actual=0.0, expected=math.nan), (), AGREES),
+        (Evidence(actual=0.0, expected=math.nan, otherwise=("maximum",)), (), KNOWN),
+        (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("maximum",)), (), AGREES),
+        (
+            Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("bfloat16",)),
+            (),
+            "the kernel: it computes in",
+        ),
+        (Evidence(actual=2.0, expected=1.0, bound=0.1, otherwise=("TF32",)), (), "TF32 operands"),
+        # 1.2e-7 apart at most, on either side of the oracle's value, or farther: as far as it is beyond the bound.
+        (Evidence(actual=1 + 2e-7, expected=1.0, bound=1.5e-7), (9, 1), ""),
+        (Evidence(actual=1 + 9e-7, expected=1.0, bound=1.5e-7), (9, 1), AGREES),
+        (Evidence(actual=2.0, expected=1.0, bound=0.1), (1,) * 16, ""),
+        (Evidence(actual=1e-40, expected=0.0), (), ""),
+    ],
+)
+def test_a_lowering_is_blamed_only_for_what_rounding_does_not_explain(
+    evidence: Evidence, ulps: tuple[int, ...], words: str
+) -> None:
+    found = case(backend="simulate:sm_90", verdict="mismatch", evidence=evidence, tolerance="ulp(4)")
+    blamed = attribution(found, [case(backend="interpret", verdict="pass", ulps=ulps), found])
+    assert words in (blamed.text() if blamed else "")
+    assert (blamed is not None) is bool(words)
+
+
+def _relu(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: jnp.maximum(v, 0), x)
+
+
+def _relu_that_keeps_nan(x: jax.Array) -> jax.Array:
+    return elementwise(lambda v: jnp.where(v < 0, 0, v), x)
+
+
+def _result(kernel: object) -> Result:
+    declare = kt.oracle_for(
+        kernel,  # type: ignore[arg-type]
+        x=kt.array("n", "float32"),
+        dims=dict(n=kt.dim(values=(16,))),
+        tolerance=kt.tolerance.exact(),
+    )
+    backends = ["interpret", "simulate:sm_90", "simulate:gfx942"]
+    return kt.check(declare(lambda x: np.maximum(x, 0)), backends=backends, depth="quick")
+
+
+def test_nan_dropped_by_the_lowering_is_found_with_no_gpu_and_blamed_on_it() -> None:
+    result = _result(_relu)
+    families = {finding.family for finding in result.findings}
+    assert families == {"nan_first", "nan_last", "nan_and_inf_in_one_tile"}
+    assert {finding.backend for finding in result.findings} == {"simulate:sm_90", "simulate:gfx942"}
+    blamed = attributions(result.records)
+    for finding in result.findings:
+        record = finding.record
+        target = finding.backend.partition(":")[2]
+        text = blamed[record.pairing, record.case, record.backend].text()
+        assert text == f"the lowering for {target}: maximum drops NaN there, {KNOWN}"
+    assert _result(_relu_that_keeps_nan).ok
+
+
+def test_the_terminal_and_the_report_say_so(tmp_path: Path) -> None:
+    from tests.pytest_plugin.test_plugin import _pytest
+
+    suite = """
+import numpy as np
+import kerneltest as kt
+from tests.triage.test_attribution import _relu
+
+@kt.oracle_for(_relu, x=kt.array("n", "float32"), dims=dict(n=kt.dim(values=(16,))), tolerance=kt.tolerance.exact())
+def relu(x):
+    return np.maximum(x, 0)
+"""
+    run = _pytest(tmp_path, "--kt-report", "out", "--kt-backends", "interpret,simulate:gfx942", suite=suite)
+    words = f"the lowering for gfx942: maximum drops NaN there, {KNOWN}"
+    assert f"suspected lowering bug in 3 cases: {words}" in run.stdout
+    page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    assert f"suspected lowering bug in 3 cases: {words}" in page.words
+    assert [finding["suspect"] for finding in page.data["findings"]] == [words] * 3
