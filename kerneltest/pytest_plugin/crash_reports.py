@@ -27,8 +27,6 @@ _MAX_TEXT = 8000  # characters of a record
 # How the report of Python's faulthandler begins.
 _FATAL_ERROR = re.compile("Fatal Python error: (.+)")
 _TIMEOUT = re.compile(r"Timeout \((.+)\)!")
-# Until records have a detail: errors of CUDA and HIP that poison the context.
-_STICKY = re.compile("CUDA_ERROR_(?!OUT_OF_MEMORY)|hipError(?!OutOfMemory)")
 
 
 class UncollectedError(Exception):
@@ -143,6 +141,7 @@ def record_crash(writer: Writer, items: Sequence[PlannedItem], activity: Doing, 
                 target="",
                 case=activity.case,
                 verdict=failure.verdict,
+                detail=failure.detail,
                 message=str(failure),
                 evidence=Evidence(stderr=failure.stderr) if activity.case else None,
             )
