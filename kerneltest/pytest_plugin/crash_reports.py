@@ -67,10 +67,7 @@ def _reason_of_python(stacks: str, activity: Doing) -> CrashReason | None:
 
 def device_is_lost(record: Record) -> bool:
     """Returns whether the error of a case poisons the device context for the rest of the process."""
-    if record.tier is not Tier.DEVICE or record.group == GroupName.SANITIZED:
-        return False
-    detail: object = getattr(record, "detail", None)
-    return isinstance(detail, DeviceLost) or (detail is None and bool(_STICKY.search(record.message)))
+    return record.tier is Tier.DEVICE and record.group != SANITIZED and isinstance(record.detail, DeviceLost)
 
 
 def ends_its_process(record: Record) -> bool:
