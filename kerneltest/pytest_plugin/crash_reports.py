@@ -67,7 +67,7 @@ def _reason_of_python(stacks: str, activity: Doing) -> CrashReason | None:
 
 def device_is_lost(record: Record) -> bool:
     """Returns whether the error of a case poisons the device context for the rest of the process."""
-    return record.tier is Tier.DEVICE and record.group != SANITIZED and isinstance(record.detail, DeviceLost)
+    return record.tier is Tier.DEVICE and record.group != GroupName.SANITIZED and isinstance(record.detail, DeviceLost)
 
 
 def ends_its_process(record: Record) -> bool:
