@@ -14,14 +14,14 @@ AFTER_BUILT_IN = 100
 _EXTENSIONS = "kerneltest.extensions"  # by name: no other module may import an extension
 
 
-class Named(Protocol):
+class NamedEntry(Protocol):
     """An entry: whatever has a name."""
 
     @property
     def name(self) -> str: ...
 
 
-E = TypeVar("E", bound=Named)
+E = TypeVar("E", bound=NamedEntry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def registered_groups() -> tuple[Group, ...]:
     return _REGISTRY.entries()
 
 
-def group_named(name: str) -> Group | None:
+def find_group(name: str) -> Group | None:
     """The group that records name so, or None."""
     return _REGISTRY.get(name)
 

@@ -125,7 +125,7 @@ class Group(ABC):
 
     name: str
 
-    def family_named(self, name: str) -> Family | None:
+    def find_family(self, name: str) -> Family | None:
         """The family by which the group itself fills a case's arguments; None if `plan.families` has it."""
         return None
 

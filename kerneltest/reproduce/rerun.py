@@ -17,7 +17,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.discovery import held
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.group_registry import group_named
+from kerneltest.execute.group_registry import find_group
 from kerneltest.execute.item import Group, Item
 from kerneltest.execute.runner import judged
 from kerneltest.execute.settings import RunSettings
@@ -93,11 +93,11 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
 
 def _group_and_family(record: Record) -> tuple[Group, Family]:
     """Under what the case was recorded; only together do they say how it was judged."""
-    group = group_named(record.group)
+    group = find_group(record.group)
     varied = INVARIANTS.get(record.family)
     family = varied.family if varied else FAMILIES.get(record.family, DRAWN)
     if group is not None:
-        family = group.family_named(record.family) or family
+        family = group.find_family(record.family) or family
     if group is None or family.group != record.group:
         raise ReproductionError(f"{record.family!a} is no family of the group {record.group!a}")
     return group, family

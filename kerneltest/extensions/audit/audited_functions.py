@@ -38,7 +38,7 @@ class AuditedFunction:
 
     @property
     def is_unpaired(self) -> bool:
-        """Whether it needs a pairing: it has none, and no other function represents it."""
+        """True if it needs a pairing: it has none, and no other function represents it."""
         return not (self.paired or self.through)
 
 

@@ -44,7 +44,7 @@ class Definition:
 
 
 @dataclass(eq=False)
-class Module:
+class SourceModule:
     """One file.
 
     Attributes:
@@ -69,9 +69,9 @@ class Module:
         return ".".join(parts)
 
 
-def read_module(path: Path) -> Module:
+def read_module(path: Path) -> SourceModule:
     """Reads one file. A file that is not valid Python has no definitions."""
-    module = Module(path)
+    module = SourceModule(path)
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
@@ -93,7 +93,7 @@ def read_module(path: Path) -> Module:
     return module
 
 
-def _import_source(module: Module, node: ast.ImportFrom) -> str:
+def _import_source(module: SourceModule, node: ast.ImportFrom) -> str:
     """Returns the module that an import takes names from, without leading dots."""
     if not node.level:
         return node.module or ""
@@ -102,7 +102,7 @@ def _import_source(module: Module, node: ast.ImportFrom) -> str:
     return ".".join([*kept, *([node.module] if node.module else [])])
 
 
-def _define(module: Module, body: Sequence[ast.stmt], prefix: str) -> None:
+def _define(module: SourceModule, body: Sequence[ast.stmt], prefix: str) -> None:
     for node in body:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
@@ -127,7 +127,7 @@ def _define(module: Module, body: Sequence[ast.stmt], prefix: str) -> None:
                 _define(module, [*first, *second], prefix)
 
 
-def _add(module: Module, name: str, node: ast.stmt, prefix: str) -> None:
+def _add(module: SourceModule, name: str, node: ast.stmt, prefix: str) -> None:
     first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
     names = set(_names(node)) - _local_names(node)
     if prefix:
@@ -136,7 +136,7 @@ def _add(module: Module, name: str, node: ast.stmt, prefix: str) -> None:
     module.definitions[name] = Definition(first, node.end_lineno or first, node.lineno, frozenset(names), enters)
 
 
-def _add_names(module: Module, name: str, names: set[str]) -> None:
+def _add_names(module: SourceModule, name: str, names: set[str]) -> None:
     known = module.definitions.get(name)
     if known is not None:
         module.definitions[name] = Definition(known.line, known.last, known.def_line, known.names | names, known.enters)
@@ -160,8 +160,8 @@ def _local_names(node: ast.AST) -> set[str]:
     return arguments | (stored if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else set())
 
 
-def _calls_pallas(module: Module, name: str) -> bool:
-    """Whether a name calls Pallas. `kernel` is a common name, so it must be imported from Pallas."""
+def _calls_pallas(module: SourceModule, name: str) -> bool:
+    """Returns whether a name calls Pallas. `kernel` is a common name, so it must be imported from Pallas."""
     first, _, rest = name.partition(".")
     whole = f"{module.imports.get(first, first)}.{rest}".rstrip(".")
     last = whole.rpartition(".")[2]
@@ -176,16 +176,16 @@ class Program:
       modules: by path.
     """
 
-    modules: Mapping[Path, Module]
+    modules: Mapping[Path, SourceModule]
 
     @cached_property
-    def _by_name(self) -> dict[str, list[Module]]:
-        found: dict[str, list[Module]] = {}
+    def _by_name(self) -> dict[str, list[SourceModule]]:
+        found: dict[str, list[SourceModule]] = {}
         for module in self.modules.values():
             found.setdefault(module.dotted.rpartition(".")[2], []).append(module)
         return found
 
-    def module_named(self, dotted: str) -> Module | None:
+    def find_module(self, dotted: str) -> SourceModule | None:
         """Returns the module with a dotted name, or one whose name has it as its end, as in a src layout; or None."""
         candidates = self._by_name.get(dotted.rpartition(".")[2], [])
         exact = [each for each in candidates if each.dotted == dotted]
@@ -195,7 +195,7 @@ class Program:
         return next(iter([*exact, *loose]), None)
 
     def resolve(
-        self, module: Module, name: str, seen: frozenset[tuple[Path, str]] = frozenset()
+        self, module: SourceModule, name: str, seen: frozenset[tuple[Path, str]] = frozenset()
     ) -> QualifiedName | None:
         """Returns the definition that a dotted name refers to, through imports and re-exports; or None.
 
@@ -214,7 +214,7 @@ class Program:
         if parts[0] in module.imports:
             return self._resolve_absolute(".".join([module.imports[parts[0]], *parts[1:]]), seen)
         for star in module.stars:
-            other = self.module_named(star)
+            other = self.find_module(star)
             if other is not None and (found := self.resolve(other, name, seen)):
                 return found
         return None
@@ -222,7 +222,7 @@ class Program:
     def _resolve_absolute(self, dotted: str, seen: frozenset[tuple[Path, str]]) -> QualifiedName | None:
         parts = dotted.split(".")
         for size in range(len(parts) - 1, 0, -1):
-            module = self.module_named(".".join(parts[:size]))
+            module = self.find_module(".".join(parts[:size]))
             if module is not None and (found := self.resolve(module, ".".join(parts[size:]), seen)):
                 return found
         return None

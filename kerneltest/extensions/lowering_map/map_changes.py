@@ -31,7 +31,7 @@ class LoweringChange:
 
     @property
     def stopped(self) -> bool:
-        """Whether the cells lowered before."""
+        """True if the cells lowered in the old map."""
         return self.before in _LOWERED
 
 

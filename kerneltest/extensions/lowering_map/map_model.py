@@ -47,6 +47,7 @@ class LoweringOutcome(StrEnum):
 
     @property
     def is_lowered(self) -> bool:
+        """True for `COMPILES` and `LOWERS`."""
         return self in (LoweringOutcome.COMPILES, LoweringOutcome.LOWERS)
 
 

@@ -174,7 +174,7 @@ def _introduction(maps: Sequence[LoweringMap]) -> Iterator[str]:
 def _changes(maps: Sequence[LoweringMap]) -> Iterator[str]:
     for old, new, changes in successive_changes(maps):
         for stopped, verb in ((False, "started"), (True, "stopped")):
-            yield from ("", f"## What {verb} lowering from {_escaped(old.title)} to {_escaped(new.title)}", "")
+            yield from ("", f"## What {verb} lowering from {_escape(old.title)} to {_escape(new.title)}", "")
             rows = [_change(change, new) for change in changes if change.stopped == stopped]
             if rows:
                 yield from _lines(["primitive", "dtypes", "targets", "before", "after", "message"], rows)
@@ -192,7 +192,7 @@ def _table(maps: Sequence[LoweringMap]) -> Iterator[str]:
     for group, members in groupby(table.rows, key=lambda row: row[0]):
         rows = [(primitive, entries) for _, primitive, entries in members]
         asked = [any(entries[column].state != NOT_ASKED for _, entries in rows) for column in range(len(table.columns))]
-        yield from ("", f"## {_escaped(group.capitalize())}", "")
+        yield from ("", f"## {_escape(group.capitalize())}", "")
         yield from _lines(
             ["primitive", *compress(table.columns, asked)],
             [
@@ -203,7 +203,7 @@ def _table(maps: Sequence[LoweringMap]) -> Iterator[str]:
 
 
 def _errors(lowering_map: LoweringMap) -> Iterator[str]:
-    yield from ("", f"## Errors of {_escaped(lowering_map.title)}", "")
+    yield from ("", f"## Errors of {_escape(lowering_map.title)}", "")
     yield from _lines(
         ["primitive", "dtypes", "targets", "message"],
         [
@@ -222,10 +222,10 @@ def _errors(lowering_map: LoweringMap) -> Iterator[str]:
 def _lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yields the lines of a table. Columns are not padded: one long message would widen all rows."""
     for row in (heading, ["---"] * len(heading), *rows):
-        yield f"| {' | '.join(map(_escaped, row))} |"
+        yield f"| {' | '.join(map(_escape, row))} |"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escapes text, such as a message, so that it is one cell."""
     plain = text if re.fullmatch(r"`[^`|<]*`", text) else re.sub(r"([\\`*<\[\]])", r"\\\1", text)
     return " ".join(plain.replace("|", "\\|").split())

@@ -27,7 +27,7 @@ class Form:
     seen: tuple[Row, ...]
 
     def covers(self, sizes: Sizes) -> bool:
-        """Whether the code has this form at some sizes."""
+        """Returns whether the code has this form at some sizes."""
         return all(test(sizes) == holds for test, holds in self.when)
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def with_program_ids(code: LoweredCode[int], like: LoweredCode[int]) -> LoweredC
 
 
 def _is_replaced(own: SliceStep[int], other: SliceStep[int], grid: tuple[int, ...]) -> bool:
-    """Whether a step is the 0 that replaces another step's program id."""
+    """Returns whether a step is the 0 that replaces another step's program id."""
     if other.name != "tt.get_program_id" or own.name != "arith.constant" or own.numbers != (0,):
         return False
     return own.results == other.results and own.types == other.types and grid[dict(other.fixed)["axis"]] == 1

@@ -214,7 +214,7 @@ class _FormLearner:
                     )
 
     def _is_predicted(self, calls: Sequence[tuple[Form, ...]], row: Row) -> bool:
-        """Whether the kernel does not lower at some sizes or its code there is as the forms predict."""
+        """Returns whether the kernel does not lower at some sizes or its code there is as the forms predict."""
         new = row not in self.seen
         if not self._lower(row):
             return True

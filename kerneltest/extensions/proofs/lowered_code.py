@@ -164,7 +164,7 @@ def _operand_origins(jaxpr: Jaxpr, wanted: JaxprEqn, leaves: Mapping[Var, str]) 
 
 
 def _is_widening(equation: JaxprEqn) -> bool:
-    """Whether an equation converts integers to a type that holds all of them."""
+    """Returns whether an equation converts integers to a type that holds all of them."""
     if name_of(equation) != "convert_element_type":
         return False
     before = np.dtype(equation.invars[0].aval.dtype)  # type: ignore[attr-defined]

@@ -129,7 +129,7 @@ class FormVerifier:
         return {a.name: a.value(given[a.dim]) for a in self.language.atoms.values() if a.dim in given}
 
     def is_impossible(self, constraints: Sequence[Constraint], given: Sizes) -> bool:
-        """Whether constraints cannot hold together at admitted sizes with the given lengths."""
+        """Returns whether constraints cannot hold together at admitted sizes with the given lengths."""
         return self.check(constraints, given).kind == "unsat"
 
     def model(self, answer: SolverAnswer, sizes: Sizes) -> Model:
@@ -159,7 +159,7 @@ class FormVerifier:
         return " and ".join(dict.fromkeys(self.symbols.unknown[n] for n in sorted(names) if n in self.symbols.unknown))
 
     def depends_on_data(self, obligation: Obligation) -> bool:
-        """Whether an obligation depends on loaded values without a declared range, any of which may be impossible."""
+        """Returns whether an obligation depends on loaded values without a declared range, which may be impossible."""
         return not self._names(obligation).isdisjoint(self.symbols.loaded.keys() & self.symbols.unknown.keys())
 
     def _names(self, obligation: Obligation) -> set[str]:
@@ -230,7 +230,7 @@ class FormVerifier:
         requirement: Requirement,
         given: Sizes,
     ) -> bool:
-        """Whether a value is an offset into an array of some shape, whose offsets all fit the value's type."""
+        """Returns whether a value is an offset into an array of some shape, whose offsets all fit the value's type."""
         if not self.is_impossible([when, less(requirement.end, product(shape))], given):
             return False
         known = self._atom_values(given)
@@ -254,7 +254,7 @@ class FormVerifier:
         return self._in_bounds[key]
 
     def _may_conflict(self, one: SymbolicAccess, other: SymbolicAccess) -> bool:
-        """Whether two accesses are to the same memory, one of them writes, and they are not both atomic."""
+        """Returns whether two accesses are to the same memory, one of them writes, and they are not both atomic."""
         kinds = {one.kind, other.kind}
         shared = self.code.arrays[one.buffer].allocation == self.code.arrays[other.buffer].allocation
         return shared and kinds not in ({"load"}, {"atomic"})

@@ -45,7 +45,7 @@ class ValueType(Generic[N]):
 
     @property
     def matters(self) -> bool:
-        """Whether values of this type are followed: integers, booleans and pointers."""
+        """True if values of this type are followed: integers, booleans and pointers."""
         return self.pointer or np.dtype(self.dtype if self.dtype[:2] != "bf" else "float32").kind in "ib"
 
 

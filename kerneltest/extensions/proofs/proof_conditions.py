@@ -57,7 +57,7 @@ def _describe_forms(present: Sequence[Form], count: int) -> str:
 
 
 def _has_growing_tensor(form: Form) -> bool:
-    """Whether a form has a tensor whose length depends on the sizes."""
+    """Returns whether a form has a tensor whose length depends on the sizes."""
     assert form.code is not None
     return any(length.constant is None for length in axis_lengths(form.code.body))
 

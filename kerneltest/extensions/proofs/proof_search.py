@@ -220,7 +220,7 @@ class _ProofSearch:
                 self.number,
                 sizes,
                 programs,
-                model.loaded(),
+                model.loaded_elements(),
                 with_others=not obligation.about_memory,
             )
             fault = _confirming_fault(obligation, faults)

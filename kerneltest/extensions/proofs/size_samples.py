@@ -38,10 +38,10 @@ def random_length(dim: Dim, rng: random.Random, longest: int) -> int:
     block = dim.block or 16
     if rng.random() < 0.3:
         length = max(length // block, 1) * block
-    return _fitted(dim, length, rng)
+    return _fit_length(dim, length, rng)
 
 
-def _fitted(dim: Dim, length: int, rng: random.Random) -> int:
+def _fit_length(dim: Dim, length: int, rng: random.Random) -> int:
     """Returns an admitted length near another one."""
     if dim.values:
         return length
@@ -84,7 +84,7 @@ def sample_sizes(pairing: Pairing, rng: random.Random) -> list[Row]:
     found = []
     for numbers in chosen[:_SAMPLES]:
         lengths = [way[number](rng) for way, number in zip(ways, numbers, strict=True)]
-        fitted = (_fitted(dim, x, rng) for dim, x in zip(pairing.dims.values(), lengths, strict=True))
+        fitted = (_fit_length(dim, x, rng) for dim, x in zip(pairing.dims.values(), lengths, strict=True))
         found.append(tuple(zip(pairing.dims, fitted, strict=True)))
     few = [
         tuple((name, random_length(dim, rng, 300)) for name, dim in pairing.dims.items())

@@ -15,7 +15,7 @@ MISSING = "proofs need z3: pip install 'kerneltest[prove]'"
 
 
 def available() -> bool:
-    """Whether z3 is installed."""
+    """Returns whether z3 is installed."""
     return find_spec("z3") is not None
 
 
@@ -125,5 +125,5 @@ class Solver:
 
 
 def _is_natural(name: str) -> bool:
-    """Whether a name is that of an integer that is never negative: a length, a program, a lane or an iteration."""
+    """Returns whether a name is that of a non-negative integer: a length, a program, a lane or an iteration."""
     return "#" not in name or name.startswith("turn")

@@ -108,6 +108,7 @@ class SymbolicExecution(SymbolicValues):
         return self.memo[key]
 
     def _compute(self, number: int, coordinates: Coordinates) -> SymbolicValue:
+        """Computes a value that is not in the memo."""
         if number in self.code.body.arguments:
             return SymbolicPointer(self.code.body.arguments.index(number), ZERO)
         producer = self.producers[number]

@@ -95,7 +95,7 @@ class Model:
         lanes = {n: v for n, v in self.answer.values.items() if n.startswith("lane ") and not n.endswith("'")}
         return tuple(lanes[name] for name in sorted(lanes))
 
-    def loaded(self) -> dict[int, dict[int, int]]:
+    def loaded_elements(self) -> dict[int, dict[int, int]]:
         """Returns the values that elements must have, by array and offset."""
         found: dict[int, dict[int, int]] = {}
         for name, element in self.symbols.loaded.items():

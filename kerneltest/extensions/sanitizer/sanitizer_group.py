@@ -60,7 +60,7 @@ class SanitizedGroup(Group):
         self._pending: list[AnyCase] = []
         self._results: dict[str, SanitizedCase | Failure] = {}
 
-    def family_named(self, name: str) -> Family | None:
+    def find_family(self, name: str) -> Family | None:
         return _FAMILIES.get(name)
 
     def problem(self, items: Sequence[Item]) -> str:
@@ -170,7 +170,7 @@ def _export(item: Item, case: AnyCase, cache: Cache, traced: Traced, folder: Pat
 
 
 def _is_in_kernel(traced: Traced, error: SanitizerError) -> bool:
-    """Whether an error is in a Pallas call, rather than in code that XLA generates around it."""
+    """Returns whether an error is in a Pallas call, rather than in code that XLA generates around it."""
     return any(error.kernel.startswith(on_device(call.name)) for call in traced.calls if call.name)
 
 

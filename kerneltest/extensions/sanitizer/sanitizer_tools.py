@@ -38,7 +38,7 @@ def parse_tools(text: str) -> tuple[str, ...]:
 
 
 def supports(tool: str, backend: str) -> bool:
-    """Whether a tool supports the device of a backend."""
+    """Returns whether a tool supports the device of a backend."""
     return backend == "cuda" or (backend == "rocm" and tool == GUARDS)
 
 

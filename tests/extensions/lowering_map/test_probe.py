@@ -17,7 +17,7 @@ from kerneltest.extensions.lowering_map.probe import command
 from kerneltest.extensions.lowering_map.probe.cells import Cell, CellOutcome, merge_outcomes, probe_cell, select_cells
 from kerneltest.extensions.lowering_map.probe.children import probe_in_children
 from kerneltest.extensions.lowering_map.probe.kernels import probes
-from kerneltest.extensions.lowering_map.probe.kernels.base import DTYPES, Probe, first_available
+from kerneltest.extensions.lowering_map.probe.kernels.base import DTYPES, LoweringProbe, first_available
 from kerneltest.extensions.lowering_map.probe.messages import MAX_LENGTH, first_cause, one_line, with_reason
 from kerneltest.extensions.lowering_map.probe.target import read_targets
 from kerneltest.extensions.lowering_map.probe.tpu_topology import tpu_shape
@@ -34,7 +34,7 @@ def _restored_precision() -> Iterator[None]:
     jax.config.update("jax_enable_x64", before)
 
 
-def _probe(name: str) -> Probe:
+def _probe(name: str) -> LoweringProbe:
     (chosen,) = [each for each in probes() if each.name == name]
     return chosen
 

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .kernels import probes
-from .kernels.base import AbsentError, Probe
+from .kernels.base import AbsentError, LoweringProbe
 from .lower_probe import EmptyError, lower
 from .messages import first_cause
-from .target import Target, Tpu
+from .target import Target, TpuTarget
 
 
 class Cell(NamedTuple):
     """A probe for one dtype and one target."""
 
-    probe: Probe
+    probe: LoweringProbe
     dtype: str
     target: Target
 
@@ -49,7 +49,7 @@ def select_cells(targets: Sequence[Target], primitives: Sequence[str] = ()) -> t
         for probe in chosen
         for dtype in probe.dtypes
         for target in targets
-        if probe.only in ("", "tpu" if isinstance(target, Tpu) else "gpu")
+        if probe.only in ("", "tpu" if isinstance(target, TpuTarget) else "gpu")
     )
 
 

@@ -12,7 +12,7 @@ import jax
 
 from .cells import merge_outcomes, select_cells
 from .children import print_outcomes, probe_in_children
-from .target import Target, Tpu, read_targets
+from .target import Target, TpuTarget, read_targets
 
 SCHEMA = 2
 _COMPILES_FOR = {"triton": "GPUs", "libtpu": "TPUs (pip install 'jax[tpu]')"}
@@ -51,5 +51,5 @@ def main() -> int:
 
 def _compilers(targets: Sequence[Target]) -> dict[str, str]:
     """Returns the version of each compiler; "" if no target needs it."""
-    needed = {"libtpu" if isinstance(target, Tpu) else "triton" for target in targets}
+    needed = {"libtpu" if isinstance(target, TpuTarget) else "triton" for target in targets}
     return {name: metadata.version(name) if name in needed else "" for name in ("triton", "libtpu")}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .kernels.base import first_available
-from .target import Gpu
+from .target import GpuTarget
 
 
 def call_options() -> dict[str, Any]:
@@ -27,7 +27,7 @@ def triton_ir(operation: Any) -> bytes:
     return b""
 
 
-def compile_ir(bytecode: bytes, gpu: Gpu) -> None:
+def compile_ir(bytecode: bytes, gpu: GpuTarget) -> None:
     """Compiles Triton IR to the target's machine code with the `triton` package, which may abort the process."""
     import triton
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from .gpu import call_options, compile_ir, triton_ir
-from .kernels.base import Probe
-from .target import Gpu, Target, Tpu
+from .kernels.base import LoweringProbe
+from .target import GpuTarget, Target, TpuTarget
 from .tpu_topology import block_spec, device, tpu_shape
 
 
@@ -19,7 +19,7 @@ class EmptyError(Exception):
     """The lowered module holds no kernel."""
 
 
-def lower(probe: Probe, dtype: str, target: Target, *, compiled: bool) -> bool:
+def lower(probe: LoweringProbe, dtype: str, target: Target, *, compiled: bool) -> bool:
     """Lowers one probe, and compiles it if `compiled`.
 
     Returns:
@@ -40,24 +40,28 @@ def lower(probe: Probe, dtype: str, target: Target, *, compiled: bool) -> bool:
     else:
         output = _shape(probe.output, dtype, target)
     outputs = jax.tree_util.tree_leaves(output)
-    if isinstance(target, Tpu):
+    if isinstance(target, TpuTarget):
         _on_tpu(probe, operands, outputs, target, compiled=compiled)
     else:
         _on_gpu(probe, operands, outputs, target, compiled=compiled)
     return True
 
 
-def _on_gpu(probe: Probe, operands: Sequence[Any], outputs: Sequence[Any], gpu: Gpu, *, compiled: bool) -> None:
+def _on_gpu(
+    probe: LoweringProbe, operands: Sequence[Any], outputs: Sequence[Any], gpu: GpuTarget, *, compiled: bool
+) -> None:
     shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in outputs]
     call = pl.pallas_call(_kernel(probe), out_shape=shapes, grid=probe.grid, **call_options())
-    bytecode = triton_ir(_lowered(call, operands, gpu).compiler_ir().operation)
+    bytecode = triton_ir(_lower(call, operands, gpu).compiler_ir().operation)
     if not bytecode:
         raise EmptyError("the lowered module holds no Triton IR")
     if compiled:
         compile_ir(bytecode, gpu)
 
 
-def _on_tpu(probe: Probe, operands: Sequence[Any], outputs: Sequence[Any], tpu: Tpu, *, compiled: bool) -> None:
+def _on_tpu(
+    probe: LoweringProbe, operands: Sequence[Any], outputs: Sequence[Any], tpu: TpuTarget, *, compiled: bool
+) -> None:
     count = len(operands)
     arrays = (*operands, *outputs)
     shapes = [jax.ShapeDtypeStruct(each.shape or (1,), each.dtype) for each in arrays]
@@ -71,14 +75,14 @@ def _on_tpu(probe: Probe, operands: Sequence[Any], outputs: Sequence[Any], tpu: 
         with_scalars, out_shape=shapes[count:], grid=probe.grid, in_specs=specs[:count], out_specs=specs[count:]
     )
     given = {"sharding": jax.sharding.SingleDeviceSharding(device(tpu))} if compiled else {}
-    lowered = _lowered(call, [jax.ShapeDtypeStruct(each.shape, each.dtype, **given) for each in shapes[:count]], tpu)
+    lowered = _lower(call, [jax.ShapeDtypeStruct(each.shape, each.dtype, **given) for each in shapes[:count]], tpu)
     if "tpu_custom_call" not in lowered.as_text():
         raise EmptyError("the lowered module holds no Mosaic kernel")
     if compiled:
         lowered.compile()
 
 
-def _kernel(probe: Probe) -> Any:
+def _kernel(probe: LoweringProbe) -> Any:
     """Returns the kernel of a probe, which takes references to operands and outputs."""
 
     def kernel(*refs: Any) -> None:
@@ -93,7 +97,7 @@ def _kernel(probe: Probe) -> Any:
     return kernel
 
 
-def _lowered(call: Any, operands: Sequence[Any], target: Target) -> Any:
+def _lower(call: Any, operands: Sequence[Any], target: Target) -> Any:
     with _as_on(target):
         return jax.jit(call).trace(*operands).lower(lowering_platforms=(target.platform,))
 
@@ -102,7 +106,7 @@ def _shape(described: Any, dtype: str, target: Target) -> jax.ShapeDtypeStruct:
     """Returns the shape and dtype of an operand or output; it has the probed dtype unless it names its own."""
     own = len(described) == 2 and isinstance(described[1], str)
     shape, dtype = described if own else (described, dtype)
-    return jax.ShapeDtypeStruct(tpu_shape(shape) if isinstance(target, Tpu) else shape, jnp.dtype(dtype))
+    return jax.ShapeDtypeStruct(tpu_shape(shape) if isinstance(target, TpuTarget) else shape, jnp.dtype(dtype))
 
 
 def _as_on(target: Target) -> Any:
@@ -110,7 +114,7 @@ def _as_on(target: Target) -> Any:
     sharding = jax.sharding
     if not hasattr(sharding, "AbstractDevice"):
         return nullcontext()
-    on_tpu = isinstance(target, Tpu)
+    on_tpu = isinstance(target, TpuTarget)
     described: dict[str, Any] = {"device_kind": target.device_kind, "num_cores": 1 if on_tpu else None}
     if "platform" in inspect.signature(sharding.AbstractDevice).parameters:
         described["platform"] = "tpu" if on_tpu else "gpu"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuTarget:
     """One GPU architecture.
 
     Attributes:
@@ -24,7 +24,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Tpu:
+class TpuTarget:
     """One TPU generation.
 
     Attributes:
@@ -39,7 +39,7 @@ class Tpu:
     topology: str
 
 
-Target = Gpu | Tpu
+Target = GpuTarget | TpuTarget
 
 
 def read_targets(text: str) -> list[Target]:
@@ -48,4 +48,4 @@ def read_targets(text: str) -> list[Target]:
     Raises:
       ValueError, TypeError: the text is not such a list.
     """
-    return [(Tpu if "topology" in described else Gpu)(**described) for described in json.loads(text)]
+    return [(TpuTarget if "topology" in described else GpuTarget)(**described) for described in json.loads(text)]

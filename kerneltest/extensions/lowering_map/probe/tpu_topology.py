@@ -7,7 +7,7 @@ from jax.experimental import topologies
 from jax.experimental.pallas import tpu as pltpu
 
 from .kernels.base import BLOCK, MATRIX, VECTOR
-from .target import Tpu
+from .target import TpuTarget
 
 # libtpu needs these on a machine without a TPU, and to be loaded by several processes.
 ENVIRONMENT = {
@@ -43,6 +43,6 @@ def block_spec(shape: tuple[int, ...], block: tuple[int, ...]) -> Any:
     return pl.BlockSpec(memory_space=pltpu.VMEM if shape else pltpu.SMEM)
 
 
-def device(tpu: Tpu) -> Any:
+def device(tpu: TpuTarget) -> Any:
     """Returns a device to compile for; starts libtpu."""
     return topologies.get_topology_desc(platform="tpu", topology_name=tpu.topology).devices[0]

@@ -1,7 +1,7 @@
 """All probes. A new primitive is one line in its group."""
 
 from . import reference_probes, tpu_probes, value_probes
-from .base import Probe
+from .base import LoweringProbe
 
 _GROUPS = (
     value_probes.elementwise_probes,
@@ -19,6 +19,6 @@ _GROUPS = (
 )
 
 
-def probes() -> tuple[Probe, ...]:
+def probes() -> tuple[LoweringProbe, ...]:
     """Returns all probes, in the order of the map."""
     return tuple(probe for group in _GROUPS for probe in group())

@@ -34,7 +34,7 @@ class AbsentError(Exception):
 
 
 @dataclass(frozen=True)
-class Probe:
+class LoweringProbe:
     """A kernel around one primitive.
 
     Attributes:

@@ -19,8 +19,8 @@ from .base import (
     SCALAR,
     VECTOR,
     Body,
+    LoweringProbe,
     Operand,
-    Probe,
     Ref,
     Value,
     first_available,
@@ -35,7 +35,7 @@ _SCATTERS = {
 }
 
 
-def indexing_probes() -> Iterator[Probe]:
+def indexing_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of group `indexing`."""
     indices, start = (VECTOR, "int32"), (SCALAR, "int32")
     yield _indexing("gather[take]", lambda x, i: jnp.take(x, _rows(i), axis=0, mode="clip"), (VECTOR, indices))
@@ -50,8 +50,8 @@ def indexing_probes() -> Iterator[Probe]:
     yield _indexing("approx_top_k", lambda x: lax.approx_max_k(x, 4), (VECTOR,), ("float32", "bfloat16"))
 
 
-def _indexing(name: str, body: Body, operands: tuple[Operand, ...], dtypes: tuple[str, ...] = DTYPES) -> Probe:
-    return Probe(name, "indexing", body, dtypes, operands)
+def _indexing(name: str, body: Body, operands: tuple[Operand, ...], dtypes: tuple[str, ...] = DTYPES) -> LoweringProbe:
+    return LoweringProbe(name, "indexing", body, dtypes, operands)
 
 
 def _rows(indices: Value) -> Value:
@@ -78,7 +78,7 @@ def _scatter(method: str) -> Body:
 _WHOLE, _HALF = pl.ds(0, 16), pl.ds(0, 8)
 
 
-def memory_probes() -> Iterator[Probe]:
+def memory_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of groups `memory` and `atomic`."""
     mask = (VECTOR, "bool")
     yield _memory("get, swap[whole]", _copy)
@@ -102,12 +102,12 @@ def memory_probes() -> Iterator[Probe]:
     yield _of_atomics("atomic_cas", _compare_and_swap, DTYPES, SCALAR)
 
 
-def _memory(name: str, body: Body, *operands: Operand, only: str = "") -> Probe:
-    return Probe(name, "memory", body, DTYPES, operands or (VECTOR,), VECTOR, only=only)
+def _memory(name: str, body: Body, *operands: Operand, only: str = "") -> LoweringProbe:
+    return LoweringProbe(name, "memory", body, DTYPES, operands or (VECTOR,), VECTOR, only=only)
 
 
-def _of_atomics(name: str, body: Body, dtypes: tuple[str, ...], shape: tuple[int, ...] = VECTOR) -> Probe:
-    return Probe(name, "atomic", body, dtypes, (shape,), shape, only="gpu")
+def _of_atomics(name: str, body: Body, dtypes: tuple[str, ...], shape: tuple[int, ...] = VECTOR) -> LoweringProbe:
+    return LoweringProbe(name, "atomic", body, dtypes, (shape,), shape, only="gpu")
 
 
 def _copy(x: Ref, o: Ref) -> None:
@@ -182,7 +182,7 @@ def _compare_and_swap(x: Ref, o: Ref) -> None:
     o[...] = first_available("plt.atomic_cas", "pl.atomic_cas")(x, x[()], x[()])
 
 
-def pallas_probes() -> Iterator[Probe]:
+def pallas_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of group `pallas`."""
     yield _of_references("program_id", _add_number("pl.program_id"))
     yield _of_references("num_programs", _add_number("pl.num_programs"))
@@ -207,17 +207,19 @@ def pallas_probes() -> Iterator[Probe]:
     yield _of_values("reciprocal[approx]", lambda x: first_available("pl.reciprocal")(x, approx=True), FLOATS)
 
 
-def _of_values(name: str, body: Body, dtypes: tuple[str, ...], only: str = "") -> Probe:
-    return Probe(name, "pallas", body, dtypes, (VECTOR,), only=only)
+def _of_values(name: str, body: Body, dtypes: tuple[str, ...], only: str = "") -> LoweringProbe:
+    return LoweringProbe(name, "pallas", body, dtypes, (VECTOR,), only=only)
 
 
 def _of_references(
     name: str, body: Body, *operands: Operand, dtypes: tuple[str, ...] = FLOAT32, only: str = ""
-) -> Probe:
-    return Probe(name, "pallas", body, dtypes, operands or (VECTOR,), VECTOR, (2,), only=only)
+) -> LoweringProbe:
+    return LoweringProbe(name, "pallas", body, dtypes, operands or (VECTOR,), VECTOR, (2,), only=only)
 
 
-def _effect(name: str, effect: Callable[[Ref], object], dtypes: tuple[str, ...] = FLOAT32, only: str = "") -> Probe:
+def _effect(
+    name: str, effect: Callable[[Ref], object], dtypes: tuple[str, ...] = FLOAT32, only: str = ""
+) -> LoweringProbe:
     def body(x: Ref, o: Ref) -> None:
         effect(x)
         o[...] = x[...]

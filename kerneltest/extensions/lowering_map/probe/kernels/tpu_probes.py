@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from .base import DTYPES, FLOAT32, FLOATS, NUMBERS, VECTOR, Body, Operand, Probe, Ref, Value, first_available
+from .base import DTYPES, FLOAT32, FLOATS, NUMBERS, VECTOR, Body, LoweringProbe, Operand, Ref, Value, first_available
 
 _WIDE, _LONG = (64, 512), (4096,)
 _LENGTHS = (64, 100, 128, 256, 512, 1000, 1024, 2048)
 _DTYPES = tuple(dtype for dtype in DTYPES if "64" not in dtype)
 
 
-def blocks_probes() -> Iterator[Probe]:
+def blocks_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of group `blocks`: an array copied block by block."""
     for rows in (1, 2, 4, 8, 16, 32):
         for columns in (32, 64, 128, 256, 512):
@@ -23,18 +23,18 @@ def blocks_probes() -> Iterator[Probe]:
         yield _blocks(_LONG, (length,))
 
 
-def _blocks(whole: tuple[int, ...], block: tuple[int, ...]) -> Probe:
+def _blocks(whole: tuple[int, ...], block: tuple[int, ...]) -> LoweringProbe:
     grid = tuple(-(-length // each) for length, each in zip(whole, block, strict=True))
     of_whole = f"of {'x'.join(map(str, whole))}"
     name = f"blocks[{'x'.join(map(str, block))} {of_whole}]"
-    return Probe(name, "blocks", _copy, _DTYPES, (whole,), whole, grid, block, "tpu")
+    return LoweringProbe(name, "blocks", _copy, _DTYPES, (whole,), whole, grid, block, "tpu")
 
 
 def _copy(x: Ref, o: Ref) -> None:
     o[...] = x[...]
 
 
-def tpus_probes() -> Iterator[Probe]:
+def tpus_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of group `pallas.tpu`."""
     yield _tpu("roll", lambda x: _of("roll")(x, 1, 0))
     yield _tpu("roll[lanes]", lambda x: _of("roll")(x, 1, 1))
@@ -55,12 +55,12 @@ def _of(name: str) -> Any:
     return first_available(f"pltpu.{name}")
 
 
-def _tpu(name: str, body: Body, *operands: Operand, dtypes: tuple[str, ...] = NUMBERS) -> Probe:
-    return Probe(name, "pallas.tpu", body, dtypes, operands or (VECTOR,), only="tpu")
+def _tpu(name: str, body: Body, *operands: Operand, dtypes: tuple[str, ...] = NUMBERS) -> LoweringProbe:
+    return LoweringProbe(name, "pallas.tpu", body, dtypes, operands or (VECTOR,), only="tpu")
 
 
-def _references(name: str, body: Callable[..., None], *operands: Operand) -> Probe:
-    return Probe(name, "pallas.tpu", body, DTYPES, operands or (VECTOR,), VECTOR, only="tpu")
+def _references(name: str, body: Callable[..., None], *operands: Operand) -> LoweringProbe:
+    return LoweringProbe(name, "pallas.tpu", body, DTYPES, operands or (VECTOR,), VECTOR, only="tpu")
 
 
 def _top_k(x: Value) -> Value:

@@ -21,8 +21,8 @@ from .base import (
     SCALAR,
     VECTOR,
     Body,
+    LoweringProbe,
     Operand,
-    Probe,
     Value,
     first_available,
     lax_function,
@@ -42,31 +42,33 @@ _BINARY = {
 }
 
 
-def elementwise_probes() -> Iterator[Probe]:
+def elementwise_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of groups `elementwise` and `comparison`."""
     for arity, table in ((1, _UNARY), (2, _BINARY)):
         for dtypes, names in table.items():
             for name in names.split():
                 primitive = "reciprocal[lax]" if name == "reciprocal" else name.removeprefix("bitwise_")
-                yield Probe(primitive, "elementwise", lax_function(name), dtypes, (VECTOR,) * arity)
+                yield LoweringProbe(primitive, "elementwise", lax_function(name), dtypes, (VECTOR,) * arity)
     for name in ("max", "min"):
-        yield Probe(name + "[bool]", "elementwise", lax_function(name), ("bool",), (VECTOR, VECTOR))
+        yield LoweringProbe(name + "[bool]", "elementwise", lax_function(name), ("bool",), (VECTOR, VECTOR))
     for power in (2, 3, -2):
         body = lax_function("integer_pow", power)
-        yield Probe(f"integer_pow[{power}]", "elementwise", body, NUMBERS, (VECTOR,))
-    yield Probe("pow[integer exponent]", "elementwise", lax_function("pow"), FLOATS, (VECTOR, (VECTOR, "int32")))
-    yield Probe("betainc", "elementwise", lax_function("betainc"), FLOATS, (VECTOR,) * 3)
-    yield Probe("clamp", "elementwise", lax_function("clamp"), NUMBERS, (VECTOR,) * 3)
-    yield Probe("reduce_precision", "elementwise", lax_function("reduce_precision", 5, 10), FLOATS, (VECTOR,))
+        yield LoweringProbe(f"integer_pow[{power}]", "elementwise", body, NUMBERS, (VECTOR,))
+    yield LoweringProbe(
+        "pow[integer exponent]", "elementwise", lax_function("pow"), FLOATS, (VECTOR, (VECTOR, "int32"))
+    )
+    yield LoweringProbe("betainc", "elementwise", lax_function("betainc"), FLOATS, (VECTOR,) * 3)
+    yield LoweringProbe("clamp", "elementwise", lax_function("clamp"), NUMBERS, (VECTOR,) * 3)
+    yield LoweringProbe("reduce_precision", "elementwise", lax_function("reduce_precision", 5, 10), FLOATS, (VECTOR,))
 
     for name in "eq ne lt le gt ge".split():
-        yield Probe(name, "comparison", lax_function(name), DTYPES, (VECTOR, VECTOR))
+        yield LoweringProbe(name, "comparison", lax_function(name), DTYPES, (VECTOR, VECTOR))
     select, which = lax_function("select_n"), (VECTOR, "int32")
-    yield Probe("select_n", "comparison", select, DTYPES, ((VECTOR, "bool"), VECTOR, VECTOR))
-    yield Probe("select_n[three cases]", "comparison", select, DTYPES, (which, VECTOR, VECTOR, VECTOR))
+    yield LoweringProbe("select_n", "comparison", select, DTYPES, ((VECTOR, "bool"), VECTOR, VECTOR))
+    yield LoweringProbe("select_n[three cases]", "comparison", select, DTYPES, (which, VECTOR, VECTOR, VECTOR))
 
 
-def reductions_probes() -> Iterator[Probe]:
+def reductions_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of groups `reduction` and `scan`."""
     for name in "reduce_sum reduce_prod reduce_max reduce_min".split():
         yield _reduction(name, NUMBERS)
@@ -75,24 +77,24 @@ def reductions_probes() -> Iterator[Probe]:
     yield _reduction("reduce_sum", NUMBERS, "[first axis]", (0,))
     yield _reduction("reduce_sum", NUMBERS, "[all axes]", (0, 1))
     for name in ("argmax", "argmin"):
-        yield Probe(name, "reduction", lax_function(name, 1, jnp.int32), NUMBERS, (MATRIX,))
-    yield Probe("reduce", "reduction", _reduce_by_function, NUMBERS, (MATRIX,))
-    yield Probe("reduce_window_sum", "reduction", _reduce_windows, NUMBERS, (MATRIX,))
+        yield LoweringProbe(name, "reduction", lax_function(name, 1, jnp.int32), NUMBERS, (MATRIX,))
+    yield LoweringProbe("reduce", "reduction", _reduce_by_function, NUMBERS, (MATRIX,))
+    yield LoweringProbe("reduce_window_sum", "reduction", _reduce_windows, NUMBERS, (MATRIX,))
 
     for name in "cumsum cumprod cummax cummin".split():
-        yield Probe(name, "scan", lax_function(name, 0), NUMBERS, (VECTOR,))
-    yield Probe("cumlogsumexp", "scan", lax_function("cumlogsumexp", 0), FLOATS, (VECTOR,))
-    yield Probe("cumsum[reverse]", "scan", lax_function("cumsum", 0, reverse=True), NUMBERS, (VECTOR,))
-    yield Probe("associative_scan", "scan", lambda x: lax.associative_scan(jnp.maximum, x), NUMBERS, (VECTOR,))
+        yield LoweringProbe(name, "scan", lax_function(name, 0), NUMBERS, (VECTOR,))
+    yield LoweringProbe("cumlogsumexp", "scan", lax_function("cumlogsumexp", 0), FLOATS, (VECTOR,))
+    yield LoweringProbe("cumsum[reverse]", "scan", lax_function("cumsum", 0, reverse=True), NUMBERS, (VECTOR,))
+    yield LoweringProbe("associative_scan", "scan", lambda x: lax.associative_scan(jnp.maximum, x), NUMBERS, (VECTOR,))
 
 
-def _reduction(name: str, dtypes: tuple[str, ...], variant: str = "", axes: tuple[int, ...] = (1,)) -> Probe:
+def _reduction(name: str, dtypes: tuple[str, ...], variant: str = "", axes: tuple[int, ...] = (1,)) -> LoweringProbe:
     def body(x: Value) -> Value:
         if hasattr(lax, name):
             return getattr(lax, name)(x, axes)
         return first_available(f"lax.{name}_p").bind(x, axes=axes)  # the primitive is older than the function
 
-    return Probe(name + variant, "reduction", body, dtypes, (MATRIX,))
+    return LoweringProbe(name + variant, "reduction", body, dtypes, (MATRIX,))
 
 
 def _reduce_by_function(x: Value) -> Value:
@@ -113,7 +115,7 @@ _PRESETS = {
 }
 
 
-def dots_probes() -> Iterator[Probe]:
+def dots_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of group `dot`."""
     yield _dot("", NUMBERS)
     for name in ("HIGH", "HIGHEST"):
@@ -130,11 +132,13 @@ def dots_probes() -> Iterator[Probe]:
     yield _dot("[batch]", ("float32", "float16"), ((2,), (1,)), ((0,), (0,)), ((2, *BLOCK), (2, *BLOCK)))
     yield _dot("[matrix by vector]", ("float32", "float16"), operands=(BLOCK, (32,)))
     yield _dot("[mixed]", ("float32",), operands=(BLOCK, (BLOCK, "float16")))
-    yield Probe(
+    yield LoweringProbe(
         "pl.dot", "dot", lambda x, y: first_available("plt.dot", "pl.dot")(x, y), FLOATS, (BLOCK, BLOCK), only="gpu"
     )
-    yield Probe("ragged_dot", "dot", lax_function("ragged_dot"), FLOAT32, (BLOCK, (4, *BLOCK), ((4,), "int32")))
-    yield Probe("conv_general_dilated", "dot", lax_function("conv", (1,), "SAME"), FLOAT32, ((4, 8, 16), (8, 8, 4)))
+    yield LoweringProbe("ragged_dot", "dot", lax_function("ragged_dot"), FLOAT32, (BLOCK, (4, *BLOCK), ((4,), "int32")))
+    yield LoweringProbe(
+        "conv_general_dilated", "dot", lax_function("conv", (1,), "SAME"), FLOAT32, ((4, 8, 16), (8, 8, 4))
+    )
 
 
 def _dot(
@@ -145,16 +149,16 @@ def _dot(
     operands: Any = (BLOCK, BLOCK),
     precision: str = "",
     accumulator: str = "",
-) -> Probe:
+) -> LoweringProbe:
     def body(x: Value, y: Value) -> Value:
         chosen = first_available(f"lax.{precision}") if precision else None
         dtype = jnp.dtype(accumulator) if accumulator else None
         return lax.dot_general(x, y, (contract, batch), precision=chosen, preferred_element_type=dtype)
 
-    return Probe(f"dot_general{variant}", "dot", body, dtypes, operands)
+    return LoweringProbe(f"dot_general{variant}", "dot", body, dtypes, operands)
 
 
-def casts_probes() -> Iterator[Probe]:
+def casts_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of group `cast`, whose dtypes are those they cast from."""
     for target in DTYPES:
         others = tuple(dtype for dtype in DTYPES if dtype != target)
@@ -165,14 +169,14 @@ def casts_probes() -> Iterator[Probe]:
         yield _cast("bitcast_convert_type", target, same)
 
 
-def _cast(primitive: str, target: str, dtypes: tuple[str, ...]) -> Probe:
+def _cast(primitive: str, target: str, dtypes: tuple[str, ...]) -> LoweringProbe:
     def body(x: Value) -> Value:
         return getattr(lax, primitive)(x, jnp.dtype(target))
 
-    return Probe(f"{primitive}[to {target}]", "cast", body, dtypes, (VECTOR,))
+    return LoweringProbe(f"{primitive}[to {target}]", "cast", body, dtypes, (VECTOR,))
 
 
-def shapes_probes() -> Iterator[Probe]:
+def shapes_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of group `shape`."""
     yield _shape("reshape", lambda x: lax.reshape(x, (2 * x.shape[0], x.shape[1] // 2)))
     yield _shape("reshape[to 1D]", lambda x: lax.reshape(x, (x.size,)))
@@ -195,11 +199,11 @@ def shapes_probes() -> Iterator[Probe]:
     yield _shape("tile", lambda x: first_available("lax.tile")(x, (2, *(1,) * (x.ndim - 1))), VECTOR)
     yield _shape("copy", lambda x: jnp.array(x, copy=True), VECTOR)
     yield _shape("full", lambda x: lax.full(x.shape, 1, x.dtype), VECTOR)
-    yield Probe("iota", "shape", lambda x: lax.broadcasted_iota(x.dtype, x.shape, 1), NUMBERS, (MATRIX,))
+    yield LoweringProbe("iota", "shape", lambda x: lax.broadcasted_iota(x.dtype, x.shape, 1), NUMBERS, (MATRIX,))
 
 
-def _shape(name: str, body: Body, *operands: Operand) -> Probe:
-    return Probe(name, "shape", body, DTYPES, operands or (MATRIX,))
+def _shape(name: str, body: Body, *operands: Operand) -> LoweringProbe:
+    return LoweringProbe(name, "shape", body, DTYPES, operands or (MATRIX,))
 
 
 def _broadcast(x: Value) -> Value:
@@ -210,7 +214,7 @@ def _pad(x: Value) -> Value:
     return lax.pad(x, np.zeros((), x.dtype), ((0, 16, 0), *((0, 0, 0),) * (x.ndim - 1)))
 
 
-def control_probes() -> Iterator[Probe]:
+def control_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of group `control flow`."""
     number = (SCALAR, "int32")
     yield _control("cond", lambda x, i: lax.cond(i > 0, lambda: x + x, lambda: x), number)
@@ -233,8 +237,8 @@ def control_probes() -> Iterator[Probe]:
     yield _control("linear_solve", lambda x: lax.custom_linear_solve(lambda v: v, x, lambda f, b: f(b)))
 
 
-def _control(name: str, body: Body, *others: Operand) -> Probe:
-    return Probe(name, "control flow", body, ("float32", "int32", "int64"), (VECTOR, *others))
+def _control(name: str, body: Body, *others: Operand) -> LoweringProbe:
+    return LoweringProbe(name, "control flow", body, ("float32", "int32", "int64"), (VECTOR, *others))
 
 
 def _double(x: Value) -> Value:
@@ -257,7 +261,7 @@ def _custom_vjp() -> Value:
     return function
 
 
-def random_probes() -> Iterator[Probe]:
+def random_probes() -> Iterator[LoweringProbe]:
     """Yields the probes of group `random`."""
     yield _random("threefry2x32", lambda *x: extend_random.threefry2x32_p.bind(*x), *(VECTOR,) * 4)
     yield _random("random_bits", _of_key(lambda key: jax.random.bits(key, (16,))), (2,))
@@ -266,8 +270,8 @@ def random_probes() -> Iterator[Probe]:
     yield _random("rng_uniform", lambda a, b: lax.rng_uniform(a, b, (16,)), SCALAR, SCALAR, dtype="float32")
 
 
-def _random(name: str, body: Body, *operands: Operand, dtype: str = "uint32") -> Probe:
-    return Probe(name, "random", body, (dtype,), operands)
+def _random(name: str, body: Body, *operands: Operand, dtype: str = "uint32") -> LoweringProbe:
+    return LoweringProbe(name, "random", body, (dtype,), operands)
 
 
 def _of_key(draw: Callable[[Value], Value]) -> Callable[[Value], Value]:

@@ -1,0 +1,114 @@
+"""What users can add, and that the built-in extensions add it by the same functions."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import kerneltest as kt
+from kernels.vector_add import vector_add
+from kerneltest.backends.registry import resolve
+from kerneltest.cli import command_registry, main
+from kerneltest.cli.command_registry import Command, register_command, registered_commands
+from kerneltest.core.registry import Registry
+from kerneltest.execute import group_registry
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.group_registry import find_group, register_group, registered_groups
+from kerneltest.execute.item import Group, Item, Outcome
+from kerneltest.execute.planning import plan_pairing
+from kerneltest.execute.runner import run
+from kerneltest.execute.settings import RunSettings, known_settings
+from kerneltest.plan.cases import Case
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.plan.families import without_values
+from kerneltest.plan.signatures import signatures
+from kerneltest.records.io import write_plan
+from kerneltest.records.schema import Plan
+from kerneltest.report import panels
+from kerneltest.report.panels import Panel, PanelError, Section, register_panel, registered_panels
+
+
+def _copy(registry: Registry[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undoes what a test registers."""
+    registry.entries()
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+
+
+def test_built_in_extensions_are_registered() -> None:
+    names = [group.name for group in registered_groups()]
+    assert names[-4:] == ["rejects", "proofs", "sanitized", "fuzz"]
+    assert [command.name for command in registered_commands()] == (
+        "init doctor audit run report summary merge diff repro lowering".split()
+    )
+    assert {"--kt-prove", "--kt-sanitize"} <= {setting.option for setting in known_settings()}
+    assert [panel.name for panel in registered_panels()] == ["lowering"]
+
+
+class OneCall(Group):
+    """The kernel makes one Pallas call."""
+
+    name = "one_call"
+    _family = without_values("one_call", name)
+
+    def is_asked_of(self, backend: kt.Backend) -> bool:
+        return backend.id == "interpret"
+
+    def cases(self, item: Item) -> Iterator[AnyCase]:
+        for signature in signatures(item.pairing, item.depth)[:1]:
+            yield Case(item.pairing_id, item.pairing.name, signature, self._family, "", item.seed)
+
+    def problem(self, items: Sequence[Item]) -> str:
+        return "one_call: a warning" if any(item.group is self for item in items) else ""
+
+    def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
+        calls = cache.traced(item.pairing, case.signature, item.backend).calls
+        return Outcome(item.record(kt.Verdict.PASS, case=case, compared=len(calls)))
+
+
+def test_a_group_of_a_user_is_planned_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    _copy(group_registry._REGISTRY, monkeypatch)
+    group = register_group(OneCall())
+    assert find_group("one_call") is group
+    pairing = kt.oracle_for(
+        vector_add, x=kt.array("n", "float32"), y=kt.array("n", "float32"), dims={"n": kt.dim(block=128)}
+    )(lambda x, y: x + y)
+    items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings(depth="quick")).items
+    (item,) = (item for item in items if item.group is group)
+    assert item is items[-1]
+    (outcome,) = run(item, Cache())
+    assert (outcome.record.verdict, outcome.record.compared) == ("pass", 1)
+
+
+def test_a_command_of_a_user_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    _copy(command_registry._REGISTRY, monkeypatch)
+
+    def hello(chosen: argparse.Namespace) -> int:
+        print(f"hello {chosen.name}")
+        return 1
+
+    register_command(Command("hello", "say hello", lambda parser: parser.add_argument("name") and None, hello))
+    assert main(["hello", "you"]) == 1
+    assert capsys.readouterr().out == "hello you\n"
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "say hello" in capsys.readouterr().out
+
+
+def test_a_panel_of_a_user_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _copy(panels._REGISTRY, monkeypatch)
+
+    def section(chosen: argparse.Namespace) -> Section | None:
+        if chosen.weather == "bad":
+            raise PanelError("the weather is bad")
+        html = '<section id="view-weather" data-view="weather">rain</section>'
+        return Section("weather", "Weather", html) if chosen.weather else None
+
+    register_panel(Panel("weather", lambda parser: parser.add_argument("--weather") and None, section))
+    write_plan(tmp_path, Plan((), 0, "quick", {}, {}, {}))
+    out = tmp_path / "page.html"
+    main(["report", str(tmp_path), "-o", str(out), "--weather", "good"])
+    page = out.read_text()
+    assert '<a href="#/weather" data-view="weather">Weather</a>' in page
+    assert page.count("rain</section>") == 1
+    assert main(["report", str(tmp_path), "-o", str(out), "--weather", "bad"]) == 2
