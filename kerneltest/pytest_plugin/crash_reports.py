@@ -27,8 +27,6 @@ _MAX_TEXT = 8000  # characters of a record
 # How the report of Python's faulthandler begins.
 _FATAL_ERROR = re.compile("Fatal Python error: (.+)")
 _TIMEOUT = re.compile(r"Timeout \((.+)\)!")
-# Until records have a detail: errors of CUDA and HIP that poison the context.
-_STICKY = re.compile("CUDA_ERROR_(?!OUT_OF_MEMORY)|hipError(?!OutOfMemory)")
 
 
 class UncollectedError(Exception):
@@ -69,10 +67,7 @@ def _reason_of_python(stacks: str, activity: Doing) -> CrashReason | None:
 
 def device_is_lost(record: Record) -> bool:
     """Returns whether the error of a case poisons the device context for the rest of the process."""
-    if record.tier is not Tier.DEVICE or record.group == GroupName.SANITIZED:
-        return False
-    detail: object = getattr(record, "detail", None)
-    return isinstance(detail, DeviceLost) or (detail is None and bool(_STICKY.search(record.message)))
+    return record.tier is Tier.DEVICE and record.group != GroupName.SANITIZED and isinstance(record.detail, DeviceLost)
 
 
 def ends_its_process(record: Record) -> bool:
@@ -143,6 +138,7 @@ def record_crash(writer: Writer, items: Sequence[PlannedItem], activity: Doing, 
                 target="",
                 case=activity.case,
                 verdict=failure.verdict,
+                detail=failure.detail,
                 message=str(failure),
                 evidence=Evidence(stderr=failure.stderr) if activity.case else None,
             )

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kerneltest.core.details import Detail, DeviceLost, Raised, Stated
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin import crash_reports, watchdog
@@ -29,6 +30,7 @@ from tests import forked
 from tests.plugins import PLUGINS
 from tests.written import PASS, case, write_run
 
+LOST = DeviceLost("XlaRuntimeError", "CUDA_ERROR_ILLEGAL_ADDRESS")
 DIED = "the process died while tracing the kernel"
 ROOT = Path(__file__).parents[2]
 SUITE = """
@@ -290,22 +292,22 @@ def test_a_plain_test_that_dies_is_left_to_xdist(tmp_path: Path, pairings: bool)
 
 
 @pytest.mark.parametrize(
-    ("backend", "message", "lost"),
+    ("backend", "detail", "lost"),
     [
-        ("cuda", "INTERNAL: CUDA error: Failed: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access", True),
-        ("cuda", "RESOURCE_EXHAUSTED: CUDA_ERROR_OUT_OF_MEMORY: out of memory", False),
-        ("rocm", "hipErrorIllegalAddress", True),
-        ("cuda", "3 of 4 elements wrong", False),
-        ("interpret", "the kernel raised ValueError: CUDA_ERROR_ILLEGAL_ADDRESS", False),
+        ("cuda", LOST, True),
+        ("cuda", Raised("the kernel", "XlaRuntimeError", "CUDA_ERROR_OUT_OF_MEMORY"), False),
+        ("rocm", LOST, True),
+        ("cuda", Stated("3 of 4 elements wrong"), False),
+        ("interpret", Raised("the kernel", "ValueError", "CUDA_ERROR_ILLEGAL_ADDRESS"), False),
     ],
 )
-def test_only_some_errors_lose_the_device(backend: str, message: str, lost: bool) -> None:
-    record = case(backend=backend, verdict="runtime_error", message=message)
+def test_only_some_errors_lose_the_device(backend: str, detail: Detail, lost: bool) -> None:
+    record = case(backend=backend, verdict="runtime_error", detail=detail, message=detail.text())
     assert crash_reports.device_is_lost(record) is lost
 
 
 def test_what_a_sanitizer_s_own_process_died_of_ends_no_other() -> None:
-    lost = case(backend="cuda", verdict="crash", message="CUDA_ERROR_ILLEGAL_ADDRESS")
+    lost = case(backend="cuda", verdict="crash", detail=LOST, message=LOST.text())
     assert crash_reports.ends_its_process(lost)
     assert not crash_reports.ends_its_process(replace(lost, group="sanitized"))
 
