@@ -49,7 +49,7 @@ class ProofGroup(Group):
         proofs = prove_choice(item.pairing, case.signature, target)
         for proof in proofs:
             if (found := proof.counterexample) is not None:
-                raise Failure(found.verdict, replace(found.detail, kernel=proof.call, words=str(found)))
+                raise Failure(found.verdict, replace(found.detail, kernel=proof.call, others=(found.origin,)))
         for proof in proofs:
             if proof.kind is ProofKind.NOT_DECIDED:
                 raise Failure(Verdict.UNAVAILABLE, f"kernel {proof.call}: not decided: {proof.reason}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kerneltest.backends.simulate.memory import Fault
-from kerneltest.core.details import Access, MemoryFault, Race, Visit
+from kerneltest.core.details import MemoryFault, Race
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS, Target
 from kerneltest.core.verdicts import Verdict
@@ -55,12 +55,17 @@ class Counterexample:
     message: str
     detail: MemoryFault | Race
 
-    def __str__(self) -> str:
+    @property
+    def origin(self) -> str:
+        """The sizes, programs, lane and access, in words."""
         sizes = ", ".join(f"{name}={length}" for name, length in self.sizes.items())
         who = " and ".join(f"({', '.join(map(str, ids))})" for ids in self.programs)
         lane = f", lane ({', '.join(map(str, self.lane))})" if self.lane else ""
         where = f"{sizes or 'the only size'}, program {who}{lane}"
-        return f"{self.message}\nfirst found at {where}: {self.access}"
+        return f"first found at {where}: {self.access}"
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.origin}"
 
 
 @dataclass(frozen=True)
@@ -226,8 +231,9 @@ class _ProofSearch:
             fault = _confirming_fault(obligation, faults)
             if fault is not None:
                 access = " and ".join(map(str, obligation.accesses))
-                detail = _detail(fault, obligation, programs)
-                return Counterexample(fault.verdict, dict(sizes), programs, model.lane(), access, fault.message, detail)
+                return Counterexample(
+                    fault.verdict, dict(sizes), programs, model.lane(), access, fault.message, fault.detail
+                )
         return None
 
 
@@ -235,16 +241,6 @@ def _confirming_fault(obligation: Obligation, faults: Sequence[Fault]) -> Fault 
     """Returns the fault that refutes an obligation, or None; any fault does if an index overflows."""
     wanted = {obligation.verdict} if obligation.about_memory else {Verdict.OUT_OF_BOUNDS, Verdict.RACE}
     return next((fault for fault in faults if fault.verdict in wanted), None)
-
-
-def _detail(fault: Fault, obligation: Obligation, programs: Sequence[tuple[int, ...]]) -> MemoryFault | Race:
-    visits = tuple(
-        Visit(Access(access.kind), program, access.step.place)
-        for access, program in zip(obligation.accesses, programs, strict=True)
-    )
-    if fault.verdict is Verdict.RACE:
-        return Race("", fault.buffer, "", visits, words=fault.message)
-    return MemoryFault("", visits[0], fault.buffer, "", words=fault.message)
 
 
 def _reason_undecided(verifier: FormVerifier, obligation: Obligation) -> str:
