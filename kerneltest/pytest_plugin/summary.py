@@ -41,7 +41,7 @@ def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
       report: the folder as the user named it, for the run's page; "" to write none.
       width: of the terminal, in columns; None for lines of any length.
     """
-    from kerneltest.core.garbage import seldom_collected
+    from kerneltest.core.runtime import seldom_collected
     from kerneltest.records.io import RecordError
     from kerneltest.records.runs import end_run, read_running
     from kerneltest.report.text.terminal import lines
