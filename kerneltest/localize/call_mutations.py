@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from kerneltest.core.source_location import line_of_argument
-from kerneltest.localize.mutable_kernel import Equation, Var
+from kerneltest.trace.jax_compat.jaxpr_types import Equation, Var
 from kerneltest.trace.jax_compat.names import line_of, line_of_function
 from kerneltest.trace.rewrite import is_plain_call, rewritten
 from kerneltest.trace.walk import equations, name_of

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import jax
 import numpy as np
@@ -20,13 +19,12 @@ from kerneltest.core.targets import Target
 from kerneltest.localize.listing import Listing
 from kerneltest.localize.special_trace import SpecialEvent, SpecialTracer
 from kerneltest.trace.evaluator import evaluate
+from kerneltest.trace.jax_compat.jaxpr_types import Equation, Var
 from kerneltest.trace.jax_compat.names import placed
 from kerneltest.trace.rewrite import rewritten
 from kerneltest.trace.tracing import Call, Traced, device
 from kerneltest.trace.undefined import PartialArray
 
-Equation = Any  # of a jaxpr
-Var = Any  # of a jaxpr
 RunCall = Callable[[Equation, list[PartialArray]], list[PartialArray]]
 
 

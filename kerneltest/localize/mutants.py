@@ -7,8 +7,9 @@ from kerneltest.core.source_location import source_line
 from kerneltest.localize.call_mutations import call_mutations
 from kerneltest.localize.code_mutations import code_mutations
 from kerneltest.localize.listing import Mutation
-from kerneltest.localize.mutable_kernel import Equation, MutableCall, MutableKernel, Patch
+from kerneltest.localize.mutable_kernel import MutableCall, MutableKernel, Patch
 from kerneltest.trace.evaluator import Variable, variables
+from kerneltest.trace.jax_compat.jaxpr_types import Equation
 from kerneltest.trace.jax_compat.names import line_of
 from kerneltest.trace.walk import ENTRIES, name_of
 

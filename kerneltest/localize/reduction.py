@@ -131,7 +131,7 @@ def _reduced_script(item: Item, case: AnyCase, cache: Cache, seconds: float) -> 
 def _offset_expression(item: Item, case: AnyCase, record: Record, cache: Cache) -> str:
     """Returns the offsets of wrong accesses, as the lowered code computes them; "" for any other finding."""
     visits: tuple[Visit, ...]
-    match getattr(record, "detail", None) if record.verdict in (Verdict.OUT_OF_BOUNDS, Verdict.RACE) else None:
+    match record.detail if record.verdict in (Verdict.OUT_OF_BOUNDS, Verdict.RACE) else None:
         case MemoryFault(visit=visit, buffer=buffer, overflow=None):
             visits = (visit,)
         case Race(visits=visits, buffer=buffer):

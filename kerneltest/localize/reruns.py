@@ -13,10 +13,10 @@ from kerneltest.core.verdicts import Kind
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.variations import Varied
-from kerneltest.localize.mutable_kernel import Equation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.schema import Evidence, Record
 from kerneltest.trace.grid_rewrites import in_order
+from kerneltest.trace.jax_compat.jaxpr_types import Equation
 from kerneltest.trace.rewrite import Fill, before, empties, padding, rewritten
 from kerneltest.trace.tracing import Traced, read
 

@@ -172,7 +172,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
         number, buffers = key[1] - _FIRST_BUFFER, self.layout.buffers
         past_end = number < len(buffers) and (buffers[number].padded or buffers[number].initial_shape is not None)
         cause = UndefinedCause.PAST_END if past_end else UndefinedCause.PARTLY_WRITTEN
-        return UndefinedSource(cause, self.line(source), self.name(key))
+        return UndefinedSource(cause, place_of(self.line(source)), self.name(key))
 
     def store_buffer_content(  # type: ignore[override]
         self, key: BufferKey, rnge: IndexRanges, value: Array, thread: ThreadKey, *args: Any, **kwargs: Any
