@@ -19,7 +19,7 @@ def doubled(x: np.ndarray) -> np.ndarray:
 
 
 def _answers(monkeypatch: pytest.MonkeyPatch, most: int) -> tuple[Cache, list[Verdict]]:
-    monkeypatch.setattr(kept, "_MOST_BYTES", most)
+    monkeypatch.setattr(kept, "_MAX_BYTES", most)
     pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(3, 64))})(doubled)
     cache = Cache()
     items = plan_pairing(

@@ -85,11 +85,11 @@ def test_merged_they_are_the_whole_run(run: Path) -> None:
 REFUSED = {
     "one is missing": (SUITE, (), ["1of2"], "shard 2/2 missing: run it, or name its folder"),
     "one is given twice": (SUITE, (), ["1of2", "copy"], "1of2 and copy are both shard 1/2"),
-    "one is no shard": (SUITE, (), ["whole", "1of2"], "whole is a whole run and no shard"),
+    "one is no shard": (SUITE, (), ["whole", "1of2"], "whole is a whole run, not a shard"),
     "of other code": (SUITE.replace("x + y", "y + x"), (), ["1of2", "2of2"], "test_suite.py::right is declared or"),
     "of another seed": (SUITE, ("--kt-seed", "1"), ["1of2", "2of2"], "1of2 and 2of2 belong to different runs: seed is"),
     "of other cases": (SUITE, ("-k", "victim"), ["1of2", "2of2"], "test_suite.py::right is declared or"),
-    "of another number": (SUITE, (), ["1of2", "1of3"], "they are of 2 and 3 shards"),
+    "of another number": (SUITE, (), ["1of2", "1of3"], "they have 2 and 3 shards"),
 }  # fmt: skip
 
 

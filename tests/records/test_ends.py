@@ -40,14 +40,14 @@ FAULTS = {
     "a run that never ended": (lambda folder: (folder / "end.json").unlink(), "the run did not end"),
     "a process that died": (_die, "main was starting for case c2 (normal, n=1) of suites/test_t.py::p[i]"),
     "a worker's death that no case repeats": (_die_and_go_on, "it did not crash again when that case ran alone"),
-    "a last line that was cut off": (lambda folder: _shard(folder, lambda text: text[:-20]), "1 records are there"),
-    "a lost line": (lambda folder: _shard(folder, lambda text: text.split(b"\n", 1)[1]), "1 records are there"),
+    "a last line that was cut off": (lambda folder: _shard(folder, lambda text: text[:-20]), "there are 1 records"),
+    "a lost line": (lambda folder: _shard(folder, lambda text: text.split(b"\n", 1)[1]), "there are 1 records"),
     "a lost shard": (
         lambda folder: (folder / "records-main.jsonl").unlink(),
-        "0 records are there, and the run wrote 2",
+        "there are 0 records, but the run wrote 2",
     ),
-    "a shard from elsewhere": (_another, "3 records are there, and the run wrote 2"),
-    "the end of another run": (lambda folder: write_end(folder, End("other", 2)), "are of two runs"),
+    "a shard from elsewhere": (_another, "there are 3 records, but the run wrote 2"),
+    "the end of another run": (lambda folder: write_end(folder, End("other", 2)), "belong to different runs"),
 }
 
 
