@@ -1,4 +1,4 @@
-"""The closed list of verdicts and what is known of each: how severe, how it looks, what it means."""
+"""The closed list of verdicts: the severity, sign and meaning of each."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -8,7 +8,7 @@ _E = TypeVar("_E", bound="Ending")
 
 
 class Kind(StrEnum):
-    """What verdicts have in common; a page gives each kind a colour that colour-blind readers can tell apart."""
+    """A group of related verdicts. A page gives each kind a colour that colour-blind readers can distinguish."""
 
     PASS = "pass"
     XFAIL = "xfail"
@@ -20,12 +20,12 @@ class Kind(StrEnum):
 
 
 class Ending(StrEnum):
-    """How a case or a planned cell ended. A member is its own name as records write it.
+    """The outcome of a case or of a planned cell. A member equals its name in records.
 
     Attributes:
-      letter: shows it without colour.
-      kind: what it has in common with others.
-      meaning: in a sentence, for reports.
+      letter: a sign that shows it without colour.
+      kind: the group that it belongs to.
+      meaning: a phrase for reports.
     """
 
     letter: str
@@ -40,12 +40,12 @@ class Ending(StrEnum):
 
     @property
     def severity(self) -> int:
-        """From harmless to severe: no finding, a finding, and worse than any a gap in the bookkeeping."""
+        """The rank from harmless to severe: non-findings, then findings, then gaps in the bookkeeping."""
         return sorted([*Verdict, *Gap], key=lambda ending: ending.is_finding).index(self)
 
     @property
     def is_finding(self) -> bool:
-        """Whether somebody has to look at it."""
+        """True if a person has to look at it."""
         return self.kind not in (Kind.PASS, Kind.XFAIL, Kind.UNAVAILABLE)
 
 
@@ -89,18 +89,18 @@ class Verdict(Ending):
 
 
 class Gap(Ending):
-    """How a planned cell ended that has no verdict to show."""
+    """The outcome of a planned cell that has no verdict to show."""
 
     NOTHING_ASKED = (
         "nothing asked",
         "·",
         Kind.UNAVAILABLE,
-        "every case ran, and of none of its elements the oracle asks anything",
+        "every case ran, but the oracle leaves every element undefined",
     )
-    NOTHING_COMPARED = "nothing compared", "∅", Kind.BROKEN, "every case passed, and none compared anything"
-    MISSING = "missing", "?", Kind.BROKEN, "planned, and not recorded"
+    NOTHING_COMPARED = "nothing compared", "∅", Kind.BROKEN, "every case passed, but none compared anything"
+    MISSING = "missing", "?", Kind.BROKEN, "planned, but not recorded"
 
 
 def worst(endings: Iterable[_E]) -> _E:
-    """The most severe of some endings (at least one)."""
+    """Returns the most severe of at least one ending."""
     return max(endings, key=lambda ending: ending.severity)

@@ -11,6 +11,10 @@ from kerneltest.core.failures import printable
 _CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
+class RecordError(ValueError):
+    """A file of a run that cannot be read; names the file, the line and the field."""
+
+
 def leads_out(name: str) -> bool:
     """Returns whether a relative file name escapes its folder on any operating system."""
     path = PureWindowsPath(name)  # splits at both kinds of slashes

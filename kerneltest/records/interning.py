@@ -16,7 +16,7 @@ _Kept = TypeVar("_Kept")
 def held(records: Iterable[Record]) -> Iterator[Record]:
     """Yields equal records in a fraction of the memory, but without the elements of their evidence windows.
 
-    `evidence_windows` reads those again.
+    `runs.pictures` reads those again.
     """
     shared = _Interner()
     return map(shared.record, records)

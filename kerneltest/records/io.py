@@ -1,28 +1,27 @@
 """Reading and writing a run: plan and records as strict JSON lines in shards, arguments, artifacts."""
 
 import gzip
-import math
 import os
-import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import IO, Any, Final, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
-import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from kerneltest.core.details import Detail
-from kerneltest.core.dtypes import Array, dtype_named
-from kerneltest.core.failures import printable
+from kerneltest.records.artifacts import load_arguments as load_arguments
+from kerneltest.records.artifacts import save_arguments as save_arguments
+from kerneltest.records.artifacts import save_artifacts as save_artifacts
+from kerneltest.records.files import RecordError as RecordError
 from kerneltest.records.files import opened
 from kerneltest.records.schema import End, Plan, Record, Smallest
-from kerneltest.records.schema_10 import OLDER_SCHEMA, upgrade_line
 from kerneltest.records.strict_json import dumps
+from kerneltest.records.validation import SCHEMA as SCHEMA
+from kerneltest.records.validation import first_problem, is_not_json, validate_line
 
-SCHEMA: Final = 11
 # Limits of readers; no run writes as much.
 _MOST_PLAN = 2**24  # bytes
 _MOST_COMMAS = 2**20  # values of a plan: each takes two bytes there, but 400 in an error
@@ -30,74 +29,9 @@ _MOST_LINE = 2**21  # bytes of one record
 _MOST_RECORDS = 2**31  # bytes of an unpacked shard: more than a million cases
 _MOST_TEXT = 20_000  # characters of a message
 _MOST_DETAIL = 4_000  # characters of a text in a detail, most of which the message has as well
-_MOST_PROBLEMS = 1000  # errors in one line, since the description of each takes a kilobyte
-
-
-class RecordError(ValueError):
-    """A file of a run that cannot be read; names the file, the line and the field."""
 
 
 _Line = TypeVar("_Line")
-
-
-def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[str, ...]:
-    """Saves an artifact's files under `artifacts/` and returns their paths within the folder."""
-    paths = {f"artifacts/{case}/{name}": text for name, text in files.items()}
-    for path, text in paths.items():
-        with opened(folder, path, "wb") as file:
-            file.write(printable(text).encode())
-    return tuple(paths)
-
-
-def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> str:
-    """Saves a case's array arguments under `cases/` and returns the path within the folder."""
-    # Stored as unsigned integers under dtype and leaf, since NumPy's format lacks bfloat16.
-    raw = {f"{value.dtype.name}:{leaf}": _bits(value) for leaf, value in arguments.items()}
-    path = f"cases/{case}.npz"
-    with opened(folder, path, "wb") as file:
-        np.savez_compressed(file, **raw)  # type: ignore[arg-type]
-    return path
-
-
-def load_arguments(folder: Path, name: str, most: int = 2**30) -> dict[str, Array]:
-    """Loads the array arguments saved by `save_arguments`, by leaf.
-
-    Args:
-      folder: the run's folder.
-      name: the path that `save_arguments` returned.
-      most: limit for the size of all arrays together, in bytes.
-
-    Raises:
-      RecordError: they cannot be read, or exceed the limit.
-    """
-    arguments: dict[str, Array] = {}
-    try:
-        with opened(folder, name) as file, zipfile.ZipFile(file) as saved:
-            for entry in saved.infolist():
-                dtype, leaf = entry.filename.removesuffix(".npy").split(":", 1)
-                if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    raise ValueError(f"{leaf} is compressed in a way that NumPy does not use")
-                with saved.open(entry) as packed:
-                    bits = _array(packed, most - sum(value.nbytes for value in arguments.values()))
-                arguments[leaf] = bits.view(dtype_named(dtype)).reshape(bits.shape)
-    except Exception as error:  # a damaged file raises all kinds
-        raise RecordError(f"{name}: the inputs cannot be read: {error}") from error
-    return arguments
-
-
-def _array(file: IO[bytes], most: int) -> Array:
-    """Reads an array of unsigned integers in NumPy's format; checks its size before allocating it."""
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("an array is in another version of NumPy's format")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    size = math.prod(shape) * dtype.itemsize
-    if dtype.kind != "u" or not 0 <= size <= most:
-        raise ValueError(f"an array of {dtype} of shape {shape} is not what was saved")
-    return np.frombuffer(bytearray(file.read(size)), dtype).reshape(shape, order="F" if fortran else "C")
-
-
-def _bits(value: Array) -> Array:
-    return value.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[value.dtype.itemsize])
 
 
 # No value is converted to the declared type; unknown fields, bare NaNs and infinities are errors.
@@ -218,7 +152,7 @@ def read_plan(folder: Path) -> Plan:
     except OSError as error:
         raise RecordError(f"{path}: the plan cannot be read: {error}") from error
     except ValidationError as error:
-        raise RecordError(f"{path}: the plan cannot be read: {_first_problem(error)}") from error
+        raise RecordError(f"{path}: the plan cannot be read: {first_problem(error)}") from error
 
 
 def write_end(folder: Path, end: End) -> None:
@@ -241,7 +175,7 @@ def read_end(folder: Path) -> End | None:
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error}") from error
     except ValidationError as error:
-        raise RecordError(f"{path}: {_first_problem(error)}") from error
+        raise RecordError(f"{path}: {first_problem(error)}") from error
 
 
 def _write_whole(folder: Path, name: str, line: str) -> None:
@@ -313,26 +247,9 @@ def _parsed(shard: Path, number: int, line: bytes, adapter: TypeAdapter[_Line]) 
     try:
         return validate_line(adapter, line.removesuffix(b"\n"))
     except ValidationError as error:
-        if not line.endswith(b"\n") and _is_no_json(error):
+        if not line.endswith(b"\n") and is_not_json(error):
             return None
-        raise RecordError(f"{shard}, line {number}: {_first_problem(error)}") from error
-
-
-def validate_line(adapter: TypeAdapter[_Line], line: bytes) -> _Line:
-    """Validates a line of this schema, or of the one before it.
-
-    Raises:
-      ValidationError: it is neither.
-    """
-    try:
-        return adapter.validate_json(line)
-    except ValidationError as error:
-        if (upgraded := upgrade_line(line)) is None:
-            raise
-        try:
-            return adapter.validate_json(upgraded)
-        except ValidationError:
-            raise error from None
+        raise RecordError(f"{shard}, line {number}: {first_problem(error)}") from error
 
 
 def _lines(shard: Path) -> Iterator[bytes]:
@@ -355,28 +272,3 @@ def _lines(shard: Path) -> Iterator[bytes]:
         raise RecordError(f"{shard}: damaged gzip file: {error}") from error
     except OSError as error:
         raise RecordError(f"{shard}: cannot be read: {error}") from error
-
-
-def _is_no_json(error: ValidationError) -> bool:
-    return error.error_count() == 1 and error.errors()[0]["type"] == "json_invalid"
-
-
-def _first_problem(error: ValidationError) -> str:
-    """Returns the first invalid field and its error in one line; a wrong schema version takes precedence."""
-    if error.error_count() > _MOST_PROBLEMS:
-        return f"{error.error_count():,} fields violate schema {SCHEMA}"
-    problems = error.errors(include_url=False)
-    for problem in problems:
-        if problem["loc"] == ("schema",):
-            found = "none" if problem["type"] == "missing" else ascii(problem["input"])[:40]
-            return f"schema {found}, and this version reads schemas {OLDER_SCHEMA} and {SCHEMA}"
-    return _field(problems[0]) + problems[0]["msg"].removeprefix("Value error, ")
-
-
-def _field(problem: Mapping[str, Any]) -> str:
-    """Formats a field's path: `record.evidence.window.values[3]: `; "" for the whole line. Names may be hostile."""
-    path = "".join(
-        f".{part}" if isinstance(part, str) and part.isidentifier() and part.isascii() else f"[{part!a}]"
-        for part in problem["loc"]
-    )
-    return f"{path.removeprefix('.')}: " if path else ""

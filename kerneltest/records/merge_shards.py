@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from kerneltest.records.files import opened
 from kerneltest.records.io import RecordError
-from kerneltest.records.plan_differences import plan_differences
+from kerneltest.records.run_plan import plan_differences
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import Plan, digest
 from kerneltest.records.strict_json import dumps

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
 from kerneltest.records.interning import held
-from kerneltest.records.io import RecordError, read_end, read_plan, read_records, read_smallest, write_end
+from kerneltest.records.io import RecordError, read_end, read_plan, read_records, read_smallest, read_some, write_end
 from kerneltest.records.journal import left_running
-from kerneltest.records.schema import CellKey, End, Plan, PlannedItem, Record, Smallest, digest
+from kerneltest.records.schema import CellKey, End, Evidence, Plan, PlannedItem, Record, Smallest, digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +205,25 @@ def _problems_of_end(run: Run) -> Iterator[str]:
         for doing in left_running(run.folder):
             if doing.item not in died and (doing.item, doing.case) not in found:
                 yield f"worker {doing.shard} crashed while {doing}; it did not crash again when that case ran alone"
+
+
+def pictures(runs: Sequence[Run], findings: Sequence[Record]) -> Mapping[int, Evidence]:
+    """Reads the evidence of findings with its windows; returns it by the identity of the record.
+
+    Args:
+      runs: the runs that the findings come from.
+      findings: records of `Run.records` or `Run.smallest`.
+
+    Raises:
+      RecordError: a run's records cannot be read again, or have changed.
+    """
+    found = {id(record): record.evidence for record in findings if record.evidence is not None}
+    lacking = {name for name, evidence in found.items() if evidence.window is not None and not evidence.window.values}
+    for run in runs if lacking else ():
+        places = {number: record for number, record in enumerate(run.records) if id(record) in lacking}
+        for number, again in read_some(run.folder, places):
+            if again.case != places[number].case:
+                raise RecordError(f"{run.folder}: its records changed while they were read")
+            if again.evidence is not None:
+                found[id(places[number])] = again.evidence
+    return found

@@ -20,7 +20,7 @@ _BUCKETS = 16  # of a record's `ulps`; the last one is open
 
 
 class Blame(Enum):
-    """Who is to blame for a finding, in words with a place for the target or the formats that it is about."""
+    """A culprit, in words with a placeholder for the target or the formats concerned."""
 
     KERNEL_MEMORY = "the kernel; interpret mode cannot see it"
     KERNEL_FORMAT = "probably the kernel: it computes in {}, where XLA on a CPU may keep float32"
@@ -35,7 +35,7 @@ class Blame(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Who is to blame for a finding.
+    """The attribution of a finding.
 
     Attributes:
       blame: the culprit.
@@ -122,7 +122,7 @@ def _of_lowering(record: Record, interpreted: Sequence[Record]) -> Attribution |
 
 
 def _is_apart(record: Record, evidence: Evidence, interpreted: Sequence[Record]) -> bool:
-    """Whether the worst value differs from the interpreted one by more than the simulating backend's bound."""
+    """Returns whether the worst value differs from the interpreted one by more than the simulating backend's bound."""
     if evidence.actual is None or evidence.expected is None:
         return False
     actual, expected = float(evidence.actual), float(evidence.expected)

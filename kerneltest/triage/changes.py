@@ -1,4 +1,4 @@
-"""What can change between two runs, and what did in one cell, case by case."""
+"""Changes of one cell between two runs, case by case."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.explicit import FUZZ
 from kerneltest.records.schema import CellKey, Record
 
-# What a change is called, in the order in which they are shown, and what it means.
+# Kinds of changes in the order in which they are shown, with their meanings.
 REGRESSIONS = {
     "newly failing": "a finding, where there was none or no such case",
     "worse finding": "a more severe finding than before",
@@ -27,26 +27,26 @@ MEANING = {
     "applicability": "the backend became one for this kernel, or ceased to be one",
     "new": "a case that was not there before, without a finding",
 }
-# Use of a bound below this is far from it, whatever it was before.
+# A smaller fraction of a bound is never reported.
 NOTABLE_USE = 0.1
 
-# What stands in place of a verdict where there are no cases.
+# Replace a verdict where there are no cases.
 ABSENT = "absent"
 NOT_APPLICABLE = "not applicable"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of one case, of one cell, or of a pairing on a backend.
+    """The change of one case, of one cell, or of a pairing on a backend.
 
     Attributes:
       kind: a key of `MEANING`.
-      run: the run it is in; "" if there is only one.
-      cell: pairing, backend, dtype, family; the last two are "*" for all of a pairing on a backend, all three for all
-        of a pairing.
+      run: the run's name; "" if there is only one.
+      cell: pairing, backend, dtype, family; the last two are "*" for a pairing on a backend, the last three for a
+        pairing.
       signature, target: of the case; "*" and "" for more than one case.
-      before, after: verdicts, or what else changed, in words.
-      message: of the new record, or of the old one if there is none.
+      before, after: verdicts, or the values that changed, in words.
+      message: of the new record, or of the old one if there is no new one.
     """
 
     kind: str
@@ -66,12 +66,12 @@ class Change:
 def cell_changes(
     run: str, cell: CellKey, old: Sequence[Record], new: Sequence[Record], factor: float
 ) -> Iterator[Change]:
-    """The changes of one cell, those of the cell as a whole first.
+    """Yields the changes of one cell, those of the whole cell first.
 
     Args:
-      run, cell: where the records belong.
-      old, new: the records of the cell; none where a run has no such cell.
-      factor: report an error use that grew by more than this.
+      run, cell: to which the records belong.
+      old, new: the cell's records; none if a run lacks the cell.
+      factor: growth of a bound's fraction above which it is reported.
     """
 
     def change(kind: str, record: Record, before: str, after: str) -> Change:
@@ -87,7 +87,7 @@ def cell_changes(
         if verdict not in whole_after and new:
             kind = "newly passing" if verdict.is_finding else "newly available"
             yield change(kind, record, verdict, cases_in_words(len(after)))
-    # Where a cell ended as a whole, that stands for each case of it that was not reached.
+    # The end of a whole cell stands for each of its cases that was not reached.
     ended = not whole_after.keys().isdisjoint((Verdict.UNAVAILABLE, Verdict.CRASH))
     for key in dict.fromkeys([*before, *after]):
         match before.get(key), after.get(key):
@@ -101,7 +101,7 @@ def cell_changes(
 
 
 def unchanged_cases(old: Sequence[Record], new: Sequence[Record]) -> int:
-    """How many cases of a cell have the verdict that they had."""
+    """Counts the cases of a cell whose verdict is the same in both runs."""
     before, after = _cases(old), _cases(new)
     return sum(before[key].verdict is after[key].verdict for key in before.keys() & after.keys())
 
@@ -111,11 +111,11 @@ def cases_in_words(count: int) -> str:
 
 
 def _differences(old: Record, new: Record, factor: float) -> Iterator[tuple[str, str, str]]:
-    """How one case changed: kind, before, after."""
+    """Yields the changes of one case: kind, before, after."""
     if old.verdict is not new.verdict:
         yield _kind(old.verdict, new.verdict), old.verdict, new.verdict
     if new.verdict.is_finding:
-        return  # its numbers follow from the finding
+        return  # its numbers are consequences of the finding
     if old.used is not None and new.used is not None and new.used > max(NOTABLE_USE, factor * old.used):
         yield "error use", f"{old.used:.2g} of the bound", f"{new.used:.2g}"
     before, after = _facts(old), _facts(new)
@@ -138,8 +138,11 @@ def _kind(before: Verdict, after: Verdict) -> str:
 
 
 def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
-    """Cases by what is the same in both runs. Not by id, which holds the seed; and a drawn case, which shrinks to
-    something else when a kernel changes, is the same by its number."""
+    """Returns cases by a key that is the same in both runs.
+
+    The id is not, since it depends on the seed. A drawn case shrinks differently when the kernel changes, so its number
+    identifies it.
+    """
     cases: dict[tuple[Hashable, int], Record] = {}
     seen: Counter[Hashable] = Counter()
     for record in records:
@@ -151,7 +154,7 @@ def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
 
 
 def question(record: Record) -> Hashable:
-    """What is the same of a case in every run."""
+    """Returns the part of a case that is the same in every run."""
     return record.cell, None if record.group == FUZZ else (_signature(record), record.target)
 
 

@@ -153,7 +153,7 @@ def _merge_nested(clusters: Sequence[Cluster]) -> list[Cluster]:
 
 
 def _coincide(values: Cluster, memory: Cluster) -> bool:
-    """Whether values are wrong where, and only where, memory is misused."""
+    """Returns whether values are wrong in the signatures that misuse memory, and only there."""
     if values.level is not Level.STRUCTURE:
         return False
     one, other = values.signatures, memory.signatures
@@ -231,7 +231,7 @@ def split_by_experiment(cluster: Cluster, known: Mapping[tuple[str, str, str], S
 
 
 def _explains(cause: Cluster, kinds: Counter[Kind], pair: Finding) -> bool:
-    """Whether a finding follows from a cause at its signature; `kinds` are the cause's own symptoms.
+    """Returns whether a finding follows from a cause at its signature; `kinds` are the cause's own symptoms.
 
     A NaN in the wrong place does not make the gradient of other values wrong.
     """
@@ -244,13 +244,13 @@ def _explains(cause: Cluster, kinds: Counter[Kind], pair: Finding) -> bool:
 
 
 def _shows_alike(kinds: Counter[Kind], findings: Sequence[Finding]) -> bool:
-    """Whether a cause has the symptom that most of some findings show; imprecision is too common to say so."""
+    """Returns whether a cause has the symptom that most of some findings show; imprecision is too common to count."""
     common = Counter(symptom.kind for _, symptom in findings).most_common(1)[0][0]
     return kinds[common] > 0 and common[0] is not Effect.IMPRECISE
 
 
 def _is_sharp(structure: Cluster, records: Sequence[Record]) -> bool:
-    """Whether structural cases fail as a rule where they fail at all, which rounding does not bring about."""
+    """Returns whether most structural cases of the signatures fail, which rounding does not cause."""
     touched = structure.signatures
     cases = [r for r in records if r.signature in touched and r.group == GroupName.STRUCTURAL]
     failing = {record.case for record, _ in structure.findings if record.group == GroupName.STRUCTURAL}

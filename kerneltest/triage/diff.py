@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.overlay import merge
-from kerneltest.records.plan_differences import plan_differences
+from kerneltest.records.run_plan import plan_differences
 from kerneltest.records.runs import Run
 from kerneltest.records.schema import ANY, CellKey, Record
 from kerneltest.triage.changes import (
@@ -125,7 +125,7 @@ class _Side:
         return self._cells.get(pair, {})
 
     def state(self, pair: _Pair) -> str:
-        """How many cases a pair has; else why it has none."""
+        """Returns the number of cases of a pair in words, or the reason why it has none."""
         if pair in self.unserved:
             return self.unserved[pair][0]
         if pair not in self._cells:
@@ -156,7 +156,7 @@ def _pair_changes(run: str, pair: _Pair, old: _Side, new: _Side, factor: float) 
 
 
 def _tolerance_changes(name: str, old: Run | None, new: Run | None) -> Iterator[Change]:
-    """Where a pairing that both runs planned declares another tolerance."""
+    """Yields changes of the declared tolerance of pairings that both runs planned."""
     before, after = (run.plan.pairings if run else {} for run in (old, new))
     for pairing in sorted(before.keys() & after.keys()):
         was, now = (side[pairing].declaration.get("tolerance", "") for side in (before, after))

@@ -11,7 +11,7 @@ from kerneltest.records.schema import SpecialInput, StaticValue
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What conditions can be about in a signature.
+    """The features of a signature that conditions can refer to.
 
     Attributes:
       lengths: by dim.
@@ -45,7 +45,7 @@ class Condition:
 
     @property
     def exact(self) -> bool:
-        """Whether only failing signatures fulfil the condition."""
+        """True if only failing signatures fulfil the condition."""
         return bool(self.words) and self.failing == self.fulfilled
 
 

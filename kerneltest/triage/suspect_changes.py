@@ -1,4 +1,4 @@
-"""What became of suspects from one set of runs to another: which are new, which are gone, which are still there."""
+"""Changes of suspects between two sets of runs: new, gone, still there."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -12,7 +12,7 @@ from kerneltest.triage.suspects import Suspect, suspects_shown
 
 
 class Fate(StrEnum):
-    """What became of a suspect, in the order in which reports tell it."""
+    """The fate of a suspect, in the order of reports."""
 
     NEW = "new"
     GONE = "gone"
@@ -25,9 +25,9 @@ class SuspectChange:
     """A suspect of two sets of runs.
 
     Attributes:
-      fate: what became of it.
-      suspect: as the newer runs show it; as the older ones do where these do not.
-      since: for one that is still there, when the older run began, as its plan says; else "".
+      fate: its fate.
+      suspect: as the newer runs show it, or as the older ones do if the newer ones do not.
+      since: the start of the older run, for a suspect that is still there; else "".
     """
 
     fate: Fate
@@ -40,9 +40,9 @@ class SuspectChange:
 
 
 def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
-    """Compares suspects. One most of whose cases failed before was there before, whatever it is called.
+    """Compares suspects. If most of its cases failed before, a suspect was there before, whatever its title.
 
-    Where no cases tell, the id does: it comes last since it counts suspects of the same words, and shifts with them.
+    Ids decide only if cases do not: an id counts suspects with the same symptom, so it can shift.
     """
     before, after = suspects_shown(old), suspects_shown(new)
     asked, asks = ([frozenset(map(question, each.findings)) for each in side] for side in (before, after))
@@ -73,11 +73,11 @@ def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
     return tuple(sorted(changes, key=lambda change: [*Fate].index(change.fate)))
 
 
-_SAME = 0.5  # of the cases of a suspect: where more of them fail in the other runs, it is there too
+_SAME = 0.5  # share of a suspect's cases that must fail in the other runs for it to be there too
 
 
 def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hashable]]) -> Counter[tuple[int, int]]:
-    """How many cases an older and a newer suspect have in common, by their numbers."""
+    """Counts the cases that an older and a newer suspect have in common, by their numbers."""
     holders: dict[Hashable, list[int]] = {}
     for i, questions in enumerate(asked):
         for each in questions:
@@ -86,7 +86,7 @@ def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hasha
 
 
 def _started(merged: Merged, suspect: Suspect) -> str:
-    """When the first of the runs that show a suspect began; "" if unknown."""
+    """Returns the start of the first run that shows a suspect; "" if unknown."""
     mine = set(map(id, suspect.findings))
     starts = {merged.runs[row.run].plan.started for row in merged.rows if id(row.record) in mine}
     return min(filter(None, starts), default="")

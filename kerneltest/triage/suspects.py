@@ -32,7 +32,7 @@ class Suspect:
       id: eight hexadecimal digits, the same from run to run as long as it shows in the same way.
       pairing: the kernel's pairing.
       level: the kind of question that it answers wrongly.
-      effect: how it shows.
+      effect: its symptom.
       subject: the argument, the memory or the failure that the effect is about; "" for the output.
       lines: FILE:LINE of the user's source that its failures point at, the most frequent first.
       findings: in the order of the records.
@@ -66,7 +66,7 @@ class Suspect:
 
     @property
     def pattern(self) -> str:
-        """Where wrong elements lie, in words, if they lie alike in every finding; or ""."""
+        """The pattern of wrong elements in words, if every finding has the same one; or ""."""
         patterns = {
             record.evidence.pattern.brief() if record.evidence.pattern is not None else ""
             for record in self.findings
@@ -76,7 +76,7 @@ class Suspect:
 
     @property
     def headline(self) -> str:
-        """How it shows, in words, without the condition."""
+        """The symptom in words, without the condition."""
         match self.effect:
             case Effect.OTHER:
                 return f"{self.example.verdict}: {self.example.message.partition(_NEWLINE)[0]}"

@@ -24,7 +24,7 @@ class Level(StrEnum):
 
 
 class Effect(StrEnum):
-    """How a bug shows, in the words of a suspect's title."""
+    """A symptom of a bug, in the words of a suspect's title."""
 
     NOT_LOWERED = "does not lower"
     NOT_COMPILED = "does not compile"
@@ -46,11 +46,11 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """What one finding shows.
+    """The symptom that one finding shows.
 
     Attributes:
       level: the question that it answers wrongly.
-      effect: how it shows.
+      effect: the kind of symptom.
       subject: the argument, the memory or the failure that the effect is about; "" for the output.
       place: FILE:LINE of the user's source that the failure points at, or "".
       cause: the same for failures of one cause, if they end a case before values are compared; else "".

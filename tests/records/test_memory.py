@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from kerneltest.records import io
-from kerneltest.records.evidence_windows import pictures
 from kerneltest.records.io import line_of
 from kerneltest.records.overlay import merge
-from kerneltest.records.runs import Run, read_runs, reconcile
+from kerneltest.records.runs import Run, pictures, read_runs, reconcile
 from kerneltest.records.schema import Evidence, Record, SpecialInput, SpecialValue, Window
 from kerneltest.report.html.build import render
 from kerneltest.report.text.terminal import lines

@@ -1,4 +1,4 @@
-"""What all kinds of details share."""
+"""The base of all kinds of details, and helpers for their texts."""
 
 import re
 from dataclasses import dataclass

@@ -9,10 +9,9 @@ from typing import Any
 
 from kerneltest.core.verdicts import Gap
 from kerneltest.records.error_budget_text import unstable
-from kerneltest.records.evidence_windows import pictures
 from kerneltest.records.files import opened
 from kerneltest.records.overlay import Merged, Row
-from kerneltest.records.runs import Run
+from kerneltest.records.runs import Run, pictures
 from kerneltest.records.schema import Evidence, Record, Window
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
 from kerneltest.triage.attribution import attributions

@@ -10,9 +10,8 @@ from typing import Any
 
 from kerneltest.core.verdicts import Kind
 from kerneltest.records.error_budget_text import unstable
-from kerneltest.records.evidence_windows import pictures
 from kerneltest.records.overlay import Merged
-from kerneltest.records.runs import Run
+from kerneltest.records.runs import Run, pictures
 from kerneltest.records.schema import Evidence, Record, StaticValue
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
 from kerneltest.report.html.findings import MOST_SCRIPTS, budget, inputs, number, picture, script
