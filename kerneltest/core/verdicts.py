@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 _E = TypeVar("_E", bound="Ending")
 
 
-class Kind(StrEnum):
+class VerdictKind(StrEnum):
     """A group of related verdicts. A page gives each kind a colour that colour-blind readers can distinguish."""
 
     PASS = "pass"
@@ -29,10 +29,10 @@ class Ending(StrEnum):
     """
 
     letter: str
-    kind: Kind
+    kind: VerdictKind
     meaning: str
 
-    def __new__(cls, value: str, letter: str = "", kind: Kind = Kind.BROKEN, meaning: str = "") -> Self:
+    def __new__(cls, value: str, letter: str = "", kind: VerdictKind = VerdictKind.BROKEN, meaning: str = "") -> Self:
         member = str.__new__(cls, value)
         member._value_ = value
         member.letter, member.kind, member.meaning = letter, kind, meaning
@@ -46,46 +46,46 @@ class Ending(StrEnum):
     @property
     def is_finding(self) -> bool:
         """True if a person has to look at it."""
-        return self.kind not in (Kind.PASS, Kind.XFAIL, Kind.UNAVAILABLE)
+        return self.kind not in (VerdictKind.PASS, VerdictKind.XFAIL, VerdictKind.UNAVAILABLE)
 
 
 class Verdict(Ending):
     """The outcome of a case on a backend, from harmless to severe: a cell shows its worst."""
 
-    PASS = "pass", "✓", Kind.PASS, "agrees with the oracle"
-    XFAIL = "xfail", "≈", Kind.XFAIL, "a declared xfail that did occur"
+    PASS = "pass", "✓", VerdictKind.PASS, "agrees with the oracle"
+    XFAIL = "xfail", "≈", VerdictKind.XFAIL, "a declared xfail that did occur"
     UNAVAILABLE = (
         "unavailable",
         "–",
-        Kind.UNAVAILABLE,
+        VerdictKind.UNAVAILABLE,
         "this machine lacks the backend, cannot run this call on it, or had no time left for it",
     )
-    XPASS = "xpass", "!", Kind.BROKEN, "a declared xfail that did not occur, or a call that was not rejected"
-    MISMATCH = "mismatch", "M", Kind.VALUES, "finite values are off by more than the bound"
+    XPASS = "xpass", "!", VerdictKind.BROKEN, "a declared xfail that did not occur, or a call that was not rejected"
+    MISMATCH = "mismatch", "M", VerdictKind.VALUES, "finite values are off by more than the bound"
     SPECIAL_MISMATCH = (
         "special_mismatch",
         "S",
-        Kind.VALUES,
+        VerdictKind.VALUES,
         "a NaN, an infinity or a signed zero where the oracle has none, or the reverse",
     )
-    NONDETERMINISTIC = "nondeterministic", "N", Kind.VALUES, "the same inputs gave different bits"
-    INPUT_MODIFIED = "input_modified", "I", Kind.VALUES, "the kernel wrote to an input"
-    UNWRITTEN = "unwritten", "W", Kind.MEMORY, "an output element was never written"
-    UNINITIALISED = "uninitialised", "U", Kind.MEMORY, "a result depends on memory that was never written"
-    RACE = "race", "R", Kind.MEMORY, "two programs touch one element and at least one writes"
-    OUT_OF_BOUNDS = "out_of_bounds", "O", Kind.MEMORY, "an access outside a buffer"
-    UNIMPLEMENTED = "unimplemented", "L", Kind.BUILD, "a primitive has no lowering on this backend"
+    NONDETERMINISTIC = "nondeterministic", "N", VerdictKind.VALUES, "the same inputs gave different bits"
+    INPUT_MODIFIED = "input_modified", "I", VerdictKind.VALUES, "the kernel wrote to an input"
+    UNWRITTEN = "unwritten", "W", VerdictKind.MEMORY, "an output element was never written"
+    UNINITIALISED = "uninitialised", "U", VerdictKind.MEMORY, "a result depends on memory that was never written"
+    RACE = "race", "R", VerdictKind.MEMORY, "two programs touch one element and at least one writes"
+    OUT_OF_BOUNDS = "out_of_bounds", "O", VerdictKind.MEMORY, "an access outside a buffer"
+    UNIMPLEMENTED = "unimplemented", "L", VerdictKind.BUILD, "a primitive has no lowering on this backend"
     RESOURCE_EXCEEDED = (
         "resource_exceeded",
         "X",
-        Kind.BUILD,
+        VerdictKind.BUILD,
         "more memory, shared memory, registers or threads than the target has",
     )
-    COMPILE_ERROR = "compile_error", "C", Kind.BUILD, "the kernel does not compile"
-    RUNTIME_ERROR = "runtime_error", "E", Kind.BROKEN, "the kernel raised while it was traced or run"
-    ORACLE_ERROR = "oracle_error", "Q", Kind.BROKEN, "the oracle raised, or returned what the kernel does not"
-    HANG = "hang", "H", Kind.BROKEN, "no answer within the time limit"
-    CRASH = "crash", "K", Kind.BROKEN, "the process died"
+    COMPILE_ERROR = "compile_error", "C", VerdictKind.BUILD, "the kernel does not compile"
+    RUNTIME_ERROR = "runtime_error", "E", VerdictKind.BROKEN, "the kernel raised while it was traced or run"
+    ORACLE_ERROR = "oracle_error", "Q", VerdictKind.BROKEN, "the oracle raised, or returned what the kernel does not"
+    HANG = "hang", "H", VerdictKind.BROKEN, "no answer within the time limit"
+    CRASH = "crash", "K", VerdictKind.BROKEN, "the process died"
 
 
 class Gap(Ending):
@@ -94,11 +94,11 @@ class Gap(Ending):
     NOTHING_ASKED = (
         "nothing asked",
         "·",
-        Kind.UNAVAILABLE,
+        VerdictKind.UNAVAILABLE,
         "every case ran, but the oracle leaves every element undefined",
     )
-    NOTHING_COMPARED = "nothing compared", "∅", Kind.BROKEN, "every case passed, but none compared anything"
-    MISSING = "missing", "?", Kind.BROKEN, "planned, but not recorded"
+    NOTHING_COMPARED = "nothing compared", "∅", VerdictKind.BROKEN, "every case passed, but none compared anything"
+    MISSING = "missing", "?", VerdictKind.BROKEN, "planned, but not recorded"
 
 
 def worst(endings: Iterable[_E]) -> _E:

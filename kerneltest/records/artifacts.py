@@ -8,17 +8,17 @@ from typing import IO
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, dtype_named
-from kerneltest.core.failures import printable
-from kerneltest.records.files import RecordError, opened
+from kerneltest.core.dtypes import Array, parse_dtype
+from kerneltest.core.failures import escape_surrogates
+from kerneltest.records.files import RecordError, open_inside
 
 
 def save_artifacts(folder: Path, case: str, files: Mapping[str, str]) -> tuple[str, ...]:
     """Saves an artifact's files under `artifacts/` and returns their paths within the folder."""
     paths = {f"artifacts/{case}/{name}": text for name, text in files.items()}
     for path, text in paths.items():
-        with opened(folder, path, "wb") as file:
-            file.write(printable(text).encode())
+        with open_inside(folder, path, "wb") as file:
+            file.write(escape_surrogates(text).encode())
     return tuple(paths)
 
 
@@ -27,7 +27,7 @@ def save_arguments(folder: Path, case: str, arguments: Mapping[str, Array]) -> s
     # Stored as unsigned integers under dtype and leaf, since NumPy's format lacks bfloat16.
     raw = {f"{value.dtype.name}:{leaf}": _bits(value) for leaf, value in arguments.items()}
     path = f"cases/{case}.npz"
-    with opened(folder, path, "wb") as file:
+    with open_inside(folder, path, "wb") as file:
         np.savez_compressed(file, **raw)  # type: ignore[arg-type]
     return path
 
@@ -45,14 +45,14 @@ def load_arguments(folder: Path, name: str, most: int = 2**30) -> dict[str, Arra
     """
     arguments: dict[str, Array] = {}
     try:
-        with opened(folder, name) as file, zipfile.ZipFile(file) as saved:
+        with open_inside(folder, name) as file, zipfile.ZipFile(file) as saved:
             for entry in saved.infolist():
                 dtype, leaf = entry.filename.removesuffix(".npy").split(":", 1)
                 if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     raise ValueError(f"{leaf} is compressed in a way that NumPy does not use")
                 with saved.open(entry) as packed:
                     bits = _array(packed, most - sum(value.nbytes for value in arguments.values()))
-                arguments[leaf] = bits.view(dtype_named(dtype)).reshape(bits.shape)
+                arguments[leaf] = bits.view(parse_dtype(dtype)).reshape(bits.shape)
     except Exception as error:  # a damaged file raises all kinds
         raise RecordError(f"{name}: the inputs cannot be read: {error}") from error
     return arguments

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from kerneltest.records.files import leads_out
+from kerneltest.records.files import escapes_folder
 from kerneltest.records.strict_json import ReadsSpecialFloats
 
 Float = Annotated[float, ReadsSpecialFloats()]
@@ -16,7 +16,7 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 def _inside(path: str) -> str:
-    if leads_out(path):
+    if escapes_folder(path):
         raise ValueError("leads out of the run's folder")
     return path
 
@@ -72,7 +72,7 @@ class SpecialValue(StrEnum):
     FALSE = "False"
 
 
-class Part(StrEnum):
+class Fill(StrEnum):
     """The part of an argument that a special value fills."""
 
     SOME = "some elements"
@@ -92,12 +92,12 @@ class SpecialInput:
 
     argument: str
     value: SpecialValue
-    part: Part = Part.SOME
+    part: Fill = Fill.SOME
 
     def text(self) -> str:
         """`x holds a NaN`, `a row of x holds nothing but -inf`: it reads on after "where"."""
-        row = "a row of " if self.part is Part.ROW else ""
-        only = "" if self.part is Part.SOME else "nothing but "
+        row = "a row of " if self.part is Fill.ROW else ""
+        only = "" if self.part is Fill.SOME else "nothing but "
         return f"{row}{self.argument or 'an input'} holds {only}{self.value}"
 
 
@@ -169,7 +169,7 @@ class Evidence:
       window: the output around the worst element; pytest keeps the first of each verdict and family of an item.
       inputs: the arguments around it.
       stderr: the last output of a compiler that died.
-      otherwise: operations whose lowered results may differ, as `trace.walk.lowered_otherwise` lists them.
+      otherwise: operations whose lowered results may differ, as `trace.walk.lowering_differences` lists them.
     """
 
     output: Count = 0

@@ -28,7 +28,7 @@ class PlannedItem:
       item: its node id.
       pairing, backend, tier, dtype, group: its parts; dtype and group are "*" if the machine lacks the backend.
       families: number of cases by family.
-      digests: the `digest` of these cases' ids by family; none if the ids follow from the run itself.
+      digests: the `digest_ids` of these cases' ids by family; none if the ids follow from the run itself.
     """
 
     item: str
@@ -62,7 +62,7 @@ class NotApplicable:
     cases: Count
 
 
-def digest(cases: Iterable[str]) -> str:
+def digest_ids(cases: Iterable[str]) -> str:
     """Returns twelve hexadecimal digits that identify a set of case ids, in any order."""
     return hashlib.sha256(" ".join(sorted(cases)).encode()).hexdigest()[:12]
 
@@ -81,7 +81,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FunctionSource:
     """The text of a function and of the functions in its file that it names.
 
     Attributes:
@@ -94,7 +94,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class PairingSummary:
     """A pairing as it is declared.
 
     Attributes:
@@ -104,8 +104,8 @@ class Declared:
     """
 
     declaration: Mapping[str, str]
-    kernel: Source
-    oracle: Source
+    kernel: FunctionSource
+    oracle: FunctionSource
     blocks: Mapping[str, Count] = field(default_factory=dict)
 
 
@@ -150,7 +150,7 @@ class Plan:
     run: str = ""
     problems: tuple[str, ...] = ()
     started: str = ""
-    pairings: Mapping[str, Declared] = field(default_factory=dict)
+    pairings: Mapping[str, PairingSummary] = field(default_factory=dict)
 
 
 # Facts that make numbers differ though no kernel changed. The driver and Python may differ from machine to machine.

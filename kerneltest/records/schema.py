@@ -14,8 +14,8 @@ from kerneltest.records.evidence import Count as Count
 from kerneltest.records.evidence import Element as Element
 from kerneltest.records.evidence import Evidence as Evidence
 from kerneltest.records.evidence import FileName as FileName
+from kerneltest.records.evidence import Fill as Fill
 from kerneltest.records.evidence import Float as Float
-from kerneltest.records.evidence import Part as Part
 from kerneltest.records.evidence import Pattern as Pattern
 from kerneltest.records.evidence import PatternKind as PatternKind
 from kerneltest.records.evidence import SpecialInput as SpecialInput
@@ -23,13 +23,13 @@ from kerneltest.records.evidence import SpecialValue as SpecialValue
 from kerneltest.records.evidence import Window as Window
 from kerneltest.records.run_plan import ANY as ANY
 from kerneltest.records.run_plan import CellKey as CellKey
-from kerneltest.records.run_plan import Declared as Declared
 from kerneltest.records.run_plan import End as End
+from kerneltest.records.run_plan import FunctionSource as FunctionSource
 from kerneltest.records.run_plan import NotApplicable as NotApplicable
+from kerneltest.records.run_plan import PairingSummary as PairingSummary
 from kerneltest.records.run_plan import Plan as Plan
 from kerneltest.records.run_plan import PlannedItem as PlannedItem
-from kerneltest.records.run_plan import Source as Source
-from kerneltest.records.run_plan import digest as digest
+from kerneltest.records.run_plan import digest_ids as digest_ids
 
 StaticValue = bool | int | float | str | None  # of a static argument
 
@@ -46,24 +46,24 @@ class Record:
       dims, dtypes, statics: the signature's lengths by dim, dtypes by leaf, and values by static argument, as
         `Signature.static_values` returns them.
       special_inputs: the special values among its inputs.
-      asked, unasked: elements of which the oracle asks something, and nothing (`kt.defined`).
+      defined, undefined: elements of which the oracle asks something, and nothing (`kt.defined`).
       target: the argument that the family disturbs; "" for all, and for a whole cell.
       case: the case's id; "" for a whole cell.
       verdict: how it ended.
       detail: the failure as data; None for a pass.
       message: the failure in words, as they follow from `detail`, and remarks.
       compared, wrong: elements; kernels where a tier gives no values.
-      used: the largest error as a fraction of its bound; None if no element had a bound.
+      bound_fraction: the largest error as a fraction of its bound; None if no element had a bound.
       ulps: finite floats by distance in units in the last place, as `judge.compare.ulp_histogram` counts them.
-      budget: what makes the bound, the largest part first, of findings, of cases whose bound says nothing, and of each
+      error_budget: the parts of the bound, largest first, for findings, for cases with a vacuous bound, and for each
         case that uses up more of its bound than those of its family before it in the item.
       tolerance: the error model, or `bit for bit`.
       seconds: to run and judge the case, without compiling.
       evidence: for findings.
-      facts: by kernel, what its compiler tells.
+      compiler_metrics: by kernel, what its compiler tells.
       advice: what in those facts its author may want to change.
       files: artifacts kept, relative to the run's folder.
-      kept: when the run began that found it, where that was an earlier one of the same code; "" for this run.
+      reused_from: when the run began that found it, where that was an earlier one of the same code; "" for this run.
     """
 
     item: str
@@ -81,11 +81,11 @@ class Record:
     detail: Annotated[Detail, Field(discriminator="kind")] | None = None
     compared: Count = 0
     wrong: Count = 0
-    used: Float | None = None
+    bound_fraction: Float | None = None
     tolerance: str = ""
     seconds: Float = 0.0
     evidence: Evidence | None = None
-    facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    compiler_metrics: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     advice: tuple[str, ...] = ()
     files: tuple[FileName, ...] = ()
     ulps: tuple[Count, ...] = ()
@@ -93,10 +93,10 @@ class Record:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     statics: Mapping[str, StaticValue] = field(default_factory=dict)
     special_inputs: tuple[SpecialInput, ...] = ()
-    asked: Count = 0
-    unasked: Count = 0
-    budget: tuple[BudgetPart, ...] = ()
-    kept: str = ""
+    defined: Count = 0
+    undefined: Count = 0
+    error_budget: tuple[BudgetPart, ...] = ()
+    reused_from: str = ""
 
     @property
     def cell(self) -> CellKey:
@@ -104,15 +104,15 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class FaultLocation:
     """The location of a fault, as experiments on the simulated kernel show it.
 
     Attributes:
       place: FILE:LINE.
       operation: the source text there, or the operation computed.
       words: what happens there: `-inf - -inf is nan, in program (5, 0)`.
-      certain: whether an edit at this line, and only there, repairs the case.
-      others: further lines at which an edit repairs it.
+      confirmed: whether an edit at this line, and only there, repairs the case.
+      alternatives: further lines at which an edit repairs it.
       explained, unexplained: ids of failing cases that the edit repairs and does not repair, if there are both; the
         latter probably have another cause.
     """
@@ -120,30 +120,30 @@ class Birth:
     place: str
     operation: str
     words: str
-    certain: bool
-    others: tuple[str, ...] = ()
+    confirmed: bool
+    alternatives: tuple[str, ...] = ()
     explained: tuple[str, ...] = ()
     unexplained: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Smallest:
+class Reproducer:
     """The smallest case found that fails as a recorded one does.
 
     Attributes:
       origin: the id of the recorded case.
       record: the record of the smallest case, which is not one of the run's cases.
-      unusual: number of elements of its inputs that are neither 0 nor 1.
-      tries: number of cases judged to find it.
+      nontrivial: number of elements of its inputs that are neither 0 nor 1.
+      attempts: number of cases judged to find it.
       complete: whether no smaller candidate was left when the search ended.
-      birth: the location of the fault; None if no experiment found it.
-      cut: a script of the few operations that do not lower, relative to the run's folder; "" if there is none.
+      fault: the location of the fault; None if no experiment found it.
+      reduced_script: a script of the operations that do not lower, relative to the run's folder; "" if there is none.
     """
 
     origin: str
     record: Record
-    unusual: Count
-    tries: Count
+    nontrivial: Count
+    attempts: Count
     complete: bool
-    birth: Birth | None = None
-    cut: FileName = ""
+    fault: FaultLocation | None = None
+    reduced_script: FileName = ""

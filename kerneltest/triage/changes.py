@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.explicit import FUZZ
-from kerneltest.records.schema import CellKey, Record
+from kerneltest.records.run_plan import CellKey
+from kerneltest.records.schema import Record
 
 # Kinds of changes in the order in which they are shown, with their meanings.
 REGRESSIONS = {
@@ -82,11 +83,11 @@ def cell_changes(
     for verdict, record in whole_after.items():
         if verdict not in whole_before:
             kind = "newly failing" if verdict.is_finding else "newly unavailable"
-            yield change(kind, record, cases_in_words(len(before)) if old else ABSENT, verdict)
+            yield change(kind, record, format_case_count(len(before)) if old else ABSENT, verdict)
     for verdict, record in whole_before.items():
         if verdict not in whole_after and new:
             kind = "newly passing" if verdict.is_finding else "newly available"
-            yield change(kind, record, verdict, cases_in_words(len(after)))
+            yield change(kind, record, verdict, format_case_count(len(after)))
     # The end of a whole cell stands for each of its cases that was not reached.
     ended = not whole_after.keys().isdisjoint((Verdict.UNAVAILABLE, Verdict.CRASH))
     for key in dict.fromkeys([*before, *after]):
@@ -100,13 +101,13 @@ def cell_changes(
                 yield change("gone", earlier, earlier.verdict, ABSENT)
 
 
-def unchanged_cases(old: Sequence[Record], new: Sequence[Record]) -> int:
+def count_unchanged(old: Sequence[Record], new: Sequence[Record]) -> int:
     """Counts the cases of a cell whose verdict is the same in both runs."""
     before, after = _cases(old), _cases(new)
     return sum(before[key].verdict is after[key].verdict for key in before.keys() & after.keys())
 
 
-def cases_in_words(count: int) -> str:
+def format_case_count(count: int) -> str:
     return f"{count} case{'s' * (count != 1)}"
 
 
@@ -116,8 +117,12 @@ def _differences(old: Record, new: Record, factor: float) -> Iterator[tuple[str,
         yield _kind(old.verdict, new.verdict), old.verdict, new.verdict
     if new.verdict.is_finding:
         return  # its numbers are consequences of the finding
-    if old.used is not None and new.used is not None and new.used > max(NOTABLE_USE, factor * old.used):
-        yield "error use", f"{old.used:.2g} of the bound", f"{new.used:.2g}"
+    if (
+        old.bound_fraction is not None
+        and new.bound_fraction is not None
+        and new.bound_fraction > max(NOTABLE_USE, factor * old.bound_fraction)
+    ):
+        yield "error use", f"{old.bound_fraction:.2g} of the bound", f"{new.bound_fraction:.2g}"
     before, after = _facts(old), _facts(new)
     names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
     if names:
@@ -147,13 +152,13 @@ def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
     seen: Counter[Hashable] = Counter()
     for record in records:
         if record.case:
-            asked = question(record)
+            asked = case_identity(record)
             cases[asked, seen[asked]] = record
             seen[asked] += 1
     return cases
 
 
-def question(record: Record) -> Hashable:
+def case_identity(record: Record) -> Hashable:
     """Returns the part of a case that is the same in every run."""
     return record.cell, None if record.group == FUZZ else (_signature(record), record.target)
 
@@ -167,4 +172,6 @@ def _wholes(records: Sequence[Record]) -> Mapping[Verdict, Record]:
 
 
 def _facts(record: Record) -> Mapping[str, int]:
-    return {f"{kernel}: {name}": value for kernel, facts in record.facts.items() for name, value in facts.items()}
+    return {
+        f"{kernel}: {name}": value for kernel, facts in record.compiler_metrics.items() for name, value in facts.items()
+    }

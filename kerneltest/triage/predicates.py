@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kerneltest.records.schema import SpecialInput, StaticValue
+from kerneltest.records.evidence import SpecialInput
+from kerneltest.records.schema import StaticValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.overlay import Merged
-from kerneltest.triage.changes import question
-from kerneltest.triage.suspects import Suspect, suspects_shown
+from kerneltest.records.overlay import Overlay
+from kerneltest.triage.changes import case_identity
+from kerneltest.triage.suspects import Suspect, suspects_in_overlay
 
 
 class Fate(StrEnum):
@@ -39,13 +39,13 @@ class SuspectChange:
         return self.fate is Fate.NEW
 
 
-def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
+def suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
     """Compares suspects. If most of its cases failed before, a suspect was there before, whatever its title.
 
     Ids decide only if cases do not: an id counts suspects with the same symptom, so it can shift.
     """
-    before, after = suspects_shown(old), suspects_shown(new)
-    asked, asks = ([frozenset(map(question, each.findings)) for each in side] for side in (before, after))
+    before, after = suspects_in_overlay(old), suspects_in_overlay(new)
+    asked, asks = ([frozenset(map(case_identity, each.findings)) for each in side] for side in (before, after))
     common = _common(asked, asks)
     earlier: dict[int, int] = {}
     failed = frozenset().union(*asked)
@@ -67,7 +67,7 @@ def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
     ]
     gone = [i for i in range(len(before)) if i not in known]
     ran = (row.record for row in new.rows if row.record.case and row.record.verdict is not Verdict.UNAVAILABLE)
-    tried = frozenset().union(*(asked[i] for i in gone)).intersection(map(question, ran))
+    tried = frozenset().union(*(asked[i] for i in gone)).intersection(map(case_identity, ran))
     for i in gone:
         changes.append(SuspectChange(Fate.NOT_RUN if tried.isdisjoint(asked[i]) else Fate.GONE, before[i]))
     return tuple(sorted(changes, key=lambda change: [*Fate].index(change.fate)))
@@ -85,7 +85,7 @@ def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hasha
     return Counter((i, j) for j, questions in enumerate(asks) for each in questions for i in holders.get(each, ()))
 
 
-def _started(merged: Merged, suspect: Suspect) -> str:
+def _started(merged: Overlay, suspect: Suspect) -> str:
     """Returns the start of the first run that shows a suspect; "" if unknown."""
     mine = set(map(id, suspect.findings))
     starts = {merged.runs[row.run].plan.started for row in merged.rows if id(row.record) in mine}

@@ -19,7 +19,7 @@ import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.records.schema import Record
 from tests.production_bugs import TWINS
@@ -30,7 +30,7 @@ MOST_MEMORY = 2 * 2**20  # KiB
 def at_production(pairing: kt.Pairing, backend: str, depth: str = "standard") -> Sequence[Record]:
     """The records of a pairing's cases at production sizes."""
     items = plan_pairing(pairing, "tests/x.py::p", resolve([backend]), RunSettings(depth=depth)).items
-    return [outcome.record for item in items if item.group.name == "production" for outcome in run(item, Cache())]
+    return [outcome.record for item in items if item.group.name == "production" for outcome in run_item(item, Cache())]
 
 
 @pytest.mark.parametrize("name", TWINS)
