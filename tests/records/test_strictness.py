@@ -74,8 +74,8 @@ RECORDS = [
     ("record.statics", {"mode": []}, "record.statics.mode"),
     ("record.compiler_metrics", [1], "record.compiler_metrics: Input should be an object"),
     ("record.compiler_metrics", {"row": 3}, "record.compiler_metrics.row: Input should be an object"),
-    ("record.compiler_metrics", {"row": {"registers": "<b>"}}, "record.compiler_metrics.row.registers: Input should be a
-    valid integer"), ("record.advice", "text", "record.advice: Input should be a valid array"),
+    ("record.compiler_metrics", {"row": {"registers": "<b>"}},
+     "record.compiler_metrics.row.registers: Input should be a valid integer"),
     ("record.advice", [1], "record.advice[0]: Input should be a valid string"),
     ("record.files", {"a": "b"}, "record.files: Input should be a valid array"),
     ("record.ulps", [1, -1], "record.ulps[1]: Input should be greater than or equal to 0"),
