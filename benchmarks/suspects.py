@@ -125,8 +125,8 @@ if the cases of two suspects are closer to the cases that each bug fails by itse
 cases that the other does, they are separated if most cases of one suspect, and few of another, belong to the lesser
 bug.
 
-One pytest item runs a pairing on a backend in a dtype. Earlier, there was an item for each group of families. Then a bug
-of these variants failed a median of 9 items on interpret mode (21 at most), and 18 with `simulate:sm_90` (42 at most).
+One pytest item runs a pairing on a backend in a dtype. Before, there was an item for each group of families. Then a bug
+of these variants failed a median of 9 items in interpret mode (21 at most), and 18 with `simulate:sm_90` (42 at most).
 Now it fails 3 (6 at most), and 6 (12 at most). The README's example fails 6 instead of 12.
 """
 
@@ -218,7 +218,7 @@ def report(results: dict[str, Any]) -> str:
             "| --- | --- | --- |",
             *(
                 f"| {row['name']} | {len(row['suspects'])} | "
-                f"{'one is not found by itself' if told[row['name']] is None else 'yes' if told[row['name']] else 'no'} |"
+                f"{'one is not found' if told[row['name']] is None else 'yes' if told[row['name']] else 'no'} |"
                 for row in results["pairs"]
             ),
             "",
