@@ -9,7 +9,7 @@ import pytest
 
 from kerneltest.execute.setting_types import RunShard
 from kerneltest.pytest_plugin.sharding import balance, seconds_by_item
-from kerneltest.records.io import read_plan, read_records
+from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.records.runs import read_runs
 from tests import forked
 from tests.pytest_plugin.test_plugin import _pytest

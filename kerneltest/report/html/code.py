@@ -4,7 +4,7 @@ from pygments import lex
 from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
-from kerneltest.records.schema import Source
+from kerneltest.records.run_plan import FunctionSource
 
 # Token types of Pygments, and the class that a page gives them.
 _CLASSES = (
@@ -20,7 +20,7 @@ _CLASSES = (
 Line = list[list[str]]
 
 
-def tokens(source: Source) -> list[tuple[int, list[Line]]]:
+def tokens(source: FunctionSource) -> list[tuple[int, list[Line]]]:
     """Each part as the number of its first line and its lines, a line being [class, text] pairs."""
     return [(first, _lines(text)) for first, text in source.parts]
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.records.overlay import Merged, Row
-from kerneltest.records.schema import ANY, Record
+from kerneltest.records.overlay import Overlay, OverlayRow
+from kerneltest.records.run_plan import ANY
+from kerneltest.records.schema import Record
 from kerneltest.report.html import code
 from kerneltest.report.html.findings import MOST_TEXT, budget, details
 from kerneltest.report.html.suspects import Lineup
@@ -54,7 +55,7 @@ def _pieces(value: Any) -> Iterator[str]:
         yield json.dumps(value, separators=(",", ":"), allow_nan=False, default=list)  # a column is an array
 
 
-def data(merged: Merged, matrix: Matrix, lineup: Lineup) -> dict[str, Any]:
+def data(merged: Overlay, matrix: Matrix, lineup: Lineup) -> dict[str, Any]:
     """All that the scripts draw."""
     pairings = _Words(*(line.pairing for line in matrix.lines))
     backends = _Words(*(column.title for column in matrix.columns))
@@ -62,7 +63,7 @@ def data(merged: Merged, matrix: Matrix, lineup: Lineup) -> dict[str, Any]:
     endings = (*Verdict, *Gap)
     verdicts = _Words(*endings)
     groups: dict[str, str] = {}
-    by_place: dict[tuple[int, int], list[Row]] = {}
+    by_place: dict[tuple[int, int], list[OverlayRow]] = {}
     for row in merged.rows:
         by_place.setdefault((pairings(row.record.pairing), backends(row.record.backend)), []).append(row)
     rows = [row for place in sorted(by_place) for row in by_place.pop(place)]
@@ -82,7 +83,7 @@ def data(merged: Merged, matrix: Matrix, lineup: Lineup) -> dict[str, Any]:
             signatures(record.signature),
             targets(record.target),
             verdicts(row.ending),
-            _used(record.used),
+            _used(record.bound_fraction),
             messages(message) if kept else -1,
             lineup.number_of.get(id(record), -1),
         )
@@ -134,7 +135,7 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _pairing(name: str, merged: Merged, records: Sequence[Record]) -> dict[str, Any]:
+def _pairing(name: str, merged: Overlay, records: Sequence[Record]) -> dict[str, Any]:
     """Declaration and sources as the last run has them, and what compilers say of the kernels."""
     pairing: dict[str, Any] = {}
     for run in reversed(merged.runs):
@@ -163,7 +164,7 @@ def _compiled(records: Sequence[Record]) -> list[list[Any]]:
     """Backend, kernel, how many signatures were compiled, and the largest of each fact over these."""
     facts: dict[tuple[str, str], list[Mapping[str, int]]] = {}
     for record in records:
-        for kernel, of_signature in record.facts.items():
+        for kernel, of_signature in record.compiler_metrics.items():
             facts.setdefault((record.backend, kernel), []).append(of_signature)
     return [
         [*place, len(each), [max(of_signature.get(fact, 0) for of_signature in each) for fact in COMPILER_FACTS]]
@@ -172,7 +173,7 @@ def _compiled(records: Sequence[Record]) -> list[list[Any]]:
 
 
 def _budgets(
-    rows: Sequence[Row], pairings: Mapping[str, int], backends: Mapping[str, int], families: Mapping[str, int]
+    rows: Sequence[OverlayRow], pairings: Mapping[str, int], backends: Mapping[str, int], families: Mapping[str, int]
 ) -> list[list[Any]]:
     """Pairing, backend, family, error / bound and budget of the case that uses up most of its bound, of those that are
     no finding where there are any.
@@ -180,18 +181,18 @@ def _budgets(
     most: dict[tuple[str, str], tuple[bool, float, Record]] = {}
     for row in rows:
         record = row.record
-        if record.budget and record.used is not None:
+        if record.error_budget and record.bound_fraction is not None:
             place = record.pairing, record.backend
-            rank = not row.is_finding, record.used
+            rank = not row.is_finding, record.bound_fraction
             if place not in most or rank > most[place][:2]:
                 most[place] = *rank, record
     return [
-        [pairings[pairing], backends[backend], families[record.family], _used(record.used), budget(record)]
+        [pairings[pairing], backends[backend], families[record.family], _used(record.bound_fraction), budget(record)]
         for (pairing, backend), (_, _, record) in most.items()
     ]
 
 
-def _ulps(rows: Sequence[Row]) -> list[list[Any]]:
+def _ulps(rows: Sequence[OverlayRow]) -> list[list[Any]]:
     """Pairing, backend, dtype and the sum of its cases' histograms."""
     sums: dict[tuple[str, str, str], list[int]] = {}
     for row in rows:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from kerneltest.core.verdicts import Gap
-from kerneltest.records.error_budget_text import unstable
-from kerneltest.records.evidence_windows import pictures
-from kerneltest.records.files import opened
-from kerneltest.records.overlay import Merged, Row
-from kerneltest.records.runs import Run
-from kerneltest.records.schema import Evidence, Record, Window
+from kerneltest.records.error_budget_text import instability_note
+from kerneltest.records.evidence import Evidence, Window
+from kerneltest.records.files import open_inside
+from kerneltest.records.overlay import Overlay, OverlayRow
+from kerneltest.records.runs import RunRecords, load_windows
+from kerneltest.records.schema import Record
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
 from kerneltest.triage.attribution import attributions
 
@@ -42,7 +42,7 @@ def budget(record: Record) -> list[list[Any]]:
     """What makes a bound: words, FILE:LINE ("" for no one operation), and the part of it."""
     return [
         [each.words[:MOST_TEXT], f"{each.file[:MOST_TEXT]}:{each.line}" if each.file else "", each.part]
-        for each in record.budget[:_MOST_PARTS]
+        for each in record.error_budget[:_MOST_PARTS]
     ]
 
 
@@ -75,7 +75,7 @@ _MOST_PARTS = 8  # of a bound
 _SCRIPT = re.compile(r"cases/(reproduce|cut)_\w+-\w+\.py", re.ASCII)
 
 
-def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
+def details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[dict[str, Any]]:
     """Details of findings.
 
     Args:
@@ -86,7 +86,7 @@ def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
     scripts = 0
     chosen = []
     numbers = _different_first(rows)[:MOST_FINDINGS]
-    shown = pictures(merged.runs, _drawable(rows[number].record for number in numbers))
+    shown = load_windows(merged.runs, _drawable(rows[number].record for number in numbers))
     for number in numbers:
         row = rows[number]
         record, run = row.record, merged.runs[row.run]
@@ -101,8 +101,8 @@ def details(merged: Merged, rows: Sequence[Row]) -> list[dict[str, Any]]:
             "commands": _commands(record, run),
             "python": python_lines(run.plan, record) or "",
         } | _evidence(record, evidence)
-        if record.budget:
-            detail["budget"], detail["unstable"] = budget(record), unstable(record.budget)
+        if record.error_budget:
+            detail["budget"], detail["unstable"] = budget(record), instability_note(record.error_budget)
         if (pictured := shown.get(id(record))) is not None and (image := picture(pictured)) is not None:
             detail["picture"], detail["inputs"] = image, inputs(pictured)
         if scripts < MOST_SCRIPTS and (text := script(run.folder, evidence.script)):
@@ -122,7 +122,7 @@ def _drawable(records: Iterable[Record]) -> list[Record]:
     return chosen
 
 
-def _different_first(rows: Sequence[Row]) -> list[int]:
+def _different_first(rows: Sequence[OverlayRow]) -> list[int]:
     """Numbers of the findings: the first of each kind first, pairings in turn, so that a limit cuts repetitions."""
     seen: Counter[tuple[str, ...]] = Counter()
     ranked = []
@@ -137,7 +137,7 @@ def _different_first(rows: Sequence[Row]) -> list[int]:
     return [number for *_, number in sorted(ranked)]
 
 
-def _commands(record: Record, run: Run) -> list[str]:
+def _commands(record: Record, run: RunRecords) -> list[str]:
     """For a shell: the item, and the saved inputs where there are any."""
     commands = [pytest_command(run.plan, record.backend, record.item)]
     if record.evidence is not None and record.evidence.file:
@@ -169,7 +169,7 @@ def script(folder: Path, name: str) -> str:
     if not _SCRIPT.fullmatch(name):
         return ""
     try:
-        with opened(folder, name) as file:
+        with open_inside(folder, name) as file:
             text = file.read(_MOST_SCRIPT + 1)
         return text.decode("utf-8") if len(text) <= _MOST_SCRIPT else ""
     except (OSError, ValueError):

@@ -8,12 +8,12 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from kerneltest.core.verdicts import Kind
-from kerneltest.records.error_budget_text import unstable
-from kerneltest.records.evidence_windows import pictures
-from kerneltest.records.overlay import Merged
-from kerneltest.records.runs import Run
-from kerneltest.records.schema import Evidence, Record, StaticValue
+from kerneltest.core.verdicts import VerdictKind
+from kerneltest.records.error_budget_text import instability_note
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.overlay import Overlay
+from kerneltest.records.runs import RunRecords, load_windows
+from kerneltest.records.schema import Record, StaticValue
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
 from kerneltest.report.html.findings import MOST_SCRIPTS, budget, inputs, number, picture, script
 from kerneltest.report.text.suspects import counts, kernel_of, told
@@ -69,7 +69,7 @@ class Lineup:
       suspects: of them, the first ones if there are very many.
     """
 
-    merged: Merged
+    merged: Overlay
     suspects: tuple[Suspect, ...]
 
     @property
@@ -99,7 +99,7 @@ class Lineup:
           names: the numbers by which the page knows a pairing, a backend and a family.
         """
         tried, scripts = _Tried(rows), 0
-        shown = pictures(self.merged.runs, self._drawable())
+        shown = load_windows(self.merged.runs, self._drawable())
         first: dict[tuple[int, str, str], int] = {}
         for row, record in enumerate(rows):
             if (suspect_number := self.number_of.get(id(record))) is not None:
@@ -122,7 +122,7 @@ class Lineup:
                     for name, text in list((evidence.arguments or {}).items())[:_MOST_ARGUMENTS]
                 ],
                 "budget": budget(example),
-                "unstable": unstable(example.budget),
+                "unstable": instability_note(example.error_budget),
                 "lines": [_cut(line) for line in suspect.lines[:4]],
                 "conditions": [*_conditions(suspect)],
                 "strips": _strips(suspect, tried),
@@ -137,14 +137,14 @@ class Lineup:
                     number(evidence.expected),
                     number(float(evidence.bound)),
                 ]
-            if (smallest := suspect.smallest) is not None:
-                drawn["smallest"] = [smallest.unusual, smallest.tries, smallest.complete]
-                if scripts < MOST_SCRIPTS and (text := script(self._run_of(example).folder, smallest.cut)):
+            if (smallest := suspect.reproducer) is not None:
+                drawn["smallest"] = [smallest.nontrivial, smallest.attempts, smallest.complete]
+                if scripts < MOST_SCRIPTS and (text := script(self._run_of(example).folder, smallest.reduced_script)):
                     scripts += 1
-                    drawn["cut"] = [smallest.cut, text]
-                if (born := smallest.birth) is not None:
-                    places = [_cut(each) for each in born.others[:4]]
-                    drawn["birth"] = [_cut(born.place), _cut(born.operation), _cut(born.words), born.certain, places]
+                    drawn["cut"] = [smallest.reduced_script, text]
+                if (born := smallest.fault) is not None:
+                    places = [_cut(each) for each in born.alternatives[:4]]
+                    drawn["birth"] = [_cut(born.place), _cut(born.operation), _cut(born.words), born.confirmed, places]
             if (pictured := shown.get(id(example))) is not None and (image := picture(pictured)) is not None:
                 drawn["picture"], drawn["inputs"] = image, inputs(pictured)[:_MOST_ARGUMENTS]
             yield drawn
@@ -161,14 +161,14 @@ class Lineup:
                 chosen.append(example)
         return chosen
 
-    def _run_of(self, record: Record) -> Run:
+    def _run_of(self, record: Record) -> RunRecords:
         """The run that a finding, or a smallest case, is from."""
         return self.merged.runs[self._runs.get(id(record), 0)]
 
     @cached_property
     def _runs(self) -> Mapping[int, int]:
         found = {id(row.record): row.run for row in self.merged.rows if id(row.record) in self.number_of}
-        return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.smallest}
+        return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.reproducers}
 
     def _commands(self, suspect: Suspect) -> list[str]:
         """For a shell: the smallest case where it is saved, and an item that shows the suspect."""
@@ -178,16 +178,16 @@ class Lineup:
         return [*again, pytest_command(self._run_of(plain).plan, plain.backend, plain.item)]
 
 
-def lineup(merged: Merged, suspects: Sequence[Suspect]) -> Lineup:
+def lineup(merged: Overlay, suspects: Sequence[Suspect]) -> Lineup:
     """The suspects of some runs, as many as a page shows."""
     return Lineup(merged, tuple(suspects[:MOST_SUSPECTS]))
 
 
 def _plain(suspect: Suspect) -> Record:
     """The recorded case that the smallest one was made from, or the example: what a run of pytest has."""
-    if suspect.smallest is None:
+    if suspect.reproducer is None:
         return suspect.example
-    origin, backend = suspect.smallest.origin, suspect.smallest.record.backend
+    origin, backend = suspect.reproducer.origin, suspect.reproducer.record.backend
     return next(r for r in suspect.findings if r.case == origin and r.backend == backend)
 
 
@@ -210,7 +210,7 @@ class _Tried:
     def __init__(self, records: Iterable[Record]) -> None:
         self._of: dict[tuple[str, str], list[Record]] = {}
         for record in records:
-            if record.case and record.verdict.kind is not Kind.UNAVAILABLE:
+            if record.case and record.verdict.kind is not VerdictKind.UNAVAILABLE:
                 self._of.setdefault((record.pairing, record.backend), []).append(record)
         self._counted: dict[tuple[str, str], _Counted] = {}
 
