@@ -59,7 +59,7 @@ def value(description: tuple[Any, ...], arrays: Mapping[str, Any]) -> Any:
         case ("option", module, pairing, argument, option):
             return imported(module, pairing).arguments[argument].value(option)
         case ("tree", module, pairing, argument):
-            return imported(module, pairing).arguments[argument].filled(argument, arrays)
+            return imported(module, pairing).arguments[argument].fill(argument, arrays)
         case ("dict", branches):
             return {key: value(branch, arrays) for key, branch in branches.items()}
         case ("list", branches):
