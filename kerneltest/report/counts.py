@@ -62,7 +62,7 @@ class Counts:
             (self.failed, "fail"),
             (self.gaps, "without a verdict"),
             (self.unavailable, "unavailable"),
-            (self.unasked, "undefined"),
+            (self.unasked, "nothing asked"),
         ):
             parts += [f"{count} {word}"] * bool(count)
         cells = ", ".join([*parts, *(f"{name} not run" for name in self.not_run)])
@@ -169,25 +169,25 @@ def slow(run: Run) -> list[str]:
             seconds.setdefault((record.pairing, record.backend), []).append(record.seconds)
     slowest = sorted(((sum(each), len(each), place) for place, each in seconds.items()), reverse=True)
     return [
-        f"{pairing} on {backend} took {taken:.0f} s ({count} cases at {taken / count:.2g} s); --kt-budget 60 limits it"
-        for taken, count, (pairing, backend) in slowest[:_MOST_SLOW]
-        if taken > _SLOW
+        f"{pairing} on {backend} took {total:.0f} s ({count} cases at {total / count:.2g} s); --kt-budget 60 limits it"
+        for total, count, (pairing, backend) in slowest[:_MOST_SLOW]
+        if total > _SLOW
     ]
 
 
 def hardly_asked(records: Iterable[Record]) -> list[str]:
     """Lists pairings whose oracle leaves most elements undefined in ordinary cases, which hides bugs."""
-    asked: Counter[str] = Counter()
-    unasked: Counter[str] = Counter()
+    defined: Counter[str] = Counter()
+    undefined: Counter[str] = Counter()
     for record in records:
         if record.group in ("structural", "numeric"):
-            asked[record.pairing] += record.asked
-            unasked[record.pairing] += record.unasked
+            defined[record.pairing] += record.asked
+            undefined[record.pairing] += record.unasked
     return [
-        f"{name}: the oracle leaves {count / (count + asked[name]):.0%} of all elements undefined in ordinary cases; "
+        f"{name}: the oracle leaves {count / (count + defined[name]):.0%} of all elements undefined in ordinary cases; "
         "bugs there stay hidden"
-        for name, count in unasked.items()
-        if count > asked[name]
+        for name, count in undefined.items()
+        if count > defined[name]
     ]
 
 
