@@ -109,7 +109,7 @@ _ABOUT = """# Suspects, measured
 How kerneltest gathers failing cases into [suspects](guide.md#suspects), and how well that works. `python
 benchmarks/suspects.py` makes this page.
 
-1. A finding has a *symptom*: what is wrong (a NaN, a number in place of one, elements that nobody wrote, an access, a
+1. A finding has a *symptom*: what is wrong (a NaN, a number in place of one, unwritten elements, an access, a
    message without its numbers), and the most elementary question that it answers wrongly: structure, precision,
    special values, an invariant.
 2. Where a signature fails an elementary question, that explains what else fails there. Imprecise values are no second
