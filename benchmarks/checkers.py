@@ -19,11 +19,11 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Outcome
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.tracing import Traced, trace
-from kerneltest.trace.walk import equations, name_of
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 BACKENDS = ("interpret", "simulate:sm_90")
 EXAMPLES = 100
@@ -46,7 +46,7 @@ class Found:
 
 def tolerance_of(traced: Traced) -> float:
     """What a tutorial types in for this kernel: the loose one for matrix products."""
-    products = any(name_of(equation) == "dot_general" for equation, _ in equations(traced.jaxpr.jaxpr))
+    products = any(primitive_name(equation) == "dot_general" for equation, _ in iter_equations(traced.jaxpr.jaxpr))
     return LOOSE if products else CLOSE
 
 
@@ -114,7 +114,7 @@ def kerneltest(pairing: Pairing, depth: str) -> dict[str, Found]:
         if both and item.backend.id != BACKENDS[0]:
             continue
         started = time.perf_counter()
-        finding = next(findings(run(item, cache)), None)
+        finding = next(findings(run_item(item, cache)), None)
         clock[item.backend.id] += time.perf_counter() - started
         if finding is None:
             continue

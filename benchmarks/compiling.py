@@ -20,7 +20,7 @@ import kerneltest as kt
 from kerneltest.backends.registry import resolve
 from kerneltest.core.failures import Failure
 from kerneltest.plan.signatures import signatures
-from kerneltest.trace.cpu_options import PORTABLE
+from kerneltest.trace.cpu_options import PORTABLE_OPTIONS
 from kerneltest.trace.tracing import Traced, trace
 
 SUITES = {
@@ -30,8 +30,8 @@ SUITES = {
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "XLA's own": {},
-    "no optimisation": dict(PORTABLE),
-    "plain loops as well": {**PORTABLE, "xla_cpu_use_fusion_emitters": False},
+    "no optimisation": dict(PORTABLE_OPTIONS),
+    "plain loops as well": {**PORTABLE_OPTIONS, "xla_cpu_use_fusion_emitters": False},
 }
 EACH = 8  # signatures of a suite
 

@@ -42,10 +42,10 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.numerics.bounds import Limit
-from kerneltest.plan.signatures import dtypes_of
+from kerneltest.plan.signatures import signature_dtypes
 
 FOLDER = ROOT / "reports" / "detection"
 RIGHT_BACKENDS = ("interpret", "simulate:sm_90", "simulate:gfx942", "cuda")
@@ -142,13 +142,13 @@ def alarms(wanted: int) -> dict[str, Any]:
     accused: list[dict[str, str]] = []
     distinct: set[bytes] = set()
     for name, pairing in right().items():
-        for dtype in dtypes_of(pairing, DEPTH):
+        for dtype in signature_dtypes(pairing, DEPTH):
             cache = Cache()
             for seed in range(seeds):
                 for item in _items(pairing, name, dtype, seed, backends):
                     key = f"{item.backend.id} {item.group.name}"
                     started = time.perf_counter()
-                    for outcome in run(item, cache):
+                    for outcome in run_item(item, cache):
                         record = outcome.record
                         counts[key] += bool(record.case and record.verdict is not Verdict.UNAVAILABLE)
                         if record.verdict.is_finding:
@@ -208,7 +208,7 @@ def _summary(outcomes: list[Outcome]) -> dict[str, Any]:
     """Cases, findings by backend, and the largest error / bound in float32, where the output's rounding is least."""
     accused = Counter(outcome.record.backend for outcome in checkers.findings(iter(outcomes)))
     records = [outcome.record for outcome in outcomes]
-    used = [r.used for r in records if r.used is not None and r.dtype == "float32"]
+    used = [r.bound_fraction for r in records if r.bound_fraction is not None and r.dtype == "float32"]
     return {"cases": len(records), "findings": dict(accused), "used": max(used, default=None)}
 
 
@@ -216,7 +216,7 @@ def _numeric(pairing: Pairing, factor: float) -> Iterator[Outcome]:
     scaled, cache = replace(pairing, tolerance=Scaled(pairing.tolerance, factor)), Cache()
     for item in plan_pairing(scaled, pairing.name, resolve(checkers.BACKENDS), RunSettings(depth=DEPTH)).items:
         if item.group.name == "numeric":
-            yield from run(item, cache)
+            yield from run_item(item, cache)
     cache.pool.close()
 
 

@@ -16,7 +16,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from kerneltest.records.runs import Run, read_runs
+from kerneltest.records.runs import RunRecords, read_runs
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT = 20  # seconds that a step of a case may last
@@ -79,7 +79,7 @@ WANTED = {
 }
 
 
-def table(run: Run, seconds: float, device: str) -> list[str]:
+def table(run: RunRecords, seconds: float, device: str) -> list[str]:
     """The page, in lines."""
     findings = [record for record in run.records if record.verdict.is_finding]
     passed = sum(record.verdict == "pass" for record in run.records)
@@ -98,7 +98,7 @@ def table(run: Run, seconds: float, device: str) -> list[str]:
     return lines
 
 
-def right(run: Run) -> bool:
+def right(run: RunRecords) -> bool:
     """Whether the three are what they should be, and all others pass."""
     findings = {record.signature: record for record in run.records if record.verdict.is_finding}
     told = {name: f"{record.verdict}: {record.message}" for name, record in findings.items()}

@@ -25,14 +25,14 @@ import numpy as np
 
 from kerneltest.backends.base import Backend, Executable
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import Array, dtype_named, is_float
+from kerneltest.core.dtypes import Array, is_float, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES, GROUPS
-from kerneltest.plan.signatures import Signature, dtypes_of
-from kerneltest.trace.tracing import Traced, environment, trace
+from kerneltest.plan.signatures import Signature, signature_dtypes
+from kerneltest.trace.tracing import Traced, jax_environment, trace
 
 ROOT = Path(__file__).parent.parent
 FIXTURE = ROOT / "tests" / "device_outputs.jsonl.gz"
@@ -70,7 +70,7 @@ def pairings() -> Iterator[tuple[str, Pairing]]:
 def chosen(name: str, pairing: Pairing) -> Iterator[tuple[Case, Traced, bool]]:
     """The cases to ask of a pairing that can be simulated, traced, and whether their bits are defined."""
     (simulator,) = resolve([SIMULATOR])
-    for dtype_name in dtypes_of(pairing, DEPTH):
+    for dtype_name in signature_dtypes(pairing, DEPTH):
         traced: dict[Signature, Traced] = {}
         for group in GROUPS:
             for case in value_cases(pairing, name, dtype_name, group, SEED, DEPTH):
@@ -155,7 +155,7 @@ def _from_json(line: Mapping[str, Any]) -> Taken:
     signature = Signature(dims, dtypes, statics, line["signature"]["dtype"])
     name = line["pairing"]
     case = Case(name, name.partition(".")[2], signature, FAMILIES[line["family"]], line["target"], SEED)
-    sampled = tuple(np.frombuffer(base64.b64decode(text), dtype_named(name)) for name, text in line["sampled"])
+    sampled = tuple(np.frombuffer(base64.b64decode(text), parse_dtype(name)) for name, text in line["sampled"])
     return Taken(case, line["inputs"], line["bits"], sampled)
 
 
@@ -180,7 +180,7 @@ def main(words: list[str]) -> int:
             print(f"{name}: {error}", file=sys.stderr)
             failed = True
         print(f"{name}: {len(found) - before} cases", flush=True)
-    write(options.out, {**environment(), **backend.environment()}, found)
+    write(options.out, {**jax_environment(), **backend.environment()}, found)
     print(f"{options.out}: {len(found)} cases, {options.out.stat().st_size} bytes")
     return int(failed)
 

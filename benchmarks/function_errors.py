@@ -27,7 +27,7 @@ from jax.experimental.pallas import triton as plgpu
 from tabulate import tabulate
 
 from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, XLA_AMD, XLA_CPU, XLA_NVIDIA, Precision
-from kerneltest.trace.cpu_options import quick
+from kerneltest.trace.cpu_options import fast_compile_options
 
 DTYPES = "float32 bfloat16 float16 float8_e4m3fn float8_e5m2".split()
 TINY, LARGEST = FLOAT32.smallest_normal, float(np.finfo(np.float32).max)
@@ -158,7 +158,7 @@ def places(device: Any) -> tuple[Place, Place]:
     def run(transform: Any, function: Any, arguments: Sequence[Array], *, interpreted: bool = False) -> Array:
         given = [jax.device_put(x, device) for x in arguments]
         traced = jax.jit(transform(function)).trace(*given)
-        options = quick(traced.jaxpr.jaxpr) if interpreted else None
+        options = fast_compile_options(traced.jaxpr.jaxpr) if interpreted else None
         return np.asarray(traced.lower().compile(compiler_options=options)(*given))
 
     by_xla = partial(run, lambda function: function)

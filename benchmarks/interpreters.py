@@ -24,8 +24,8 @@ from kerneltest.core.failures import Failure
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import GROUPS
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.trace.batched_interpreter.run import Rows
-from kerneltest.trace.batched_interpreter.values import UnknownError
+from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
+from kerneltest.trace.batched_interpreter.batched_values import UnknownError
 from kerneltest.trace.tracing import Traced, trace
 
 ROOT = Path(__file__).parent.parent
@@ -81,7 +81,7 @@ class Measured:
         (backend,) = resolve(["interpret"])
         started = time.perf_counter()
         try:
-            rows = Rows(traced)
+            rows = BatchedKernel(traced)
         except UnknownError as error:
             self.unknown[f"{name}: {error}"] += 1
             return
@@ -101,7 +101,7 @@ class Measured:
         self.seconds["NumPy, run"] += time.perf_counter() - started
         started = time.perf_counter()
         first = [leaf[None] for leaf in inputs[0]]
-        by_jax = Rows(traced, by_jax=True)(first)
+        by_jax = BatchedKernel(traced, use_jax_interpreter=True)(first)
         self.seconds["JAX's interpreter in NumPy, first case"] += time.perf_counter() - started
         same = all(one.tobytes() == other.tobytes() for one, other in zip(rows(first), by_jax, strict=True))
         self.counts["signatures"] += 1

@@ -33,9 +33,9 @@ from kerneltest.declare.pairing import Pairing  # noqa: E402
 from kerneltest.execute.cache import Cache  # noqa: E402
 from kerneltest.execute.item import Item  # noqa: E402
 from kerneltest.execute.planning import plan_pairing  # noqa: E402
-from kerneltest.execute.runner import run  # noqa: E402
+from kerneltest.execute.runner import run_item  # noqa: E402
 from kerneltest.execute.settings import RunSettings  # noqa: E402
-from kerneltest.trace.tracing import environment  # noqa: E402
+from kerneltest.trace.tracing import jax_environment  # noqa: E402
 
 SUITES = ("test_pipeline_copy", "test_pipeline_compute", "test_pipeline_specialized")
 DEPTH = "standard"
@@ -67,7 +67,7 @@ def main() -> int:
         found = pool.map(repeated, names, repeat(options.backend), repeat(options.rounds))
         results = dict(zip(names, found, strict=True))
     summary = {
-        "environment": {**environment(), **backend.environment()},
+        "environment": {**jax_environment(), **backend.environment()},
         "rounds": options.rounds,
         "seconds": round(time.perf_counter() - started, 1),
         "pairings": results,
@@ -105,11 +105,11 @@ def repeated(name: str, backend_id: str, rounds: int) -> dict[str, Any]:
     for items in by_dtype.values():
         for item in items:
             cache.expectations.clear()
-            for outcome in run(item, cache):
+            for outcome in run_item(item, cache):
                 record = outcome.record
                 counts[record.verdict] += 1
                 signatures.add(record.signature)
-                used = max(used, record.used or 0.0)
+                used = max(used, record.bound_fraction or 0.0)
                 if record.verdict.is_finding:
                     where = {"family": record.family, "signature": record.signature, "seed": item.seed}
                     findings.append({"verdict": record.verdict, **where, "message": record.message})
@@ -131,7 +131,7 @@ def sampled(backend: Backend, only: str) -> int:
             for case in item.cases():
                 if item.group.name == "structural" and str(case.signature) not in seen:
                     seen.add(str(case.signature))
-                    found += sum(o.record.verdict.is_finding for o in run(item, cache, case.id))
+                    found += sum(o.record.verdict.is_finding for o in run_item(item, cache, case.id))
         cache.pool.close()
         print(f"{name}: {len(seen)} signatures", flush=True)
     return int(found > 0)

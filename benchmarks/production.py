@@ -26,14 +26,14 @@ def judged(name: str, which: str, backend: str) -> dict[str, object]:
     from kerneltest.backends.registry import resolve
     from kerneltest.execute.cache import Cache
     from kerneltest.execute.planning import plan_pairing
-    from kerneltest.execute.runner import run
+    from kerneltest.execute.runner import run_item
     from kerneltest.execute.settings import RunSettings
     from tests.production_bugs import TWINS
 
     pairing = getattr(TWINS[name], which)
     started = time.perf_counter()
     items = plan_pairing(pairing, f"{name}::{which}", resolve([backend]), RunSettings(depth="standard")).items
-    (record,) = [o.record for item in items if item.group.name == "production" for o in run(item, Cache())]
+    (record,) = [o.record for item in items if item.group.name == "production" for o in run_item(item, Cache())]
     return {
         "verdict": str(record.verdict),
         "message": record.message.splitlines()[0] if record.message else "",

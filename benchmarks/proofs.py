@@ -24,7 +24,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.proofs.proof_search import Proof, ProofKind, choices, prove_choice
 from kerneltest.plan.signatures import signatures
@@ -93,7 +93,7 @@ def is_found_in_memory(variant: Variant) -> bool:
     try:
         for item in plan_pairing(pairing, variant.name, resolve([BACKEND]), RunSettings(depth="quick")).items:
             if item.group.name == "structural":
-                for outcome in run(item, cache):
+                for outcome in run_item(item, cache):
                     if outcome.record.verdict in MEMORY:
                         return True
         return False

@@ -18,8 +18,9 @@ from typing import Any
 
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import RECORD_LINE, SCHEMA
-from kerneltest.records.schema import Evidence, Pattern, PatternKind, Record, Window
+from kerneltest.records.evidence import Evidence, Pattern, PatternKind, Window
+from kerneltest.records.record_files import RECORD_LINE, SCHEMA
+from kerneltest.records.schema import Record
 from kerneltest.records.strict_json import dumps
 
 BY_HAND = "3b139269d7bf399a99d5ebb258de92a833c6465e"  # the last commit with the decoder by hand
@@ -157,7 +158,7 @@ def passing(number: int) -> Record:
         case=f"{number:016x}",
         verdict=Verdict.PASS,
         compared=4096,
-        used=0.0371,
+        bound_fraction=0.0371,
         tolerance="dot(over=k, accumulate=float32, slope=1)",
         seconds=0.00123,
         ulps=(3000, 1000, 96, 0, 0),
@@ -178,7 +179,9 @@ def finding(number: int) -> Record:
         arguments={"x": "float32[64, 64] [[1 2 3 ...]]", "y": "float32[64, 64] [[1 2 3 ...]]"},
     )  # fmt: skip
     message = "1 of 4096 elements wrong, only in block 1 of m (4 blocks); worst at [20, 40]: nan instead of 2"
-    return replace(passing(number), verdict=Verdict.MISMATCH, message=message, wrong=1, used=7.5, evidence=evidence)
+    return replace(
+        passing(number), verdict=Verdict.MISMATCH, message=message, wrong=1, bound_fraction=7.5, evidence=evidence
+    )
 
 
 def rounds(codecs: Sequence[Codec], records: Sequence[Record], count: int) -> Iterator[tuple[str, float, float]]:

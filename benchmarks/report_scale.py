@@ -17,20 +17,11 @@ from pathlib import Path
 
 from kerneltest.backends.registry import ALL, resolve
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import Writer, write_end, write_plan
+from kerneltest.records.evidence import Evidence, Pattern, PatternKind, Window
+from kerneltest.records.record_files import RecordWriter, write_end, write_plan
+from kerneltest.records.run_plan import End, FunctionSource, PairingSummary, Plan, PlannedItem
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import (
-    Declared,
-    End,
-    Evidence,
-    Pattern,
-    PatternKind,
-    Plan,
-    PlannedItem,
-    Record,
-    Source,
-    Window,
-)
+from kerneltest.records.schema import Record
 from kerneltest.report.html.build import write_html
 
 PAIRINGS = tuple(f"suites/test_kernel_{i // 4}.py::pairing_{i}" for i in range(40))
@@ -65,7 +56,7 @@ def records(cases: int) -> Iterator[Record]:
             case=case,
             verdict=Verdict.PASS,
             compared=4096,
-            used=rng.lognormvariate(-3, 1.5) if group == "numeric" else None,
+            bound_fraction=rng.lognormvariate(-3, 1.5) if group == "numeric" else None,
             tolerance="dot(over=k, accumulate=float32, slope=1)",
             ulps=tuple(rng.randrange(4096) for _ in range(5)),
         )
@@ -103,14 +94,14 @@ def _fields(record: Record) -> dict[str, object]:
 def synthesize(folder: Path, cases: int) -> Path:
     """Writes the plan and the records of a run of so many made-up cases."""
     folder.mkdir()
-    writer = Writer(folder, "main")
+    writer = RecordWriter(folder, "main")
     items: dict[str, tuple[Record, Counter[str]]] = {}
     for record in records(cases):
         writer.write(record)
         items.setdefault(record.item, (record, Counter()))[1][record.family] += 1
     writer.close()
-    source = Source("kernels/kernel.py", ((10, f"def kernel(x):\n{CODE}    return x\n"),))
-    declared = Declared({"x": "array [m n] of float32", "dim m": "from 1; block 16"}, source, source)
+    source = FunctionSource("kernels/kernel.py", ((10, f"def kernel(x):\n{CODE}    return x\n"),))
+    declared = PairingSummary({"x": "array [m n] of float32", "dim m": "from 1; block 16"}, source, source)
     planned = tuple(
         PlannedItem(name, r.pairing, r.backend, r.tier, r.dtype, r.group, dict(families))
         for name, (r, families) in items.items()

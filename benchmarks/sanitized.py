@@ -21,18 +21,19 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from kerneltest.core.groups import GroupName
+
 from benchmarks.sanitizer_kernels import SUITE
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
-from kerneltest.core.groups import GroupName
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.sanitizer.sanitizer_tools import GUARDS, MISSING, TOOLS, find_compute_sanitizer
 from kerneltest.records.schema import Record
-from kerneltest.trace.tracing import environment
+from kerneltest.trace.tracing import jax_environment
 
 RIGHT = ("test_matmul", "test_softmax")
 
@@ -77,7 +78,7 @@ def main() -> int:
     with ProcessPoolExecutor(len(TOOLS), mp_context=get_context("spawn")) as pool:
         told = [each for tool in pool.map(watched, TOOLS, repeat(options.only)) for each in tool]
     seconds = f"{time.perf_counter() - started:.0f}, the tools side by side"
-    facts = {**environment(), **backend.environment(), "compute-sanitizer": version(), "seconds": seconds}
+    facts = {**jax_environment(), **backend.environment(), "compute-sanitizer": version(), "seconds": seconds}
     options.folder.mkdir(parents=True, exist_ok=True)
     (options.folder / "README.md").write_text(markdown(facts, told), encoding="utf-8")
     found = [
@@ -112,7 +113,7 @@ def _watched(tool: str, backend: Backend, name: str, pairing: Pairing, found: fr
     cache, started = Cache(), time.perf_counter()
     items = plan_pairing(pairing, name, [backend], RunSettings.of(depth="quick", sanitize=(tool,))).items
     mine = [item for item in items if item.group.name == GroupName.SANITIZED]
-    records = tuple(outcome.record for item in mine for outcome in run(item, cache))
+    records = tuple(outcome.record for item in mine for outcome in run_item(item, cache))
     cache.pool.close()
     told = Told(name, tool, tool in found, records, time.perf_counter() - started)
     said = next((record.message for record in told.findings), "")

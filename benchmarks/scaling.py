@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kerneltest.records.runs import Run, read_runs
+from kerneltest.records.runs import RunRecords, read_runs
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,9 +53,9 @@ def measured(workers: int, depth: str, suites: list[str], work: Path, backends: 
     }
 
 
-def digest(run: Run) -> str:
+def digest(run: RunRecords) -> str:
     """What stands for every case, its verdict and how much of its bound it used."""
-    lines = sorted(f"{r.item} {r.family} {r.case} {r.verdict} {r.compared} {r.used!r}" for r in run.records)
+    lines = sorted(f"{r.item} {r.family} {r.case} {r.verdict} {r.compared} {r.bound_fraction!r}" for r in run.records)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 

@@ -457,7 +457,7 @@ def told(name: str, result: Result) -> Iterator[str]:
     """What came out, what was used of the bounds, what was not followed, and a finding of each backend and family."""
     used: dict[str, float] = {}
     for record in result.records:
-        used[record.backend] = max(used.get(record.backend, 0.0), record.used or 0.0)
+        used[record.backend] = max(used.get(record.backend, 0.0), record.bound_fraction or 0.0)
     shown = ", ".join(f"{backend} {part:.2f}" for backend, part in used.items())
     verdicts = Counter(f"{finding.backend} {finding.verdict}" for finding in result.findings)
     yield f"{name}: {len(result.findings)} of {result.cases} accused, used {shown} {dict(verdicts) or ''}"

@@ -88,8 +88,8 @@ def measure(variant: Variant, seconds: float) -> dict[str, Any]:
 
 
 def _suspect(suspect: Suspect) -> dict[str, Any]:
-    smallest = suspect.smallest
-    born = smallest.birth if smallest is not None else None
+    smallest = suspect.reproducer
+    born = smallest.fault if smallest is not None else None
     return {
         "id": suspect.id,
         "title": suspect.title,
@@ -97,10 +97,10 @@ def _suspect(suspect: Suspect) -> dict[str, Any]:
         "exact": suspect.signatures.exact or suspect.inputs.exact,
         "cases": sorted(f"{record.backend} {record.case}" for record in suspect.findings),
         "lines": suspect.lines,
-        "unusual": smallest.unusual if smallest is not None else None,
+        "unusual": smallest.nontrivial if smallest is not None else None,
         "seconds": smallest.record.seconds if smallest is not None else None,
         "complete": smallest.complete if smallest is not None else None,
-        "born": {"place": born.place, "words": born.words, "certain": born.certain} if born is not None else None,
+        "born": {"place": born.place, "words": born.words, "certain": born.confirmed} if born is not None else None,
     }
 
 

@@ -115,10 +115,10 @@ def drawn_tests() -> dict[str, Callable[[], None]]:
                 for name, dim in pairing.dims.items()
             }
             statics = {name: data.draw(st.sampled_from(options)) for name, options in pairing.options().items()}
-            admitted = pairing.fitted(lengths, statics)
+            admitted = pairing.fit_lengths(lengths, statics)
             if admitted is None:
                 return
-            signature = Signature.of(pairing, admitted, statics, {})
+            signature = Signature.from_choices(pairing, admitted, statics, {})
             rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
             present = signature.leaves(pairing)
             leaves = {
@@ -138,14 +138,14 @@ def listed_tests(depth: str) -> dict[str, Callable[..., None]]:
 
     from kerneltest.plan.cases import value_cases
     from kerneltest.plan.families import GROUPS
-    from kerneltest.plan.signatures import dtypes_of
+    from kerneltest.plan.signatures import signature_dtypes
 
     _interpreted()
 
     def test_of(pairing: kt.Pairing) -> Callable[..., None]:
         cases = [
             case
-            for dtype in dtypes_of(pairing, depth)
+            for dtype in signature_dtypes(pairing, depth)
             for group in GROUPS
             for case in value_cases(pairing, pairing.name, dtype, group, 0, depth)
         ]

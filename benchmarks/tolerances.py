@@ -124,14 +124,14 @@ def perform(task: Task) -> list[Result]:
         aside = (Verdict.XFAIL, Verdict.UNAVAILABLE)
         records = [r for r in run.records if r.backend == backend and r.case and r.verdict not in aside]
         findings = [f for f in run.findings if f.backend == backend]
-        most = max(records, key=lambda r: r.used or 0.0, default=None)
+        most = max(records, key=lambda r: r.bound_fraction or 0.0, default=None)
         results.append(
             Result(
                 task,
                 backend,
                 len(records),
                 len(findings),
-                (most.used or 0.0) if most else 0.0,
+                (most.bound_fraction or 0.0) if most else 0.0,
                 most.family if most else "",
                 sum(1 for r in records if r.verdict.value == "pass" and not r.compared),
                 seconds,

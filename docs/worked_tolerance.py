@@ -7,9 +7,9 @@ import numpy as np
 
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU, Precision
-from kerneltest.numerics.rounding_bounds import ROWS
-from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.spread import sampled, spread
+from kerneltest.numerics.rounding_bounds import SAMPLE_ROWS
+from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.spread import sample_outputs, spread_of
 from kerneltest.oracle.evaluation import expect
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.runnable import runnable
@@ -48,13 +48,13 @@ def bound(precision: Precision) -> Iterator[str]:
     """How its bound comes about on a backend."""
     (rounded,) = EXPECTED.bounds
     case, f = rounded.samples.case, EXPECTED.values[0]
-    samples = sampled(case.watched, case.leaves, case.formats, Machine(precision, FLOAT32, ROWS))[0]
+    samples = sample_outputs(case.watched, case.leaves, case.formats, RoundingModel(precision, FLOAT32, SAMPLE_ROWS))[0]
     off = (samples[1:] - samples[0])[(slice(None), *AT)]
     unit = 10.0 ** np.floor(np.log10(np.abs(off).max()))
     yield f"samples less the oracle, in units of {unit:.0e}:"
     for half in np.split(off, 2):
         yield "   " + " ".join(f"{each / unit:6.2f}" for each in half)
-    s, u = spread(samples).deviation, FLOAT32.unit_roundoff
+    s, u = spread_of(samples).deviation, FLOAT32.unit_roundoff
     m = np.median((s / np.abs(f))[s > 0])
     yield f"their root mean square      s           {s[AT]:.3e}"
     yield f"a quarter of the median     m |f| / 4   {m * abs(f[AT]) / 4:.3e}"

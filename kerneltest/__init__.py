@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     from kerneltest.declare.structure import tree as tree
     from kerneltest.declare.xfail import xfail as xfail
     from kerneltest.execute.addresses import check_addresses as check_addresses
-    from kerneltest.execute.invariant_context import Asked as Asked
-    from kerneltest.execute.invariant_context import Share as Share
+    from kerneltest.execute.invariant_context import ExpectedOutputs as ExpectedOutputs
+    from kerneltest.execute.invariant_context import InvariantContext as InvariantContext
+    from kerneltest.execute.invariant_context import OutputCheck as OutputCheck
     from kerneltest.execute.invariant_context import Variation as Variation
-    from kerneltest.execute.invariant_context import Wanted as Wanted
     from kerneltest.execute.invariants import invariant as invariant
     from kerneltest.execute.strategies import cases as cases
     from kerneltest.extensions.proofs.proof_search import Counterexample as Counterexample
@@ -68,9 +68,14 @@ if TYPE_CHECKING:
     from kerneltest.extensions.proofs.proof_search import prove as prove
     from kerneltest.numerics.bounds import Bound as Bound
     from kerneltest.numerics.bounds import Limit as Limit
-    from kerneltest.plan.explicit import DrawnCase as DrawnCase
+    from kerneltest.plan.explicit import ExplicitCase as ExplicitCase
     from kerneltest.plan.standard_families import family as family
     from kerneltest.trace.tracing import Traced as Traced
+
+    Asked = InvariantContext
+    DrawnCase = ExplicitCase
+    Share = OutputCheck
+    Wanted = ExpectedOutputs
 
 __version__ = "0.1.0"
 
@@ -114,11 +119,18 @@ _HOMES = {
     "kerneltest.plan.standard_families": "family",
     "kerneltest.trace.tracing": "Traced",
     "kerneltest.numerics.bounds": "Bound Limit",
-    "kerneltest.plan.explicit": "DrawnCase",
+    "kerneltest.plan.explicit": "ExplicitCase",
     "kerneltest.extensions.proofs.proof_search": "Counterexample Proof prove",
     "kerneltest.execute.addresses": "check_addresses",
-    "kerneltest.execute.invariant_context": "Asked Share Variation Wanted",
+    "kerneltest.execute.invariant_context": "ExpectedOutputs InvariantContext OutputCheck Variation",
     "kerneltest.execute.strategies": "cases",
+}
+# Former names, accepted for one release.
+_FORMER = {
+    "Asked": "InvariantContext",
+    "DrawnCase": "ExplicitCase",
+    "Share": "OutputCheck",
+    "Wanted": "ExpectedOutputs",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -136,6 +148,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # which knows the names, and would take any other for one of them
 
     def __getattr__(name: str) -> Any:
+        name = _FORMER.get(name, name)
         if name not in _HOME:
             raise AttributeError(f"module 'kerneltest' has no attribute {name!r}")
         if name == "tolerance":  # a module of its own

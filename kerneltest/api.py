@@ -7,19 +7,20 @@ from dataclasses import dataclass
 
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array
-from kerneltest.core.source_location import shown
+from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.fuzz import Drawn
+from kerneltest.execute.fuzz import FuzzGroup
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import judged, run
+from kerneltest.execute.runner import run_case, run_item
 from kerneltest.execute.settings import RunSettings
-from kerneltest.localize.reduction import ROUNDS, smallest_case
-from kerneltest.plan.explicit import DrawnCase
-from kerneltest.records.schema import BudgetPart, Record, Smallest
-from kerneltest.triage.suspects import Suspect, suspects
+from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS, reduce_suspect
+from kerneltest.plan.explicit import ExplicitCase
+from kerneltest.records.evidence import BudgetPart
+from kerneltest.records.schema import Record, Reproducer
+from kerneltest.triage.suspects import Suspect, find_suspects
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def check(
     cache, started = Cache(), time.perf_counter()
     planned = plan_pairing(pairing, pairing_id(pairing), resolve(backends, orders), settings)
     cache.process.planned = frozenset((item.pairing_id, item.backend.id, item.dtype) for item in planned.items)
-    outcomes = [outcome for item in planned.items for outcome in run(item, cache, case)]
+    outcomes = [outcome for item in planned.items for outcome in run_item(item, cache, case)]
     records = tuple(outcome.record for outcome in outcomes)
     found = _find_suspects(records, planned.items, cache, minimize)
     cache.pool.close()
@@ -116,7 +117,7 @@ def check(
             "pairing's file, relative to the folder in which the run was started"
         )
     findings = tuple(
-        Finding(r.verdict, r.backend, r.family, r.signature, r.message, r.budget, outcome.arguments or {}, r)
+        Finding(r.verdict, r.backend, r.family, r.signature, r.message, r.error_budget, outcome.arguments or {}, r)
         for outcome, r in zip(outcomes, records, strict=True)
         if r.verdict.is_finding
     )
@@ -132,21 +133,21 @@ def _find_suspects(
 ) -> tuple[Suspect, ...]:
     """Returns the suspects, each with the smallest case that a search of `seconds` finds."""
     blocks = {i.pairing_id: {name: d.block for name, d in i.pairing.dims.items() if d.block} for i in items[:1]}
-    smallest: list[Smallest] = []
-    for _ in range(ROUNDS if seconds else 0):
-        for suspect in suspects(records, blocks, smallest):
-            if suspect.smallest is None and (found := smallest_case(items, suspect.findings, cache, seconds)):
-                smallest.append(found.smallest)
-    return suspects(records, blocks, smallest)
+    smallest: list[Reproducer] = []
+    for _ in range(REDUCTION_ROUNDS if seconds else 0):
+        for suspect in find_suspects(records, blocks, smallest):
+            if suspect.reproducer is None and (found := reduce_suspect(items, suspect.findings, cache, seconds)):
+                smallest.append(found.reproducer)
+    return find_suspects(records, blocks, smallest)
 
 
 def pairing_id(pairing: Pairing) -> str:
     """Returns the node id that pytest gives a pairing if it runs in the current folder: the oracle's file and name."""
     code = getattr(pairing.oracle, "__code__", None)
-    return f"{shown(code.co_filename)}::{pairing.name}" if code is not None else pairing.name
+    return f"{relative_path(code.co_filename)}::{pairing.name}" if code is not None else pairing.name
 
 
-def assert_conforms(pairing: Pairing, case: DrawnCase, backends: Sequence[str] = ("interpret",)) -> None:
+def assert_conforms(pairing: Pairing, case: ExplicitCase, backends: Sequence[str] = ("interpret",)) -> None:
     """Judges a drawn case as an ordinary run would. For tests with `@given`; use `@settings(deadline=None)`.
 
     Args:
@@ -164,10 +165,10 @@ def assert_conforms(pairing: Pairing, case: DrawnCase, backends: Sequence[str] =
         if not backend.tier.gives_values:
             raise ValueError(f"{backend.id} computes no values; choose interpret, simulate:TARGET or a device")
         dtype = case.signature.dtype
-        item = Item(pairing.name, pairing, pairing.name, backend, dtype, Drawn(), RunSettings())
+        item = Item(pairing.name, pairing, pairing.name, backend, dtype, FuzzGroup(), RunSettings())
         cache = _cache(pairing, dtype)
         reason = backend.unavailable()
-        record = judged(item, case, cache).record if not reason else item.record(Verdict.UNAVAILABLE, reason)
+        record = run_case(item, case, cache).record if not reason else item.record(Verdict.UNAVAILABLE, reason)
         cache.expectations.clear()  # there may be thousands of examples, and they rarely recur
         if record.verdict is Verdict.UNAVAILABLE:
             raise AssertionError(f"{backend.id} unavailable: {record.message}")

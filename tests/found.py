@@ -7,7 +7,7 @@ from kerneltest.api import pairing_id
 from kerneltest.backends.registry import resolve
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.records.schema import Record
 
@@ -17,7 +17,7 @@ def findings(pairing: Pairing, backends: list[str], depth: str = "quick") -> Ite
     cache = Cache()
     try:
         for item in plan_pairing(pairing, pairing_id(pairing), resolve(backends), RunSettings(depth=depth)).items:
-            for outcome in run(item, cache):
+            for outcome in run_item(item, cache):
                 if outcome.record.verdict.is_finding:
                     yield outcome.record
     finally:

@@ -6,27 +6,16 @@ from typing import Any
 
 from kerneltest.core.details import Stated
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import Writer, write_end, write_plan
-from kerneltest.records.schema import (
-    BudgetPart,
-    Declared,
-    End,
-    Evidence,
-    NotApplicable,
-    Pattern,
-    PatternKind,
-    Plan,
-    PlannedItem,
-    Record,
-    Source,
-    Window,
-)
+from kerneltest.records.evidence import BudgetPart, Evidence, Pattern, PatternKind, Window
+from kerneltest.records.record_files import RecordWriter, write_end, write_plan
+from kerneltest.records.run_plan import End, FunctionSource, NotApplicable, PairingSummary, Plan, PlannedItem
+from kerneltest.records.schema import Record
 from tests.written import PAIRING, case
 
 # Were any of it parsed as markup, `pwned` would be set, or an element too many be there.
 HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=1>\"'&{{7*7}}`${7}`"
 
-SOURCE = Source("kernels/k.py", ((3, "def k(x):\n    return x  # three\n"), (9, "def helper():\n    pass\n")))
+SOURCE = FunctionSource("kernels/k.py", ((3, "def k(x):\n    return x  # three\n"), (9, "def helper():\n    pass\n")))
 WINDOW = Window(
     "", "float32", (4,), (0,), (1, 4), (0, 2), (2.0, 2.0, 2.0, 1.0), (2.0, 2.0, 2.0, 2.0), (0.5,) * 4, "0001"
 )
@@ -46,11 +35,11 @@ def made_run(folder: Path, *records: Record, planned: int = 1, **plan: object) -
         environment={"jax": "1"},
         unavailable={r.backend: r.message for r in records if r.verdict is Verdict.UNAVAILABLE},
         xfail={},
-        pairings={PAIRING: Declared({"x": "array"}, SOURCE, SOURCE)},
+        pairings={PAIRING: PairingSummary({"x": "array"}, SOURCE, SOURCE)},
     )
     folder.mkdir(parents=True)
     write_plan(folder, replace(base, **plan))  # type: ignore[arg-type]
-    writer = Writer(folder, "main")
+    writer = RecordWriter(folder, "main")
     for record in records:
         writer.write(record)
     writer.close()
@@ -60,7 +49,7 @@ def made_run(folder: Path, *records: Record, planned: int = 1, **plan: object) -
 
 def made_record(**more: Any) -> Record:
     """A pass that used up nothing of a bound, but for what is said; a verdict may be given by name."""
-    return case(**{"used": None, **more})
+    return case(**{"bound_fraction": None, **more})
 
 
 WRONG = made_record(
@@ -68,12 +57,12 @@ WRONG = made_record(
     message="1 of 4 elements wrong (kernels/k.py:4)",
     detail=Stated("1 of 4 elements wrong", source="kernels/k.py:4"),
     wrong=1,
-    used=2.0,
+    bound_fraction=2.0,
     evidence=Evidence(
         0, (3,), "n=1", (1, 2), None, 1.0, 2.0, 0.5, {"x": "float32[4] [...]"}, "cases/c1-interpret.npz",
         "the last one", "cases/reproduce_c1-interpret.py", WINDOW, (INPUT,),
     ),
-    budget=(
+    error_budget=(
         BudgetPart("rounding of `x - y`", "kernels/k.py", 4, 0.7, 90.0),
         BudgetPart("flushed subnormal inputs", "", 0, 0.2),
     ),
@@ -82,7 +71,7 @@ WRONG = made_record(
 
 def hostile() -> tuple[Record, dict[str, object]]:
     """A record and what goes into its plan, every string of which is markup."""
-    source = Source(HOSTILE, ((1, HOSTILE),))
+    source = FunctionSource(HOSTILE, ((1, HOSTILE),))
     assert WRONG.evidence is not None
     evidence = replace(
         WRONG.evidence,
@@ -101,8 +90,8 @@ def hostile() -> tuple[Record, dict[str, object]]:
         WRONG,
         **dict.fromkeys(words, HOSTILE),
         evidence=evidence,
-        facts={HOSTILE: {"registers": 1}},
-        budget=(BudgetPart(HOSTILE, HOSTILE, 1, 1.0, 99.0),),
+        compiler_metrics={HOSTILE: {"registers": 1}},
+        error_budget=(BudgetPart(HOSTILE, HOSTILE, 1, 1.0, 99.0),),
         dims={HOSTILE: 1},
         dtypes={HOSTILE: HOSTILE},
         statics={HOSTILE: HOSTILE},
@@ -114,7 +103,7 @@ def hostile() -> tuple[Record, dict[str, object]]:
         "unavailable": {HOSTILE: HOSTILE},
         "xfail": {HOSTILE: (HOSTILE,)},
         "not_applicable": (NotApplicable(HOSTILE, HOSTILE, HOSTILE, 1),),
-        "pairings": {HOSTILE: Declared({HOSTILE: HOSTILE}, source, source)},
+        "pairings": {HOSTILE: PairingSummary({HOSTILE: HOSTILE}, source, source)},
         "started": HOSTILE,
     }
     return record, plan

@@ -15,18 +15,18 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.backends import hints
-from kerneltest.backends.registry import ALL, REGISTRY, backend_ids, resolve
+from kerneltest.backends.registry import ALL, REGISTRY, resolve, select_ids
 from kerneltest.core.targets import TARGETS, TPUS
 from kerneltest.core.verdicts import Verdict, worst
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, DEFAULT_INTEGERS
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing  # also fills the registries, before they are compared and put back
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings, known_settings
 from kerneltest.execute.variations import INVARIANTS
+from kerneltest.plan.boundaries import boundary_lengths
 from kerneltest.plan.families import FAMILIES
-from kerneltest.plan.lengths import boundary_lengths
-from kerneltest.records.io import read_plan, read_records
+from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.triage.changes import MEANING as CHANGES
 from kerneltest.triage.changes import REGRESSIONS
 from tests import forked
@@ -127,7 +127,7 @@ def test_the_guide_shows_the_smallest_drawn_case(monkeypatch: pytest.MonkeyPatch
         pairing, "guide.py::relu_oracle", resolve(["simulate:sm_90"]), RunSettings(depth="standard", fuzz=200)
     )
     (item,) = [item for item in planned.items if item.group.name == "fuzz"]
-    first = next(o.record for o in run(item, Cache()) if o.record.verdict.is_finding)
+    first = next(o.record for o in run_item(item, Cache()) if o.record.verdict.is_finding)
     told = f"{first.verdict}: {first.family}, {first.signature} {first.message}"
     assert _words(told) == _words(" ".join(_shown("docs/guide.md", "special_mismatch: drawn")))
 
@@ -277,7 +277,7 @@ def test_the_page_on_backends_has_every_one() -> None:
     lowered = "`lower` for `sm_90`, `gfx942`, `gfx1151` and `tpu-v5e`"
     tiers = ("three interpreters", lowered, "`simulate` for `sm_90` and `gfx942`")
     assert f"`all` stands for the {', '.join(tiers)}, `cuda`, `rocm` and `tpu`." in _words(page)
-    assert set(backend_ids([ALL])) == {
+    assert set(select_ids([ALL])) == {
         "interpret", "interpret-mosaic-gpu", "interpret-tpu", "lower:sm_90", "lower:gfx942", "lower:gfx1151",
         "lower:tpu-v5e", "simulate:sm_90", "simulate:gfx942", "cuda", "rocm", "tpu",
     }  # fmt: skip

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.records.io import read_records
+from kerneltest.records.record_files import read_records
 from kerneltest.records.schema import Record
 from tests import forked
 from tests.plugins import PLUGINS
@@ -170,7 +170,7 @@ def test_a_tolerance_model_judges_and_is_named(records: list[Record]) -> None:
     numeric = [record for name in ("near", "off") for record in _of(records, name) if record.group == "numeric"]
     assert {record.tolerance for record in numeric} == {"absolute(0.002)"}
     assert ("normal", "mismatch") in _found_by(records, "off")
-    used = [record.used for record in _of(records, "near") if record.family == "normal"]
+    used = [record.bound_fraction for record in _of(records, "near") if record.family == "normal"]
     assert used[0] == pytest.approx(0.5, rel=0.01)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from kerneltest.core.details import Stated, Unavailable
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import Writer, write_end, write_plan
-from kerneltest.records.schema import ANY, End, Plan, PlannedItem, Record
+from kerneltest.records.record_files import RecordWriter, write_end, write_plan
+from kerneltest.records.run_plan import ANY, End, Plan, PlannedItem
+from kerneltest.records.schema import Record
 
 PAIRING = "suites/test_t.py::p"
 PASS = Record(
@@ -26,7 +27,7 @@ PASS = Record(
     case="c1",
     verdict=Verdict.PASS,
     compared=4,
-    used=0.2,
+    bound_fraction=0.2,
 )
 HOSTILE = "</script><img src=x onerror=alert(1)>|`[a](b)\x1b[31m"
 
@@ -48,7 +49,9 @@ def case(**more: Any) -> Record:
 
 def absent(**more: Any) -> Record:
     """The one record of a pairing on a backend that the machine lacks, but for what is given."""
-    whole = dict(dtype=ANY, group=ANY, family=ANY, signature="*", case="", dims={}, dtypes={}, compared=0, used=None)
+    whole = dict(
+        dtype=ANY, group=ANY, family=ANY, signature="*", case="", dims={}, dtypes={}, compared=0, bound_fraction=None
+    )
     return case(**{**whole, "verdict": Verdict.UNAVAILABLE, "message": "no device", **more})
 
 
@@ -76,7 +79,7 @@ def write_run(folder: Path, *records: Record, planned: int | None = None, **plan
     base = Plan(items=items, seed=0, depth="quick", environment={"jax": "1"}, unavailable=unavailable, xfail={})
     folder.mkdir(parents=True)
     write_plan(folder, replace(base, **plan))  # type: ignore[arg-type]
-    writer = Writer(folder, "main")
+    writer = RecordWriter(folder, "main")
     for record in records:
         writer.write(record)
     writer.close()

@@ -32,7 +32,7 @@ else:
     device = AbstractDevice(device_kind="NVIDIA H200", num_cores=None, platform="gpu")
     with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
         lowered = jax.jit(add).trace(shape, shape).lower(lowering_platforms=("cuda",))
-    from kerneltest.backends.codegen.lower import _is_kernel, _kernel, _operations  # only to print the IR
+    from kerneltest.backends.codegen.gpu_lowering import _is_kernel, _kernel, _operations  # only to print the IR
 
     (kernel,) = (_kernel(op) for op in _operations(lowered.compiler_ir("stablehlo").operation) if _is_kernel(op))
     print(next(line.strip() for line in kernel.text.splitlines() if "atomic_rmw" in line))

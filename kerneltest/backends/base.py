@@ -52,7 +52,7 @@ class BatchExecutable(Executable, Protocol):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Samples:
+class OutputSamples:
     """Some elements of an output that is too large to be judged as a whole.
 
     Attributes:
@@ -71,7 +71,7 @@ class Samples:
     unwritten: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
-class Content(Protocol):
+class ProceduralArray(Protocol):
     """An array argument whose elements are computed from their indices.
 
     Attributes:
@@ -94,7 +94,7 @@ class Content(Protocol):
         ...
 
 
-class AtScale(Protocol):
+class ProductionExecutable(Protocol):
     """A kernel prepared for production sizes.
 
     Attributes:
@@ -104,7 +104,7 @@ class AtScale(Protocol):
     @property
     def precision(self) -> Precision: ...
 
-    def run(self, leaves: Sequence[Content]) -> tuple[Samples, ...]:
+    def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
         """Returns some elements of each output.
 
         Raises:
@@ -174,7 +174,7 @@ class Backend(ABC):
       costly: a run costs as much as a compilation. Then each family runs on only some signatures, and each signature
         with only some families, but each at least once.
       runs_jaxpr: it runs the whole traced function as it is, so that rewritten functions can be run as well.
-      scales: it can run a kernel at production sizes, by `at_scale`.
+      supports_scale: it can run a kernel at production sizes, by `prepare_at_scale`.
       platform: the platform for which kernels are traced: `cuda`, `rocm`, `tpu` or a TPU generation; "" for any.
     """
 
@@ -182,7 +182,7 @@ class Backend(ABC):
     tier: ClassVar[Tier]
     costly: ClassVar[bool] = False
     runs_jaxpr: ClassVar[bool] = False
-    scales: ClassVar[bool] = False
+    supports_scale: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Gives members that a user's class defines under their former names the names they have now."""
@@ -223,19 +223,19 @@ class Backend(ABC):
         """
         return None
 
-    def at_scale(self, traced: Traced) -> AtScale:
-        """Prepares a kernel for sizes that may be too large to hold. Called only if the backend `scales`.
+    def prepare_at_scale(self, traced: Traced) -> ProductionExecutable:
+        """Prepares a kernel for sizes that may be too large to hold. Called only if the backend `supports_scale`.
 
         Raises:
           Failure: as `prepare` does.
         """
         raise NotImplementedError
 
-    def lowered_by(self) -> str:
+    def lowering_backend(self) -> str:
         """Returns the id of another backend that reports whether a kernel lowers for this one, or ""."""
         return ""
 
-    def in_orders(self, count: int) -> "Backend":
+    def with_program_orders(self, count: int) -> "Backend":
         """Returns the same backend, which also runs programs in `count` random orders if it can."""
         return self
 

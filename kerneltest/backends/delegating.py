@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from kerneltest.backends.base import Artifact, AtScale, Backend, Executable, FastPath
+from kerneltest.backends.base import Artifact, Backend, Executable, FastPath, ProductionExecutable
 from kerneltest.trace.tracing import Traced
 
 
@@ -21,7 +21,7 @@ class DelegatingBackend(Backend):
         """
         self.wrapped, self.id = wrapped, id or wrapped.id
         self.tier, self.costly = wrapped.tier, wrapped.costly  # type: ignore[misc]
-        self.runs_jaxpr, self.scales = wrapped.runs_jaxpr, wrapped.scales  # type: ignore[misc]
+        self.runs_jaxpr, self.supports_scale = wrapped.runs_jaxpr, wrapped.supports_scale  # type: ignore[misc]
 
     @property
     def platform(self) -> str:
@@ -39,14 +39,14 @@ class DelegatingBackend(Backend):
     def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> FastPath | None:
         return self.wrapped.fast_path(compiled, count)
 
-    def at_scale(self, traced: Traced) -> AtScale:
-        return self.wrapped.at_scale(traced)
+    def prepare_at_scale(self, traced: Traced) -> ProductionExecutable:
+        return self.wrapped.prepare_at_scale(traced)
 
-    def lowered_by(self) -> str:
-        return self.wrapped.lowered_by()
+    def lowering_backend(self) -> str:
+        return self.wrapped.lowering_backend()
 
-    def in_orders(self, count: int) -> Backend:
-        return self.wrapped.in_orders(count)
+    def with_program_orders(self, count: int) -> Backend:
+        return self.wrapped.with_program_orders(count)
 
     def environment(self) -> dict[str, Any]:
         return self.wrapped.environment()

@@ -13,8 +13,8 @@ from kerneltest.backends.device_at_scale import DeviceAtScale
 from kerneltest.backends.jitted import compile_for
 from kerneltest.core.precision import AMD, NVIDIA, TPU, XLA_AMD, XLA_NVIDIA, Precision
 from kerneltest.core.targets import Tier
-from kerneltest.trace.tracing import Traced, device, device_problem
-from kerneltest.trace.walk import computes_around
+from kerneltest.trace.tracing import Traced, device_problem, kernel_device
+from kerneltest.trace.walk import computes_outside_calls
 
 # The rounding inside Pallas calls, and of the operations around them.
 _PRECISIONS = {"cuda": (NVIDIA, XLA_NVIDIA), "rocm": (AMD, XLA_AMD), "tpu": (TPU, TPU)}
@@ -37,7 +37,7 @@ class Device(Backend):
     foreign: frozenset[str]
     tier = Tier.DEVICE
     runs_jaxpr = True
-    scales = True
+    supports_scale = True
 
     @property
     def platform(self) -> str:
@@ -47,22 +47,22 @@ class Device(Backend):
         return device_problem(self.id)
 
     def unsupported_reason(self, traced: Traced) -> str:
-        foreign = traced.written_for(self.foreign)
+        foreign = traced.foreign_dialect(self.foreign)
         return f"a kernel written for {foreign} cannot be compiled for {self.id}" if foreign else ""
 
     def prepare(self, traced: Traced) -> Executable:
-        return compile_for(traced, device(self.id), self._precision_of(traced), interpret=False)
+        return compile_for(traced, kernel_device(self.id), self._precision_of(traced), interpret=False)
 
-    def at_scale(self, traced: Traced) -> DeviceAtScale:
-        return DeviceAtScale(traced, device(self.id), self._precision_of(traced))
+    def prepare_at_scale(self, traced: Traced) -> DeviceAtScale:
+        return DeviceAtScale(traced, kernel_device(self.id), self._precision_of(traced))
 
     def _precision_of(self, traced: Traced) -> Precision:
         inside, around = _PRECISIONS[self.id]
-        precision = inside.beside(around) if computes_around(traced.jaxpr.jaxpr) else inside
-        return traced.products_on(precision)
+        precision = inside.combine(around) if computes_outside_calls(traced.jaxpr.jaxpr) else inside
+        return traced.adapt_precision(precision)
 
     def environment(self) -> dict[str, Any]:
-        place = device(self.id)
+        place = kernel_device(self.id)
         return {
             "platform": place.client.platform_version.splitlines()[0],
             "device": place.device_kind,
@@ -75,7 +75,7 @@ def device_responds(platform: str) -> bool:
     if not platform:
         return True
     try:
-        return bool(np.asarray(jax.device_put(np.ones(1, bool), device(platform)))[0])
+        return bool(np.asarray(jax.device_put(np.ones(1, bool), kernel_device(platform)))[0])
     except Exception:
         return False
 

@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kerneltest.backends.base import Content, Samples
+from kerneltest.backends.base import OutputSamples, ProceduralArray
 from kerneltest.backends.jitted import compile_for, running_failure
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.plan.production import sample
+from kerneltest.plan.production_sizes import sample_positions
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.virtual import unflat
+from kerneltest.trace.virtual_arrays import axis_indices
 
 _SAMPLED = 48  # elements of each output
 
@@ -36,7 +36,7 @@ class DeviceAtScale:
     device: Any
     precision: Precision
 
-    def run(self, leaves: Sequence[Content]) -> tuple[Samples, ...]:
+    def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
         """Returns some elements of each output.
 
         Raises:
@@ -46,11 +46,11 @@ class DeviceAtScale:
         self._check_memory(jitted.compiled)
         try:
             with jax.default_device(self.device):
-                inputs = [_made(leaf) for leaf in leaves]
+                inputs = [_materialize(leaf) for leaf in leaves]
                 outputs = jax.block_until_ready(jitted.compiled(*inputs))
                 for array in inputs:
                     array.delete()
-                return tuple(map(_samples, outputs))
+                return tuple(map(_take_samples, outputs))
         except Exception as error:
             raise Failure(Verdict.RUNTIME_ERROR, running_failure(error, self.device).detail) from error
 
@@ -73,7 +73,7 @@ def _bytes(array: ShapeDtype) -> int:
     return math.prod(array.shape) * array.dtype.itemsize
 
 
-def _made(leaf: Content) -> Any:
+def _materialize(leaf: ProceduralArray) -> Any:
     """Returns all elements of an argument, computed on the device with 64-bit indices: it may have more than 2^31."""
     with jax.enable_x64(True):
 
@@ -84,15 +84,15 @@ def _made(leaf: Content) -> Any:
         return jax.block_until_ready(jax.jit(fill)())
 
 
-def _samples(output: Any) -> Samples:
+def _take_samples(output: Any) -> OutputSamples:
     """Returns some elements of an output on the device, and frees the output."""
     count = math.prod(output.shape)
-    offsets = sample(count, _SAMPLED, [count]) if count else np.zeros(0, np.int64)
-    places = list(zip(*(index.tolist() for index in unflat(offsets, output.shape)), strict=True))
+    offsets = sample_positions(count, _SAMPLED, [count]) if count else np.zeros(0, np.int64)
+    places = list(zip(*(index.tolist() for index in axis_indices(offsets, output.shape)), strict=True))
 
     def gather(array: Any) -> Any:
         return jnp.stack([jax.lax.slice(array, at, [i + 1 for i in at]).reshape(()) for at in places])
 
     values = np.asarray(jax.jit(gather)(output)) if places else np.zeros(0, output.dtype)
     output.delete()
-    return Samples(tuple(output.shape), np.dtype(output.dtype), offsets, values, np.zeros(offsets.size, bool))
+    return OutputSamples(tuple(output.shape), np.dtype(output.dtype), offsets, values, np.zeros(offsets.size, bool))

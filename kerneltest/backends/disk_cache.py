@@ -15,7 +15,7 @@ _STORE_ALL = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent
 
 
 @contextmanager
-def cached_on_disk(folder: Path) -> Iterator[None]:
+def disk_cache(folder: Path) -> Iterator[None]:
     """Caches compiled code in `folder`: Triton's, libtpu's, and JAX's unless the user has set JAX's cache.
 
     Restores JAX's settings on exit, since a suite may have other tests.

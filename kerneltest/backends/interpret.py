@@ -13,11 +13,11 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.precision import XLA_CPU, Precision
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.batched_interpreter.run import Rows
-from kerneltest.trace.batched_interpreter.values import UnknownError
-from kerneltest.trace.cpu_options import quick
-from kerneltest.trace.index_maps import MappedCall, mapped_calls
-from kerneltest.trace.tracing import Traced, device, device_problem
+from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
+from kerneltest.trace.batched_interpreter.batched_values import UnknownError
+from kerneltest.trace.cpu_options import fast_compile_options
+from kerneltest.trace.index_maps import IndexMappedCall, calls_with_index_maps
+from kerneltest.trace.tracing import Traced, device_problem, kernel_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,11 @@ class Interpret(Backend):
         return ""
 
     def prepare(self, traced: Traced) -> Executable:
-        calls = mapped_calls(traced)
+        calls = calls_with_index_maps(traced)
         _check_blocks(calls)
-        compiled = compile_for(traced, device("cpu"), XLA_CPU, interpret=True, options=quick(traced.jaxpr.jaxpr))
+        compiled = compile_for(
+            traced, kernel_device("cpu"), XLA_CPU, interpret=True, options=fast_compile_options(traced.jaxpr.jaxpr)
+        )
         prefetching = [call for call in calls if call.scalars]
         return PrefetchChecked(compiled, prefetching) if prefetching else compiled
 
@@ -53,7 +55,7 @@ def evaluate(traced: Traced) -> NumpyExecutable | None:
     """Returns the evaluation of a kernel in NumPy; None if it needs a compiler."""
     if traced.eager:  # such a call tests JAX itself
         return None
-    calls = mapped_calls(traced)
+    calls = calls_with_index_maps(traced)
     try:
         _check_blocks(calls)
         return NumpyEvaluation(traced, _rows(traced), [call for call in calls if call.scalars])
@@ -61,12 +63,12 @@ def evaluate(traced: Traced) -> NumpyExecutable | None:
         return None
 
 
-def _rows(traced: Traced) -> Rows:
+def _rows(traced: Traced) -> BatchedKernel:
     """Returns a kernel in NumPy, by JAX's own interpreter, which is slower, if the batched one lacks an operation."""
     try:
-        return Rows(traced)
+        return BatchedKernel(traced)
     except UnknownError:
-        return Rows(traced, by_jax=True)
+        return BatchedKernel(traced, use_jax_interpreter=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ class NumpyEvaluation:
     """
 
     traced: Traced
-    rows: Rows
-    prefetching: Sequence[MappedCall]
+    rows: BatchedKernel
+    prefetching: Sequence[IndexMappedCall]
     precision = XLA_CPU
 
     def run(self, leaves: Sequence[Array]) -> Outputs:
@@ -96,10 +98,10 @@ class NumpyEvaluation:
 
     def is_faithful(self, leaves: Sequence[Array]) -> bool:
         """Checks whether JAX's own interpreter, with its operations in NumPy as well, gives the same bits."""
-        if self.rows.by_jax:
+        if self.rows.uses_jax_interpreter:
             return True
         whole = [leaf[None] for leaf in leaves]
-        pairs = zip(self.rows(whole), Rows(self.traced, by_jax=True)(whole), strict=True)
+        pairs = zip(self.rows(whole), BatchedKernel(self.traced, use_jax_interpreter=True)(whole), strict=True)
         return all(one.tobytes() == other.tobytes() for one, other in pairs)
 
 
@@ -108,7 +110,7 @@ class PrefetchChecked:
     """A compiled kernel whose index maps read prefetched scalars, so that its blocks are checked for each case."""
 
     compiled: Executable
-    prefetching: Sequence[MappedCall]
+    prefetching: Sequence[IndexMappedCall]
 
     @property
     def precision(self) -> Precision:
@@ -119,12 +121,12 @@ class PrefetchChecked:
         return self.compiled.run(leaves)
 
 
-def _check_blocks(calls: Iterable[MappedCall], leaves: Sequence[Array] | None = None) -> None:
+def _check_blocks(calls: Iterable[IndexMappedCall], leaves: Sequence[Array] | None = None) -> None:
     """Checks that all blocks lie inside their arrays; Pallas' interpreter silently moves those that do not.
 
     Raises:
       Failure: `out_of_bounds`, if a program takes a block outside its array.
     """
     for call in calls:
-        if fault := call.outside(leaves):
+        if fault := call.find_outside_block(leaves):
             raise Failure(Verdict.OUT_OF_BOUNDS, fault)

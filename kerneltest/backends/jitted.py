@@ -11,12 +11,12 @@ import numpy as np
 from kerneltest.backends.base import DType, Outputs
 from kerneltest.core.details import DeviceLost, InputModified, NotBuilt, Raised, ResourceExceeded, Stage
 from kerneltest.core.dtypes import Array, is_float, is_packed
-from kerneltest.core.failures import Failure, text_of
+from kerneltest.core.failures import Failure, exception_text
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.names import fails_by_itself, limit, user_line
-from kerneltest.trace.jax_compat.patches import whole_tracebacks
-from kerneltest.trace.runnable import eagerly, runnable
+from kerneltest.trace.jax_compat.patches import keep_jax_frames
+from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, user_line
+from kerneltest.trace.runnable import run_eagerly, runnable
 from kerneltest.trace.tracing import Traced
 
 # Words by which JAX, XLA and the drivers report these causes, while they compile and while a kernel runs.
@@ -103,12 +103,12 @@ def compile_for(
       Failure: the exception and the user's line.
     """
     if traced.eager:
-        return Jitted(_carry(eagerly(traced.function, interpret=interpret), traced), device, precision, eager=True)
+        return Jitted(_carry(run_eagerly(traced.function, interpret=interpret), traced), device, precision, eager=True)
     place = jax.sharding.SingleDeviceSharding(device)
     arguments = [jax.ShapeDtypeStruct(i.shape, _carrier(i.dtype), sharding=place) for i in traced.inputs]
     try:
         function = _carry(runnable(traced, interpret=interpret), traced)
-        with whole_tracebacks():
+        with keep_jax_frames():
             lowered = jax.jit(function, out_shardings=place).lower(*arguments)
         return Jitted(lowered.compile(compiler_options=dict(options) if options else None), device, precision)
     except Exception as error:
@@ -136,7 +136,7 @@ def running_failure(error: Exception, device: Any) -> Failure:
       error: the exception.
       device: where it ran. Only the errors of GPUs can be sticky.
     """
-    said = text_of(error)
+    said = exception_text(error)
     verdict = next((v for v, words in _RUNNING if words.search(said.lower())), Verdict.RUNTIME_ERROR)
     if poisons_device(said) and getattr(device, "platform", "") != "cpu":
         return Failure(verdict, DeviceLost(type(error).__name__, said))
@@ -150,7 +150,7 @@ def poisons_device(said: str) -> bool:
 
 def compile_failure(error: Exception) -> Failure:
     """Returns the failure for an exception of a compilation, with the user's line."""
-    said, name, source = text_of(error), type(error).__name__, user_line(error).strip(" ()")
+    said, name, source = exception_text(error), type(error).__name__, user_line(error).strip(" ()")
     verdict = next((v for v, words in _COMPILING if words.search(said.lower())), Verdict.COMPILE_ERROR)
     if poisons_device(said):
         return Failure(verdict, DeviceLost(name, said))
@@ -167,6 +167,6 @@ def interpreting_failure(error: Exception, *, checks: bool = False) -> Failure:
       error: the exception.
       checks: whether the interpreter checks kernels, and raises a `ValueError` for those that are wrong.
     """
-    if not fails_by_itself(error, checks=checks):
+    if not is_jax_limitation(error, checks=checks):
         return compile_failure(error)
-    return Failure(Verdict.UNAVAILABLE, limit(error, "cannot interpret this"))
+    return Failure(Verdict.UNAVAILABLE, describe_limitation(error, "cannot interpret this"))

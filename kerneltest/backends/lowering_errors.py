@@ -8,7 +8,7 @@ from kerneltest.backends.hints import lowering_hint
 from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.names import equations_being_lowered, line_of_nested
+from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
 
 
 @dataclass(frozen=True, slots=True)

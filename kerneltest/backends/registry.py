@@ -16,23 +16,23 @@ ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BackendEntry:
     """A backend that users can select.
 
     Attributes:
       id: as users select it and records name it.
-      home: the module that defines it.
+      module: the module that defines it.
       make: creates the backend, on first use.
       in_all: whether `all` includes it; others are selected by id or pattern.
     """
 
     id: str
-    home: str
+    module: str
     make: Callable[[], "Backend"]
     in_all: bool
 
 
-def _entry(id: str, path: str, *arguments: Any, in_all: bool = True) -> Entry:  # noqa: A002
+def _entry(id: str, path: str, *arguments: Any, in_all: bool = True) -> BackendEntry:  # noqa: A002
     """Returns an entry for a class of kerneltest, by its full name, that takes `id` and `arguments`."""
     module, _, name = path.rpartition(".")
 
@@ -40,38 +40,41 @@ def _entry(id: str, path: str, *arguments: Any, in_all: bool = True) -> Entry:  
         instance: Backend = getattr(import_module(module), name)(id, *arguments)
         return instance
 
-    return Entry(id, module, make, in_all)
+    return BackendEntry(id, module, make, in_all)
 
 
 # In the order of reports, from the interpreters to the devices. `all` includes one target of each kind for tiers that
 # take milliseconds, and no compilers.
 _ENTRIES = [
     _entry("interpret", "kerneltest.backends.interpret.Interpret"),
-    _entry("interpret-mosaic-gpu", "kerneltest.backends.mosaic.InterpretMosaic", "mosaic_gpu"),
-    _entry("interpret-tpu", "kerneltest.backends.mosaic.InterpretMosaic", "mosaic_tpu"),
+    _entry("interpret-mosaic-gpu", "kerneltest.backends.interpret_mosaic.InterpretMosaic", "mosaic_gpu"),
+    _entry("interpret-tpu", "kerneltest.backends.interpret_mosaic.InterpretMosaic", "mosaic_tpu"),
     *(
         _entry(
             f"lower:{target}",
-            "kerneltest.backends.codegen.tiers.Lower",
+            "kerneltest.backends.codegen.gpu_tiers.LowerGpu",
             target,
             in_all=str(target) in ("sm_90", "gfx942", "gfx1151"),
         )
         for target in TARGETS.values()
     ),
     *(
-        _entry(f"lower:{tpu}", "kerneltest.backends.tpu.tiers.LowerTpu", tpu, in_all=str(tpu) == "tpu-v5e")
+        _entry(f"lower:{tpu}", "kerneltest.backends.tpu.tpu_tiers.LowerTpu", tpu, in_all=str(tpu) == "tpu-v5e")
         for tpu in TPUS.values()
     ),
     *(
-        _entry(f"compile:{target}", "kerneltest.backends.codegen.tiers.Compile", target, in_all=False)
+        _entry(f"compile:{target}", "kerneltest.backends.codegen.gpu_tiers.CompileGpu", target, in_all=False)
         for target in TARGETS.values()
     ),
-    *(_entry(f"compile:{tpu}", "kerneltest.backends.tpu.tiers.CompileTpu", tpu, in_all=False) for tpu in TPUS.values()),
-    _entry("compile:xla-sm_90", "kerneltest.backends.codegen.xla.XlaCompile", TARGETS["sm_90"], in_all=False),
+    *(
+        _entry(f"compile:{tpu}", "kerneltest.backends.tpu.tpu_tiers.CompileTpu", tpu, in_all=False)
+        for tpu in TPUS.values()
+    ),
+    _entry("compile:xla-sm_90", "kerneltest.backends.codegen.xla_cuda.XlaCompile", TARGETS["sm_90"], in_all=False),
     *(
         _entry(
             f"simulate:{target}",
-            "kerneltest.backends.simulate.simulate.Simulate",
+            "kerneltest.backends.simulate.backend.Simulate",
             target,
             in_all=str(target) in ("sm_90", "gfx942"),
         )
@@ -111,19 +114,19 @@ def backend(id: str, *, in_all: bool = False) -> Callable[[type["Backend"]], typ
             checked: Backend = import_module("kerneltest.backends.user_backend").UserBackend(instance, id)
             return checked
 
-        if id in REGISTRY and REGISTRY[id].home != cls.__module__:
-            raise ValueError(f"backend: the id {id!r} is taken by {REGISTRY[id].home}")
+        if id in REGISTRY and REGISTRY[id].module != cls.__module__:
+            raise ValueError(f"backend: the id {id!r} is taken by {REGISTRY[id].module}")
         if not isinstance(getattr(cls, "tier", None), Tier):
             raise ValueError(f"backend: {cls.__name__} must set its tier, as in `tier = kt.Tier.DEVICE`")
         if isabstract(cls):
             raise ValueError(f"backend: {cls.__name__} must define `prepare`")
-        REGISTRY[id] = Entry(id, cls.__module__, make, in_all)
+        REGISTRY[id] = BackendEntry(id, cls.__module__, make, in_all)
         return cls
 
     return register
 
 
-def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
+def select_ids(words: Sequence[str]) -> tuple[str, ...]:
     """Returns the ids that some words select: ids, patterns such as `lower:*`, or `all`.
 
     Raises:
@@ -133,7 +136,7 @@ def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
     for word in words:
         matching = [e.id for e in REGISTRY.values() if (e.in_all if word == ALL else fnmatchcase(e.id, word))]
         if not matching:
-            known = dict.fromkeys(without_target(each) for each in REGISTRY)
+            known = dict.fromkeys(generic_id(each) for each in REGISTRY)
             raise ValueError(
                 f"unknown backend {word!r}; known are {', '.join(known)} (TARGET is one of "
                 f"{', '.join([*TARGETS, *TPUS])}), patterns such as 'lower:*', or 'all'"
@@ -142,13 +145,13 @@ def backend_ids(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def without_target(backend_id: str) -> str:
+def generic_id(backend_id: str) -> str:
     """Returns an id as help texts show it, with TARGET in place of its target: `lower:TARGET`."""
     tier, _, target = backend_id.partition(":")
     return f"{tier}:TARGET" if target in TARGETS or target in TPUS else backend_id
 
 
-def in_order(ids: Iterable[str]) -> list[str]:
+def sort_ids(ids: Iterable[str]) -> list[str]:
     """Returns backend ids, each once, in the order of reports: interpreters first, devices and unknown ids last."""
     known = list(REGISTRY)
     return sorted(dict.fromkeys(ids), key=lambda each: known.index(each) if each in REGISTRY else len(known))
@@ -162,12 +165,12 @@ def resolve(words: Sequence[str], orders: int = 0) -> tuple["Backend", ...]:
       orders: the number of random orders in which simulators also run the programs.
 
     Raises:
-      ValueError: as `backend_ids` does.
+      ValueError: as `select_ids` does.
     """
-    return tuple(_instance(each).in_orders(orders) for each in backend_ids(words))
+    return tuple(_instance(each).with_program_orders(orders) for each in select_ids(words))
 
 
-_INSTANCES: dict[str, tuple[Entry, "Backend"]] = {}
+_INSTANCES: dict[str, tuple[BackendEntry, "Backend"]] = {}
 
 
 def _instance(backend_id: str) -> "Backend":

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kerneltest.backends.base import Artifact, AtScale, Backend, Executable, FastPath
+from kerneltest.backends.base import Artifact, Backend, Executable, FastPath, ProductionExecutable
 from kerneltest.backends.delegating import DelegatingBackend
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.tracing import Traced
 
 
-class Elsewhere(DelegatingBackend):
+class RemoteBackend(DelegatingBackend):
     """A backend as another machine serves it."""
 
     def __init__(self, wrapped: Backend, reason: str, facts: Mapping[str, str]) -> None:
@@ -31,11 +31,11 @@ class Elsewhere(DelegatingBackend):
     def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> FastPath | None:
         return None
 
-    def at_scale(self, traced: Traced) -> AtScale:
+    def prepare_at_scale(self, traced: Traced) -> ProductionExecutable:
         raise self._failure()
 
-    def in_orders(self, count: int) -> Backend:
-        return Elsewhere(self.wrapped.in_orders(count), self._reason, self._facts)
+    def with_program_orders(self, count: int) -> Backend:
+        return RemoteBackend(self.wrapped.with_program_orders(count), self._reason, self._facts)
 
     def environment(self) -> dict[str, Any]:
         return dict(self._facts)

@@ -10,15 +10,15 @@ import numpy as np
 from kerneltest.backends.base import (
     Agree,
     Artifact,
-    AtScale,
     Backend,
     BatchExecutable,
-    Content,
     Executable,
     FastPath,
     Inputs,
     Outputs,
-    Samples,
+    OutputSamples,
+    ProceduralArray,
+    ProductionExecutable,
 )
 from kerneltest.backends.delegating import DelegatingBackend
 from kerneltest.backends.jitted import poisons_device
@@ -33,7 +33,7 @@ from kerneltest.trace.tracing import Traced
 @contextmanager
 def _convert_exceptions(backend: str) -> Iterator[None]:
     try:
-        with convert_exceptions(f"backend {backend}", Verdict.RUNTIME_ERROR, located=True):
+        with convert_exceptions(f"backend {backend}", Verdict.RUNTIME_ERROR, with_source=True):
             yield
     except Failure as failure:
         detail = failure.detail
@@ -76,18 +76,18 @@ class UserBackend(DelegatingBackend):
             return None  # all cases run on the executables of `prepare`
         return None if found is None else CheckedFastPath(self.id, found)
 
-    def at_scale(self, traced: Traced) -> AtScale:
+    def prepare_at_scale(self, traced: Traced) -> ProductionExecutable:
         with _convert_exceptions(self.id):
-            return CheckedAtScale(self.id, self.wrapped.at_scale(traced), traced.outputs)
+            return CheckedAtScale(self.id, self.wrapped.prepare_at_scale(traced), traced.outputs)
 
-    def lowered_by(self) -> str:
+    def lowering_backend(self) -> str:
         try:
-            return self.wrapped.lowered_by()
+            return self.wrapped.lowering_backend()
         except Exception:
             return ""
 
-    def in_orders(self, count: int) -> Backend:
-        return UserBackend(self.wrapped.in_orders(count), self.id)
+    def with_program_orders(self, count: int) -> Backend:
+        return UserBackend(self.wrapped.with_program_orders(count), self.id)
 
     def environment(self) -> dict[str, Any]:
         try:
@@ -139,7 +139,7 @@ class CheckedAtScale:
     """A kernel that a user's backend prepared for production sizes."""
 
     backend: str
-    wrapped: AtScale
+    wrapped: ProductionExecutable
     outputs: tuple[ShapeDtype, ...]
 
     @property
@@ -147,7 +147,7 @@ class CheckedAtScale:
         with _convert_exceptions(self.backend):
             return self.wrapped.precision
 
-    def run(self, leaves: Sequence[Content]) -> tuple[Samples, ...]:
+    def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
         with _convert_exceptions(self.backend):
             samples = tuple(self.wrapped.run(leaves))
             _check_outputs(self.backend, samples, self.outputs)
@@ -185,7 +185,7 @@ def _checked(backend: str, prepared: Any, traced: Traced) -> CheckedExecutable:
 
 
 def _check_outputs(
-    backend: str, outputs: Sequence[ShapeDtype | Samples | Array], expected: Sequence[ShapeDtype]
+    backend: str, outputs: Sequence[ShapeDtype | OutputSamples | Array], expected: Sequence[ShapeDtype]
 ) -> None:
     """Raises Failure if outputs have other shapes or dtypes than expected."""
     returned, wanted = (", ".join(f"{x.dtype}{list(x.shape)}" for x in arrays) for arrays in (outputs, expected))

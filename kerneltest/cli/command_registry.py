@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kerneltest.core.registry import AFTER_BUILT_IN, Registry
+from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
 
 UNUSABLE_INPUT = 2
 """The exit status of a command that could not do its work."""

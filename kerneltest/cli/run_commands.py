@@ -34,16 +34,15 @@ def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(chosen: argparse.Namespace) -> int:
-    from kerneltest.records.files import write_text
-    from kerneltest.records.io import RecordError
-    from kerneltest.records.overlay import merge
+    from kerneltest.records.files import RecordError, write_text
+    from kerneltest.records.overlay import overlay_runs
     from kerneltest.records.runs import read_all
     from kerneltest.report.html.build import render
     from kerneltest.report.panels import PanelError, registered_panels
     from kerneltest.report.text.tables import for_terminal
 
     try:
-        merged = merge(read_all(chosen.runs))
+        merged = overlay_runs(read_all(chosen.runs))
         sections = [section for panel in registered_panels() if (section := panel.section(chosen))]
         write_text(chosen.output, render(merged, sections))
     except (RecordError, PanelError, OSError) as error:
@@ -66,21 +65,20 @@ def _add_summary_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _summary(chosen: argparse.Namespace) -> int:
-    from kerneltest.records.files import write_text
-    from kerneltest.records.io import RecordError
-    from kerneltest.records.overlay import merge
+    from kerneltest.records.files import RecordError, write_text
+    from kerneltest.records.overlay import overlay_runs
     from kerneltest.records.runs import read_all
     from kerneltest.report.counts import count
     from kerneltest.report.text.markdown import markdown, write_badge
     from kerneltest.report.text.suspects import all_suspects
     from kerneltest.report.text.tables import for_terminal
     from kerneltest.report.text.terminal import table
-    from kerneltest.triage.suspects import suspects_shown
+    from kerneltest.triage.suspects import suspects_in_overlay
 
     try:
         runs = read_all(chosen.runs)
-        merged = merge(runs)
-        suspects = suspects_shown(merged)
+        merged = overlay_runs(runs)
+        suspects = suspects_in_overlay(merged)
         counts = count(runs, len(suspects), chosen.leg)
         if chosen.markdown:
             write_text(chosen.markdown, markdown(runs, counts, suspects))
@@ -107,14 +105,15 @@ def _add_merge_arguments(parser: argparse.ArgumentParser) -> None:
 def _merge(chosen: argparse.Namespace) -> int:
     from kerneltest.pytest_plugin.run_folder import FolderError, RunFolder
     from kerneltest.pytest_plugin.summary import finish
-    from kerneltest.records.io import RecordError, write_plan
-    from kerneltest.records.merge_shards import JoinError, copy_files, joined
+    from kerneltest.records.files import RecordError
+    from kerneltest.records.merge_shards import JoinError, copy_files, merge_plans
+    from kerneltest.records.record_files import write_plan
     from kerneltest.records.runs import read_all
     from kerneltest.report.text.tables import for_terminal
 
     try:
         runs = read_all(chosen.runs)
-        plan = joined(runs)
+        plan = merge_plans(runs)
         home = RunFolder.claim(chosen.output)
         try:
             home.clear()
@@ -148,18 +147,17 @@ def _add_diff_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _diff(chosen: argparse.Namespace) -> int:
-    from kerneltest.records.files import write_text
-    from kerneltest.records.io import RecordError
+    from kerneltest.records.files import RecordError, write_text
     from kerneltest.records.runs import read_runs
     from kerneltest.report.html.build import diff_page
     from kerneltest.report.text.diff import markdown, terminal
-    from kerneltest.triage.diff import DiffError, compare, pinned_baseline
+    from kerneltest.triage.run_comparison import DiffError, compare_runs, find_baseline
 
     try:
         if not chosen.factor >= 1:
             raise DiffError(f"--factor must be at least 1, not {chosen.factor}")
-        old, new = read_runs(chosen.old or pinned_baseline(Path.cwd())), read_runs(chosen.new)
-        comparison = compare(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
+        old, new = read_runs(chosen.old or find_baseline(Path.cwd())), read_runs(chosen.new)
+        comparison = compare_runs(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
         if chosen.markdown:
             write_text(chosen.markdown, markdown(comparison, old, new))
         if chosen.html:

@@ -72,7 +72,7 @@ class DtypeError(ValueError):
 
 
 @functools.cache
-def dtype_named(name: str) -> DType:
+def parse_dtype(name: str) -> DType:
     """Returns the dtype with a name of NumPy or ml_dtypes (`bfloat16`, `float8_e4m3fn`).
 
     Raises:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kerneltest.core.details import Detail, NotBuilt, Raised, ResourceExceeded, Stage, Stated, Unavailable
-from kerneltest.core.source_location import where_raised
+from kerneltest.core.source_location import location_of_exception
 from kerneltest.core.verdicts import Verdict
 
 
@@ -27,10 +27,10 @@ class Failure(Exception):  # noqa: N818 - a verdict that is not always an error
         """
         if isinstance(detail, str):
             detail = Unavailable(detail) if verdict is Verdict.UNAVAILABLE else Stated(detail)
-        super().__init__(printable(detail.text()))
+        super().__init__(escape_surrogates(detail.text()))
         self.verdict = verdict
         self.detail = detail
-        self.stderr = printable(stderr)
+        self.stderr = escape_surrogates(stderr)
 
     @property
     def does_not_lower(self) -> bool:
@@ -38,17 +38,17 @@ class Failure(Exception):  # noqa: N818 - a verdict that is not always an error
         return isinstance(self.detail, NotBuilt | ResourceExceeded) and self.detail.stage is Stage.LOWER
 
 
-def printable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Returns text that can be encoded as UTF-8: lone surrogates, as in file names, are escaped."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def format_exception(error: BaseException) -> str:
     """Returns the type and text of an exception, even if its `__str__` raises."""
-    return f"{type(error).__name__}: {text_of(error)}"
+    return f"{type(error).__name__}: {exception_text(error)}"
 
 
-def text_of(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """Returns the text of an exception, even if its `__str__` raises."""
     try:
         return str(error)
@@ -57,13 +57,13 @@ def text_of(error: BaseException) -> str:
 
 
 @contextmanager
-def convert_exceptions(who: str, verdict: Verdict, *, located: bool = False) -> Iterator[None]:
+def convert_exceptions(raiser: str, verdict: Verdict, *, with_source: bool = False) -> Iterator[None]:
     """Converts every exception that user code raises, including SystemExit and pytest's outcomes, to a `Failure`.
 
     Args:
-      who: the code that runs inside, for the message: `the kernel`, `oracle NAME`.
+      raiser: the code that runs inside, for the message: `the kernel`, `oracle NAME`.
       verdict: the verdict of the failure.
-      located: whether the failure names the source line that raised.
+      with_source: whether the failure names the source line that raised.
 
     Raises:
       Failure: an exception was raised. KeyboardInterrupt, GeneratorExit and failures pass unchanged.
@@ -73,5 +73,5 @@ def convert_exceptions(who: str, verdict: Verdict, *, located: bool = False) -> 
     except (KeyboardInterrupt, GeneratorExit, Failure):
         raise
     except BaseException as error:
-        source = where_raised(error).strip(" ()") if located else ""
-        raise Failure(verdict, Raised(who, type(error).__name__, text_of(error), source=source)) from error
+        source = location_of_exception(error).strip(" ()") if with_source else ""
+        raise Failure(verdict, Raised(raiser, type(error).__name__, exception_text(error), source=source)) from error

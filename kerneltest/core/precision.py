@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_format
+from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
 
 FLOAT32 = float_format(np.dtype(np.float32))
 
@@ -83,10 +83,10 @@ class Precision:
     def with_dots_in(self, dtype: str) -> "Precision":
         """Returns the arithmetic of a kernel that names the dtype to which operands of its products are rounded."""
         return replace(
-            self, name=f"{self.name}, {dtype} products", dot_input={"float32": float_format(dtype_named(dtype))}
+            self, name=f"{self.name}, {dtype} products", dot_input={"float32": float_format(parse_dtype(dtype))}
         )
 
-    def beside(self, other: "Precision") -> "Precision":
+    def combine(self, other: "Precision") -> "Precision":
         """Returns the arithmetic of a kernel that runs partly in `other`: the larger errors, and either's flushing."""
         both = {name: self.ulps[name].maximum(other.ulps[name]) for name in self.ulps if name in other.ulps}
         return replace(
@@ -273,7 +273,7 @@ SIMULATED = Precision("simulated", _SIMULATED, flushing=frozenset({"expit"}), do
 # Not measured on a TPU, and no document states the errors of its functions: all but those of IEEE 754 are assumed. A
 # TPU flushes, and by default multiplies matrices in one pass of bfloat16
 # (https://docs.jax.dev/en/latest/jax.lax.html#jax.lax.Precision).
-TPU = Precision("TPU, assumed", _IEEE, flushes=True, dot_input={"float32": float_format(dtype_named("bfloat16"))})
+TPU = Precision("TPU, assumed", _IEEE, flushes=True, dot_input={"float32": float_format(parse_dtype("bfloat16"))})
 # Outside Pallas kernels. Most functions are XLA's CPU formulas on top of the vendor's exp and log.
-XLA_NVIDIA = replace(NVIDIA.beside(XLA_CPU), name="XLA on NVIDIA", flushes=False)
-XLA_AMD = replace(AMD.beside(XLA_CPU), name="XLA on AMD", flushes=False)
+XLA_NVIDIA = replace(NVIDIA.combine(XLA_CPU), name="XLA on NVIDIA", flushes=False)
+XLA_AMD = replace(AMD.combine(XLA_CPU), name="XLA on AMD", flushes=False)

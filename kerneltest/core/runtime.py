@@ -25,7 +25,7 @@ _frames_lock = threading.Lock()
 
 
 @functools.cache
-def keep_freed() -> None:
+def retain_freed_memory() -> None:
     """Makes glibc keep freed memory for reuse, unless the user has set its thresholds.
 
     By default glibc returns arrays beyond a few hundred kilobytes to the system at once. The system then hands out the
@@ -40,7 +40,7 @@ def keep_freed() -> None:
 
 
 @contextmanager
-def seldom_collected() -> Iterator[None]:
+def throttle_gc() -> Iterator[None]:
     """Makes garbage collections rare inside, unless they are rarer already, or switched off."""
     before = gc.get_threshold()
     if 0 < before[0] < _GC_THRESHOLD:
@@ -52,7 +52,7 @@ def seldom_collected() -> Iterator[None]:
 
 
 @contextmanager
-def stacks() -> Iterator[dict[int, FrameType]]:
+def thread_stacks() -> Iterator[dict[int, FrameType]]:
     """Yields the innermost frame of each running thread, by thread id. Use frames and their `f_back` only inside.
 
     Python 3.11 creates frame objects on demand, which can trigger a garbage collection. Code that this runs can switch

@@ -12,38 +12,38 @@ from types import FrameType
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
-def shown(file: str) -> str:
+def relative_path(file: str) -> str:
     """Returns a path relative to the current folder if the file is below it, and unchanged if not."""
     return file.removeprefix(os.path.join(os.getcwd(), "")).replace(os.sep, "/")  # noqa: PTH109, PTH118
 
 
-def is_ours(file: str) -> bool:
+def is_internal(file: str) -> bool:
     """Returns whether a file belongs to kerneltest."""
     return file.startswith(_PACKAGE)
 
 
-def source_line(place: str) -> str:
+def source_line(location: str) -> str:
     """Returns the text of the line at FILE:LINE, or "" if it cannot be read."""
-    file, _, line = place.rpartition(":")
+    file, _, line = location.rpartition(":")
     return linecache.getline(file, int(line)).strip() if line.isdigit() else ""
 
 
-def line_of_argument(place: str, name: str) -> str:
+def location_of_argument(location: str, name: str) -> str:
     """Returns FILE:LINE of a keyword argument in a call.
 
     Args:
-      place: FILE:LINE inside the call.
-      name: the keyword. The innermost call that has it counts; without any, `place` is returned.
+      location: FILE:LINE inside the call.
+      name: the keyword. The innermost call that has it counts; without any, `location` is returned.
     """
-    file, _, line = place.rpartition(":")
+    file, _, line = location.rpartition(":")
     if not line.isdigit():
-        return place
+        return location
     calls = [n for n in _calls("".join(linecache.getlines(file))) if n.lineno <= int(line) <= (n.end_lineno or 0)]
     for call in sorted(calls, key=lambda call: (call.end_lineno or 0) - call.lineno):
         for keyword in call.keywords:
             if keyword.arg == name:
                 return f"{file}:{keyword.value.lineno}"
-    return place
+    return location
 
 
 @functools.lru_cache(maxsize=16)
@@ -54,7 +54,7 @@ def _calls(source: str) -> list[ast.Call]:
         return []
 
 
-def where_raised(error: BaseException, *libraries: str) -> str:
+def location_of_exception(error: BaseException, *libraries: str) -> str:
     """Returns ` (FILE:LINE)` of the innermost frame of user code in a traceback, or "".
 
     Args:
@@ -64,7 +64,7 @@ def where_raised(error: BaseException, *libraries: str) -> str:
     return _innermost_user_frame(traceback.extract_tb(error.__traceback__), libraries)
 
 
-def where_it_is(frame: FrameType) -> str:
+def location_of_frame(frame: FrameType) -> str:
     """Returns ` (FILE:LINE)` of the innermost frame of user code on a thread's stack, or ""."""
     return _innermost_user_frame(traceback.extract_stack(frame), ())
 
@@ -72,4 +72,4 @@ def where_it_is(frame: FrameType) -> str:
 def _innermost_user_frame(frames: Iterable[traceback.FrameSummary], libraries: tuple[str, ...]) -> str:
     excluded = (_PACKAGE, "<", *libraries)
     user = [f for f in frames if not f.filename.startswith(excluded) and "/lib/python" not in f.filename]
-    return f" ({shown(user[-1].filename)}:{user[-1].lineno})" if user else ""
+    return f" ({relative_path(user[-1].filename)}:{user[-1].lineno})" if user else ""

@@ -126,7 +126,7 @@ TPUS = {
 }
 
 
-def expect_no_tpu() -> None:
+def skip_tpu_discovery() -> None:
     """Stops libtpu from querying the network for a TPU, which prints errors, if this machine has none attached.
 
     Call it before libtpu is loaded.

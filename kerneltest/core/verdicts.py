@@ -1,4 +1,4 @@
-"""The closed list of verdicts and what is known of each: how severe, how it looks, what it means."""
+"""The closed list of verdicts: the severity, sign and meaning of each."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -7,8 +7,8 @@ from typing import Self, TypeVar
 _E = TypeVar("_E", bound="Ending")
 
 
-class Kind(StrEnum):
-    """What verdicts have in common; a page gives each kind a colour that colour-blind readers can tell apart."""
+class VerdictKind(StrEnum):
+    """A group of related verdicts. A page gives each kind a colour that colour-blind readers can distinguish."""
 
     PASS = "pass"
     XFAIL = "xfail"
@@ -20,19 +20,19 @@ class Kind(StrEnum):
 
 
 class Ending(StrEnum):
-    """How a case or a planned cell ended. A member is its own name as records write it.
+    """The outcome of a case or of a planned cell. A member equals its name in records.
 
     Attributes:
-      letter: shows it without colour.
-      kind: what it has in common with others.
-      meaning: in a sentence, for reports.
+      letter: a sign that shows it without colour.
+      kind: the group that it belongs to.
+      meaning: a phrase for reports.
     """
 
     letter: str
-    kind: Kind
+    kind: VerdictKind
     meaning: str
 
-    def __new__(cls, value: str, letter: str = "", kind: Kind = Kind.BROKEN, meaning: str = "") -> Self:
+    def __new__(cls, value: str, letter: str = "", kind: VerdictKind = VerdictKind.BROKEN, meaning: str = "") -> Self:
         member = str.__new__(cls, value)
         member._value_ = value
         member.letter, member.kind, member.meaning = letter, kind, meaning
@@ -40,67 +40,67 @@ class Ending(StrEnum):
 
     @property
     def severity(self) -> int:
-        """From harmless to severe: no finding, a finding, and worse than any a gap in the bookkeeping."""
+        """The rank from harmless to severe: non-findings, then findings, then gaps in the bookkeeping."""
         return sorted([*Verdict, *Gap], key=lambda ending: ending.is_finding).index(self)
 
     @property
     def is_finding(self) -> bool:
-        """Whether somebody has to look at it."""
-        return self.kind not in (Kind.PASS, Kind.XFAIL, Kind.UNAVAILABLE)
+        """True if a person has to look at it."""
+        return self.kind not in (VerdictKind.PASS, VerdictKind.XFAIL, VerdictKind.UNAVAILABLE)
 
 
 class Verdict(Ending):
     """The outcome of a case on a backend, from harmless to severe: a cell shows its worst."""
 
-    PASS = "pass", "✓", Kind.PASS, "agrees with the oracle"
-    XFAIL = "xfail", "≈", Kind.XFAIL, "a declared xfail that did occur"
+    PASS = "pass", "✓", VerdictKind.PASS, "agrees with the oracle"
+    XFAIL = "xfail", "≈", VerdictKind.XFAIL, "a declared xfail that did occur"
     UNAVAILABLE = (
         "unavailable",
         "–",
-        Kind.UNAVAILABLE,
+        VerdictKind.UNAVAILABLE,
         "this machine lacks the backend, cannot run this call on it, or had no time left for it",
     )
-    XPASS = "xpass", "!", Kind.BROKEN, "a declared xfail that did not occur, or a call that was not rejected"
-    MISMATCH = "mismatch", "M", Kind.VALUES, "finite values are off by more than the bound"
+    XPASS = "xpass", "!", VerdictKind.BROKEN, "a declared xfail that did not occur, or a call that was not rejected"
+    MISMATCH = "mismatch", "M", VerdictKind.VALUES, "finite values are off by more than the bound"
     SPECIAL_MISMATCH = (
         "special_mismatch",
         "S",
-        Kind.VALUES,
+        VerdictKind.VALUES,
         "a NaN, an infinity or a signed zero where the oracle has none, or the reverse",
     )
-    NONDETERMINISTIC = "nondeterministic", "N", Kind.VALUES, "the same inputs gave different bits"
-    INPUT_MODIFIED = "input_modified", "I", Kind.VALUES, "the kernel wrote to an input"
-    UNWRITTEN = "unwritten", "W", Kind.MEMORY, "an output element was never written"
-    UNINITIALISED = "uninitialised", "U", Kind.MEMORY, "a result depends on memory that was never written"
-    RACE = "race", "R", Kind.MEMORY, "two programs touch one element and at least one writes"
-    OUT_OF_BOUNDS = "out_of_bounds", "O", Kind.MEMORY, "an access outside a buffer"
-    UNIMPLEMENTED = "unimplemented", "L", Kind.BUILD, "a primitive has no lowering on this backend"
+    NONDETERMINISTIC = "nondeterministic", "N", VerdictKind.VALUES, "the same inputs gave different bits"
+    INPUT_MODIFIED = "input_modified", "I", VerdictKind.VALUES, "the kernel wrote to an input"
+    UNWRITTEN = "unwritten", "W", VerdictKind.MEMORY, "an output element was never written"
+    UNINITIALISED = "uninitialised", "U", VerdictKind.MEMORY, "a result depends on memory that was never written"
+    RACE = "race", "R", VerdictKind.MEMORY, "two programs touch one element and at least one writes"
+    OUT_OF_BOUNDS = "out_of_bounds", "O", VerdictKind.MEMORY, "an access outside a buffer"
+    UNIMPLEMENTED = "unimplemented", "L", VerdictKind.BUILD, "a primitive has no lowering on this backend"
     RESOURCE_EXCEEDED = (
         "resource_exceeded",
         "X",
-        Kind.BUILD,
+        VerdictKind.BUILD,
         "more memory, shared memory, registers or threads than the target has",
     )
-    COMPILE_ERROR = "compile_error", "C", Kind.BUILD, "the kernel does not compile"
-    RUNTIME_ERROR = "runtime_error", "E", Kind.BROKEN, "the kernel raised while it was traced or run"
-    ORACLE_ERROR = "oracle_error", "Q", Kind.BROKEN, "the oracle raised, or returned what the kernel does not"
-    HANG = "hang", "H", Kind.BROKEN, "no answer within the time limit"
-    CRASH = "crash", "K", Kind.BROKEN, "the process died"
+    COMPILE_ERROR = "compile_error", "C", VerdictKind.BUILD, "the kernel does not compile"
+    RUNTIME_ERROR = "runtime_error", "E", VerdictKind.BROKEN, "the kernel raised while it was traced or run"
+    ORACLE_ERROR = "oracle_error", "Q", VerdictKind.BROKEN, "the oracle raised, or returned what the kernel does not"
+    HANG = "hang", "H", VerdictKind.BROKEN, "no answer within the time limit"
+    CRASH = "crash", "K", VerdictKind.BROKEN, "the process died"
 
 
 class Gap(Ending):
-    """How a planned cell ended that has no verdict to show."""
+    """The outcome of a planned cell that has no verdict to show."""
 
     NOTHING_ASKED = (
         "nothing asked",
         "·",
-        Kind.UNAVAILABLE,
-        "every case ran, and of none of its elements the oracle asks anything",
+        VerdictKind.UNAVAILABLE,
+        "every case ran, but the oracle leaves every element undefined",
     )
-    NOTHING_COMPARED = "nothing compared", "∅", Kind.BROKEN, "every case passed, and none compared anything"
-    MISSING = "missing", "?", Kind.BROKEN, "planned, and not recorded"
+    NOTHING_COMPARED = "nothing compared", "∅", VerdictKind.BROKEN, "every case passed, but none compared anything"
+    MISSING = "missing", "?", VerdictKind.BROKEN, "planned, but not recorded"
 
 
 def worst(endings: Iterable[_E]) -> _E:
-    """The most severe of some endings (at least one)."""
+    """Returns the most severe of at least one ending."""
     return max(endings, key=lambda ending: ending.severity)

@@ -58,7 +58,7 @@ class Tree:
             else:
                 yield path, part
 
-    def filled(self, name: str, values: Mapping[str, XpArray]) -> Pytree:
+    def fill(self, name: str, values: Mapping[str, XpArray]) -> Pytree:
         """Returns the same tree, of the same types, with each array replaced by the value at its path.
 
         An array without a value is absent: it is the default of a dataclass's field, and None anywhere else.
@@ -104,26 +104,26 @@ def leaves(name: str, argument: object) -> Iterator[tuple[str, ArrayArgument]]:
                 yield from leaves(path, part)
 
 
-def optionals(name: str, argument: object) -> Iterator[tuple[str, tuple[str, ...]]]:
+def optional_parts(name: str, argument: object) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yields the parts of an argument that may be absent: the path of each, and those of the arrays in it."""
     match argument:
         case Optional():
             yield name, tuple(path for path, _ in leaves(name, argument))
         case Tree():
             for path, part in argument.parts(name):
-                yield from optionals(path, part)
+                yield from optional_parts(path, part)
 
 
-def given(name: str, argument: ArrayArgument | Tree | Optional, values: Mapping[str, XpArray]) -> Pytree:
+def fill_argument(name: str, argument: ArrayArgument | Tree | Optional, values: Mapping[str, XpArray]) -> Pytree:
     """Returns an argument with each array replaced by the value at its path; None if it is absent."""
     match argument:
         case ArrayArgument():
             return values[name]
         case Tree():
-            return argument.filled(name, values)
+            return argument.fill(name, values)
         case Optional():
             present = any(path in values for path, _ in leaves(name, argument))
-            return given(name, argument.argument, values) if present else None
+            return fill_argument(name, argument.argument, values) if present else None
 
 
 def _is_opaque_dataclass(part: object) -> bool:
@@ -138,14 +138,14 @@ def _declared_fields(part: Any) -> list[str]:
 
 
 def _fill_part(part: object, path: str, values: Mapping[str, XpArray]) -> Pytree:
-    return given(path, part, values) if isinstance(part, (ArrayArgument, Tree, Optional)) else part
+    return fill_argument(path, part, values) if isinstance(part, (ArrayArgument, Tree, Optional)) else part
 
 
 def _fill_dataclass(part: Any, path: str, values: Mapping[str, XpArray]) -> Pytree:
     defaults = {field.name: field.default for field in dataclasses.fields(part)}
     changed = {}
     for name in _declared_fields(part):
-        value = Tree(getattr(part, name)).filled(f"{path}.{name}", values)
+        value = Tree(getattr(part, name)).fill(f"{path}.{name}", values)
         absent = value is None and defaults[name] is not dataclasses.MISSING
         changed[name] = defaults[name] if absent else value
     return dataclasses.replace(part, **changed)

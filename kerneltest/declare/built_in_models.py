@@ -5,14 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from kerneltest.core.dtypes import FloatFormat, dtype_named, float_format
+from kerneltest.core.dtypes import FloatFormat, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32
 from kerneltest.declare.error_model import Dims, Leaves, Measured, Tolerance
 from kerneltest.numerics.bounds import Bound, Limit
 from kerneltest.numerics.closed_forms import reduction_bound, ulp_bounds, zero_bounds
 from kerneltest.numerics.inner_products import inner_product_bound
 from kerneltest.numerics.perturbation import conditioned_bounds, reference_bounds
-from kerneltest.numerics.rounding_bounds import Rounded, rounding_bounds
+from kerneltest.numerics.rounding_bounds import RoundingLimit, rounding_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Rounding:
     def misfit(self, leaves: Leaves, dims: Dims) -> str:
         return ""
 
-    def bounds(self, measured: Measured) -> tuple[Rounded, ...]:
-        compute = None if self.compute == "input" else float_format(dtype_named(self.compute))
+    def bounds(self, measured: Measured) -> tuple[RoundingLimit, ...]:
+        compute = None if self.compute == "input" else float_format(parse_dtype(self.compute))
         exact_dots = measured.statics.get(self.precision or "precision", "").lower() == "highest"
         return rounding_bounds(measured, compute, exact_dots)
 
@@ -259,7 +259,7 @@ class ReferenceMultiple:
 def _format(name: str, measured: Measured) -> FloatFormat:
     """Returns the format of a dtype name; `input` is the narrowest of the arguments'."""
     if name != "input":
-        return float_format(dtype_named(name))
+        return float_format(parse_dtype(name))
     return max(measured.input_formats, key=lambda fmt: fmt.unit_roundoff, default=FLOAT32)
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import dtype_named, is_float
+from kerneltest.core.dtypes import is_float, parse_dtype
 from kerneltest.core.failures import format_exception
-from kerneltest.declare.arguments import ArrayArgument, DimSize, Optional, SameAs, Static, Tree, optionals
-from kerneltest.declare.axes import Extent, names_in
-from kerneltest.declare.check_arrays import Wrong, check_axes, check_leaves
+from kerneltest.declare.arguments import ArrayArgument, DimSize, Optional, SameAs, Static, Tree, optional_parts
+from kerneltest.declare.axis_expressions import AxisExpression, dims_in
+from kerneltest.declare.check_arrays import MakeError, check_axes, check_leaves
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
 from kerneltest.declare.rejects import Rejection
-from kerneltest.declare.relations import Function, relation
+from kerneltest.declare.relations import Function, parse_relation
 from kerneltest.declare.xfail import Xfail
 
 
@@ -58,7 +58,7 @@ def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], op
         raise wrong("needs", f"give a function from a position to a slice for each dim, as in {example}, not {needs!r}")
     if options["where"] is not None:
         try:
-            relation(options["where"])
+            parse_relation(options["where"])
         except ValueError as error:
             raise wrong("where", str(error)) from error
     backends = options["backends"]
@@ -66,7 +66,7 @@ def check_parts(name: str, kernel: Function, arguments: Mapping[str, object], op
         raise wrong("backends", f"give patterns of backend ids, as in backends='gpu', not {backends!r}")
 
 
-def _wrong(pairing: str) -> Wrong:
+def _wrong(pairing: str) -> MakeError:
     return lambda argument, what: DeclarationError(f"pairing {pairing!r}, {argument}: {what}")
 
 
@@ -99,7 +99,7 @@ def check_declaration(pairing: Pairing, declared: Mapping[str, Dim], options: fr
         raise wrong("tolerance", problem)
 
 
-def _check_kinds(kernel: Function, arguments: Mapping[str, object], wrong: Wrong) -> None:
+def _check_kinds(kernel: Function, arguments: Mapping[str, object], wrong: MakeError) -> None:
     parameters = inspect.signature(kernel).parameters
     for name, argument in arguments.items():
         match argument:
@@ -130,13 +130,13 @@ def _check_kinds(kernel: Function, arguments: Mapping[str, object], wrong: Wrong
                             f"has {', '.join(parameters)}")  # fmt: skip
 
 
-def _check_part(path: str, part: object, wrong: Wrong) -> None:
+def _check_part(path: str, part: object, wrong: MakeError) -> None:
     match part:
         case ArrayArgument():
             if part.problem:
                 raise wrong(f"argument {path!r}", part.problem)
         case Optional():
-            if any(True for _ in optionals(path, part.argument)):
+            if any(True for _ in optional_parts(path, part.argument)):
                 raise wrong(f"argument {path!r}", "it may be absent as a whole, so none of its parts is optional; "
                             "declare one of the two")  # fmt: skip
             _check_part(path, part.argument, wrong)
@@ -154,7 +154,7 @@ def _check_part(path: str, part: object, wrong: Wrong) -> None:
                         "anything else may be a field of a dataclass")  # fmt: skip
 
 
-def _check_parameters(pairing: Pairing, wrong: Wrong, options: frozenset[str]) -> None:
+def _check_parameters(pairing: Pairing, wrong: MakeError, options: frozenset[str]) -> None:
     parameters = inspect.signature(pairing.kernel).parameters
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name in pairing.arguments:
@@ -185,18 +185,18 @@ def _check_parameters(pairing: Pairing, wrong: Wrong, options: frozenset[str]) -
             raise wrong(f"argument {name!r}", f"the oracle does not take it; add it to {pairing.name}'s parameters")
 
 
-def _check_where(pairing: Pairing, wrong: Wrong) -> None:
+def _check_where(pairing: Pairing, wrong: MakeError) -> None:
     if pairing.where is None:
         return
     options = pairing.options()
-    for name in pairing.where.of:
+    for name in pairing.where.parameters:
         if name not in pairing.dims and name not in options:
             known = ", ".join([*pairing.dims, *options]) or "none"
             raise wrong("where", f"{name!r} is neither a dim nor a static argument of the pairing; there are {known}")
-    lengths = {name: dim.least for name, dim in pairing.dims.items()}
+    lengths = {name: dim.shortest for name, dim in pairing.dims.items()}
     rows = [dict(zip(options, row, strict=True)) for row in itertools.islice(itertools.product(*options.values()), 64)]
     try:
-        admitted = [row for row in rows if pairing.fitted(lengths, row)]
+        admitted = [row for row in rows if pairing.fit_lengths(lengths, row)]
     except Exception as error:
         raise wrong("where", f"it raised {format_exception(error)}") from error
     meets = "give the dims lengths that meet it, as in kt.dim(values=...)"
@@ -209,9 +209,9 @@ def _check_where(pairing: Pairing, wrong: Wrong) -> None:
                             "remove that option")  # fmt: skip
 
 
-def _check_derived(pairing: Pairing, wrong: Wrong) -> None:
+def _check_derived(pairing: Pairing, wrong: MakeError) -> None:
     for path, leaf in pairing.leaves.items():
-        for name in leaf.derivation.of if leaf.derivation else ():
+        for name in leaf.derivation.parameters if leaf.derivation else ():
             other = pairing.leaves.get(name)
             if other is not None and other.derivation is not None:
                 raise wrong(f"argument {path!r}", f"it follows from {name!r}, which follows from others itself")
@@ -223,20 +223,20 @@ def _check_derived(pairing: Pairing, wrong: Wrong) -> None:
                 raise wrong(f"argument {path!r}", f"it follows from {name!r}, which is not one of {known}")
 
 
-def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
+def _check_invariance(pairing: Pairing, wrong: MakeError) -> None:
     for name in pairing.batch_dims:
         if name not in pairing.dims:
             known = ", ".join(map(repr, pairing.dims)) or "none"
             raise wrong("batch_dims", f"{name!r} is not a dim of the pairing; its dims are {known}")
-        if any(leaf.bounded_by is not None and name in names_in(leaf.bounded_by) for leaf in pairing.leaves.values()):
+        if any(leaf.bounded_by is not None and name in dims_in(leaf.bounded_by) for leaf in pairing.leaves.values()):
             raise wrong(
                 "batch_dims", f"an index or a length points into {name!r}, so slices along it are not independent"
             )
         for path, leaf in pairing.leaves.items():
-            if leaf.kind.along_last_axis and name in names_in(leaf.shape[-1]):
+            if leaf.kind.along_last_axis and name in dims_in(leaf.shape[-1]):
                 raise wrong("batch_dims", f"the values of {path!r} depend on each other along {name!r}, so slices "
                             "along it are not independent")  # fmt: skip
-            if any(isinstance(axis, Extent) and axis.more < 0 and name in axis.names for axis in leaf.shape):
+            if any(isinstance(axis, AxisExpression) and axis.extra < 0 and name in axis.names for axis in leaf.shape):
                 raise wrong("batch_dims", f"{path!r} has fewer elements than {name!r}, so slices along it are not "
                             "independent")  # fmt: skip
     for name in pairing.needs:
@@ -249,12 +249,12 @@ def _check_invariance(pairing: Pairing, wrong: Wrong) -> None:
             hint = "; dims go into batch_dims" if name in pairing.dims else ""
             raise wrong("invariant_to", f"{name!r} is not a static argument; choose among "
                         f"{', '.join(map(repr, invariant))}{hint}")  # fmt: skip
-    floats = any(is_float(dtype_named(each)) for leaf in pairing.leaves.values() for each in leaf.dtypes)
+    floats = any(is_float(parse_dtype(each)) for leaf in pairing.leaves.values() for each in leaf.dtypes)
     if pairing.grad and not floats:
         raise wrong("grad", "no argument holds floats, so there is nothing to differentiate")
 
 
-def _check_rejects(pairing: Pairing, wrong: Wrong) -> None:
+def _check_rejects(pairing: Pairing, wrong: MakeError) -> None:
     names = [rejection.name for rejection in pairing.rejects]
     for rejection in pairing.rejects:
         where = f"rejects {rejection.name!r}"

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 
 from ml_dtypes import iinfo
 
-from kerneltest.core.dtypes import DtypeError, dtype_named, is_integer
+from kerneltest.core.dtypes import DtypeError, is_integer, parse_dtype
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.axes import length_of, names_in
+from kerneltest.declare.axis_expressions import dims_in, length_of
 from kerneltest.declare.domains import DType
 from kerneltest.declare.pairing import Pairing
 
-Wrong = Callable[[str, str], Exception]  # takes a place and what is wrong there, returns the exception to raise
+MakeError = Callable[[str, str], Exception]  # takes a place and what is wrong there, returns the exception to raise
 
 
-def check_leaves(pairing: Pairing, wrong: Wrong) -> None:
+def check_leaves(pairing: Pairing, wrong: MakeError) -> None:
     """Checks that dtypes and domains go together, and what the kind of each array requires."""
     for path, leaf in pairing.leaves.items():
         if not leaf.dtypes or not all(leaf.on.values()):
@@ -26,11 +26,11 @@ def check_leaves(pairing: Pairing, wrong: Wrong) -> None:
             raise wrong(f"argument {path!r}", mistake)
 
 
-def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str], wrong: Wrong) -> None:
+def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str], wrong: MakeError) -> None:
     known: dict[DType, str] = {}
     for each in names:
         try:
-            dtype = dtype_named(each)
+            dtype = parse_dtype(each)
         except DtypeError as error:
             raise wrong(place, f"{error}; remove it from the dtypes") from error
         if dtype in known:
@@ -52,7 +52,7 @@ def _check_dtypes(place: str, leaf: ArrayArgument, names: Sequence[str], wrong: 
             raise wrong(place, f"its domain {domain} holds no number of {each}")
 
 
-def check_axes(pairing: Pairing, wrong: Wrong) -> None:
+def check_axes(pairing: Pairing, wrong: MakeError) -> None:
     """Checks that no axis can be negative, and that arrays with dependent values have an axis."""
     least = {
         name: min(min(each.values) if each.values else each.fit(each.minimum) for each in (dim, *dim.on.values()))
@@ -61,7 +61,7 @@ def check_axes(pairing: Pairing, wrong: Wrong) -> None:
     for path, leaf in pairing.leaves.items():
         for axis in leaf.axes:
             if length_of(axis, least) < 0:
-                dim = names_in(axis)[0]
+                dim = dims_in(axis)[0]
                 raise wrong(f"argument {path!r}", f"{axis} is negative where {dim} is {least[dim]}; give the dim a "
                             "minimum")  # fmt: skip
         if leaf.kind.along_last_axis and not leaf.shape:

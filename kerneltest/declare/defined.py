@@ -24,7 +24,7 @@ class Defined:
     where: Output
 
 
-def unasked(output: ShapeDtype | Array) -> Defined:
+def undefined_output(output: ShapeDtype | Array) -> Defined:
     """Returns an output that is not compared anywhere: zeros of the shape of a kernel's output."""
     wide = np.float64 if is_float(output.dtype) else np.int64 if is_integer(output.dtype) else np.bool_
     return Defined(np.zeros(output.shape, wide), np.False_)
@@ -74,7 +74,7 @@ def defined(values: Output, *, where: Output) -> Defined:
     return Defined(values, where)
 
 
-def parted(
+def split_defined(
     outputs: Sequence[Output], like: Sequence[ShapeDtype | Array]
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """Returns copies of an oracle's outputs, zero where they are undefined, and a mask of the defined elements of each.
@@ -86,7 +86,7 @@ def parted(
     values, compared = [], []
     for number, output in enumerate(outputs):
         if isinstance(output, Ignored):
-            output = unasked(like[number]) if number < len(like) else Defined(0.0, np.False_)
+            output = undefined_output(like[number]) if number < len(like) else Defined(0.0, np.False_)
         value = np.array(output.values if isinstance(output, Defined) else output)
         where = np.broadcast_to(output.where if isinstance(output, Defined) else np.True_, value.shape)
         value[~where] = 0

@@ -28,7 +28,7 @@ class Dim:
     on: Mapping[str, "Dim"] = field(default_factory=dict)
 
     @property
-    def least(self) -> int:
+    def shortest(self) -> int:
         """The least length other than 0."""
         return min((n for n in self.values if n), default=0) if self.values else self.fit(max(self.minimum, 1))
 

@@ -20,7 +20,7 @@ def is_pairing(value: object) -> TypeGuard[Pairing]:
     return type(value).__name__ == "Pairing" and type(value).__module__ == "kerneltest.declare.pairing"
 
 
-def held(name: str, value: object) -> Iterator[tuple[str, Pairing]]:
+def iter_pairings(name: str, value: object) -> Iterator[tuple[str, Pairing]]:
     """Yields the pairings under a name with their own names: `softmax`, `norms[0]` in a list, `norms[layer]` in a dict.
 
     If a dict has keys other than words and numbers, its pairings are numbered as in a list.

@@ -172,19 +172,19 @@ def interval(
     return Interval(float(low), float(high), finite, nonzero, extremes)
 
 
-def domain_of(given: Any, dtypes: tuple[str, ...]) -> Domain:
+def parse_domain(declared: Any, dtypes: tuple[str, ...]) -> Domain:
     """Returns the domain that an author gave: a pair of ends, an interval, one of these by dtype, or None for all.
 
     Raises:
       ValueError: it has none of these forms; the message shows the right one.
     """
-    if isinstance(given, Mapping):
-        if unknown := [name for name in given if name not in dtypes]:
+    if isinstance(declared, Mapping):
+        if unknown := [name for name in declared if name not in dtypes]:
             raise ValueError(
                 f"its domain is given for {unknown[0]!r}, which is not among its dtypes: {', '.join(dtypes)}"
             )
-        return {name: _interval(given.get(name)) for name in dtypes}
-    return _interval(given)
+        return {name: _interval(declared.get(name)) for name in dtypes}
+    return _interval(declared)
 
 
 def _interval(given: Any) -> Interval:

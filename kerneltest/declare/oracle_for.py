@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kerneltest.declare.arguments import DECLARED, Argument, ArrayArgument, DimSize, SameAs, leaves
-from kerneltest.declare.axes import all_names
+from kerneltest.declare.axis_expressions import dims_in_axes
 from kerneltest.declare.check import DeclarationError, check_declaration, check_parts
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.error_model import Tolerance
 from kerneltest.declare.kinds.derivation import copy_of
-from kerneltest.declare.pairing import MADE, Pairing
+from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
 from kerneltest.declare.rejects import Rejection
-from kerneltest.declare.relations import relation
+from kerneltest.declare.relations import parse_relation
 from kerneltest.declare.tolerance import rounding
 from kerneltest.declare.xfail import Xfail
 
@@ -114,11 +114,11 @@ def oracle_for(
             grad=grad,
             rejects=tuple(rejects),
             needs=needs or {},
-            where=relation(where) if where else None,
+            where=parse_relation(where) if where else None,
             backends=_names(backends),
         )
         check_declaration(pairing, dims or {}, frozenset(options))
-        MADE.append(pairing)
+        ALL_PAIRINGS.append(pairing)
         return pairing
 
     return pair
@@ -152,6 +152,6 @@ def _all_dims(arguments: Mapping[str, Argument], declared: Mapping[str, Dim]) ->
         if isinstance(argument, DimSize):
             used.setdefault(argument.dim, declared.get(argument.dim, Dim()))
         for _, leaf in leaves(name, argument):
-            for dim in all_names(leaf.axes):
+            for dim in dims_in_axes(leaf.axes):
                 used.setdefault(dim, declared.get(dim, Dim()))
     return used

@@ -9,7 +9,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, SameAs, Static, given, leaves, optionals
+from kerneltest.declare.arguments import (
+    Argument,
+    ArrayArgument,
+    DimSize,
+    SameAs,
+    Static,
+    fill_argument,
+    leaves,
+    optional_parts,
+)
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.error_model import Tolerance
 from kerneltest.declare.rejects import Rejection
@@ -21,10 +30,10 @@ Value = Any  # an argument, a pytree of arguments, or a result: NumPy arrays, JA
 ABSENT, GIVEN = "absent", "given"
 
 # All pairings in order of creation. The plugin reports those that it did not collect.
-MADE: "list[Pairing]" = []
+ALL_PAIRINGS: "list[Pairing]" = []
 
 # Words for kinds of hardware, with the patterns of backend ids that they stand for.
-WORDS = {
+HARDWARE_PATTERNS = {
     "gpu": ("*:sm_*", "*:gfx*", "cuda", "rocm", "interpret-mosaic-gpu"),
     "nvidia": ("*:sm_*", "cuda", "interpret-mosaic-gpu"),
     "amd": ("*:gfx*", "rocm"),
@@ -32,9 +41,11 @@ WORDS = {
 }
 
 
-def speaks_of(patterns: Iterable[str], backend: str) -> bool:
+def matches_backend(patterns: Iterable[str], backend: str) -> bool:
     """Returns whether any pattern of backend ids, or word for hardware, matches a backend's id."""
-    return any(fnmatchcase(backend, each) for pattern in patterns for each in WORDS.get(pattern, (pattern,)))
+    return any(
+        fnmatchcase(backend, each) for pattern in patterns for each in HARDWARE_PATTERNS.get(pattern, (pattern,))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +100,9 @@ class Pairing:
     def __post_init__(self) -> None:
         by_path = {path: leaf for name, argument in self.arguments.items() for path, leaf in leaves(name, argument)}
         object.__setattr__(self, "leaves", by_path)
-        absent = {path: inner for name, argument in self.arguments.items() for path, inner in optionals(name, argument)}
+        absent = {
+            path: inner for name, argument in self.arguments.items() for path, inner in optional_parts(name, argument)
+        }
         object.__setattr__(self, "optionals", absent)
         object.__setattr__(self, "origin", self)
         object.__setattr__(self, "needs", {**dict.fromkeys(self.batch_dims, _slice_at), **self.needs})
@@ -100,9 +113,9 @@ class Pairing:
     def admits(self, lengths: Mapping[str, int], statics: Mapping[str, str]) -> bool:
         """Returns whether dims may have these lengths, with the chosen options of static arguments."""
         each = all(self.dims[name].admits(length) for name, length in lengths.items())
-        return each and (self.where is None or self.where.holds(lengths, self.chosen(statics)))
+        return each and (self.where is None or self.where.holds(lengths, self.option_values(statics)))
 
-    def fitted(
+    def fit_lengths(
         self, lengths: Mapping[str, int], statics: Mapping[str, str], fixed: Sequence[str] = ()
     ) -> dict[str, int] | None:
         """Returns lengths that `where` admits, near some that each dim by itself admits; None if it finds none.
@@ -114,9 +127,9 @@ class Pairing:
         """
         if self.where is None:
             return dict(lengths)
-        return self.where.nearest(self.dims, lengths, self.chosen(statics), fixed)
+        return self.where.nearest_lengths(self.dims, lengths, self.option_values(statics), fixed)
 
-    def chosen(self, statics: Mapping[str, str]) -> dict[str, Value]:
+    def option_values(self, statics: Mapping[str, str]) -> dict[str, Value]:
         """Returns the kernel's values for the chosen options, and True or False for arguments that may be absent."""
         return {
             name: option == GIVEN if name in self.optionals else self._static(name).value(option)
@@ -175,7 +188,7 @@ class Pairing:
                 case SameAs():
                     raise AssertionError("`oracle_for` replaces it by an `ArrayArgument`")
                 case _:
-                    value = given(name, argument, values)
+                    value = fill_argument(name, argument, values)
                     if value is not None or not _has_default(self.oracle if oracle else self.kernel, name):
                         assembled[name] = value
         return assembled
@@ -206,7 +219,7 @@ _T = TypeVar("_T")
 
 
 def _first_match(on: Mapping[str, _T], backend: str, default: _T) -> _T:
-    return next((each for pattern, each in on.items() if speaks_of([pattern], backend)), default)
+    return next((each for pattern, each in on.items() if matches_backend([pattern], backend)), default)
 
 
 def _has_default(function: Function, name: str) -> bool:

@@ -32,7 +32,7 @@ class Rejection:
         """A description of the expected exception."""
         return f"{self.raises.__name__} matching {self.match!r}"
 
-    def met_by(self, error: BaseException) -> bool:
+    def matches(self, error: BaseException) -> bool:
         """Returns whether an exception, or one that it was raised from, is the expected one."""
         cause: BaseException | None = error
         while cause is not None:

@@ -21,11 +21,11 @@ class Relation:
 
     Attributes:
       function: takes lengths and static arguments and returns whether they meet the condition.
-      of: the names of its parameters, which are dims and static arguments.
+      parameters: the names of its parameters, which are dims and static arguments.
     """
 
     function: Function
-    of: tuple[str, ...]
+    parameters: tuple[str, ...]
 
     def holds(self, lengths: Mapping[str, int], statics: Mapping[str, StaticValue]) -> bool:
         """Returns whether lengths and static arguments meet the condition.
@@ -35,9 +35,9 @@ class Relation:
           statics: the kernel's value of each static argument.
         """
         known = {**statics, **lengths}
-        return bool(self.function(**{name: known[name] for name in self.of}))
+        return bool(self.function(**{name: known[name] for name in self.parameters}))
 
-    def nearest(
+    def nearest_lengths(
         self,
         dims: Mapping[str, Dim],
         lengths: Mapping[str, int],
@@ -56,10 +56,12 @@ class Relation:
           None if the search fails. Starting from `lengths` and from the shortest lengths, it changes one dim, then two
           dims; it sets all dims to one length; and it combines a few lengths of every dim.
         """
-        shortest = {name: lengths[name] if name in fixed else dim.least for name, dim in dims.items()}
+        shortest = {name: lengths[name] if name in fixed else dim.shortest for name, dim in dims.items()}
         for start in (lengths, shortest):
             known = {**statics, **start}
-            arguments = {name: known[name] for name in self.of}  # outside the loop, which may run a million times
+            arguments = {
+                name: known[name] for name in self.parameters
+            }  # outside the loop, which may run a million times
             for changed in self._changes(dims, start, fixed):
                 if self.function(**{**arguments, **changed}):
                     return {**start, **changed}
@@ -68,7 +70,7 @@ class Relation:
     def _changes(
         self, dims: Mapping[str, Dim], lengths: Mapping[str, int], fixed: Collection[str]
     ) -> Iterator[Mapping[str, int]]:
-        free = [name for name in self.of if name in dims and name not in fixed]
+        free = [name for name in self.parameters if name in dims and name not in fixed]
         reach = 4 * max([64, *lengths.values(), *(dim.block or 0 for dim in dims.values())])
         ladders = {name: _ladder(dims[name], lengths[name], reach) for name in free}
         yield {}
@@ -90,14 +92,14 @@ class Derivation:
 
     Attributes:
       function: takes the other arguments and returns the array.
-      of: names of its parameters: arguments (arrays), dims (lengths), static arguments, and `rng`, a NumPy generator.
+      parameters: its parameters: arguments (arrays), dims (lengths), static arguments, and `rng`, a NumPy generator.
     """
 
     function: Function
-    of: tuple[str, ...]
+    parameters: tuple[str, ...]
 
 
-def required(function: Function) -> tuple[str, ...]:
+def required_parameters(function: Function) -> tuple[str, ...]:
     """Returns the names of a function's parameters without a default.
 
     Raises:
@@ -106,14 +108,14 @@ def required(function: Function) -> tuple[str, ...]:
     return tuple(name for name, each in inspect.signature(function).parameters.items() if each.default is each.empty)
 
 
-def relation(function: Function) -> Relation:
+def parse_relation(function: Function) -> Relation:
     """Returns the relation that a function defines.
 
     Raises:
       ValueError: it is not a function that has parameters without a default.
     """
     try:
-        of = required(function)
+        of = required_parameters(function)
     except (TypeError, ValueError):
         of = ()
     if not of:

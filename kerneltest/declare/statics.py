@@ -9,7 +9,7 @@ _LONGEST_NAME = 60  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedOption:
     """A static value with the name that records show, as returned by `named`."""
 
     name: str
@@ -44,10 +44,10 @@ def static(*values: StaticValue, **named: StaticValue) -> Static:
     if bool(values) == bool(named):
         raise ValueError("static: give either values or name=value options, and at least one")
     if named:
-        if wrapped := [name for name, value in named.items() if isinstance(value, Named)]:
+        if wrapped := [name for name, value in named.items() if isinstance(value, NamedOption)]:
             raise ValueError(f"static: {wrapped[0]}= is a name already; give the value itself, without kt.named")
         return Static(tuple(named.items()), named=True)
-    options = [(each.name, each.value) if isinstance(each, Named) else (_name_of(each), each) for each in values]
+    options = [(each.name, each.value) if isinstance(each, NamedOption) else (_name_of(each), each) for each in values]
     names = [name for name, _ in options]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(
@@ -56,7 +56,7 @@ def static(*values: StaticValue, **named: StaticValue) -> Static:
     return Static(tuple(options), named=False)
 
 
-def named(name: str, value: StaticValue) -> Named:
+def named(name: str, value: StaticValue) -> NamedOption:
     """Returns a value of `kt.static` with the name that records show, for an object whose `str()` is long or opaque.
 
     Args:
@@ -68,7 +68,7 @@ def named(name: str, value: StaticValue) -> Named:
     """
     if not (isinstance(name, str) and name.isidentifier()):
         raise ValueError(f"named: the name is one word, such as 'small', not {name!r}")
-    return Named(name, value)
+    return NamedOption(name, value)
 
 
 def _name_of(value: StaticValue) -> str:

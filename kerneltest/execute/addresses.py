@@ -6,9 +6,9 @@ their addresses, which are compared with the arrays' lengths.
 
 from dataclasses import replace
 
-from kerneltest.backends.codegen.lower import lower_call
-from kerneltest.backends.simulate.at_scale import faults_on_zeros, programs_of
-from kerneltest.backends.simulate.memory import Fault
+from kerneltest.backends.codegen.gpu_lowering import lower_call
+from kerneltest.backends.simulate.access_checker import Fault
+from kerneltest.backends.simulate.at_scale import faults_on_zeros, select_programs
 from kerneltest.core.targets import TARGETS
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import signatures
@@ -42,5 +42,5 @@ def check_addresses(pairing: Pairing, *, target: str = "sm_90", **lengths: int) 
     faults: list[Fault] = []
     for call in trace(pairing, signature, TARGETS[target].platform).calls:
         (kernel,) = lower_call(call, TARGETS[target])
-        faults += faults_on_zeros(call, kernel, programs_of(call, kernel))
+        faults += faults_on_zeros(call, kernel, select_programs(call, kernel))
     return tuple(faults)

@@ -8,7 +8,7 @@ from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
-from kerneltest.numerics.rounding_bounds import ROWS, follow_together
+from kerneltest.numerics.rounding_bounds import SAMPLE_ROWS, sample_together
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.records.journal import Phase
 from kerneltest.trace.tracing import Traced
@@ -32,24 +32,24 @@ def expect_batch(item: Item, case: AnyCase, cache: Cache, traced: Traced) -> Non
     if case.id in cache.expectations or cache.process.budget is not None:
         return
     limits, room = [], _MOST_SAMPLED
-    for each in (case, *cache.after(case)):
+    for each in (case, *cache.later_cases(case)):
         if each is not case:
-            cache.turn_to_case(item.name, each)
+            cache.begin_case(item.name, each)
         try:
-            expectation, _ = cache.expected(item.pairing, each, traced)
+            expectation, _ = cache.expect(item.pairing, each, traced)
         except Failure:
             if each is case:
                 raise
             continue
         limits.append(expectation.bounds)
         arrays = (*cache.arguments(item.pairing, each).values(), *expectation.values)
-        room -= ROWS * sum(array.size for array in arrays)
+        room -= SAMPLE_ROWS * sum(array.size for array in arrays)
         if room < 0:
             break
     if len(limits) > 1:
-        cache.turn_to_case(item.name, case)
+        cache.begin_case(item.name, case)
         cache.process.journal.counts["cases followed at once"] += len(limits)
-        follow_together(limits)
+        sample_together(limits)
 
 
 def leaves_of(item: Item, case: AnyCase, cache: Cache) -> list[Array]:
@@ -65,9 +65,9 @@ def run_batched(item: Item, case: AnyCase, cache: Cache, executable: BatchExecut
       Failure: as `Executable.run` does for this case.
     """
     key = item.backend.id, case.id
-    if key not in cache.evaluated:
+    if key not in cache.batch_outputs:
         _run_batch(item, case, cache, executable)
-    return cache.evaluated.pop(key)
+    return cache.batch_outputs.pop(key)
 
 
 def is_queued(item: Item, cache: Cache) -> bool:
@@ -80,29 +80,29 @@ def is_queued(item: Item, cache: Cache) -> bool:
 
 def _run_batch(item: Item, case: AnyCase, cache: Cache, executable: BatchExecutable) -> None:
     cases, inputs, room = [case], [leaves_of(item, case, cache)], _MOST_RUN
-    for other in cache.after(case):
+    for other in cache.later_cases(case):
         room -= sum(leaf.size for leaf in inputs[0]) + 1
         if room < 0:
             break
-        cache.turn_to_case(item.name, other)
+        cache.begin_case(item.name, other)
         try:
-            cache.filled[other.id] = cache.arguments(item.pairing, other)
+            cache.batch_inputs[other.id] = cache.arguments(item.pairing, other)
         except Failure as failure:
             if failure.verdict is Verdict.HANG:
                 raise
             continue  # reported when that case is judged
         cases.append(other)
         inputs.append(leaves_of(item, other, cache))
-    cache.turn_to_case(item.name, case)
-    cache.turn_to_phase(Phase.RUNNING, others=len(cases) - 1)
+    cache.begin_case(item.name, case)
+    cache.enter_phase(Phase.RUNNING, others=len(cases) - 1)
     try:
         results = executable.run_batch(inputs)
     except Exception:  # any of the cases may be the cause, so each one runs separately
         if is_queued(item, cache) and len(cases) > 1 and not device_responds(item.backend.platform):
             assert cache.process.abort is not None
             cache.process.abort(f"the device no longer responds after {len(cases)} cases ran at once")
-        cache.coming.pop(case.signature, None)
+        cache.group_cases.pop(case.signature, None)
         results = [executable.run(inputs[0])]
-    cache.turn_to_phase(Phase.RUNNING)
+    cache.enter_phase(Phase.RUNNING)
     for each, outputs in zip(cases, results, strict=False):
-        cache.evaluated[item.backend.id, each.id] = outputs
+        cache.batch_outputs[item.backend.id, each.id] = outputs

@@ -12,20 +12,21 @@ from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.targets import TPUS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.cached_expectation import Expected
+from kerneltest.execute.cached_expectation import CachedExpectation
 from kerneltest.execute.pool import Pool
 from kerneltest.execute.process_state import ProcessState
 from kerneltest.oracle.evaluation import check_all_masked, expect
 from kerneltest.oracle.expectation import Expectation, oracle_noise
-from kerneltest.plan.explicit import DRAWN, AnyCase
+from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase
 from kerneltest.plan.signatures import Signature
+from kerneltest.records.evidence import SpecialInput
 from kerneltest.records.journal import Phase
-from kerneltest.records.schema import Record, SpecialInput
+from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import Traced, trace, without_debugging
 
 # Families whose cases are evaluated and run twice: in each group, those most sensitive to the order of operations. The
 # choice depends only on the case, so it is the same in every process.
-REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN.name})
+REPEATED = frozenset({"small_integers", "normal", "one_inf", "extreme_integers", "random_mask", DRAWN_FAMILY.name})
 
 _ANY = "any"  # the platform of a kernel whose trace is the same on all of them
 
@@ -45,13 +46,13 @@ class Cache:
     Compilation and the oracle dominate the cost of a run, so neither is repeated for another backend or case.
 
     Attributes:
-      held: size of the expectations in bytes, approximately.
+      expectation_bytes: size of the expectations in bytes, approximately.
       fast_paths: by backend, its own way to run cases without compiling each signature; None if it has none.
-      evaluated: outputs of cases that ran in a batch, ahead of their turn.
-      filled: inputs of cases that are to run in a batch.
-      coming: the cases of the current group, by signature.
-      passed: the executable and the record of cases that passed, by the executable's identity and the case.
-      used: the largest error / bound so far, by backend and family.
+      batch_outputs: outputs of cases that ran in a batch, ahead of their turn.
+      batch_inputs: inputs of cases that are to run in a batch.
+      group_cases: the cases of the current group, by signature.
+      passes: the executable and the record of cases that passed, by the executable's identity and the case.
+      largest_fraction: the largest error / bound so far, by backend and family.
       pool: compiles in threads.
       process: the state of the process that runs the cases.
     """
@@ -59,30 +60,30 @@ class Cache:
     owner: tuple[int, int, str] | None = None
     traces: dict[tuple[Signature, str], Traced | Failure] = field(default_factory=dict)
     prepared: dict[tuple[str, Traced], "Future[Executable | Artifact]"] = field(default_factory=dict)
-    expectations: dict[str, Expected] = field(default_factory=dict)
-    held: int = 0
-    varied: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
+    expectations: dict[str, CachedExpectation] = field(default_factory=dict)
+    expectation_bytes: int = 0
+    variation_traces: dict[tuple[Signature, str], Traced] = field(default_factory=dict)
     fast_paths: dict[str, FastPath | None] = field(default_factory=dict)
-    evaluated: dict[tuple[str, str], tuple[Array, ...]] = field(default_factory=dict)
-    coming: dict[Signature, list[AnyCase]] = field(default_factory=dict)
-    filled: dict[str, Mapping[str, Array]] = field(default_factory=dict)
-    passed: dict[tuple[int, str], tuple[Executable, Record]] = field(default_factory=dict)
-    used: dict[tuple[str, str], float] = field(default_factory=dict)
-    pool: Pool = field(default_factory=lambda: Pool(_compilers()))
+    batch_outputs: dict[tuple[str, str], tuple[Array, ...]] = field(default_factory=dict)
+    group_cases: dict[Signature, list[AnyCase]] = field(default_factory=dict)
+    batch_inputs: dict[str, Mapping[str, Array]] = field(default_factory=dict)
+    passes: dict[tuple[int, str], tuple[Executable, Record]] = field(default_factory=dict)
+    largest_fraction: dict[tuple[str, str], float] = field(default_factory=dict)
+    pool: Pool = field(default_factory=lambda: Pool(_compiler_threads()))
     process: ProcessState = field(default_factory=ProcessState)
 
-    def turn_to(self, pairing: Pairing, dtype: str) -> None:
+    def switch_to(self, pairing: Pairing, dtype: str) -> None:
         """Clears everything that belongs to another pairing or dtype."""
         owner = id(pairing.kernel), id(pairing.oracle), dtype  # the same on all backends
         if self.owner != owner:
             self.owner = owner
-            for store in (self.traces, self.prepared, self.expectations, self.varied, self.used):
+            for store in (self.traces, self.prepared, self.expectations, self.variation_traces, self.largest_fraction):
                 store.clear()
-            self.held = 0
-            for other in (self.fast_paths, self.evaluated, self.filled, self.passed):
+            self.expectation_bytes = 0
+            for other in (self.fast_paths, self.batch_outputs, self.batch_inputs, self.passes):
                 other.clear()
 
-    def traced(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:
+    def trace_for(self, pairing: Pairing, signature: Signature, backend: Backend) -> Traced:
         """Returns the kernel traced for a signature, in its form for a backend's platform.
 
         Raises:
@@ -92,7 +93,7 @@ class Cache:
         shared = None if backend.platform in TPUS else self.traces.get((signature, _ANY))
         known = shared or self.traces.get((signature, backend.platform))
         if known is None:
-            self.turn_to_phase(Phase.TRACING)
+            self.enter_phase(Phase.TRACING)
             self.process.journal.counts["traces"] += 1
             try:
                 known = trace(pairing, signature, backend.platform)
@@ -110,7 +111,7 @@ class Cache:
             self.prepared[key] = self.pool.submit(_prepare, backend, traced)
         return self.prepared[key]
 
-    def drop_waiting(self) -> None:
+    def cancel_waiting(self) -> None:
         """Cancels preparations that no thread has begun."""
         self.prepared = {key: future for key, future in self.prepared.items() if not future.cancel()}
 
@@ -120,21 +121,21 @@ class Cache:
         Raises:
           Failure: as `Backend.prepare` does, or `unavailable` if the backend does not support this signature.
         """
-        executable = self.ready(backend, traced)
+        executable = self.wait_prepared(backend, traced)
         assert not isinstance(executable, Artifact)
-        self.turn_to_phase(Phase.RUNNING)
+        self.enter_phase(Phase.RUNNING)
         return executable
 
-    def ready(self, backend: Backend, traced: Traced) -> Executable | Artifact:
+    def wait_prepared(self, backend: Backend, traced: Traced) -> Executable | Artifact:
         """Waits for the executable or artifact of a kernel, and returns it.
 
         Raises:
           Failure: as `executable` does.
         """
         if (backend.id, traced) not in self.prepared:
-            self.turn_to_phase(Phase.COMPILING)  # before it begins, since it may crash the process at once
+            self.enter_phase(Phase.COMPILING)  # before it begins, since it may crash the process at once
         future = self.prepare(backend, traced)
-        self.turn_to_phase(Phase.COMPILING, mine=not future.done())
+        self.enter_phase(Phase.COMPILING, is_waiting=not future.done())
         try:
             while not future.done():
                 wait([future], timeout=_INTERRUPTIBLE)
@@ -146,7 +147,7 @@ class Cache:
             raise
         return future.result()
 
-    def expected(self, pairing: Pairing, case: AnyCase, traced: Traced) -> tuple[Expectation, bool]:
+    def expect(self, pairing: Pairing, case: AnyCase, traced: Traced) -> tuple[Expectation, bool]:
         """Returns the expectation of a case, and whether it holds bit for bit.
 
         Raises:
@@ -156,8 +157,8 @@ class Cache:
         known = self.expectations.get(case.id)
         if known is None or known.bitwise != bitwise:  # the kernel may be exact on one platform only
             arguments = self.arguments(pairing, case)
-            self.filled.pop(case.id, None)
-            self.turn_to_phase(Phase.EXPECTING)
+            self.batch_inputs.pop(case.id, None)
+            self.enter_phase(Phase.EXPECTING)
             self.process.journal.counts["oracle's answers"] += 1
             expectation: Expectation | Failure
             try:
@@ -173,18 +174,18 @@ class Cache:
                     check_all_masked(pairing, case.target, expectation)
             except Failure as failure:
                 expectation = failure
-            self._keep(case.id, Expected(arguments, expectation, bitwise))
+            self._store(case.id, CachedExpectation(arguments, expectation, bitwise))
         expected = self.expectations[case.id]
         return _or_raise(expected.expectation), expected.bitwise
 
-    def _keep(self, case: str, expected: Expected) -> None:
+    def _store(self, case: str, expected: CachedExpectation) -> None:
         """Caches an expectation for other backends; drops the oldest ones if there are too many."""
         if (before := self.expectations.pop(case, None)) is not None:
-            self.held -= before.bytes
+            self.expectation_bytes -= before.bytes
         self.expectations[case] = expected
-        self.held += expected.bytes
-        while self.held > _MAX_BYTES and len(self.expectations) > 1:
-            self.held -= self.expectations.pop(next(iter(self.expectations))).bytes
+        self.expectation_bytes += expected.bytes
+        while self.expectation_bytes > _MAX_BYTES and len(self.expectations) > 1:
+            self.expectation_bytes -= self.expectations.pop(next(iter(self.expectations))).bytes
 
     def special_inputs(self, case: AnyCase) -> tuple[SpecialInput, ...]:
         """Returns the special values among a case's inputs; () for structural families."""
@@ -198,35 +199,35 @@ class Cache:
             return expected.noise
         return oracle_noise(arguments)
 
-    def uses_more(self, backend: Backend, family: str, used: float) -> bool:
+    def exceeds_earlier_use(self, backend: Backend, family: str, fraction: float) -> bool:
         """Returns whether a case uses 1.5 times as much of its bound as any earlier one of its family on the backend.
 
         Remembers the case if so.
         """
         place = backend.id, family
-        more = used > _MORE * self.used.get(place, 0.0)
+        more = fraction > _MORE * self.largest_fraction.get(place, 0.0)
         if more:
-            self.used[place] = used
+            self.largest_fraction[place] = fraction
         return more
 
-    def after(self, case: AnyCase) -> Sequence[AnyCase]:
+    def later_cases(self, case: AnyCase) -> Sequence[AnyCase]:
         """Returns the later cases of the same signature that may run in one batch with a case."""
-        coming = self.coming.get(case.signature, [])
+        coming = self.group_cases.get(case.signature, [])
         return coming[coming.index(case) + 1 :] if self.process.compiles_ahead and case in coming else ()
 
-    def turn_to_case(self, item: str, case: AnyCase) -> None:
+    def begin_case(self, item: str, case: AnyCase) -> None:
         """Notes in the journal that a case begins."""
         self.process.journal.start(item, case.id, case.family.name, str(case.signature), self.pool.under_way)
 
-    def turn_to_phase(self, phase: Phase, *, mine: bool = False, others: int = 0) -> None:
+    def enter_phase(self, phase: Phase, *, is_waiting: bool = False, others: int = 0) -> None:
         """Notes in the journal that the case enters its next phase.
 
         Args:
           phase: that begins.
-          mine: whether the case itself waits for a compilation.
+          is_waiting: whether the case itself waits for a compilation.
           others: number of other cases in the same phase.
         """
-        self.process.journal.turn_to(phase, self.pool.under_way - mine + others)
+        self.process.journal.enter_phase(phase, self.pool.under_way - is_waiting + others)
 
     def arguments(self, pairing: Pairing, case: AnyCase) -> Mapping[str, Array]:
         """Returns a case's array arguments by path.
@@ -236,10 +237,10 @@ class Cache:
         """
         if (expected := self.expectations.get(case.id)) is not None:
             return expected.arguments
-        if (filled := self.filled.get(case.id)) is not None:
+        if (filled := self.batch_inputs.get(case.id)) is not None:
             return filled
-        self.turn_to_phase(Phase.FILLING)
-        with convert_exceptions(f"family {case.family.name}", Verdict.ORACLE_ERROR, located=True):
+        self.enter_phase(Phase.FILLING)
+        with convert_exceptions(f"family {case.family.name}", Verdict.ORACLE_ERROR, with_source=True):
             return case.fill(pairing)
 
 
@@ -257,7 +258,7 @@ def _or_raise(answer: _Answer | Failure) -> _Answer:
     return answer
 
 
-def _compilers() -> int:
+def _compiler_threads() -> int:
     """Returns the number of concurrent compilations: xdist workers share the processors equally."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     return max(1, (os.cpu_count() or 1) // workers)

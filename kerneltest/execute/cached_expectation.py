@@ -8,13 +8,13 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.judge.contents import special_inputs
 from kerneltest.oracle.expectation import Expectation, oracle_noise
-from kerneltest.records.schema import SpecialInput
+from kerneltest.records.evidence import SpecialInput
 
 _A_NUMBER = 16  # bytes: as the kernel gets it and as the oracle does, or with how far it moves
 
 
 @dataclass(frozen=True)
-class Expected:
+class CachedExpectation:
     """A case's arguments and what is expected of them.
 
     Attributes:

@@ -13,10 +13,10 @@ from kerneltest.declare.error_model import Tolerance
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.judge.compare import Comparison, compare
-from kerneltest.judge.evidence import mismatch
-from kerneltest.numerics.error_budget import Share
+from kerneltest.judge.mismatch_evidence import mismatch
+from kerneltest.numerics.error_budget import ErrorShare
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.records.error_budget_text import budget, too_wide
+from kerneltest.records.error_budget_text import budget_parts, vacuous_bound_note
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
 
@@ -53,7 +53,7 @@ class Claim:
     gradient_of: tuple[str, ...] = ()
     asked: Sequence[Array] = ()
     others: Sequence[Sequence[Array]] = ()
-    shares: Callable[[int], tuple[Share, ...]] = lambda output: ()
+    shares: Callable[[int], tuple[ErrorShare, ...]] = lambda output: ()
 
     @property
     def elements(self) -> tuple[int, int]:
@@ -94,20 +94,20 @@ def judge_claims(
     noise = cache.noise(case, arguments)
     why_not = ""
 
-    def shares(claim: Claim, number: int) -> tuple[Share, ...]:
-        cache.turn_to_phase(Phase.EXPECTING)  # the oracle is evaluated again
+    def shares(claim: Claim, number: int) -> tuple[ErrorShare, ...]:
+        cache.enter_phase(Phase.EXPECTING)  # the oracle is evaluated again
         return claim.shares(number)
 
     for claim in claims:
-        cache.turn_to_phase(Phase.JUDGING)
+        cache.enter_phase(Phase.JUDGING)
         comparisons = claim.compare(noise)
         asked, unasked = claim.elements
         record = _counted(
             record,
             comparisons,
             tolerance=claim.tolerance,
-            asked=record.asked + asked,
-            unasked=record.unasked + unasked,
+            defined=record.defined + asked,
+            undefined=record.undefined + unasked,
         )
         for number, comparison in enumerate(comparisons):
             if comparison.verdict.is_finding:
@@ -127,27 +127,30 @@ def judge_claims(
                     call=claim.label,
                     gradient_of=claim.gradient_of[number] if claim.gradient_of else "",
                 )
-                return Outcome(replace(finding, budget=budget(shares(claim, number))), arguments)
+                return Outcome(replace(finding, error_budget=budget_parts(shares(claim, number))), arguments)
         used, number = max(((c.used, i) for i, c in enumerate(comparisons) if c.used is not None), default=(0.0, 0))
-        if cache.uses_more(item.backend, case.family.name, used):
-            record = replace(record, budget=budget(shares(claim, number)))
+        if cache.exceeds_earlier_use(item.backend, case.family.name, used):
+            record = replace(record, error_budget=budget_parts(shares(claim, number)))
         wide = [i for i, each in enumerate(comparisons) if each.vacuous or np.isinf(each.bound).any()]
         if wide and not record.compared:
             found = shares(claim, wide[0])
-            record, why_not = replace(record, budget=budget(found)), too_wide(found, claim.tolerance)
-    if record.unasked and not record.asked:
+            record, why_not = (
+                replace(record, error_budget=budget_parts(found)),
+                vacuous_bound_note(found, claim.tolerance),
+            )
+    if record.undefined and not record.defined:
         why_not = "the oracle asks nothing: nothing was compared"
     return Outcome(record if record.compared else replace(record, message=why_not))
 
 
 def _counted(record: Record, comparisons: Sequence[Comparison], **more: Any) -> Record:
     """`record` with what these comparisons add to it, and with further fields."""
-    used = [u for u in (record.used, *(c.used for c in comparisons)) if u is not None]
+    used = [u for u in (record.bound_fraction, *(c.used for c in comparisons)) if u is not None]
     ulps = zip_longest(record.ulps, *(c.ulps for c in comparisons), fillvalue=0)
     return replace(
         record,
         compared=record.compared + sum(c.compared for c in comparisons),
-        used=max(used, default=None),
+        bound_fraction=max(used, default=None),
         ulps=tuple(map(sum, ulps)),
         **more,
     )

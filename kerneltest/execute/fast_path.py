@@ -65,13 +65,13 @@ def checked_executable(item: Item, case: AnyCase, cache: Cache, traced: Traced, 
 
     def inputs() -> Sequence[Array]:
         leaves = leaves_of(item, case, cache)
-        cache.turn_to_phase(Phase.RUNNING)
+        cache.enter_phase(Phase.RUNNING)
         return leaves
 
     def agree(outputs: Outputs, wanted: Outputs, precision: Precision) -> bool:
-        cache.turn_to_phase(Phase.EXPECTING)
+        cache.enter_phase(Phase.EXPECTING)
         bounds = expectation.all_bounds(wanted, precision)
-        cache.turn_to_phase(Phase.RUNNING)
+        cache.enter_phase(Phase.RUNNING)
         pairs = zip(outputs, wanted, bounds, strict=True)
         return not any(compare(got, widen(want), bound, signed_zeros=False).wrong.any() for got, want, bound in pairs)
 
@@ -97,7 +97,7 @@ def run_on_fast_path(item: Item, case: AnyCase, cache: Cache, executable: Execut
     if isinstance(executable, BatchExecutable):
         outputs = run_batched(item, case, cache, executable)
     else:
-        cache.turn_to_phase(Phase.RUNNING)
+        cache.enter_phase(Phase.RUNNING)
         outputs = executable.run(leaves_of(item, case, cache))
     if case.family.name in REPEATED:
         again = executable.run(leaves_of(item, case, cache))

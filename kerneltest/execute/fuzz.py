@@ -15,7 +15,7 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.strategies import from_pool, hypothesis
 from kerneltest.execute.values import judge_values, prepare_ahead
-from kerneltest.plan.explicit import DRAWN, FUZZ, AnyCase, DrawnCase, pool
+from kerneltest.plan.explicit import DRAWN_FAMILY, FUZZ, AnyCase, ExplicitCase, signature_pool
 
 _MOST_SHRINKS = 400  # cases judged to make one smaller; a count and not a time, so that any machine ends at the same
 _TRIES = 4  # draws a case at most, on average: different draws may come to the same values
@@ -24,15 +24,15 @@ Judged = Callable[[AnyCase], Outcome]
 
 
 @functools.lru_cache(maxsize=1)  # a pairing's backends come one after another and take the same cases
-def draws(pairing: Pairing, pairing_id: str, dtype: str, depth: str, seed: int, count: int) -> tuple[DrawnCase, ...]:
+def draws(pairing: Pairing, pairing_id: str, dtype: str, depth: str, seed: int, count: int) -> tuple[ExplicitCase, ...]:
     """`count` cases for one dtype of a pairing; they depend on the arguments alone.
 
     Raises:
       MissingHypothesisError: Hypothesis is not installed.
     """
-    distinct: dict[str, DrawnCase] = {}
+    distinct: dict[str, ExplicitCase] = {}
 
-    def keep(case: DrawnCase) -> bool:
+    def keep(case: ExplicitCase) -> bool:
         if len(distinct) < count:
             distinct.setdefault(case.id, case)
         # Hypothesis stops at the case that made the number full, and wants the same answer when it asks again.
@@ -43,7 +43,7 @@ def draws(pairing: Pairing, pairing_id: str, dtype: str, depth: str, seed: int, 
     return tuple(replace(case, number=number) for number, case in enumerate(cases))
 
 
-class Drawn(Group):
+class FuzzGroup(Group):
     """Cases that Hypothesis draws."""
 
     name = FUZZ
@@ -52,7 +52,7 @@ class Drawn(Group):
         return iter(draws(item.pairing, item.pairing_id, item.dtype, item.depth, item.seed, item.settings.fuzz))
 
     def families(self, item: Item) -> Mapping[str, int]:
-        return {DRAWN.name: item.settings.fuzz}
+        return {DRAWN_FAMILY.name: item.settings.fuzz}
 
     def ids(self, item: Item) -> Mapping[str, Sequence[str]]:
         """None: a failing case makes way for the smallest that fails too."""
@@ -64,7 +64,7 @@ class Drawn(Group):
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         return judge_values(item, case, cache)
 
-    def outcomes(self, item: Item, planned: Sequence[AnyCase], cache: Cache, judged: Judged) -> Iterator[Outcome]:
+    def outcomes(self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: Judged) -> Iterator[Outcome]:
         """The first case with each verdict is replaced by the smallest that has it too.
 
         Only these carry their arguments: the others tell nothing new.
@@ -73,25 +73,25 @@ class Drawn(Group):
         verdicts: dict[str, Verdict] = {}
         shrunk: set[Verdict] = set()
         for case in planned:
-            assert isinstance(case, DrawnCase)
-            outcome = judged(case)
+            assert isinstance(case, ExplicitCase)
+            outcome = judge_case(case)
             verdict = outcome.record.verdict
             verdicts[_content(case)] = verdict
             if verdict in shrunk:
                 outcome = replace(outcome, arguments=None)
             elif verdict.is_finding:
                 shrunk.add(verdict)
-                outcome = judged(_shrunk(item, case, verdict, verdicts, cache, judged))
+                outcome = judge_case(_shrunk(item, case, verdict, verdicts, cache, judge_case))
             yield outcome
 
 
 def _shrunk(
-    item: Item, case: DrawnCase, verdict: Verdict, verdicts: dict[str, Verdict], cache: Cache, judged: Judged
-) -> DrawnCase:
+    item: Item, case: ExplicitCase, verdict: Verdict, verdicts: dict[str, Verdict], cache: Cache, judged: Judged
+) -> ExplicitCase:
     """The smallest case found that has the same verdict; the case itself where none does, as with a flaky kernel."""
     budget = [_MOST_SHRINKS]
 
-    def same(smaller: DrawnCase) -> bool:
+    def same(smaller: ExplicitCase) -> bool:
         key = _content(smaller)
         if key not in verdicts:
             if not budget[0]:
@@ -108,7 +108,7 @@ def _shrunk(
     return replace(smallest, number=case.number)
 
 
-def _content(case: DrawnCase) -> str:
+def _content(case: ExplicitCase) -> str:
     return replace(case, number=0).id
 
 
@@ -119,8 +119,8 @@ def _find(
     depth: str,
     seed: int,
     count: int,
-    wanted: Callable[[DrawnCase], bool],
-) -> DrawnCase | None:
+    wanted: Callable[[ExplicitCase], bool],
+) -> ExplicitCase | None:
     """The smallest case that is wanted, among `count` drawn ones and what they shrink to, or None."""
     package = hypothesis()
     from hypothesis.internal.conjecture.providers import HypothesisProvider
@@ -141,8 +141,8 @@ def _find(
     plain: Any = mock.patch.object(HypothesisProvider, "_maybe_draw_constant", return_value=None, create=True)
     with plain:
         try:
-            smallest: DrawnCase = package.find(
-                from_pool(pairing, pairing_id, pool(pairing, depth, dtype)),
+            smallest: ExplicitCase = package.find(
+                from_pool(pairing, pairing_id, signature_pool(pairing, depth, dtype)),
                 wanted,
                 settings=settings,
                 random=random.Random(int.from_bytes(digest[:8], "big")),

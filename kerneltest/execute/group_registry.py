@@ -1,12 +1,12 @@
 """The groups of families of a run, built-in, by extensions and by users."""
 
-from kerneltest.core.registry import AFTER_BUILT_IN, Registry
-from kerneltest.execute.fuzz import Drawn
+from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
+from kerneltest.execute.fuzz import FuzzGroup
 from kerneltest.execute.item import Group
-from kerneltest.execute.production import Production
-from kerneltest.execute.rejections import Rejections
-from kerneltest.execute.values import Signatures, Values
-from kerneltest.execute.variations import Varied
+from kerneltest.execute.production import ProductionGroup
+from kerneltest.execute.rejections import RejectionGroup
+from kerneltest.execute.values import SignatureGroup, ValueGroup
+from kerneltest.execute.variations import InvariantGroup
 from kerneltest.plan.families import GROUPS
 
 _REGISTRY: Registry[Group] = Registry("group", extended_by="groups")
@@ -40,11 +40,11 @@ def find_group(name: str) -> Group | None:
 
 
 for _order, _group in (
-    (10, Signatures()),
-    *((20, Values(name)) for name in GROUPS),
-    (30, Varied()),
-    (40, Production()),
-    (50, Rejections()),
-    (90, Drawn()),
+    (10, SignatureGroup()),
+    *((20, ValueGroup(name)) for name in GROUPS),
+    (30, InvariantGroup()),
+    (40, ProductionGroup()),
+    (50, RejectionGroup()),
+    (90, FuzzGroup()),
 ):
     register_group(_group, order=_order)

@@ -10,13 +10,19 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
-from kerneltest.judge.evidence import output_dims
+from kerneltest.judge.mismatch_evidence import output_dims
 from kerneltest.oracle.evaluation import expect
-from kerneltest.plan.production import arguments_of, contents, output_of, part_of, place_of
+from kerneltest.plan.production_sizes import (
+    part_arguments,
+    part_output,
+    position_along_dims,
+    position_coded_arrays,
+    required_part,
+)
 from kerneltest.plan.signatures import signatures
+from kerneltest.trace.partial_arrays import format_element
 from kerneltest.trace.tracing import trace
-from kerneltest.trace.undefined import element
-from kerneltest.trace.virtual import unflat
+from kerneltest.trace.virtual_arrays import axis_indices
 
 _LOOKED_AT = 5
 _ROUNDED = 1e-9  # relative: an oracle sums the parts of an array in another order
@@ -41,16 +47,16 @@ def check_needs(pairing: Pairing, dtype: str, depth: str) -> None:
     """
     planned = [each for each in signatures(pairing, depth) if each.dtype == dtype]
     signature = max(planned, key=lambda each: min((n for _, n in each.dims), default=0))
-    outputs, held = trace(pairing, signature).outputs, contents(pairing, signature)
-    whole_of = part_of(pairing, signature, {})
-    whole = expect(pairing, signature, arguments_of(pairing, whole_of, held), outputs, bitwise=True).values
+    outputs, held = trace(pairing, signature).outputs, position_coded_arrays(pairing, signature)
+    whole_of = required_part(pairing, signature, {})
+    whole = expect(pairing, signature, part_arguments(pairing, whole_of, held), outputs, bitwise=True).values
     for number, values in enumerate(whole):
         names = output_dims(pairing, number, depth)
         for offset in np.unique(np.linspace(0, values.size - 1, _LOOKED_AT).astype(np.int64)) if values.size else ():
-            index = [int(i) for i in unflat(offset, values.shape)]
-            part = part_of(pairing, signature, place_of(names, index))
-            shapes = tuple(output_of(part, each, output_dims(pairing, i, depth)) for i, each in enumerate(outputs))
-            answers = expect(pairing, part.signature, arguments_of(pairing, part, held), shapes, bitwise=True).values
+            index = [int(i) for i in axis_indices(offset, values.shape)]
+            part = required_part(pairing, signature, position_along_dims(names, index))
+            shapes = tuple(part_output(part, each, output_dims(pairing, i, depth)) for i, each in enumerate(outputs))
+            answers = expect(pairing, part.signature, part_arguments(pairing, part, held), shapes, bitwise=True).values
             answer = answers[number][tuple(i - part.start.get(name, 0) for i, name in zip(index, names, strict=True))]
             if not np.isclose(values[tuple(index)], answer, rtol=_ROUNDED, atol=0, equal_nan=True):
                 detail = Stated(
@@ -58,7 +64,7 @@ def check_needs(pairing: Pairing, dtype: str, depth: str) -> None:
                     "{whole} for the whole input, and {part} for the part ({signature})",
                     {
                         "output": number,
-                        "element": element(values.shape, int(offset)),
+                        "element": format_element(values.shape, int(offset)),
                         "dims": ", ".join(pairing.needs),
                         "whole": str(values[tuple(index)]),
                         "part": str(answer),

@@ -11,7 +11,7 @@ from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Tier
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.numerics.error_budget import Share as Part
+from kerneltest.numerics.error_budget import ErrorShare as Part
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import Signature
@@ -22,7 +22,7 @@ Outputs = tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExpectedOutputs:
     """What a share of outputs should be.
 
     Attributes:
@@ -45,7 +45,7 @@ class Wanted:
     note: str = ""
 
 
-Expect = Callable[[Outputs, Precision], Wanted]
+Expect = Callable[[Outputs, Precision], ExpectedOutputs]
 Take = Callable[[Outputs], Outputs]
 
 
@@ -54,13 +54,13 @@ def _all(outputs: Outputs) -> Outputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class OutputCheck:
     """A part of the outputs of a variation, and what it should be.
 
     Attributes:
       label: the call in words, as messages show it: `first in a batch of two under jax.vmap`.
-      wanted: what the part should be: `Asked.by_oracle()`, `Asked.as_plain_call()`, or a function of the part itself
-        and of what its backend does to numbers.
+      wanted: what the part should be: `InvariantContext.by_oracle()`, `InvariantContext.as_plain_call()`, or a function
+        of the part itself and of what its backend does to numbers.
       take: makes the part of all outputs, and undoes what was done to the inputs; by default all of them as they are.
       gradient_of: for outputs that are gradients, the path of the leaf that each is one by.
     """
@@ -76,18 +76,18 @@ class Variation:
     """Another call of a kernel.
 
     Attributes:
-      traced: what is called: `Asked.traced`, or what `Asked.at` and `Asked.once` trace.
+      traced: what is called: `InvariantContext.traced`, or what its `at` and `once` trace.
       leaves: its inputs, in the shapes and dtypes that it was traced for.
       shares: the parts of its outputs, each with what it should be.
     """
 
     traced: Traced
     leaves: tuple[Array, ...]
-    shares: tuple[Share, ...]
+    shares: tuple[OutputCheck, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class InvariantContext:
     """What an invariant is asked about: a case, and its plain call on a backend.
 
     Attributes:
@@ -121,9 +121,9 @@ class Asked:
           make: traces it.
         """
         key = (self.case.signature, name)
-        if key not in self.cache.varied:
-            self.cache.varied[key] = make()
-        return self.cache.varied[key]
+        if key not in self.cache.variation_traces:
+            self.cache.variation_traces[key] = make()
+        return self.cache.variation_traces[key]
 
     def at(self, signature: Signature) -> Traced:
         """The kernel traced for another signature, such as `dataclasses.replace(asked.case.signature, statics=...)`.
@@ -131,7 +131,7 @@ class Asked:
         Raises:
           Failure: the kernel cannot be traced for it.
         """
-        return self.cache.traced(self.pairing, signature, self.backend)
+        return self.cache.trace_for(self.pairing, signature, self.backend)
 
     def by_oracle(self, expectation: Expectation | None = None, part: Take = _all) -> Expect:
         """What the oracle says, within its bound.
@@ -142,17 +142,17 @@ class Asked:
         """
         chosen = expectation or self.expectation
 
-        def wanted(share: Outputs, precision: Precision) -> Wanted:
-            self.cache.turn_to_phase(Phase.EXPECTING)
-            others = chosen.all_others(precision)
+        def wanted(share: Outputs, precision: Precision) -> ExpectedOutputs:
+            self.cache.enter_phase(Phase.EXPECTING)
+            others = chosen.all_alternatives(precision)
             sets = [
                 tuple(o[i] if i < len(o) else v for v, o in zip(chosen.values, others, strict=True))
                 for i in range(max(map(len, others), default=0))
             ]
-            return Wanted(
+            return ExpectedOutputs(
                 part(chosen.values),
                 part(chosen.all_bounds(share, precision)),
-                asked=part(chosen.asked),
+                asked=part(chosen.defined),
                 others=tuple(zip(*map(part, sets), strict=True)),
                 budget=lambda output: chosen.shares(output, precision),
                 note=chosen.note(precision),
@@ -171,13 +171,15 @@ class Asked:
         if self.backend.tier is not Tier.DEVICE:
             return self.by_oracle(part=part)
 
-        def wanted(share: Outputs, precision: Precision) -> Wanted:
-            self.cache.turn_to_phase(Phase.RUNNING)
-            asked = part(self.expectation.asked)
+        def wanted(share: Outputs, precision: Precision) -> ExpectedOutputs:
+            self.cache.enter_phase(Phase.RUNNING)
+            asked = part(self.expectation.defined)
             plain = map(widen, part(self.cache.executable(self.backend, self.traced).run(self.leaves)))
             values = tuple(
                 np.where(where, value, np.zeros_like(value)) for value, where in zip(plain, asked, strict=True)
             )
-            return Wanted(values, tuple(np.where(where, 0.0, np.inf) for where in asked), bitwise=True, asked=asked)
+            return ExpectedOutputs(
+                values, tuple(np.where(where, 0.0, np.inf) for where in asked), bitwise=True, asked=asked
+            )
 
         return wanted

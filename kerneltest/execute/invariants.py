@@ -13,21 +13,21 @@ import numpy as np
 from kerneltest.core.dtypes import Array, ShapeDtype, is_float, widen
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.axes import Axis, Extent, all_names, length_of, names_in
+from kerneltest.declare.axis_expressions import Axis, AxisExpression, dims_in, dims_in_axes, length_of
 from kerneltest.declare.pairing import Pairing
-from kerneltest.execute.invariant_context import Asked, Outputs, Share, Take, Variation
+from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, Outputs, Take, Variation
 from kerneltest.execute.slices import Slices
 from kerneltest.execute.variations import invariant as invariant
-from kerneltest.oracle.evaluation import evaluator, watchable
-from kerneltest.oracle.gradient import gradients
+from kerneltest.oracle.evaluation import evaluator, tracking_evaluator
+from kerneltest.oracle.gradient import expect_gradients
 from kerneltest.plan.cases import Case
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import Signature
 from kerneltest.records.journal import Phase
-from kerneltest.trace.grid_rewrites import reversing
-from kerneltest.trace.jax_compat.names import limit, raised_in_jax
-from kerneltest.trace.rewrite import Fill, Rule, before, padding, rewritten
-from kerneltest.trace.tracing import Traced, read, trace_function
+from kerneltest.trace.grid_rewrites import reverse_grids
+from kerneltest.trace.jax_compat.source_lines import describe_limitation, raised_in_jax
+from kerneltest.trace.rewrite import Fill, Rule, fill_outputs, fill_padding, rewrite_jaxpr
+from kerneltest.trace.tracing import Traced, analyze, trace_function
 
 _ROUNDED = 1e-9  # relative: how far two orders of summation may be apart in float64
 
@@ -37,19 +37,19 @@ def _has_arrays(pairing: Pairing, signature: Signature) -> bool:
 
 
 @invariant(applies=_has_arrays, rewrites=True, once=True)
-def plain_call(asked: Asked) -> Iterator[Variation]:
+def plain_call(asked: InvariantContext) -> Iterator[Variation]:
     """Called on arrays, outside of `jax.jit`, the kernel gives the same."""
-    shares = (Share("called outside of jax.jit", asked.by_oracle()),)
+    shares = (OutputCheck("called outside of jax.jit", asked.by_oracle()),)
     traced = asked.once("eager", lambda: replace(asked.traced, eager=True))
     yield Variation(traced, asked.leaves, shares)
 
 
 @invariant(applies=_has_arrays)
-def vmapped(asked: Asked) -> Iterator[Variation]:
+def vmapped(asked: InvariantContext) -> Iterator[Variation]:
     """Under `jax.vmap` over a new leading axis, each element of the batch comes out as by itself."""
     pairing, signature = asked.pairing, asked.case.signature
     other = Case(asked.case.pairing_id, pairing.name, signature, FAMILIES["small_integers"], "", asked.seed)
-    expectation, _ = asked.cache.expected(pairing, other, asked.traced)
+    expectation, _ = asked.cache.expect(pairing, other, asked.traced)
     arguments = asked.cache.arguments(pairing, other)
     inputs = tuple(ShapeDtype((2, *i.shape), i.dtype) for i in asked.traced.inputs)
     try:
@@ -61,17 +61,17 @@ def vmapped(asked: Asked) -> Iterator[Variation]:
         error = failure.__cause__
         if error is None or not raised_in_jax(error):
             raise
-        raise Failure(Verdict.UNAVAILABLE, limit(error, "cannot batch this under jax.vmap")) from failure
+        raise Failure(Verdict.UNAVAILABLE, describe_limitation(error, "cannot batch this under jax.vmap")) from failure
     yield Variation(
         traced,
         tuple(np.stack([one, arguments[path]]) for (path, _), one in zip(signature.dtypes, asked.leaves, strict=True)),
         (
-            Share(
+            OutputCheck(
                 "first in a batch of two under jax.vmap",
                 asked.by_oracle(),
                 lambda outputs: tuple(o[0] for o in outputs),
             ),
-            Share(
+            OutputCheck(
                 "second in a batch of two under jax.vmap",
                 asked.by_oracle(expectation),
                 lambda outputs: tuple(o[1] for o in outputs),
@@ -85,39 +85,39 @@ def _has_tail(pairing: Pairing, signature: Signature) -> bool:
 
 
 @invariant(applies=_has_tail, rewrites=True)
-def poisoned_padding(asked: Asked) -> Iterator[Variation]:
+def poisoned_padding(asked: InvariantContext) -> Iterator[Variation]:
     """What lies past an array's end in its last block, or in a masked lane of a load, does not matter."""
-    yield _changed(asked, padding(Fill(nan=True)), "with NaN and the least integers as padding")
-    yield _changed(asked, padding(Fill(nan=False)), "with the largest numbers as padding")
+    yield _changed(asked, fill_padding(Fill(nan=True)), "with NaN and the least integers as padding")
+    yield _changed(asked, fill_padding(Fill(nan=False)), "with the largest numbers as padding")
 
 
 @invariant(rewrites=True)
-def old_output(asked: Asked) -> Iterator[Variation]:
+def old_output(asked: InvariantContext) -> Iterator[Variation]:
     """What the memory of an output held before does not matter."""
-    yield _changed(asked, before(Fill(nan=True)), "with NaN and the least integers in the output before")
-    yield _changed(asked, before(Fill(nan=False)), "with the largest numbers in the output before")
+    yield _changed(asked, fill_outputs(Fill(nan=True)), "with NaN and the least integers in the output before")
+    yield _changed(asked, fill_outputs(Fill(nan=False)), "with the largest numbers in the output before")
 
 
-def _changed(asked: Asked, rule: Rule, label: str) -> Variation:
+def _changed(asked: InvariantContext, rule: Rule, label: str) -> Variation:
     traced = asked.traced
-    changed = asked.once(label, lambda: read(rewritten(traced.jaxpr, rule), traced.function, traced.inputs))
-    return Variation(changed, asked.leaves, (Share(label, asked.by_oracle()),))
+    changed = asked.once(label, lambda: analyze(rewrite_jaxpr(traced.jaxpr, rule), traced.function, traced.inputs))
+    return Variation(changed, asked.leaves, (OutputCheck(label, asked.by_oracle()),))
 
 
 @invariant(applies=lambda pairing, signature: "grid" in pairing.invariant_to, rewrites=True)
-def reversed_grid(asked: Asked) -> Iterator[Variation]:
+def reversed_grid(asked: InvariantContext) -> Iterator[Variation]:
     """The order of the programs does not matter: declared by `invariant_to="grid"`."""
-    changed = _changed(asked, reversing(), "with the grid's programs in reverse order")
-    yield replace(changed, shares=(Share(changed.shares[0].label, asked.as_plain_call()),))
+    changed = _changed(asked, reverse_grids(), "with the grid's programs in reverse order")
+    yield replace(changed, shares=(OutputCheck(changed.shares[0].label, asked.as_plain_call()),))
 
 
 @invariant(applies=lambda pairing, signature: any(_others(pairing, signature)))
-def other_choices(asked: Asked) -> Iterator[Variation]:
+def other_choices(asked: InvariantContext) -> Iterator[Variation]:
     """A static argument that `invariant_to` names does not matter."""
     for name, option in _others(asked.pairing, asked.case.signature):
         statics = {**dict(asked.case.signature.statics), name: option}
         other = replace(asked.case.signature, statics=tuple(statics.items()))
-        yield Variation(asked.at(other), asked.leaves, (Share(f"with {name}={option}", asked.as_plain_call()),))
+        yield Variation(asked.at(other), asked.leaves, (OutputCheck(f"with {name}={option}", asked.as_plain_call()),))
 
 
 def _others(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, str]]:
@@ -129,7 +129,7 @@ def _others(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, str]]
 
 
 @invariant(applies=lambda pairing, signature: any(_batches(pairing, signature)))
-def alone(asked: Asked) -> Iterator[Variation]:
+def alone(asked: InvariantContext) -> Iterator[Variation]:
     """A slice along a dim that `batch_dims` names does not depend on what else is in the batch.
 
     Compilers lay out the code for one slice in their own way, and so sum in another order: bit for bit, slices are
@@ -143,18 +143,18 @@ def alone(asked: Asked) -> Iterator[Variation]:
         pairs = zip(asked.traced.outputs, single.outputs, strict=True)
         outputs = [_axes_of(pairing, signature, name, least, a.shape, b.shape) for a, b in pairs]
         slices = Slices(dict(signature.dims), name)
-        apart = any(leaf.globally_unique and name in all_names(leaf.shape)
+        apart = any(leaf.globally_unique and name in dims_in_axes(leaf.shape)
                     for leaf in signature.leaves(pairing).values())  # fmt: skip
         for at in sorted({0, length - least}):
             place = f"{name}={at}" if least == 1 else f"{name}={at} to {at + least - 1}"
             once = slices.copies(at, least, 1)
             part, sliced = slices.taken(outputs, once), slices.taken(leaves, once)(asked.leaves)
-            if any(isinstance(axis, Extent) for axes in outputs for axis in axes):
+            if any(isinstance(axis, AxisExpression) for axes in outputs for axis in axes):
                 _check_slice(asked, shorter, single, sliced, part)
             yield Variation(
                 single,
                 sliced,
-                (Share(f"{place} alone, of {length}", asked.by_oracle(part=part)),),
+                (OutputCheck(f"{place} alone, of {length}", asked.by_oracle(part=part)),),
             )
             if length % least == 0 and not apart and not slices.overlap([*leaves, *outputs]):
                 again = slices.copies(at, least, length // least)
@@ -162,7 +162,7 @@ def alone(asked: Asked) -> Iterator[Variation]:
                     asked.traced,
                     slices.taken(leaves, again)(asked.leaves),
                     (
-                        Share(
+                        OutputCheck(
                             f"{place} in each of {length // least} places",
                             asked.as_plain_call(slices.taken(outputs, again)),
                         ),
@@ -170,7 +170,7 @@ def alone(asked: Asked) -> Iterator[Variation]:
                 )
 
 
-def _check_slice(asked: Asked, shorter: Signature, single: Traced, sliced: Outputs, part: Take) -> None:
+def _check_slice(asked: InvariantContext, shorter: Signature, single: Traced, sliced: Outputs, part: Take) -> None:
     """That no output orders the elements of an axis otherwise than the argument by which its slices are told.
 
     An output does where what the oracle says of a slice by itself is among its outputs for the whole, elsewhere.
@@ -179,7 +179,7 @@ def _check_slice(asked: Asked, shorter: Signature, single: Traced, sliced: Outpu
       Failure: one does.
     """
     wide = {path: widen(leaf) for (path, _), leaf in zip(shorter.dtypes, sliced, strict=True)}
-    asked.cache.turn_to_phase(Phase.EXPECTING)
+    asked.cache.enter_phase(Phase.EXPECTING)
     alone = evaluator(asked.pairing, shorter, single.outputs)(wide)
     for one, there, whole in zip(alone, part(asked.expectation.values), asked.expectation.values, strict=True):
         if one.shape != there.shape or (not _are_alike(one, there) and _are_among(one, whole)):
@@ -207,7 +207,7 @@ def _batches(pairing: Pairing, signature: Signature) -> Iterator[tuple[str, int,
     """The dims along which slices are run alone: their lengths, and those of the shortest slices that are admitted."""
     lengths, statics = dict(signature.dims), dict(signature.statics)
     for name in pairing.batch_dims:
-        least = pairing.dims[name].least
+        least = pairing.dims[name].shortest
         if lengths[name] > least > 0 and pairing.admits({**lengths, name: least}, statics):
             yield name, lengths[name], least
 
@@ -218,7 +218,7 @@ def _axes_of(
     """The axes of an output, as far as a dim is in them: told by their lengths with all of it and with a slice."""
     lengths = dict(signature.dims)
     short = {**lengths, name: least}
-    declared = [axis for leaf in pairing.leaves.values() for axis in leaf.shape if name in names_in(axis)]
+    declared = [axis for leaf in pairing.leaves.values() for axis in leaf.shape if name in dims_in(axis)]
     axes: list[Axis] = []
     for length, less in zip(whole, single, strict=True):
         fitting = [
@@ -235,10 +235,10 @@ def _axes_of(
 
 
 @invariant(applies=lambda pairing, signature: pairing.grad)
-def gradient(asked: Asked) -> Iterator[Variation]:
+def gradient(asked: InvariantContext) -> Iterator[Variation]:
     """The gradient is the oracle's: declared by `grad=True`. That of elements of which nothing is asked counts as 0."""
     traced = asked.traced
-    kept = [(o, where) for o, where in zip(traced.outputs, asked.expectation.asked, strict=True) if is_float(o.dtype)]
+    kept = [(o, where) for o, where in zip(traced.outputs, asked.expectation.defined, strict=True) if is_float(o.dtype)]
     paths = [path for path, _ in asked.case.signature.dtypes]
     moving = [i for i, path in enumerate(paths) if is_float(traced.inputs[i].dtype) and _moves(asked.pairing, path)]
     rng = np.random.Generator(np.random.PCG64(int(asked.case.entropy, 16)))
@@ -257,17 +257,17 @@ def gradient(asked: Asked) -> Iterator[Variation]:
 
     inputs = (*traced.inputs, *(ShapeDtype(w.shape, w.dtype) for w in cotangents))
     pairing, signature = asked.pairing, asked.case.signature
-    asked.cache.turn_to_phase(Phase.EXPECTING)
-    expectation = gradients(
+    asked.cache.enter_phase(Phase.EXPECTING)
+    expectation = expect_gradients(
         evaluator(pairing, signature, traced.outputs),
         asked.arguments,
         cotangents,
         rng,
-        watchable(pairing, signature, traced.outputs),
+        tracking_evaluator(pairing, signature, traced.outputs),
         [o.dtype for o, _ in kept],
         [paths[i] for i in moving],
     )
-    share = Share("the gradient", asked.by_oracle(expectation), gradient_of=tuple(paths[i] for i in moving))
+    share = OutputCheck("the gradient", asked.by_oracle(expectation), gradient_of=tuple(paths[i] for i in moving))
     pulled = asked.once("gradient", lambda: trace_function(pulled_back, inputs, "by jax.vjp"))
     yield Variation(pulled, (*asked.leaves, *cotangents), (share,))
 

@@ -9,14 +9,15 @@ from typing import Any
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Detail, Unavailable
 from kerneltest.core.dtypes import Array
-from kerneltest.core.failures import printable
+from kerneltest.core.failures import escape_surrogates
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import Family
-from kerneltest.records.schema import Evidence, Record
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.schema import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Item:
             target=case.target if case else "",
             case=case.id if case else "",
             verdict=verdict,
-            message=detail if isinstance(detail, str) else printable(detail.text()),
+            message=detail if isinstance(detail, str) else escape_surrogates(detail.text()),
             detail=None if isinstance(detail, str) else detail,
             evidence=Evidence() if case and verdict.is_finding else None,
             **fields,
@@ -137,7 +138,7 @@ class Group(ABC):
         """
         return ""
 
-    def is_asked_of(self, backend: Backend) -> bool:
+    def applies_to(self, backend: Backend) -> bool:
         """Returns whether a backend runs cases of this group."""
         return backend.tier.gives_values
 
@@ -173,8 +174,8 @@ class Group(ABC):
         """
 
     def outcomes(
-        self, item: Item, planned: Sequence[AnyCase], cache: Cache, judged: Callable[[AnyCase], Outcome]
+        self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: Callable[[AnyCase], Outcome]
     ) -> Iterator[Outcome]:
-        """Yields the outcome of each case; `judged` is `judge` with declared xfails and failures applied."""
+        """Yields the outcome of each case; `judge_case` is `judge` with declared xfails and failures applied."""
         self.prepare(item, planned, cache)
-        yield from map(judged, planned)
+        yield from map(judge_case, planned)

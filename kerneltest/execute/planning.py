@@ -7,22 +7,21 @@ from datetime import UTC, datetime
 import kerneltest.execute.invariants  # noqa: F401 - registers them
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
-from kerneltest.declare.pairing import Pairing, speaks_of
+from kerneltest.declare.pairing import Pairing, matches_backend
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.fuzz import Drawn
+from kerneltest.execute.fuzz import FuzzGroup
 from kerneltest.execute.group_registry import registered_groups
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.xfails import unmatched
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.signatures import dtypes_of, signatures
-from kerneltest.records.schema import ANY, NotApplicable, Plan, PlannedItem, digest
-from kerneltest.records.sources import describe
-from kerneltest.trace.tracing import Traced, environment, trace, version_problem, without_debugging
-from kerneltest.trace.tracing import settings as jax_settings
+from kerneltest.plan.signatures import signature_dtypes, signatures
+from kerneltest.records.run_plan import ANY, NotApplicable, Plan, PlannedItem, digest_ids
+from kerneltest.records.sources import describe_pairing
+from kerneltest.trace.tracing import Traced, jax_environment, jax_settings, trace, version_problem, without_debugging
 
 
-class Absent(Group):
+class UnavailableGroup(Group):
     """The cases of a backend that this machine cannot serve: one item, which ends as unavailable.
 
     Attributes:
@@ -83,14 +82,14 @@ def plan_pairing(
         declared = pairing.on(backend.id)
         kernel = _trace_first(declared, settings.depth, backend.platform) if traced and traced.by_platform else traced
         reason = _unsupported_reason(backend, kernel)
-        if pairing.backends and not speaks_of(pairing.backends, backend.id):
+        if pairing.backends and not matches_backend(pairing.backends, backend.id):
             reason = f"declared only for {', '.join(pairing.backends)}"
         count = sum(sum(i.families().values()) for i in _items(pairing, pairing_id, [backend], settings))
         if reason:
             not_applicable.append(NotApplicable(pairing_id, backend.id, reason, count))
         elif backend.unavailable():
             name = f"{pairing_id}[{backend.id}]"
-            absent.append(Item(name, declared, pairing_id, backend, ANY, Absent(count), settings))
+            absent.append(Item(name, declared, pairing_id, backend, ANY, UnavailableGroup(count), settings))
         else:
             available.append(backend)
     items = (*_items(pairing, pairing_id, available, settings), *absent)
@@ -115,20 +114,20 @@ def _trace_first(pairing: Pairing, depth: str, platform: str = "") -> Traced | N
 
 def _items(pairing: Pairing, pairing_id: str, backends: Sequence[Backend], settings: RunSettings) -> Iterator[Item]:
     declared = {backend.id: pairing.on(backend.id) for backend in backends}
-    dtypes = [dtypes_of(each, settings.depth) for each in declared.values()]
+    dtypes = [signature_dtypes(each, settings.depth) for each in declared.values()]
     for dtype in dict.fromkeys(dtype for each in dtypes for dtype in each):
         for group in registered_groups():
-            if isinstance(group, Drawn) and not (settings.fuzz and pairing.leaves):
+            if isinstance(group, FuzzGroup) and not (settings.fuzz and pairing.leaves):
                 continue  # without arrays there are no values to draw
             for backend in backends:
-                if group.is_asked_of(backend) and dtype in dtypes_of(declared[backend.id], settings.depth):
+                if group.applies_to(backend) and dtype in signature_dtypes(declared[backend.id], settings.depth):
                     name = f"{pairing_id}[{backend.id}-{dtype}]"
                     item = Item(name, declared[backend.id], pairing_id, backend, dtype, group, settings)
-                    if isinstance(group, Drawn) or next(item.cases(), None) is not None:
+                    if isinstance(group, FuzzGroup) or next(item.cases(), None) is not None:
                         yield item
 
 
-def plan_of(
+def build_plan(
     plans: Sequence[PairingPlan],
     items: Sequence[Item],
     node_ids: Sequence[str],
@@ -161,9 +160,9 @@ def plan_of(
             f"an xfail of {name} ({xfail}) matches nothing planned" for xfail in unmatched(pairing.xfail, cells)
         ]
     return Plan(
-        items=tuple(planned_item(item, name) for item, name in zip(items, node_ids, strict=True)),
+        items=tuple(plan_entry(item, name) for item, name in zip(items, node_ids, strict=True)),
         environment={
-            **environment(),
+            **jax_environment(),
             **jax_settings(),
             **({"warning": "; ".join(filter(None, warnings))} if any(warnings) else {}),
             **{f"{name}: {key}": str(value) for name, each in facts.items() for key, value in each.items()},
@@ -180,13 +179,13 @@ def plan_of(
         run=run,
         problems=problems,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        pairings={name: describe(pairing) for name, pairing in pairings.items()},
+        pairings={name: describe_pairing(pairing) for name, pairing in pairings.items()},
         **settings.plan_fields(),
     )
 
 
-def planned_item(item: Item, name: str) -> PlannedItem:
+def plan_entry(item: Item, name: str) -> PlannedItem:
     """Returns an item's entry in the plan; `name` is the node id of the pytest item."""
-    digests = {family: digest(ids) for family, ids in item.group.ids(item).items()}
+    digests = {family: digest_ids(ids) for family, ids in item.group.ids(item).items()}
     parts = (item.pairing_id, item.backend.id, item.backend.tier, item.dtype, item.group.name)
     return PlannedItem(name, *parts, item.families(), digests)

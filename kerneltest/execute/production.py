@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kerneltest.backends.base import Backend, Samples
+from kerneltest.backends.base import Backend, OutputSamples
 from kerneltest.core.details import Stated, Undefined
 from kerneltest.core.dtypes import Array, ShapeDtype
 from kerneltest.core.failures import Failure
@@ -17,40 +17,40 @@ from kerneltest.execute.claims import BIT_FOR_BIT
 from kerneltest.execute.input_dependencies import check_needs, derived_output
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.judge.compare import compare
-from kerneltest.judge.evidence import output_dims
+from kerneltest.judge.mismatch_evidence import output_dims
 from kerneltest.oracle.evaluation import expect
 from kerneltest.oracle.expectation import oracle_noise
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.families import without_values
-from kerneltest.plan.production import (
+from kerneltest.plan.families import marker_family
+from kerneltest.plan.production_sizes import (
     MOST_BOUNDED,
     MOST_EXACT,
-    Content,
-    Part,
-    arguments_of,
-    contents,
-    output_of,
-    part_of,
-    place_of,
+    PositionCodedArray,
+    RequiredPart,
+    part_arguments,
+    part_output,
+    position_along_dims,
+    position_coded_arrays,
     production_signatures,
+    required_part,
 )
 from kerneltest.records.schema import Record
-from kerneltest.trace.undefined import element
-from kerneltest.trace.virtual import unflat
+from kerneltest.trace.partial_arrays import format_element
+from kerneltest.trace.virtual_arrays import axis_indices
 
 _EVALUATED = {True: 2**27, False: 2**24}  # elements of all parts, where nothing is rounded and where something is
 _LEAST_PARTS = 4
 
 
-class Production(Group):
+class ProductionGroup(Group):
     """The lengths that `kt.dim(production=)` declares."""
 
     name = "production"
-    _family = without_values("production", name)
+    _family = marker_family("production", name)
 
-    def is_asked_of(self, backend: Backend) -> bool:
-        return backend.scales or backend.tier is Tier.LOWER
+    def applies_to(self, backend: Backend) -> bool:
+        return backend.supports_scale or backend.tier is Tier.LOWER
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         for signature in production_signatures(item.pairing):
@@ -61,19 +61,19 @@ class Production(Group):
         return None
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        pairing, traced = item.pairing, cache.traced(item.pairing, case.signature, item.backend)
+        pairing, traced = item.pairing, cache.trace_for(item.pairing, case.signature, item.backend)
         record = item.record(Verdict.PASS, case=case)
-        if not item.backend.scales:
-            cache.ready(item.backend, traced)
+        if not item.backend.supports_scale:
+            cache.wait_prepared(item.backend, traced)
             return Outcome(replace(record, compared=len(traced.calls)))
         reason = item.backend.unsupported_reason(traced)
         if reason:
             raise Failure(Verdict.UNAVAILABLE, reason)
-        prepared = item.backend.at_scale(traced)
+        prepared = item.backend.prepare_at_scale(traced)
         derived = derived_output(pairing, item.dtype, item.depth, traced.outputs)
         if not derived:
             check_needs(pairing, item.dtype, item.depth)
-        held = contents(pairing, case.signature)
+        held = position_coded_arrays(pairing, case.signature)
         outputs = prepared.run([held[path] for path, _ in case.signature.dtypes])
         record = replace(record, tolerance=BIT_FOR_BIT if traced.exact else str(pairing.tolerance))
         for number, samples in enumerate(outputs):
@@ -87,10 +87,10 @@ class Production(Group):
         return Outcome(record)
 
 
-def _check_defined(number: int, samples: Samples) -> None:
+def _check_defined(number: int, samples: OutputSamples) -> None:
     """Raises Failure if a sampled element depends on memory that nobody wrote, or was itself not written."""
     if samples.unwritten.size:
-        first = element(samples.shape, int(samples.unwritten[0]))
+        first = format_element(samples.shape, int(samples.unwritten[0]))
         raise Failure(
             Verdict.UNWRITTEN,
             Undefined(
@@ -104,7 +104,7 @@ def _check_defined(number: int, samples: Samples) -> None:
             ),
         )
     if samples.undefined.any():
-        first = element(samples.shape, int(samples.offsets[samples.undefined][0]))
+        first = format_element(samples.shape, int(samples.offsets[samples.undefined][0]))
         count = int(samples.undefined.sum())
         detail = Undefined(f"output {number}", False, count, samples.offsets.size, first, sampled=True)
         raise Failure(Verdict.UNINITIALISED, detail)
@@ -124,12 +124,12 @@ class Judged:
 
     item: Item
     case: AnyCase
-    held: Mapping[str, Content]
+    held: Mapping[str, PositionCodedArray]
     number: int
     outputs: Sequence[ShapeDtype]
     exact: bool
 
-    def judge(self, samples: Samples, record: Record, precision: Precision) -> Record:
+    def judge(self, samples: OutputSamples, record: Record, precision: Precision) -> Record:
         """The record with what this output adds to it.
 
         Raises:
@@ -166,7 +166,7 @@ class Judged:
         if compared.verdict.is_finding:
             off = np.flatnonzero(compared.wrong)
             first = chosen[int(off[0])]
-            where = element(samples.shape, int(samples.offsets[first]))
+            where = format_element(samples.shape, int(samples.offsets[first]))
             detail = Stated(
                 "output {output}{element} is {got} where the oracle has {wanted}{bound}; {off} of {sampled} sampled "
                 "elements are off",
@@ -181,36 +181,36 @@ class Judged:
                 },
             )
             raise Failure(compared.verdict, detail)
-        used = [each for each in (record.used, compared.used) if each is not None]
-        record = replace(record, compared=record.compared + compared.compared, used=max(used, default=None))
+        used = [each for each in (record.bound_fraction, compared.used) if each is not None]
+        record = replace(record, compared=record.compared + compared.compared, bound_fraction=max(used, default=None))
         if compared.compared:
             return record
         note = f"of output {self.number} nothing is compared: the bound of each sampled element is too wide"
         return replace(record, message="; ".join(filter(None, (record.message, note))))
 
-    def _part(self, shape: tuple[int, ...], offset: int) -> Part:
+    def _part(self, shape: tuple[int, ...], offset: int) -> RequiredPart:
         pairing, signature = self.item.pairing, self.case.signature
-        index = [int(i) for i in unflat(np.asarray(offset), shape)]
+        index = [int(i) for i in axis_indices(np.asarray(offset), shape)]
         names = output_dims(pairing, self.number, self.item.depth)
-        return part_of(pairing, signature, place_of(names, index))
+        return required_part(pairing, signature, position_along_dims(names, index))
 
-    def _chosen(self, parts: Sequence[Part], largest: int) -> list[int]:
+    def _chosen(self, parts: Sequence[RequiredPart], largest: int) -> list[int]:
         """As many as the oracle is evaluated on, spread evenly, the last among them."""
         count = max(_EVALUATED[self.exact] // max(largest, 1), _LEAST_PARTS)
         return sorted({int(i) for i in np.linspace(len(parts) - 1, 0, min(count, len(parts)))})
 
     def _expected(
-        self, part: Part, shape: tuple[int, ...], offset: int, precision: Precision
+        self, part: RequiredPart, shape: tuple[int, ...], offset: int, precision: Precision
     ) -> tuple[Array, Array, list[Array], float]:
         """What an element should be, how far it may be off and what else it may be, each (1,); the oracle's noise."""
         pairing = self.item.pairing
         named = [output_dims(pairing, number, self.item.depth) for number in range(len(self.outputs))]
-        outputs = tuple(output_of(part, each, names) for each, names in zip(self.outputs, named, strict=True))
-        arguments = arguments_of(pairing, part, self.held)
+        outputs = tuple(part_output(part, each, names) for each, names in zip(self.outputs, named, strict=True))
+        arguments = part_arguments(pairing, part, self.held)
         expectation = expect(pairing, part.signature, arguments, outputs, bitwise=self.exact, repeat=False)
-        index = unflat(np.asarray(offset), shape)
+        index = axis_indices(np.asarray(offset), shape)
         at = tuple(int(i) - part.start.get(name, 0) for i, name in zip(index, named[self.number], strict=True))
         bound = expectation.bound(self.number, outputs[self.number].dtype, precision)
-        others = [np.reshape(other[at], 1) for other in expectation.others(self.number, precision)]
+        others = [np.reshape(other[at], 1) for other in expectation.alternatives(self.number, precision)]
         value = np.reshape(expectation.values[self.number][at], 1)
         return value, np.reshape(bound[at], 1), others, oracle_noise(arguments)

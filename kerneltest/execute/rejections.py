@@ -14,26 +14,26 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.families import without_values
-from kerneltest.plan.signatures import Signature, dtypes_of, signatures
+from kerneltest.plan.families import marker_family
+from kerneltest.plan.signatures import Signature, signature_dtypes, signatures
 from kerneltest.trace.tracing import trace
 
 
-class Rejections(Group):
+class RejectionGroup(Group):
     """Calls that a kernel must refuse."""
 
     name = "rejects"
 
-    def is_asked_of(self, backend: Backend) -> bool:
+    def applies_to(self, backend: Backend) -> bool:
         return True
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
         """In the first dtype of the pairing."""
         pairing = item.pairing
-        if pairing.rejects and item.dtype == dtypes_of(pairing, item.depth)[0]:
+        if pairing.rejects and item.dtype == signature_dtypes(pairing, item.depth)[0]:
             base = next(each for each in signatures(pairing, item.depth) if each.dtype == item.dtype)
             for rejection in pairing.rejects:
-                family = without_values(f"rejects_{rejection.name}", self.name)
+                family = marker_family(f"rejects_{rejection.name}", self.name)
                 signature = _signature(pairing, base, rejection)
                 yield Case(item.pairing_id, pairing.name, signature, family, "", item.seed)
 
@@ -47,7 +47,7 @@ class Rejections(Group):
         try:
             item.backend.prepare(trace(_altered(pairing, rejection), case.signature, item.backend.platform))
         except Failure as raised:
-            if rejection.met_by(raised):
+            if rejection.matches(raised):
                 return Outcome(item.record(Verdict.PASS, case=case, compared=1))
             cause = raised.__cause__ or raised
             detail = Stated(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from threadpoolctl import ThreadpoolController
 
 from kerneltest.core.details import Raised, Unavailable
-from kerneltest.core.failures import Failure, text_of
-from kerneltest.core.runtime import keep_freed, seldom_collected
-from kerneltest.core.source_location import where_raised
+from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.runtime import retain_freed_memory, throttle_gc
+from kerneltest.core.source_location import location_of_exception
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -21,13 +21,14 @@ from kerneltest.execute.values import affordable_long
 from kerneltest.execute.xfails import outlived, quarantined, settle
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.signatures import signatures
-from kerneltest.records.journal import Doing, Phase
-from kerneltest.records.schema import Evidence, Record
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.journal import Activity, Phase
+from kerneltest.records.schema import Record
 from kerneltest.trace.tracing import without_debugging
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class PriorAttempts:
     """What other processes did of an item before they died.
 
     Attributes:
@@ -36,15 +37,15 @@ class Before:
     """
 
     records: Sequence[Record] = ()
-    deaths: Sequence[tuple[Doing, Failure]] = ()
+    deaths: Sequence[tuple[Activity, Failure]] = ()
 
     @property
-    def recorded(self) -> Collection[str]:
+    def recorded_cases(self) -> Collection[str]:
         """The ids of the cases that have a record."""
         return {record.case for record in self.records if record.case}
 
     @property
-    def told(self) -> Collection[str]:
+    def unserved_families(self) -> Collection[str]:
         """The families that have a record as a whole."""
         return {record.family for record in self.records if not record.case}
 
@@ -63,7 +64,7 @@ class Before:
         """
         for doing, failure in self.deaths:
             shared = doing.phase in (Phase.TRACING, Phase.COMPILING) and doing.signature == str(case.signature)
-            if not doing.beside and (doing.case == case.id or shared):
+            if not doing.concurrent_compiles and (doing.case == case.id or shared):
                 return failure
         return None
 
@@ -72,7 +73,7 @@ class Before:
         return not any(doing.phase is Phase.FILLING and doing.case == case.id for doing, _ in self.deaths)
 
 
-def run(item: Item, cache: Cache, only: str = "", before: Before | None = None) -> Iterator[Outcome]:
+def run_item(item: Item, cache: Cache, only: str = "", before: PriorAttempts | None = None) -> Iterator[Outcome]:
     """Every case of an item, in the plan's order; one record a family where the backend is not there.
 
     Oracles multiply matrices in one thread meanwhile: theirs are small, and threads that share a processor with
@@ -90,9 +91,9 @@ def run(item: Item, cache: Cache, only: str = "", before: Before | None = None) 
     try:
         cache.process.journal.start(item.name)
         blas = _thread_pools(len(sys.modules))
-        keep_freed()
-        with without_debugging(), seldom_collected(), blas.limit(limits=1, user_api="blas"):
-            yield from _run(item, cache, only, before or Before())
+        retain_freed_memory()
+        with without_debugging(), throttle_gc(), blas.limit(limits=1, user_api="blas"):
+            yield from _run(item, cache, only, before or PriorAttempts())
     finally:
         cache.process.journal.stop()
 
@@ -102,25 +103,25 @@ def _thread_pools(modules: int) -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcome]:
+def _run(item: Item, cache: Cache, only: str, before: PriorAttempts) -> Iterator[Outcome]:
     reason = item.backend.unavailable()
     if reason:
         for family in item.families() if not only else ():
-            if family in before.told:
+            if family in before.unserved_families:
                 continue
             yield Outcome(item.record(Verdict.UNAVAILABLE, reason, family=family))
         return
-    cache.turn_to(item.pairing, item.dtype)
+    cache.switch_to(item.pairing, item.dtype)
     budget = cache.process.budget
     if budget is not None:
         budget.turn_to(item.group.name)
-    recorded = before.recorded
+    recorded = before.recorded_cases
     planned: list[AnyCase] = []
     for case in breadth_first(item.cases()) if budget is not None else item.cases():
         if only not in ("", case.id) or case.id in recorded:
             continue
         if failure := before.failure(case):
-            cache.turn_to_case(item.name, case)
+            cache.begin_case(item.name, case)
             yield _failed(item, case, cache, failure, fillable=before.fillable(case))
         else:
             planned.append(case)
@@ -128,17 +129,17 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
 
     def judge(case: AnyCase) -> Outcome:
         if case.id in ids:  # a drawn case that is made smaller stays what was planned
-            cache.turn_to_case(item.name, case)
+            cache.begin_case(item.name, case)
         if cache.process.device_lost and item.backend.tier is Tier.DEVICE:
             reason = f"the device no longer responds, {cache.process.device_lost}"
             return Outcome(item.record(Verdict.UNAVAILABLE, reason, case=case))
         if budget is None:
-            return judged(item, case, cache)
+            return run_case(item, case, cache)
         if reason := budget.why_not(case):
-            cache.drop_waiting()
+            cache.cancel_waiting()
             return Outcome(item.record(Verdict.UNAVAILABLE, Unavailable(reason, left_out=True), case=case))
         started = budget.clock()
-        outcome = judged(item, case, cache)
+        outcome = run_case(item, case, cache)
         budget.ran(case, budget.clock() - started, compared=bool(outcome.record.compared))
         return outcome
 
@@ -149,7 +150,7 @@ def _run(item: Item, cache: Cache, only: str, before: Before) -> Iterator[Outcom
         yield outcome
     for family, verdicts in ended.items():
         reason = outlived(item.pairing.xfail, verdicts, item.backend.id, item.dtype, family)
-        if reason and not only and family not in before.told:
+        if reason and not only and family not in before.unserved_families:
             yield Outcome(item.record(Verdict.XPASS, reason, family=family))
 
 
@@ -167,7 +168,7 @@ def _outcomes(
 
 
 @without_debugging()
-def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
+def run_case(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     """Runs one case, planned or drawn, and judges it in the light of declared xfails."""
     started = time.perf_counter()
     place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
@@ -177,7 +178,7 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         outcome = Outcome(item.record(Verdict.XFAIL, reason, case=case))
     else:
         try:
-            cache.turn_to_phase(Phase.RUNNING)
+            cache.enter_phase(Phase.RUNNING)
             outcome = item.group.judge(item, case, cache)
         except Failure as ended:
             failure = _hung(ended)
@@ -186,8 +187,8 @@ def judged(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # SystemExit and pytest's own included
-            source = where_raised(error).strip(" ()")
-            raised = Raised(case.family.name, type(error).__name__, text_of(error), source=source)
+            source = location_of_exception(error).strip(" ()")
+            raised = Raised(case.family.name, type(error).__name__, exception_text(error), source=source)
             outcome = _failed(item, case, cache, Failure(Verdict.RUNTIME_ERROR, raised))
     record = outcome.record
     verdict, remark = settle(item.pairing.xfail, record.verdict, *place)
@@ -215,14 +216,14 @@ def _hung(failure: Failure) -> Failure:
 
 def _told_by(item: Item, case: AnyCase, cache: Cache, failure: Failure) -> str:
     """The backend that tells of a failure in this run, where this one only follows from it; else ""."""
-    lowering = item.backend.lowered_by()
+    lowering = item.backend.lowering_backend()
     if not failure.does_not_lower or (item.pairing_id, lowering, item.dtype) not in cache.process.planned:
         return ""
     planned = (*signatures(item.pairing, item.depth), *affordable_long(item.pairing, item.depth))
     if case.signature not in planned:
         return ""
     try:  # an invariant has a kernel of its own, of which nobody else tells
-        cache.ready(item.backend, cache.traced(item.pairing, case.signature, item.backend))
+        cache.wait_prepared(item.backend, cache.trace_for(item.pairing, case.signature, item.backend))
     except Failure as plain:
         return lowering if plain.does_not_lower else ""
     return ""

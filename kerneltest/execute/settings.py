@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kerneltest.backends.registry import ALL, backend_ids
-from kerneltest.core.registry import Registry
+from kerneltest.backends.registry import ALL, select_ids
+from kerneltest.core.extension_registry import Registry
 from kerneltest.execute.setting_types import (
     BACKENDS,
     COUNT,
@@ -29,10 +29,10 @@ from kerneltest.execute.setting_types import (
     SettingKind,
     one_of,
 )
-from kerneltest.plan.lengths import DEPTHS
+from kerneltest.plan.boundaries import DEPTHS
 
 if TYPE_CHECKING:
-    from kerneltest.records.schema import Plan
+    from kerneltest.records.run_plan import Plan
 
 T = TypeVar("T")
 
@@ -174,7 +174,7 @@ class RunSettings:
           SettingError: a name or a pattern matches no backend, or there is none.
         """
         try:
-            named = frozenset(backend_ids([word for word in self.backends if word != ALL]))
+            named = frozenset(select_ids([word for word in self.backends if word != ALL]))
         except ValueError as error:
             raise SettingError("backends", f"is invalid: {error}") from error
         if not self.backends:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.declare.axes import Axis, Extent, along, names_in
+from kerneltest.declare.axis_expressions import Axis, AxisExpression, dims_in, positions_along
 from kerneltest.execute.invariant_context import Take
 
 
@@ -28,7 +28,7 @@ class Slices:
 
     def overlap(self, arrays: Sequence[Sequence[Axis]]) -> bool:
         """Whether slices next to each other share elements of an array, as offsets do, so that no copies lie there."""
-        return any(isinstance(a, Extent) and a.more and self.name in a.names for axes in arrays for a in axes)
+        return any(isinstance(a, AxisExpression) and a.extra and self.name in a.names for axes in arrays for a in axes)
 
     def taken(self, arrays: Sequence[Sequence[Axis]], positions: Array) -> Take:
         """Takes what belongs to some positions along the dim out of arrays that have these axes."""
@@ -36,6 +36,6 @@ class Slices:
 
     def _of(self, array: Array, axes: Sequence[Axis], positions: Array) -> Array:
         for place, axis in enumerate(axes):
-            if self.name in names_in(axis):
-                array = array.take(along(axis, self.lengths, {self.name: positions}), place)
+            if self.name in dims_in(axis):
+                array = array.take(positions_along(axis, self.lengths, {self.name: positions}), place)
         return array

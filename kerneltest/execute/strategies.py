@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from kerneltest.core.dtypes import dtype_named, float_format, is_float, is_integer
+from kerneltest.core.dtypes import float_format, is_float, is_integer, parse_dtype
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.domains import Interval
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.cases import slots_of
-from kerneltest.plan.explicit import DrawnCase, Recipe, drawn_case, pool
+from kerneltest.plan.boundaries import DEPTHS
+from kerneltest.plan.cases import signature_slots
+from kerneltest.plan.explicit import ExplicitCase, Recipe, explicit_case, signature_pool
 from kerneltest.plan.families import FAMILIES
-from kerneltest.plan.lengths import DEPTHS
 from kerneltest.plan.signatures import Signature
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def hypothesis() -> Any:
     return hypothesis
 
 
-def cases(pairing: Pairing, depth: str = "standard") -> "SearchStrategy[DrawnCase]":
+def cases(pairing: Pairing, depth: str = "standard") -> "SearchStrategy[ExplicitCase]":
     """A Hypothesis strategy for cases of a pairing, to be judged by `assert_conforms`.
 
     Every argument is a family of the registry or zeros, with up to six elements drawn one by one. One kind of trouble
@@ -74,10 +74,10 @@ def cases(pairing: Pairing, depth: str = "standard") -> "SearchStrategy[DrawnCas
     """
     if depth not in DEPTHS:
         raise ValueError(f"unknown depth {depth!r}; known are {', '.join(DEPTHS)}")
-    return from_pool(pairing, pairing.name, pool(pairing, depth))
+    return from_pool(pairing, pairing.name, signature_pool(pairing, depth))
 
 
-def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]) -> "SearchStrategy[DrawnCase]":
+def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]) -> "SearchStrategy[ExplicitCase]":
     """Cases with one of these signatures (at least one), simplest first."""
     st = hypothesis().strategies
     choices = list(dict.fromkeys(signature.dtypes for signature in signatures))
@@ -88,7 +88,7 @@ def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]
     def troubles(dtypes: Dtypes) -> list[Trouble]:
         possible = [_NO_TROUBLE]
         for path, dtype in dtypes:
-            if _is_float_data(pairing.leaves[path], dtype_named(dtype)):
+            if _is_float_data(pairing.leaves[path], parse_dtype(dtype)):
                 possible += [(_NON_FINITE, path), (_SUBNORMAL, path)]
             if _families_for(pairing, path, fitting[dtypes], each=True):
                 possible.append((_FAMILY, path))
@@ -99,13 +99,13 @@ def from_pool(pairing: Pairing, pairing_id: str, signatures: Sequence[Signature]
         return _recipe(pairing, path, dtypes, fitting[dtypes], trouble)
 
     @st.composite  # type: ignore[untyped-decorator]
-    def draw_case(draw: Callable[[Any], Any]) -> DrawnCase:
+    def draw_case(draw: Callable[[Any], Any]) -> ExplicitCase:
         dtypes = draw(st.sampled_from(choices))
         trouble = draw(st.sampled_from(troubles(dtypes)))
         recipes = {path: draw(recipe(path, dtypes, trouble)) for path, _ in dtypes if path not in made}
-        return drawn_case(pairing, pairing_id, draw(st.sampled_from(fitting[dtypes])), recipes)
+        return explicit_case(pairing, pairing_id, draw(st.sampled_from(fitting[dtypes])), recipes)
 
-    drawn: SearchStrategy[DrawnCase] = draw_case()
+    drawn: SearchStrategy[ExplicitCase] = draw_case()
     return drawn
 
 
@@ -117,7 +117,7 @@ def _recipe(
     disturbed = trouble == (_FAMILY, path)
     if disturbed:
         names = _families_for(pairing, path, signatures, each=True)
-    values = _values(pairing.leaves[path], dtype_named(dict(dtypes)[path]), trouble[0])
+    values = _values(pairing.leaves[path], parse_dtype(dict(dtypes)[path]), trouble[0])
     positions = st.sampled_from([0, -1]) | st.integers(0, _FAR)
     changes = st.lists(
         st.tuples(positions, values), min_size=int(path == trouble[1]) - disturbed, max_size=_MOST_CHANGES
@@ -167,7 +167,7 @@ def _families_for(pairing: Pairing, path: str, signature_pool: Sequence[Signatur
       signature_pool: the signatures in question.
       each: those that disturb one argument at a time, or those that do not.
     """
-    slots = [slots_of(pairing, signature)[path] for signature in signature_pool]
+    slots = [signature_slots(pairing, signature)[path] for signature in signature_pool]
     names = [f.name for f in FAMILIES.values() if f.each == each and any(map(f.applies, slots))]
     # An argument that no family is about, such as an index, is ordinary under every one.
     return names if names or each else ["small_integers"]

@@ -23,12 +23,12 @@ from kerneltest.execute.time_budget import brings
 from kerneltest.execute.xfails import quarantined
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.families import without_values
-from kerneltest.plan.format_limits import long_signatures, too_much
+from kerneltest.plan.families import marker_family
+from kerneltest.plan.format_limits import excessive_work, long_signatures
 from kerneltest.plan.signatures import Signature, signatures
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
-from kerneltest.trace.cost_model import work
+from kerneltest.trace.cost_model import estimate_work
 from kerneltest.trace.tracing import trace
 
 _SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # that a run of a long signature may take
@@ -36,19 +36,19 @@ _SECONDS = {"quick": 0.2, "standard": 0.5, "deep": 2.0}  # that a run of a long 
 
 def prepare_ahead(item: Item, planned: Sequence[AnyCase], cache: Cache) -> None:
     """Starts the compilation of every signature that needs a compiler, and of the first, side by side."""
-    cache.coming.clear()
+    cache.group_cases.clear()
     for case in planned:
-        cache.coming.setdefault(case.signature, []).append(case)
+        cache.group_cases.setdefault(case.signature, []).append(case)
     begun: set[Signature] = set()
     for case in planned if cache.process.compiles_ahead else ():
         place = (item.backend.id, item.dtype, case.family.name, str(case.signature))
         if case.signature in begun or quarantined(item.pairing.xfail, *place):
             continue
         begun.add(case.signature)
-        cache.turn_to_case(item.name, case)
+        cache.begin_case(item.name, case)
         try:
-            traced = cache.traced(item.pairing, case.signature, item.backend)
-            cache.turn_to_phase(Phase.COMPILING)
+            traced = cache.trace_for(item.pairing, case.signature, item.backend)
+            cache.enter_phase(Phase.COMPILING)
             first = case.signature == planned[0].signature
             if first or item.depth == "deep" or not covers(item.backend, cache, traced):
                 cache.prepare(item.backend, traced)
@@ -64,24 +64,24 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     """
     pairing = item.pairing
     if case.signature in affordable_long(pairing, item.depth):
-        cache.turn_to_phase(Phase.EXPECTING)
-        if reason := too_much(pairing, case.signature):
+        cache.enter_phase(Phase.EXPECTING)
+        if reason := excessive_work(pairing, case.signature):
             raise Failure(Verdict.UNAVAILABLE, reason)
-    traced = cache.traced(pairing, case.signature, item.backend)
+    traced = cache.trace_for(pairing, case.signature, item.backend)
     expect_batch(item, case, cache, traced)
-    expectation, bitwise = cache.expected(pairing, case, traced)
+    expectation, bitwise = cache.expect(pairing, case, traced)
     arguments = cache.arguments(pairing, case)
 
     def judged(outputs: Sequence[Array], precision: Precision, *, explained: bool = True) -> Outcome:
-        cache.turn_to_phase(Phase.EXPECTING)
+        cache.enter_phase(Phase.EXPECTING)
         claim = Claim(
             outputs,
             expectation.values,
             expectation.all_bounds(outputs, precision),
             pairing.signed_zeros,
             BIT_FOR_BIT if bitwise else noted(pairing.tolerance, expectation.note(precision)),
-            asked=expectation.asked,
-            others=expectation.all_others(precision),
+            asked=expectation.defined,
+            others=expectation.all_alternatives(precision),
             shares=lambda output: expectation.shares(output, precision),
         )
         return judge_claims(item, case, arguments, [claim], cache, explained=explained)
@@ -94,7 +94,7 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         return outcome
     executable = cache.executable(item.backend, traced)
     shared = id(executable), case.id  # with another target, whose code is the same
-    _, there = cache.passed.get(shared, (None, None))
+    _, there = cache.passes.get(shared, (None, None))
     if there is not None and there.backend != item.backend.id:
         return _passed_there(item, case, cache, there)
     leaves = leaves_of(item, case, cache)
@@ -103,18 +103,22 @@ def judge_values(item: Item, case: AnyCase, cache: Cache) -> Outcome:
     else:
         outputs = executable.run(leaves)
     if case.family.name in REPEATED:
-        _check_repeated(outputs, executable.run(leaves), expectation.asked)
+        _check_repeated(outputs, executable.run(leaves), expectation.defined)
     outcome = judged(outputs, executable.precision)
     if outcome.record.verdict is Verdict.PASS:
-        cache.passed[shared] = executable, outcome.record
+        cache.passes[shared] = executable, outcome.record
     return outcome
 
 
 def _passed_there(item: Item, case: AnyCase, cache: Cache, record: Record) -> Outcome:
     """The outcome of a case that the same executable has passed for another backend."""
     cache.process.journal.counts[f"taken over for {item.backend.id}"] += 1
-    told = cache.uses_more(item.backend, case.family.name, record.used or 0.0) or not record.compared
-    return Outcome(replace(record, item=item.name, backend=item.backend.id, budget=record.budget if told else ()))
+    told = (
+        cache.exceeds_earlier_use(item.backend, case.family.name, record.bound_fraction or 0.0) or not record.compared
+    )
+    return Outcome(
+        replace(record, item=item.name, backend=item.backend.id, error_budget=record.error_budget if told else ())
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -123,14 +127,14 @@ def affordable_long(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
 
     def affordable(signature: Signature) -> bool:
         try:
-            return work(trace(pairing, signature)).seconds <= _SECONDS[depth]
+            return estimate_work(trace(pairing, signature)).seconds <= _SECONDS[depth]
         except Failure:
             return True  # judged in its turn
 
     return long_signatures(pairing, depth, affordable)
 
 
-class Values(Group):
+class ValueGroup(Group):
     """Values against the oracle: one of the groups of the family registry."""
 
     def __init__(self, name: str) -> None:
@@ -149,13 +153,13 @@ class Values(Group):
         return judge_values(item, case, cache)
 
 
-class Signatures(Group):
+class SignatureGroup(Group):
     """Signatures taken as far as a tier goes that runs nothing: they lower and compile, or they do not."""
 
     name = "signatures"
-    _family = without_values("signature", name)
+    _family = marker_family("signature", name)
 
-    def is_asked_of(self, backend: Backend) -> bool:
+    def applies_to(self, backend: Backend) -> bool:
         return not backend.tier.gives_values
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
@@ -171,10 +175,10 @@ class Signatures(Group):
         prepare_ahead(item, planned, cache)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        artifact = cache.ready(item.backend, cache.traced(item.pairing, case.signature, item.backend))
+        artifact = cache.wait_prepared(item.backend, cache.trace_for(item.pairing, case.signature, item.backend))
         assert isinstance(artifact, Artifact)
         record = item.record(
-            Verdict.PASS, case=case, compared=artifact.kernels, facts=artifact.facts, advice=artifact.advice
+            Verdict.PASS, case=case, compared=artifact.kernels, compiler_metrics=artifact.facts, advice=artifact.advice
         )
         return Outcome(record, files=artifact.files)
 

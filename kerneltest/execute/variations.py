@@ -14,7 +14,7 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.claims import BIT_FOR_BIT, Claim, judge_claims, noted
 from kerneltest.execute.fast_path import Prepare, checked_executable, is_trusted, keep_pass, unchecked_executable
-from kerneltest.execute.invariant_context import Asked, Outputs, Share, Variation, Wanted
+from kerneltest.execute.invariant_context import ExpectedOutputs, InvariantContext, OutputCheck, Outputs, Variation
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
@@ -25,7 +25,7 @@ from kerneltest.records.journal import Phase
 
 _SIGNATURES = {"quick": 1, "standard": 2, "deep": 6}  # every variation is a compilation
 
-Vary = Callable[[Asked], Iterator[Variation]]
+Vary = Callable[[InvariantContext], Iterator[Variation]]
 Condition = Callable[[Pairing, Signature], bool]
 
 
@@ -84,14 +84,14 @@ def invariant(
         known = INVARIANTS.get(name)
         if known is not None and known.vary.__module__ != vary.__module__:
             raise ValueError(f"invariant: the name {name!r} is taken by {known.vary.__module__}")
-        family = Family(name, Varied.name, normal_values, lambda slot: slot.is_float_data, False, True)
+        family = Family(name, InvariantGroup.name, normal_values, lambda slot: slot.is_float_data, False, True)
         INVARIANTS[name] = Invariant(family, vary, applies, rewrites, once)
         return vary
 
     return register
 
 
-class Varied(Group):
+class InvariantGroup(Group):
     """The group of the invariants."""
 
     name = "invariants"
@@ -106,10 +106,10 @@ class Varied(Group):
                     yield Case(item.pairing_id, item.pairing.name, signature, each.family, "", item.seed)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        traced = cache.traced(item.pairing, case.signature, item.backend)
-        expectation, _ = cache.expected(item.pairing, case, traced)
+        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        expectation, _ = cache.expect(item.pairing, case, traced)
         arguments = cache.arguments(item.pairing, case)
-        asked = Asked(item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
+        asked = InvariantContext(item.pairing, case, item.backend, traced, arguments, expectation, cache, item.seed)
 
         def judged(prepare: Prepare, *, explained: bool = True) -> Outcome:
             claims = _claims(INVARIANTS[case.family.name], asked, prepare)
@@ -126,10 +126,10 @@ class Varied(Group):
         return judged(functools.partial(cache.executable, item.backend))
 
 
-def _claims(invariant: Invariant, asked: Asked, prepare: Prepare) -> Iterator[Claim]:
+def _claims(invariant: Invariant, asked: InvariantContext, prepare: Prepare) -> Iterator[Claim]:
     for variation in tuple(invariant.vary(asked)):
         executable = prepare(variation.traced)
-        asked.cache.turn_to_phase(Phase.RUNNING)
+        asked.cache.enter_phase(Phase.RUNNING)
         outputs = executable.run(variation.leaves)
         for share in variation.shares:
             taken = share.take(outputs)
@@ -149,7 +149,7 @@ def _claims(invariant: Invariant, asked: Asked, prepare: Prepare) -> Iterator[Cl
             )
 
 
-def _check_shapes(share: Share, taken: Outputs, wanted: Wanted) -> None:
+def _check_shapes(share: OutputCheck, taken: Outputs, wanted: ExpectedOutputs) -> None:
     shapes = [[np.shape(each) for each in arrays] for arrays in (taken, wanted.values, wanted.bounds)]
     if shapes[0] != shapes[1] or shapes[0] != shapes[2]:
         raise ValueError(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float
-from kerneltest.records.schema import Part, SpecialInput, SpecialValue
+from kerneltest.records.evidence import Fill, SpecialInput, SpecialValue
 
 
 def special_inputs(arguments: Mapping[str, Array]) -> tuple[SpecialInput, ...]:
@@ -13,14 +13,14 @@ def special_inputs(arguments: Mapping[str, Array]) -> tuple[SpecialInput, ...]:
     return tuple(SpecialInput(path, *found) for path, values in arguments.items() for found in _special_values(values))
 
 
-def _special_values(values: Array) -> Iterator[tuple[SpecialValue, Part]]:
+def _special_values(values: Array) -> Iterator[tuple[SpecialValue, Fill]]:
     if not values.size:
         return
     if values.dtype == bool:
         if not values.any():
-            yield SpecialValue.FALSE, Part.ALL
+            yield SpecialValue.FALSE, Fill.ALL
         elif values.ndim and not values.any(axis=-1).all():
-            yield SpecialValue.FALSE, Part.ROW
+            yield SpecialValue.FALSE, Fill.ROW
         return
     if not is_float(values.dtype):
         return
@@ -34,21 +34,21 @@ def _special_values(values: Array) -> Iterator[tuple[SpecialValue, Part]]:
         return
     fmt, least = float_format(values.dtype), size.min()
     if least < fmt.smallest_normal and ((size > 0) & (size < fmt.smallest_normal)).any():
-        yield SpecialValue.SUBNORMAL, Part.SOME
+        yield SpecialValue.SUBNORMAL, Fill.SOME
     if size.max() >= float(np.nextafter(fmt.overflow, 0)) / 2:
-        yield SpecialValue.NEAR_LARGEST, Part.SOME
+        yield SpecialValue.NEAR_LARGEST, Fill.SOME
     if least == 0 and np.signbit(wide[wide == 0]).any():
-        yield SpecialValue.NEGATIVE_ZERO, Part.SOME
+        yield SpecialValue.NEGATIVE_ZERO, Fill.SOME
 
 
-def _not_finite(wide: Array) -> Iterator[tuple[SpecialValue, Part]]:
+def _not_finite(wide: Array) -> Iterator[tuple[SpecialValue, Fill]]:
     if np.isnan(wide).any():
-        yield SpecialValue.NAN, Part.SOME
+        yield SpecialValue.NAN, Fill.SOME
     for value, infinity in ((SpecialValue.NEGATIVE_INFINITY, -np.inf), (SpecialValue.POSITIVE_INFINITY, np.inf)):
         fills = wide == infinity
         if fills.all():
-            yield value, Part.ALL
+            yield value, Fill.ALL
         if wide.ndim and fills.all(axis=-1).any():
-            yield value, Part.ROW
+            yield value, Fill.ROW
         if fills.any():
-            yield value, Part.SOME
+            yield value, Fill.SOME

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, cast, dtype_named, float_format, is_float, widen
+from kerneltest.core.dtypes import Array, cast, float_format, is_float, parse_dtype, widen
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.pairing import Pairing
 from kerneltest.judge.compare import Comparison
@@ -133,11 +133,11 @@ def _narrow_accumulator(mismatch: MismatchContext) -> str:
     got, wanted = np.abs(comparison.actual.astype(np.float64)), np.abs(comparison.expected)
     own = float_format(comparison.actual.dtype).precision
     for name in ("bfloat16", "float16", "float32"):
-        limit = 2.0 ** float_format(dtype_named(name)).precision
+        limit = 2.0 ** float_format(parse_dtype(name)).precision
         wrong = comparison.wrong
         beyond = bool((wanted[wrong] > limit).all() and (got[wrong] < wanted[wrong]).all())
         if beyond and bool((np.abs(got[wrong] - limit) <= limit / 8).all()):
-            also = "" if own > float_format(dtype_named(name)).precision else ", which is the output's dtype"
+            also = "" if own > float_format(parse_dtype(name)).precision else ", which is the output's dtype"
             return f"sums stop growing at about {limit:g}: they are accumulated in {name}{also}"
     return ""
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltest.core.dtypes import Array, cast
-from kerneltest.declare.axes import Extent
+from kerneltest.declare.axis_expressions import AxisExpression
 from kerneltest.judge.compare import Comparison
-from kerneltest.records.schema import Pattern, PatternKind
+from kerneltest.records.evidence import Pattern, PatternKind
 
 _FEW = 64  # wrong elements that are looked at before all of them
 
@@ -53,7 +53,7 @@ def locate(comparison: Comparison, axes: Sequence[Axis]) -> Location:
 
 
 def axes_of(
-    shapes: Sequence[tuple[int, ...]], dims: Sequence[dict[str, int]], extents: Sequence[Extent] = ()
+    shapes: Sequence[tuple[int, ...]], dims: Sequence[dict[str, int]], extents: Sequence[AxisExpression] = ()
 ) -> tuple[str, ...]:
     """Which dim each axis of an output is: the one whose length it has in every signature; "" where unclear.
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from kerneltest.core.source_location import line_of_argument
+from kerneltest.core.source_location import location_of_argument
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Var
-from kerneltest.trace.jax_compat.names import line_of, line_of_function
-from kerneltest.trace.rewrite import is_plain_call, rewritten
-from kerneltest.trace.walk import equations, name_of
+from kerneltest.trace.jax_compat.source_lines import line_of, line_of_function
+from kerneltest.trace.rewrite import is_plain_call, rewrite_jaxpr
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class CallMutation:
 
     Attributes:
       place: FILE:LINE of what is changed.
-      phrase: `launching more than 2 programs along axis 0 of the grid`.
+      phrase: `launching more than 2 programs positions_along axis 0 of the grid`.
       equations: the changed call, once for each value that the line could have at other lengths.
     """
 
@@ -37,7 +37,7 @@ def call_mutations(equation: Equation) -> Iterator[CallMutation]:
 
 def _grids(equation: Equation) -> Iterator[CallMutation]:
     mapping = equation.params["grid_mapping"]
-    place = line_of_argument(line_of(equation.source_info), "grid")
+    place = location_of_argument(line_of(equation.source_info), "grid")
     for axis, length in enumerate(mapping.grid):
         others = sorted({length + 1, length + 2, length + 3, 2 * length, 1 << length.bit_length()})
         grids = [(*mapping.grid[:axis], other, *mapping.grid[axis + 1 :]) for other in others]
@@ -49,7 +49,7 @@ def _grids(equation: Equation) -> Iterator[CallMutation]:
 def _program_ids(equation: Equation) -> Iterator[CallMutation]:
     """Swaps two axes of the grid wherever the body asks for the program's id."""
     jaxpr = equation.params["jaxpr"]
-    requests = [e for e, _ in equations(jaxpr) if name_of(e) == "program_id"]
+    requests = [e for e, _ in iter_equations(jaxpr) if primitive_name(e) == "program_id"]
     lines = {line_of(e.source_info) for e in requests}
     axes = sorted({e.params["axis"] for e in requests})
     for first, second in combinations(axes, 2):
@@ -57,12 +57,12 @@ def _program_ids(equation: Equation) -> Iterator[CallMutation]:
 
         def rule(inner: Equation, swap: dict[int, int] = swap) -> Sequence[Equation] | None:
             axis = inner.params.get("axis")
-            is_swapped = name_of(inner) == "program_id" and axis in swap
+            is_swapped = primitive_name(inner) == "program_id" and axis in swap
             return [_with_params(inner, axis=swap[axis])] if is_swapped else None
 
         place = min(lines) if len(lines) == 1 else ""
         phrase = f"swapping program_id({first}) and program_id({second})"
-        yield CallMutation(place, phrase, (_with_params(equation, jaxpr=rewritten(jaxpr, rule)),))
+        yield CallMutation(place, phrase, (_with_params(equation, jaxpr=rewrite_jaxpr(jaxpr, rule)),))
 
 
 def _index_maps(equation: Equation) -> Iterator[CallMutation]:

@@ -7,18 +7,18 @@ from itertools import repeat
 import numpy as np
 
 from kerneltest.backends.registry import resolve
-from kerneltest.backends.simulate.simulate import precision_of
+from kerneltest.backends.simulate.backend import precision_of
 from kerneltest.core.dtypes import Array, is_float
 from kerneltest.core.failures import Failure, convert_exceptions
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
-from kerneltest.execute.invariant_context import Asked, Share, Variation
+from kerneltest.execute.invariant_context import InvariantContext, OutputCheck, Variation
 from kerneltest.execute.variations import INVARIANTS
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.localize.mutable_kernel import MutableKernel, Patch, SimulatedRun
-from kerneltest.plan.cases import Case, slots_of
+from kerneltest.plan.cases import Case, signature_slots
 from kerneltest.plan.explicit import AnyCase
 from kerneltest.plan.families import FAMILIES
 
@@ -152,20 +152,20 @@ def _replays(pairing: Pairing, cases: Sequence[AnyCase], family: str, target: st
 def _variations(pairing: Pairing, case: AnyCase, family: str, target: str, cache: Cache) -> tuple[Variation, ...]:
     """Returns the calls of a case: those of an invariant, or one that is compared with the oracle."""
     (backend,) = resolve([f"simulate:{target}"])
-    traced = cache.traced(pairing, case.signature, backend)
-    expectation, _ = cache.expected(pairing, case, traced)
+    traced = cache.trace_for(pairing, case.signature, backend)
+    expectation, _ = cache.expect(pairing, case, traced)
     if reason := backend.unsupported_reason(traced):
         raise Failure(Verdict.UNAVAILABLE, reason)
-    asked = Asked(pairing, case, backend, traced, cache.arguments(pairing, case), expectation, cache, seed=0)
+    asked = InvariantContext(pairing, case, backend, traced, cache.arguments(pairing, case), expectation, cache, seed=0)
     if family in INVARIANTS:
         return tuple(INVARIANTS[family].vary(asked))
-    return (Variation(traced, asked.leaves, (Share("", asked.by_oracle()),)),)
+    return (Variation(traced, asked.leaves, (OutputCheck("", asked.by_oracle()),)),)
 
 
 def _distinctive_cases(pairing: Pairing, cases: Sequence[AnyCase]) -> Iterator[Case]:
     """Yields extra cases with distinctive values, so that a mutant cannot pass by coincidence."""
     for signature in list(dict.fromkeys(case.signature for case in cases))[:_SIGNATURES]:
-        slots = slots_of(pairing, signature).values()
+        slots = signature_slots(pairing, signature).values()
         for family in map(FAMILIES.__getitem__, _DISTINCTIVE):
             if any(family.applies(slot) for slot in slots):
                 yield Case(cases[0].pairing_id, pairing.name, signature, family, "", 0)

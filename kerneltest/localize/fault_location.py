@@ -11,8 +11,8 @@ from kerneltest.localize.case_replay import CaseReplay, replay_cases, replay_unt
 from kerneltest.localize.mutable_kernel import Patch
 from kerneltest.localize.mutants import Mutant, generate_mutants
 from kerneltest.localize.special_origin import SpecialOrigin, find_special_origin
-from kerneltest.plan.explicit import AnyCase, DrawnCase
-from kerneltest.records.schema import Birth
+from kerneltest.plan.explicit import AnyCase, ExplicitCase
+from kerneltest.records.schema import FaultLocation
 
 _MOST_CANDIDATES = 8  # mutants that are tried on further cases
 _LEAST_FIXED = 3  # wrong replays that a mutant must fix to be believed to repair one of two bugs
@@ -28,13 +28,13 @@ class MutationEffect(StrEnum):
 
 def locate_fault(
     pairing: Pairing,
-    case: DrawnCase,
+    case: ExplicitCase,
     outcome: Outcome,
     target: str = "sm_90",
     seconds: float = 5.0,
     also: Sequence[AnyCase] = (),
     more: Sequence[AnyCase] = (),
-) -> Birth | None:
+) -> FaultLocation | None:
     """Returns the location from which the wrong values of a failing case come; None if no experiment shows it.
 
     The kernel is lowered, run in the simulator, and run again with one thing changed at a time.
@@ -63,13 +63,13 @@ def locate_fault(
     if special is not None and explains_all and not special.others:
         return _special_location(special, confirmed=True)
     location = _find_mutant(replays, deadline, lambda: replay_until(pairing, more, family, target, deadline))
-    if special is not None and (location is None or (explains_all and not location.certain)):
+    if special is not None and (location is None or (explains_all and not location.confirmed)):
         return _special_location(special, confirmed=False)
     return location
 
 
-def _special_location(special: SpecialOrigin, *, confirmed: bool) -> Birth:
-    return Birth(special.source.place, special.source.text, special.words, confirmed, special.others)
+def _special_location(special: SpecialOrigin, *, confirmed: bool) -> FaultLocation:
+    return FaultLocation(special.source.place, special.source.text, special.words, confirmed, special.others)
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class _Candidates:
 
 def _find_mutant(
     replays: Sequence[CaseReplay], deadline: float, more: Callable[[], Iterator[CaseReplay]]
-) -> Birth | None:
+) -> FaultLocation | None:
     """Returns the location of the cheapest mutant that makes every replay right, or else of one that makes some right.
 
     If a mutant makes only some wrong replays right and breaks none, the others have another bug.
@@ -113,7 +113,7 @@ def _find_mutant(
     best = [mutant for mutant in best if len(still_wrong[id(mutant)]) == fewest]
     if not fewest:
         location = _location(best, MutationEffect.FIXES_ALL)
-        return replace(location, certain=location.certain and candidates.complete)
+        return replace(location, confirmed=location.confirmed and candidates.complete)
     unexplained = still_wrong[id(best[0])]
     location = _location(best, MutationEffect.FIXES_SOME, fixed=len(wrong) - fewest, wrong=len(wrong))
     explained = dict.fromkeys(replay.case.id for replay in wrong if replay.case.id not in unexplained)
@@ -147,7 +147,7 @@ def _unfixed_cases(wrong: Sequence[CaseReplay], mutant: Mutant) -> dict[str, Non
     return dict.fromkeys(replay.case.id for replay in wrong if not _is_right(replay, mutant, patches))
 
 
-def _location(mutants: Sequence[Mutant], effect: MutationEffect, *, fixed: int = 0, wrong: int = 0) -> Birth:
+def _location(mutants: Sequence[Mutant], effect: MutationEffect, *, fixed: int = 0, wrong: int = 0) -> FaultLocation:
     """Returns the location of the cheapest mutant, which is confirmed if all mutants that fix everything agree on it.
 
     Args:
@@ -166,7 +166,7 @@ def _location(mutants: Sequence[Mutant], effect: MutationEffect, *, fixed: int =
         MutationEffect.FIXES_SOME: f"fixes {fixed} of {wrong} wrong results",
         MutationEffect.BREAKS_OTHERS: "fixes the wrong results, but breaks correct ones",
     }[effect]
-    return Birth(best.place, best.operation, f"{best.phrase} {result}", confirmed, others)
+    return FaultLocation(best.place, best.operation, f"{best.phrase} {result}", confirmed, others)
 
 
 def _is_right(replay: CaseReplay, mutant: Mutant, patches: dict[int, list[Patch]]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kerneltest.backends.simulate.ir import Compute, Operation, Region, Rule, Semantics, Type, any_operand
-from kerneltest.core.source_location import is_ours, shown
+from kerneltest.core.source_location import is_internal, relative_path
 
 # From the number of an operation to the operations that replace it.
 Edits = Mapping[int, Sequence[Operation]]
@@ -40,8 +40,8 @@ class SourceExpression:
 def source_of(op: Operation) -> SourceExpression:
     """Returns the source of an operation, read from its location."""
     primitive, frames = _PRIMITIVE.match(op.location), _FRAME.findall(op.location)
-    frames = [frame for frame in frames if not is_ours(frame[0])]
-    places = [f"{shown(file)}:{line}" for file, line, *_ in frames]
+    frames = [frame for frame in frames if not is_internal(frame[0])]
+    places = [f"{relative_path(file)}:{line}" for file, line, *_ in frames]
     return SourceExpression(
         primitive.group(1) if primitive else "",
         places[0] if places else "",

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 import jax
 import numpy as np
 
-from kerneltest.backends.codegen.lower import lower_call
+from kerneltest.backends.codegen.gpu_lowering import lower_call
+from kerneltest.backends.simulate.access_checker import Fault, program_index
+from kerneltest.backends.simulate.backend import allocate_buffers, input_contents, output_arrays, output_dtypes
 from kerneltest.backends.simulate.buffers import SimulatedBuffer
 from kerneltest.backends.simulate.ir import Region, Type
-from kerneltest.backends.simulate.memory import Fault, program_index
-from kerneltest.backends.simulate.parse import parse
-from kerneltest.backends.simulate.simulate import contents, memory_of, output_dtypes, results
+from kerneltest.backends.simulate.parse import parse_body
 from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.backends.simulate.tape import BufferPointer
 from kerneltest.core.dtypes import Array
@@ -20,10 +20,10 @@ from kerneltest.localize.listing import Listing
 from kerneltest.localize.special_trace import SpecialEvent, SpecialTracer
 from kerneltest.trace.evaluator import evaluate
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Var
-from kerneltest.trace.jax_compat.names import placed
-from kerneltest.trace.rewrite import rewritten
-from kerneltest.trace.tracing import Call, Traced, device
-from kerneltest.trace.undefined import PartialArray
+from kerneltest.trace.jax_compat.source_lines import propagate_call_lines
+from kerneltest.trace.partial_arrays import PartialArray
+from kerneltest.trace.rewrite import rewrite_jaxpr
+from kerneltest.trace.tracing import Call, Traced, kernel_device
 
 RunCall = Callable[[Equation, list[PartialArray]], list[PartialArray]]
 
@@ -41,18 +41,18 @@ class MutableCall:
     """
 
     def __init__(self, call: Call, target: Target, lengths: Mapping[str, int]) -> None:
-        inner = rewritten(call.equation.params["jaxpr"], _with_location)
+        inner = rewrite_jaxpr(call.equation.params["jaxpr"], _with_location)
         equation = call.equation.replace(params={**call.equation.params, "jaxpr": inner})
         self.call = replace(call, equation=equation)
         (self.kernel,) = lower_call(self.call, target)
-        inputs, outputs, _ = memory_of(self.call, self.kernel)
+        inputs, outputs, _ = allocate_buffers(self.call, self.kernel)
         arguments = [Type((), buffer.data.dtype, True) for buffer in (*inputs, *outputs)]
         names = [buffer.name for buffer in (*inputs, *outputs)]
-        self.listing = Listing(parse(self.kernel.bytecode, whole=True), arguments, names, len(inputs), lengths)
+        self.listing = Listing(parse_body(self.kernel.bytecode, complete=True), arguments, names, len(inputs), lengths)
 
     def prepare(self, body: Region | None = None) -> "PreparedCall":
         """Returns the call, or one with another body, ready to run."""
-        inputs, outputs, hints = memory_of(self.call, self.kernel)
+        inputs, outputs, hints = allocate_buffers(self.call, self.kernel)
         simulation = Simulation(body or self.listing.body, self.kernel.grid, inputs, outputs, hints)
         return PreparedCall(simulation, list(zip(outputs, output_dtypes(self.call), strict=True)))
 
@@ -62,7 +62,7 @@ class MutableCall:
 
 
 def _with_location(equation: Equation) -> Sequence[Equation] | None:
-    other = placed(equation)
+    other = propagate_call_lines(equation)
     return None if other is equation else [other]
 
 
@@ -80,21 +80,21 @@ class PreparedCall:
 
     def run(self, operands: Sequence[PartialArray]) -> tuple[list[PartialArray], list[Fault]]:
         """Runs it, and returns the outputs and the wrong uses of memory."""
-        self.simulation.run(contents(operands))
-        return results(self.simulation, self.outputs), self.simulation.faults()
+        self.simulation.run(input_contents(operands))
+        return output_arrays(self.simulation, self.outputs), self.simulation.faults()
 
     def trace_specials(
         self, operands: Sequence[PartialArray], listing: Listing
     ) -> tuple[list[PartialArray], list[SpecialEvent]]:
         """Runs it, and returns the outputs and the operations at which NaN and infinities appear or are lost."""
-        self.simulation.place(contents(operands))
+        self.simulation.place(input_contents(operands))
         launch = self.simulation.launch
         for buffer in launch.buffers:
             buffer.reset()
         tracer = SpecialTracer(launch, listing)
         with np.errstate(all="ignore"):
             tracer.enter(listing.body, [BufferPointer(i, np.zeros(1, np.int64)) for i in range(len(launch.buffers))])
-        return results(self.simulation, self.outputs), list(tracer.events.values())
+        return output_arrays(self.simulation, self.outputs), list(tracer.events.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class MutableKernel:
     def _run(
         self, leaves: Sequence[Array], run_call: RunCall, faults: list[Fault], substitutions: Mapping[Var, Var]
     ) -> SimulatedRun:
-        with jax.default_device(device("cpu")):
+        with jax.default_device(kernel_device("cpu")):
             outputs = evaluate(self.traced, list(map(_read_only, leaves)), run_call, substitutions)
         values = tuple(np.asarray(output.values) for output in outputs)
         return SimulatedRun(values, tuple(output.undefined for output in outputs), tuple(faults))

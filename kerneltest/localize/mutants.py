@@ -8,10 +8,10 @@ from kerneltest.localize.call_mutations import call_mutations
 from kerneltest.localize.code_mutations import code_mutations
 from kerneltest.localize.listing import Mutation
 from kerneltest.localize.mutable_kernel import MutableCall, MutableKernel, Patch
-from kerneltest.trace.evaluator import Variable, variables
+from kerneltest.trace.evaluator import KernelValue, list_values
 from kerneltest.trace.jax_compat.jaxpr_types import Equation
-from kerneltest.trace.jax_compat.names import line_of
-from kerneltest.trace.walk import ENTRIES, name_of
+from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.walk import PALLAS_PRIMITIVES, primitive_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +83,26 @@ def _of_frame(number: int, call: MutableCall) -> Iterator[Mutant]:
 
 def _around_calls(kernel: MutableKernel) -> Iterator[Mutant]:
     """Yields the mutants of the function around the calls: a value is replaced by an earlier one of the same shape."""
-    known = variables(kernel.traced)
+    known = list_values(kernel.traced)
     names = _names(known)
     for turn, variable in enumerate(known):
-        if variable.equation is None or name_of(variable.equation) in ENTRIES:
+        if variable.equation is None or primitive_name(variable.equation) in PALLAS_PRIMITIVES:
             continue
         place = line_of(variable.equation.source_info)
-        for choice in variable.known:
+        for choice in variable.candidates:
 
             def patches(kernel: MutableKernel, turn: int = turn, choice: int = choice) -> Iterator[Patch]:
-                others = variables(kernel.traced)
-                if _names(others) == names and choice in others[turn].known:
+                others = list_values(kernel.traced)
+                if _names(others) == names and choice in others[turn].candidates:
                     yield Patch(substitutions={others[turn].variable: others[choice].variable})
 
             phrase = f"removing {_operation_name(variable.equation)}"
             yield Mutant(place, source_line(place), phrase, 1, True, patches)
 
 
-def _names(known: Sequence[Variable]) -> list[str]:
-    return [name_of(each.equation) if each.equation is not None else "" for each in known]
+def _names(known: Sequence[KernelValue]) -> list[str]:
+    return [primitive_name(each.equation) if each.equation is not None else "" for each in known]
 
 
 def _operation_name(equation: Equation) -> str:
-    return f"`{equation.params['name']}`" if "name" in equation.params else name_of(equation)
+    return f"`{equation.params['name']}`" if "name" in equation.params else primitive_name(equation)

@@ -9,16 +9,17 @@ from kerneltest.backends.base import Artifact
 from kerneltest.core.dtypes import is_float
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Kind
+from kerneltest.core.verdicts import VerdictKind
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
-from kerneltest.execute.variations import Varied
+from kerneltest.execute.variations import InvariantGroup
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.records.schema import Evidence, Record
-from kerneltest.trace.grid_rewrites import in_order
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.schema import Record
+from kerneltest.trace.grid_rewrites import run_in_order
 from kerneltest.trace.jax_compat.jaxpr_types import Equation
-from kerneltest.trace.rewrite import Fill, before, empties, padding, rewritten
-from kerneltest.trace.tracing import Traced, read
+from kerneltest.trace.rewrite import Fill, fill_empty, fill_outputs, fill_padding, rewrite_jaxpr
+from kerneltest.trace.tracing import Traced, analyze
 
 
 class Cause(StrEnum):
@@ -30,7 +31,7 @@ class Cause(StrEnum):
     PROGRAM_ORDER = "right if programs run in order: the kernel relies on the order of a dimension declared parallel"
 
 
-_FILLS = ((before, Cause.PREVIOUS_OUTPUT), (empties, Cause.EMPTY), (padding, Cause.PADDING))
+_FILLS = ((fill_outputs, Cause.PREVIOUS_OUTPUT), (fill_empty, Cause.EMPTY), (fill_padding, Cause.PADDING))
 
 
 def depends_on_memory(item: Item, case: AnyCase, record: Record, cache: Cache) -> Cause | None:
@@ -43,12 +44,12 @@ def depends_on_memory(item: Item, case: AnyCase, record: Record, cache: Cache) -
     if evidence is None or evidence.actual is None:
         return None
     try:
-        traced = cache.traced(item.pairing, case.signature, item.backend)
+        traced = cache.trace_for(item.pairing, case.signature, item.backend)
         dtype = traced.outputs[evidence.output].dtype
         if evidence.actual == evidence.actual and (is_float(dtype) or evidence.actual != _least(dtype)):
             return None
         for fill, cause in _FILLS:
-            changed = read(rewritten(traced.jaxpr, fill(Fill(nan=False))), traced.function, traced.inputs)
+            changed = analyze(rewrite_jaxpr(traced.jaxpr, fill(Fill(nan=False))), traced.function, traced.inputs)
             value = _rerun(item, case, changed, evidence, cache)
             if value != evidence.actual and not np.isnan(value):
                 return cause
@@ -66,10 +67,10 @@ def depends_on_order(item: Item, case: AnyCase, record: Record, cache: Cache) ->
     if evidence is None or evidence.expected is None:
         return None
     try:
-        traced = cache.traced(item.pairing, case.signature, item.backend)
+        traced = cache.trace_for(item.pairing, case.signature, item.backend)
         if not any("parallel" in str(_dimension_semantics(call.equation)).lower() for call in traced.calls):
             return None
-        ordered = read(rewritten(traced.jaxpr, in_order()), traced.function, traced.inputs)
+        ordered = analyze(rewrite_jaxpr(traced.jaxpr, run_in_order()), traced.function, traced.inputs)
         value = _rerun(item, case, ordered, evidence, cache)
     except Failure:
         return None
@@ -79,8 +80,8 @@ def depends_on_order(item: Item, case: AnyCase, record: Record, cache: Cache) ->
 
 def _evidence(item: Item, record: Record) -> Evidence | None:
     """Returns the evidence of a wrong value in an interpreter's plain call; None for any other finding."""
-    is_plain_call = item.backend.tier is Tier.INTERPRET and not isinstance(item.group, Varied)
-    return record.evidence if is_plain_call and record.verdict.kind is Kind.VALUES else None
+    is_plain_call = item.backend.tier is Tier.INTERPRET and not isinstance(item.group, InvariantGroup)
+    return record.evidence if is_plain_call and record.verdict.kind is VerdictKind.VALUES else None
 
 
 def _rerun(item: Item, case: AnyCase, traced: Traced, evidence: Evidence, cache: Cache) -> float:

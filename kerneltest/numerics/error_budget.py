@@ -7,15 +7,15 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32, Precision
-from kerneltest.numerics.origins import INPUTS, Source
-from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.spread import spread
+from kerneltest.numerics.origins import INPUTS, ErrorSource
+from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.spread import spread_of
 
 _ROWS_PER_SOURCE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ErrorShare:
     """The part of a bound that one source of error makes.
 
     Attributes:
@@ -25,17 +25,17 @@ class Share:
         output's elements.
     """
 
-    source: Source
+    source: ErrorSource
     part: float
     amplified: float = 0.0
 
 
-def shares(
-    evaluate: Callable[[Machine], Array],
+def error_shares(
+    evaluate: Callable[[RoundingModel], Array],
     precision: Precision,
     compute: FloatFormat | None,
-    sources: Iterable[Source],
-) -> tuple[Share, ...]:
+    sources: Iterable[ErrorSource],
+) -> tuple[ErrorShare, ...]:
     """Returns the part of each source of error in the squared spread of an output, the largest first.
 
     Each source perturbs a few rows of its own while all others are exact. For each element, a source counts by its
@@ -55,11 +55,11 @@ def shares(
         source: slice(1 + i * _ROWS_PER_SOURCE, 1 + (i + 1) * _ROWS_PER_SOURCE)
         for i, source in enumerate([INPUTS, *sources])
     }
-    machine = Machine(precision, compute, 1 + _ROWS_PER_SOURCE * len(parts), parts)
+    machine = RoundingModel(precision, compute, 1 + _ROWS_PER_SOURCE * len(parts), parts)
     samples = evaluate(machine)
     if len(samples) == 1 or samples.dtype.kind != "f":
         return ()
-    found = {source: spread(np.concatenate([samples[:1], samples[rows]])) for source, rows in parts.items()}
+    found = {source: spread_of(np.concatenate([samples[:1], samples[rows]])) for source, rows in parts.items()}
     with np.errstate(all="ignore"):  # losing a subnormal number is not an instability, hence the last term
         least = found.pop(INPUTS).deviation + FLOAT32.unit_roundoff * np.abs(samples[0]) + FLOAT32.smallest_normal
     lost = sum((each.lost.astype(float) for each in found.values()), np.zeros(samples.shape[1:]))
@@ -73,7 +73,7 @@ def shares(
         return ()
     with np.errstate(all="ignore"):
         made = (
-            Share(
+            ErrorShare(
                 source,
                 float(np.mean(square[counted] / total[counted])),
                 float(np.nan_to_num(np.median(np.sqrt(square[counted]) / least[counted]))) if not lost.any() else 0.0,

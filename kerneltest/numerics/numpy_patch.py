@@ -13,7 +13,7 @@ from types import CellType, CodeType, FunctionType, ModuleType
 import numpy as np
 
 from kerneltest.numerics import array_functions, ufuncs
-from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.samples import Operand, Option, SampledArray
 from kerneltest.numerics.tracked import TrackedArray
 
@@ -27,7 +27,7 @@ _thread = threading.local()
 
 
 @contextmanager
-def track_created_arrays(machine: Machine) -> Iterator[None]:
+def track_created_arrays(machine: RoundingModel) -> Iterator[None]:
     """Tracks the arrays that copied oracles create in this thread, and silences NumPy's floating-point warnings.
 
     Args:
@@ -90,7 +90,7 @@ _NUMPY = _TrackingNumpy("numpy")
 _LIBRARIES = tuple("numpy scipy jax jaxlib ml_dtypes math functools itertools builtins kerneltest".split())
 
 
-def watching(oracle: Creator) -> Creator:
+def instrument(oracle: Creator) -> Creator:
     """Returns a copy of an oracle that tracks the arrays it creates, or the oracle if it is not a Python function."""
     return _copy_function(oracle, {}) if isinstance(oracle, FunctionType) else oracle
 

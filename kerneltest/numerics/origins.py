@@ -64,21 +64,21 @@ def _expression(code: CodeType, instruction: int) -> ValueOrigin:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ErrorSource:
     """A source of error: an operation of the oracle, and the part of it that rounds.
 
     Attributes:
-      place: the expression in the oracle's source.
+      origin: the expression in the oracle's source.
       kind: `rounding`, `summing`, the format of operands, such as `TF32 operands`, or `cast to bfloat16`.
     """
 
-    place: ValueOrigin
+    origin: ValueOrigin
     kind: str
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The source in words: "TF32 rounding of the operands of `q @ k.T`"."""
-        text = self.place.text
+        text = self.origin.text
         if not text:
             return self.kind
         expression = f"`{text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}`"
@@ -91,8 +91,8 @@ BACKWARDS = " in the derivative"
 """The end of the kind of an error that the derivative of an operation makes."""
 
 _NOWHERE = ValueOrigin("", 0, "")
-RESULT = Source(_NOWHERE, "a few roundings of the result")
-FLUSHED = Source(_NOWHERE, "flushed subnormal inputs")
-STORED = Source(_NOWHERE, "rounding of stored outputs")
-INPUTS = Source(_NOWHERE, "a rounding of the inputs")
+RESULT = ErrorSource(_NOWHERE, "a few roundings of the result")
+FLUSHED = ErrorSource(_NOWHERE, "flushed subnormal inputs")
+STORED = ErrorSource(_NOWHERE, "rounding of stored outputs")
+INPUTS = ErrorSource(_NOWHERE, "a rounding of the inputs")
 """The unit in which the other sources are measured; it is in no bound."""

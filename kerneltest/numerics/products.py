@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format
+from kerneltest.core.dtypes import TF32, Array, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.samples import Operand, SampledArray, promote
 
@@ -15,7 +15,7 @@ _ONE_SIGN, _ONE_SIZE = 0.9, 1.1
 _LETTERS = string.ascii_letters
 _NAMES = {
     TF32: "TF32",
-    float_format(dtype_named("bfloat16")): "bfloat16",
+    float_format(parse_dtype("bfloat16")): "bfloat16",
     float_format(np.dtype(np.float16)): "float16",
 }
 

@@ -9,20 +9,20 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat, is_float
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.bounds import Limit, OracleCase
-from kerneltest.numerics.error_budget import Share, shares
-from kerneltest.numerics.origins import RESULT, Source
+from kerneltest.numerics.error_budget import ErrorShare, error_shares
+from kerneltest.numerics.origins import RESULT, ErrorSource
 from kerneltest.numerics.perturbation import conditioned_bounds
-from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.spread import Spread, median, row_by_row, sampled, sampled_together, spread
+from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.spread import Spread, median, sample_cases, sample_outputs, sample_row_by_row, spread_of
 
-ROWS = 17  # the exact row and sixteen samples
-FACTOR = 7.0
+SAMPLE_ROWS = 17  # the exact row and sixteen samples
+SPREAD_FACTOR = 7.0
 _RESULT_ROUNDINGS = 2.0  # roundings of the result itself that any kernel may make
 _QUARTER, _MAX_TYPICAL = 0.25, 32.0  # the floor: a part of the median relative deviation, which is capped (in u)
 _EQUAL = 1e-9  # relative difference of the exact row from the oracle's values
 
 
-def bound(value: Array, found: Spread, u: float) -> Array:
+def bound_from_spread(value: Array, found: Spread, u: float) -> Array:
     """Returns how far a correct kernel may be from the oracle.
 
     `|error| <= 7 max(s, m |f| / 4) + 2 u |f|`, element by element, with s the root mean square over 16 samples of how
@@ -48,10 +48,10 @@ def bound(value: Array, found: Spread, u: float) -> Array:
         relative = (found.deviation / size)[(size > 0) & (found.deviation > 0)]
     typical = min(median(relative), _MAX_TYPICAL * u) if relative.size else 0.0
     moved = np.maximum(found.deviation, _QUARTER * typical * size)
-    return np.where(found.lost, np.inf, FACTOR * moved + _RESULT_ROUNDINGS * u * size * (found.deviation > 0))
+    return np.where(found.lost, np.inf, SPREAD_FACTOR * moved + _RESULT_ROUNDINGS * u * size * (found.deviation > 0))
 
 
-def shares_of_bound(found: tuple[Share, ...], limit: Array, moved: Spread) -> tuple[Share, ...]:
+def shares_of_bound(found: tuple[ErrorShare, ...], limit: Array, moved: Spread) -> tuple[ErrorShare, ...]:
     """Converts shares of a spread to shares of the bound that it makes.
 
     Args:
@@ -65,22 +65,22 @@ def shares_of_bound(found: tuple[Share, ...], limit: Array, moved: Spread) -> tu
     finite = np.isfinite(limit) & (limit > 0)
     if not found or not finite.any():
         return found
-    of_spread = float(np.mean(FACTOR * moved.deviation[finite] / limit[finite]))
+    of_spread = float(np.mean(SPREAD_FACTOR * moved.deviation[finite] / limit[finite]))
     scaled = [replace(each, part=of_spread * each.part) for each in found]
-    return tuple(sorted([*scaled, Share(RESULT, 1 - of_spread)], key=lambda each: -each.part))
+    return tuple(sorted([*scaled, ErrorShare(RESULT, 1 - of_spread)], key=lambda each: -each.part))
 
 
 @runtime_checkable
 class ItemizedLimit(Protocol):
     """A limit that can say which operations contribute to it."""
 
-    def shares(self, precision: Precision) -> tuple[Share, ...]:
+    def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of the bound, the largest first; () if they are unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Rounded:
+class RoundingLimit:
     """The bound of one output from the oracle's rounding.
 
     Attributes:
@@ -96,24 +96,24 @@ class Rounded:
         elements that are not checked."""
         found = self.samples.at(precision)[0][self.output]
         value = np.asarray(self.samples.case.values[self.output], np.float64)
-        return bound(value, found, (self.samples.compute or FLOAT32).unit_roundoff)
+        return bound_from_spread(value, found, (self.samples.compute or FLOAT32).unit_roundoff)
 
-    def others(self, precision: Precision) -> tuple[Array, ...]:
+    def alternatives(self, precision: Precision) -> tuple[Array, ...]:
         """Returns the other correct results of an integer or boolean output: those of the samples."""
-        return self.samples.at(precision)[0][self.output].others
+        return self.samples.at(precision)[0][self.output].alternatives
 
     def note(self, precision: Precision) -> str:
         """Returns which operation of the oracle could not be tracked, or ""."""
         return self.samples.at(precision)[1]
 
-    def shares(self, precision: Precision) -> tuple[Share, ...]:
+    def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of the bound, the largest first; () if the oracle is not sampled in one evaluation."""
         found = self.samples.shares(precision, self.output)
         return shares_of_bound(found, self.at(precision), self.samples.at(precision)[0][self.output])
 
 
 # The ways to sample an oracle: all rows in one evaluation, or one evaluation a row.
-_WAYS: tuple[Callable[..., list[Array]], ...] = (sampled, row_by_row)
+_WAYS: tuple[Callable[..., list[Array]], ...] = (sample_outputs, sample_row_by_row)
 # The first way worth trying for an oracle, and why the ones before it failed because of how the oracle is written.
 _first_way: dict[Callable[..., Any], tuple[int, str]] = {}
 _case_by_case: set[Callable[..., Any]] = set()  # oracles that cannot be sampled for several cases at once
@@ -138,8 +138,8 @@ class OracleSamples:
     compute: FloatFormat | None
     exact_dots: bool
     spreads: dict[str, tuple[list[Spread], str]] = field(default_factory=dict)
-    sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
-    parts: dict[tuple[str, int], tuple[Share, ...]] = field(default_factory=dict)
+    sources: dict[str, tuple[ErrorSource, ...]] = field(default_factory=dict)
+    parts: dict[tuple[str, int], tuple[ErrorShare, ...]] = field(default_factory=dict)
     batch: "list[OracleSamples]" = field(default_factory=list, repr=False, compare=False)
 
     def at(self, precision: Precision) -> tuple[list[Spread], str]:
@@ -151,7 +151,7 @@ class OracleSamples:
             self.spreads[precision.name] = self._sample(precision)
         return self.spreads[precision.name]
 
-    def shares(self, precision: Precision, output: int) -> tuple[Share, ...]:
+    def shares(self, precision: Precision, output: int) -> tuple[ErrorShare, ...]:
         """Returns what each of the oracle's operations adds to an output's spread, the largest first.
 
         It is () if the oracle is not sampled in one evaluation.
@@ -163,12 +163,12 @@ class OracleSamples:
         if note or not sources:
             return ()
 
-        def evaluate(machine: Machine) -> Array:
-            return sampled(case.watched, case.leaves, case.formats, machine)[output]
+        def evaluate(machine: RoundingModel) -> Array:
+            return sample_outputs(case.watched, case.leaves, case.formats, machine)[output]
 
         key = precision.name, output
         if key not in self.parts:
-            self.parts[key] = shares(evaluate, precision, self.compute, sources)
+            self.parts[key] = error_shares(evaluate, precision, self.compute, sources)
         return self.parts[key]
 
     def _sample_batch(self, precision: Precision) -> None:
@@ -182,22 +182,22 @@ class OracleSamples:
             return
         leaves = [each.case.leaves for each in missing]
         try:
-            machine = Machine(precision, self.compute, ROWS)
-            found = sampled_together(case.watched, leaves, case.formats, machine)
+            machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
+            found = sample_cases(case.watched, leaves, case.formats, machine)
         except Exception as error:  # such as those of an oracle that branches on values
             if isinstance(error, (TypeError, AttributeError)):
                 _case_by_case.add(case.oracle)
             return
         for each, outputs in zip(missing, found, strict=True):
-            if each.is_tracked(outputs) and not machine.left:
-                each.spreads[precision.name] = [spread(samples) for samples in outputs], ""
+            if each.is_tracked(outputs) and not machine.escape:
+                each.spreads[precision.name] = [spread_of(samples) for samples in outputs], ""
                 each.sources[precision.name] = tuple(machine.sources)
 
     def _sample(self, precision: Precision) -> tuple[list[Spread], str]:
         case = self.case
         way, why = _first_way.get(case.oracle, (0, ""))
         while way < len(_WAYS):
-            machine = Machine(precision, self.compute, ROWS)
+            machine = RoundingModel(precision, self.compute, SAMPLE_ROWS)
             try:
                 outputs = _WAYS[way](case.watched, case.leaves, case.formats, machine)
                 if not self.is_tracked(outputs):
@@ -208,17 +208,17 @@ class OracleSamples:
                     _first_way[case.oracle] = way, why
                 continue
             self.sources[precision.name] = tuple(machine.sources) if not way else ()
-            spreads = [spread(samples) for samples in outputs]
-            if not machine.left:
+            spreads = [spread_of(samples) for samples in outputs]
+            if not machine.escape:
                 return spreads, ""
-            return self._with_floor(spreads, precision), f"{machine.left} is not tracked; conditioned() is the floor"
+            return self._with_floor(spreads, precision), f"{machine.escape} is not tracked; conditioned() is the floor"
         none = [Spread.none(value) for value in case.values]
         return self._with_floor(none, precision), f"conditioned() instead, because the oracle cannot be tracked ({why})"
 
     def _with_floor(self, spreads: Sequence[Spread], precision: Precision) -> list[Spread]:
         """Returns spreads whose bounds are at least those of `conditioned_bounds`."""
         floors = [each.at(precision) for each in conditioned_bounds(self.case)]
-        return [each.at_least(floor / FACTOR) for each, floor in zip(spreads, floors, strict=True)]
+        return [each.at_least(floor / SPREAD_FACTOR) for each, floor in zip(spreads, floors, strict=True)]
 
     def is_tracked(self, outputs: Sequence[Array]) -> bool:
         """Returns whether the exact row of each output's samples equals the oracle's value, so that nothing escaped."""
@@ -235,7 +235,7 @@ def _has_exact_row(samples: Array, value: Array) -> bool:
     return np.allclose(samples[0], value, rtol=_EQUAL, atol=1e-3 * _EQUAL * size, equal_nan=is_float(value.dtype))
 
 
-def rounding_bounds(case: OracleCase, compute: FloatFormat | None, exact_dots: bool) -> tuple[Rounded, ...]:
+def rounding_bounds(case: OracleCase, compute: FloatFormat | None, exact_dots: bool) -> tuple[RoundingLimit, ...]:
     """Returns a bound for each output. The oracle is sampled when a bound first meets a precision.
 
     Args:
@@ -244,10 +244,10 @@ def rounding_bounds(case: OracleCase, compute: FloatFormat | None, exact_dots: b
       exact_dots: whether no backend may round operands of products.
     """
     samples = OracleSamples(case, compute, exact_dots)
-    return tuple(Rounded(samples, i) for i in range(len(case.values)))
+    return tuple(RoundingLimit(samples, i) for i in range(len(case.values)))
 
 
-def follow_together(limits: Iterable[Sequence[Limit] | None]) -> None:
+def sample_together(limits: Iterable[Sequence[Limit] | None]) -> None:
     """Lets cases of one signature share evaluations of the oracle, if they differ only in float leaves.
 
     Args:
@@ -255,7 +255,7 @@ def follow_together(limits: Iterable[Sequence[Limit] | None]) -> None:
     """
     batches: dict[object, list[OracleSamples]] = {}
     for outputs in limits:
-        if outputs and isinstance(outputs[0], Rounded):
+        if outputs and isinstance(outputs[0], RoundingLimit):
             samples = outputs[0].samples
             case = samples.case
             fixed = [(path, value.tobytes()) for path, value in case.leaves.items() if path not in case.formats]

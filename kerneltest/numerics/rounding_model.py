@@ -11,36 +11,40 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32, Precision
 from kerneltest.numerics.formats import fits, nearly_equal, round_to_nearest, truncate
-from kerneltest.numerics.origins import BACKWARDS, FLUSHED, INPUTS, STORED, Source, ValueOrigin, current_origin
+from kerneltest.numerics.origins import BACKWARDS, FLUSHED, INPUTS, STORED, ErrorSource, ValueOrigin, current_origin
 from kerneltest.numerics.random_errors import noise, perturb, scale_randomly, select_rows
 
-QUIET = 3  # the rows without random errors: exact; rounded to nearest, not flushed; rounded to nearest, flushed
+NOISELESS_ROWS = (
+    3  # the rows without random errors: exact; rounded to nearest, not flushed; rounded to nearest, flushed
+)
 _SAME_WAY = 0.25  # of n u: the error of n equal terms if all partial sums are rounded the same way, whatever the binade
 _LEAST = 2.0**-40  # of an ulp: marks an operation that is not correctly rounded, though hardly more inaccurate
 _STORED = 0.75  # of a roundoff: an error uniform within it is as large in the mean as that of rounding
 
 
 @dataclass(slots=True)
-class Machine:
+class RoundingModel:
     """Rounds the samples of tracked arrays. Their first axis is the samples; its length is 1 if all are equal.
 
     Several cases may be sampled at once. Each row then has a sample of each case, and all cases get the same random
     errors, so that no result depends on the other cases. The first axis is the samples of row 0, then those of row 1.
 
-    Row 0 stays exact. Without `parts`, rows 1 and 2 are rounded to nearest, as by a machine that makes no other error
-    (in row 2 all subnormal results become zero), and in all further rows each result is perturbed at random within the
-    error that the machine may make before it rounds. With `parts`, each source of error perturbs only its own rows, so
-    that the rows show what each source contributes.
+    Row 0 stays exact. Without `rows_by_source`, rows 1 and 2 are rounded to nearest, as by a machine that makes no
+    other
+    error (in row 2 all subnormal results become zero), and in all further rows each result is perturbed at random
+    within
+    the error that the machine may make before it rounds. With `rows_by_source`, each source of error perturbs only its
+    own rows, so that the rows show what each source contributes.
 
     Attributes:
       precision: the backend's arithmetic.
       compute: the format of elementwise arithmetic and of sums; None for that of the operands.
       rows: the number of samples of a case, including row 0.
-      parts: the rows that each source of error perturbs; None to perturb all rows by all sources.
+      rows_by_source: the rows that each source of error perturbs; None to perturb all rows by all sources.
       single: the one row that is evaluated if the oracle is evaluated row by row; None for all at once.
       seed: the seed of the random errors.
       sources: the sources of error met so far, in order.
-      left: how a value escaped tracking; "" if none has.
+      escape: how a value escaped tracking; "" if none has.
       tape: records the operations for differentiation; None to record none.
       differentiating_at: the expression whose derivative is computed; None while the oracle is evaluated.
       cases: the number of cases that are sampled at once.
@@ -49,11 +53,11 @@ class Machine:
     precision: Precision
     compute: FloatFormat | None = FLOAT32
     rows: int = 17
-    parts: Mapping[Source, slice] | None = None
+    rows_by_source: Mapping[ErrorSource, slice] | None = None
     single: int | None = None
     seed: int = 0
-    sources: dict[Source, None] = field(default_factory=dict)
-    left: str = ""
+    sources: dict[ErrorSource, None] = field(default_factory=dict)
+    escape: str = ""
     tape: list[Any] | None = None
     differentiating_at: ValueOrigin | None = None
     cases: int = 1
@@ -148,7 +152,7 @@ class Machine:
         if near_equal is not None:
             known = known * np.where(self._by_case(near_equal), max(_SAME_WAY * terms / steps, 1.0), 1.0)
         out[noisy] += steps * u * select_rows(known, noisy) * noise(out[noisy].shape, seed)
-        if sequential is not None and self.parts is None and self.single in (None, 1):
+        if sequential is not None and self.rows_by_source is None and self.single in (None, 1):
             out[rows.start] = sequential
         near = round_to_nearest(out[rows], fmt)
         if lost.any():  # a partial sum may overflow, and the sum may then be infinite or NaN
@@ -190,7 +194,7 @@ class Machine:
             at = np.broadcast_to(largest, (len(before), out.shape[1], *equal.shape[2:]))
             ratio = np.take_along_axis(out[every_second], at, axis) / np.take_along_axis(before, at, axis)
             out[every_second] = np.where(equal & np.isfinite(ratio), before * ratio, out[every_second])
-        if down is not None and self.parts is None:
+        if down is not None and self.rows_by_source is None:
             out[half] = down
         return self._flatten_cases(out)
 
@@ -207,9 +211,9 @@ class Machine:
         The rows of the source `INPUTS`, if there are any, are perturbed by up to one rounding.
         """
         seed = self._draw()
-        if self.parts and INPUTS in self.parts:
+        if self.rows_by_source and INPUTS in self.rows_by_source:
             values = np.repeat(values, self.rows, 0)
-            moved = values[self.parts[INPUTS]]
+            moved = values[self.rows_by_source[INPUTS]]
             moved *= 1 + FLOAT32.unit_roundoff * noise((len(moved), 1, *moved.shape[1:]), seed)[:, 0]
         small = (np.abs(values) < FLOAT32.smallest_normal) & (values != 0)
         if not (self.precision.flushes and small.any()):
@@ -219,7 +223,9 @@ class Machine:
             self._flush_subnormals(out[rows], FLOAT32, seed)
         return self._flatten_cases(out)
 
-    def _prepare(self, values: Array, error: str | Source, *, own: bool = False) -> tuple[Array, slice | None, slice]:
+    def _prepare(
+        self, values: Array, error: str | ErrorSource, *, own: bool = False
+    ) -> tuple[Array, slice | None, slice]:
         """Registers a source of error and selects the rows that it affects.
 
         Args:
@@ -231,7 +237,7 @@ class Machine:
           The values as (rows, cases, ...), copied if necessary; the rows that are rounded, None for none; and those of
           them that get random errors.
         """
-        source = error if isinstance(error, Source) else self._source_of(error)
+        source = error if isinstance(error, ErrorSource) else self._source_of(error)
         self.sources.setdefault(source)
         if own and len(values) == self.length and values.dtype == np.float64 and values.flags.c_contiguous:
             out = self._by_case(values)
@@ -239,10 +245,10 @@ class Machine:
             out = np.empty((self.length // self.cases, self.cases, *values.shape[1:]))
             out[...] = self._by_case(values)
         if self.single is not None:
-            return out, slice(0, 1) if self.single else None, slice(int(self.single < QUIET), 1)
-        if self.parts is None:
-            return out, slice(1, None), slice(QUIET, None)
-        rows = self.parts.get(source)
+            return out, slice(0, 1) if self.single else None, slice(int(self.single < NOISELESS_ROWS), 1)
+        if self.rows_by_source is None:
+            return out, slice(1, None), slice(NOISELESS_ROWS, None)
+        rows = self.rows_by_source.get(source)
         return out, rows, rows or slice(0, 0)
 
     def _by_case(self, values: Array) -> Array:
@@ -255,10 +261,10 @@ class Machine:
     def _flatten_cases(self, out: Array) -> Array:
         return out.reshape(out.shape[0] * out.shape[1], *out.shape[2:])
 
-    def _source_of(self, kind: str) -> Source:
+    def _source_of(self, kind: str) -> ErrorSource:
         if self.differentiating_at is None:
-            return Source(current_origin(), kind)
-        return Source(self.differentiating_at, f"{kind}{BACKWARDS}")
+            return ErrorSource(current_origin(), kind)
+        return ErrorSource(self.differentiating_at, f"{kind}{BACKWARDS}")
 
     def _flush_subnormals(self, values: Array, fmt: FloatFormat, seed: float, vanishing: Array | None = None) -> None:
         """Sets subnormal results to zero in place: all in row 2, none in row 1, about half in the others.
@@ -280,7 +286,7 @@ class Machine:
         if not small.any():
             return
         chosen = np.asarray(noise(values.shape, seed) < 0)
-        if self.single is None and self.parts is None:
+        if self.single is None and self.rows_by_source is None:
             chosen[0], chosen[1] = False, True
         elif self.single in (1, 2):
             chosen[...] = self.single == 2

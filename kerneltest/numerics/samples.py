@@ -9,7 +9,7 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.origins import ValueOrigin, current_origin
-from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.rounding_model import RoundingModel
 
 Operand = Any
 """An operand or a result of a NumPy function while an oracle is sampled: a tracked array, a NumPy array or a number."""
@@ -36,7 +36,7 @@ class SampledArray:
 
     __slots__ = ("fmt", "machine", "samples", "scaled", "terms")
 
-    def __init__(self, samples: Array, machine: Machine, fmt: FloatFormat | None) -> None:
+    def __init__(self, samples: Array, machine: RoundingModel, fmt: FloatFormat | None) -> None:
         self.samples, self.machine, self.fmt = samples, machine, fmt
         self.terms: tuple[Array, Array] | None = None
         self.scaled: Callable[[], SampledArray] | None = None

@@ -8,15 +8,15 @@ import numpy as np
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32
 from kerneltest.numerics.numpy_patch import track_created_arrays
-from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.samples import Operand, SampledArray
 from kerneltest.numerics.tracked import TrackedArray
 
 Oracle = Callable[[Mapping[str, Operand]], Sequence[Operand]]
 
 
-def sampled(
-    oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: Machine
+def sample_outputs(
+    oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: RoundingModel
 ) -> list[Array]:
     """Evaluates an oracle on tracked arrays.
 
@@ -32,24 +32,24 @@ def sampled(
     Raises:
       Exception: anything that the oracle raises, including `UntrackedError`.
     """
-    (outputs,) = sampled_together(oracle, [leaves], formats, machine)
+    (outputs,) = sample_cases(oracle, [leaves], formats, machine)
     return outputs
 
 
-def sampled_together(
-    oracle: Oracle, cases: Sequence[Mapping[str, Array]], formats: Mapping[str, FloatFormat], machine: Machine
+def sample_cases(
+    oracle: Oracle, cases: Sequence[Mapping[str, Array]], formats: Mapping[str, FloatFormat], machine: RoundingModel
 ) -> list[list[Array]]:
     """Evaluates an oracle for several cases at once, which differ only in tracked leaves.
 
     Args:
-      oracle, formats, machine: as `sampled` takes them.
+      oracle, formats, machine: as `sample_outputs` takes them.
       cases: the leaves of each case.
 
     Returns:
       For each case, the samples of each output.
 
     Raises:
-      Exception: as in `sampled`; also if the oracle treats the cases differently.
+      Exception: as in `sample_outputs`; also if the oracle treats the cases differently.
     """
     machine.cases = len(cases)
     given: dict[str, Operand] = dict(cases[0])
@@ -67,18 +67,18 @@ def sampled_together(
     return [[each[:, case if each.shape[1] > 1 else 0] for each in by_case] for case in range(len(cases))]
 
 
-def row_by_row(
-    oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: Machine
+def sample_row_by_row(
+    oracle: Oracle, leaves: Mapping[str, Array], formats: Mapping[str, FloatFormat], machine: RoundingModel
 ) -> list[Array]:
     """Evaluates an oracle once for each row, for an oracle that takes values out of tracked arrays.
 
-    Arguments, results and exceptions are those of `sampled`.
+    Arguments, results and exceptions are those of `sample_outputs`.
     """
     rows = []
     for row in range(machine.rows):
         machine.single = row
         machine.__post_init__()
-        rows.append([samples[0] for samples in sampled(oracle, leaves, formats, machine)])
+        rows.append([samples[0] for samples in sample_outputs(oracle, leaves, formats, machine)])
     return [np.stack(parts) for parts in zip(*rows, strict=True)]
 
 
@@ -90,12 +90,12 @@ class Spread:
       deviation: root mean square over the samples of the distance from the exact row, per element.
       lost: elements that are finite in the exact row and NaN or infinite in some sample, or the other way round, so
         that they cannot be checked.
-      others: the results of the samples that differ from the exact row, if the output is of integers or booleans.
+      alternatives: the results of the samples that differ from the exact row, if the output is of integers or booleans.
     """
 
     deviation: Array
     lost: Array
-    others: tuple[Array, ...] = ()
+    alternatives: tuple[Array, ...] = ()
 
     @staticmethod
     def none(value: Array) -> "Spread":
@@ -109,13 +109,13 @@ class Spread:
         return replace(self, deviation=deviation, lost=self.lost | ~finite)
 
 
-def spread(samples: Array) -> Spread:
+def spread_of(samples: Array) -> Spread:
     """Returns the spread of an output's samples, (rows or 1, *shape), around the first row."""
     exact, moved = samples[0], samples[1:]
     if not len(moved):
         return Spread.none(exact)
     if exact.dtype.kind != "f":
-        return replace(Spread.none(exact), others=tuple(row for row in moved if (row != exact).any()))
+        return replace(Spread.none(exact), alternatives=tuple(row for row in moved if (row != exact).any()))
     with np.errstate(all="ignore"):
         off = moved - exact
         deviation = np.sqrt(np.mean(np.square(off, out=off), 0))

@@ -91,7 +91,7 @@ class TrackedArray(SampledArray, NDArrayOperatorsMixin):
         if len(self.samples) > 1:
             raise UntrackedError(how)
         if self.dtype == np.float64:
-            self.machine.left = self.machine.left or f"{how}, {current_origin()}"
+            self.machine.escape = self.machine.escape or f"{how}, {current_origin()}"
         return np.asarray(self.samples[0])
 
     def __bool__(self) -> bool:

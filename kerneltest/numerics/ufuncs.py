@@ -12,7 +12,7 @@ from kerneltest.numerics.decompositions import is_given
 from kerneltest.numerics.samples import Operand, Option, SampledArray, UntrackedError, align_samples, axes_of, promote
 
 # Ufuncs whose results are operands, integers or booleans, or are exact for other reasons.
-EXACT = frozenset(
+EXACT_UFUNCS = frozenset(
     "negative positive absolute fabs conjugate sign copysign maximum minimum fmax fmin rint floor ceil trunc fmod "
     "isnan isfinite isinf signbit equal not_equal less less_equal greater greater_equal logical_and logical_or "
     "logical_not logical_xor bitwise_and bitwise_or bitwise_xor invert left_shift right_shift floor_divide remainder "
@@ -48,7 +48,7 @@ def call(ufunc: np.ufunc, inputs: tuple[Operand, ...], kwargs: Mapping[str, Opti
     made = first.with_samples(exact, promote(inputs))
     if name in ("add", "subtract"):
         made.terms = operands[0], operands[1]
-    if name in EXACT or not is_float(exact.dtype):
+    if name in EXACT_UFUNCS or not is_float(exact.dtype):
         return made.record(name, inputs)
     ulps = functools.partial(_ulps, ufunc, inputs, operands, exact, first)
     flushing = name in first.machine.precision.flushing
@@ -171,7 +171,7 @@ def reduce(ufunc: np.ufunc, array: SampledArray, kwargs: Mapping[str, Option]) -
     extra = {"initial": initial} if is_given(initial) else {}
     exact = np.asarray(_reduce_of(ufunc)(values, axis=axes, keepdims=keepdims, **extra))
     made, name = array.with_samples(exact), f"{ufunc.__name__}.reduce"
-    if ufunc.__name__ in EXACT or not is_float(exact.dtype):
+    if ufunc.__name__ in EXACT_UFUNCS or not is_float(exact.dtype):
         return made.record(name, (array,), axes=axes, keepdims=keepdims, where=True)
     terms = int(np.prod([values.shape[each] for each in axes]))
     if ufunc is np.add:
@@ -221,7 +221,7 @@ def _round_product(
     """
     fmt = array.compute
     samples = array.machine.round_result(exact.copy(), math.sqrt(terms), fmt)
-    if array.machine.parts is not None or array.machine.single == 0:
+    if array.machine.rows_by_source is not None or array.machine.single == 0:
         return samples
     size = np.abs(values)
     large = product(np.where(np.isfinite(size), np.maximum(size, 1), 1))
@@ -256,7 +256,7 @@ def accumulate(ufunc: np.ufunc, array: SampledArray, axis: int) -> SampledArray:
     (at,) = axes_of(axis, array.ndim)
     exact = ufunc.accumulate(array.samples, axis=at)
     made, name = array.with_samples(exact), f"{ufunc.__name__}.accumulate"
-    if ufunc.__name__ in EXACT or not is_float(exact.dtype):
+    if ufunc.__name__ in EXACT_UFUNCS or not is_float(exact.dtype):
         return made.record(name, (array,), axis=at)
     terms = exact.shape[at]
     if ufunc is np.multiply:

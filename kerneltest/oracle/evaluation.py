@@ -9,14 +9,14 @@ from jax.tree_util import tree_leaves
 
 from kerneltest.core.details import Raised, Stated
 from kerneltest.core.dtypes import Array, ShapeDtype, float_format, flush_subnormals, is_float, is_integer, widen
-from kerneltest.core.failures import Failure, convert_exceptions, text_of
+from kerneltest.core.failures import Failure, convert_exceptions, exception_text
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.built_in_models import Exact, Rounding
-from kerneltest.declare.defined import Defined, Ignored, parted, unasked
+from kerneltest.declare.defined import Defined, Ignored, split_defined, undefined_output
 from kerneltest.declare.error_model import Measured
 from kerneltest.declare.pairing import Pairing
 from kerneltest.numerics.bounds import Evaluate
-from kerneltest.numerics.numpy_patch import watching
+from kerneltest.numerics.numpy_patch import instrument
 from kerneltest.numerics.samples import Operand
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.plan.signatures import Signature
@@ -53,7 +53,7 @@ def _evaluate(
     copies = {path: value.copy() for path, value in wide.items()}
     values = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
     with _silence_warnings():
-        outputs = parted(tree_leaves(pairing.call_oracle(values)), like)
+        outputs = split_defined(tree_leaves(pairing.call_oracle(values)), like)
     for path, value in copies.items():
         if value.tobytes() != wide[path].tobytes():
             raise _oracle_error(
@@ -64,7 +64,7 @@ def _evaluate(
     return outputs
 
 
-def watchable(pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]) -> TrackedEvaluate:
+def tracking_evaluator(pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]) -> TrackedEvaluate:
     """Returns the oracle as a function from tracked leaves, to which it may write, to its outputs.
 
     Outputs are zero where they are undefined.
@@ -74,13 +74,13 @@ def watchable(pairing: Pairing, signature: Signature, like: Sequence[ShapeDtype]
       signature: the lengths and static arguments.
       like: the kernel's outputs; an output that the oracle ignores gets their shape.
     """
-    oracle = watching(pairing.oracle)
+    oracle = instrument(pairing.oracle)
 
     def evaluate(leaves: Mapping[str, Operand]) -> tuple[Operand, ...]:
         values = pairing.assemble(leaves, dict(signature.dims), dict(signature.statics), oracle=True)
         with _silence_warnings():
             outputs = tree_leaves(pairing.call_as_oracle(oracle, values))
-            outputs = [unasked(x) if isinstance(o, Ignored) else o for o, x in zip(outputs, like, strict=True)]
+            outputs = [undefined_output(x) if isinstance(o, Ignored) else o for o, x in zip(outputs, like, strict=True)]
             return tuple(np.where(o.where, o.values, 0) if isinstance(o, Defined) else o for o in outputs)
 
     return evaluate
@@ -127,7 +127,7 @@ def expect(
         copies = {path: value.copy() for path, value in leaves.items()}
         arguments = pairing.assemble(copies, dict(signature.dims), dict(signature.statics), oracle=True)
         with _silence_warnings():
-            results, _ = parted(tree_leaves(pairing.call_as_oracle(reference, arguments)), outputs)
+            results, _ = split_defined(tree_leaves(pairing.call_as_oracle(reference, arguments)), outputs)
         return tuple(result.astype(np.float64) for result in results)
 
     measured = Measured(
@@ -137,7 +137,7 @@ def expect(
         declared=signature.leaves(pairing),
         dims=dict(signature.dims),
         formats=formats,
-        watched=watchable(pairing, signature, outputs),
+        watched=tracking_evaluator(pairing, signature, outputs),
         oracle=pairing.oracle,
         in_kernel_dtypes=in_kernel_dtypes,
         statics=dict(signature.statics),
@@ -148,7 +148,7 @@ def expect(
         raise
     except BaseException as error:
         who = f"error model {pairing.tolerance} of oracle {pairing.name}"
-        raise Failure(Verdict.ORACLE_ERROR, Raised(who, type(error).__name__, text_of(error))) from error
+        raise Failure(Verdict.ORACLE_ERROR, Raised(who, type(error).__name__, exception_text(error))) from error
 
 
 def _oracle_error(sentence: str, **values: int | str) -> Failure:
@@ -190,7 +190,7 @@ def check_all_masked(pairing: Pairing, target: str, expectation: Expectation) ->
     masks = [path for path, leaf in pairing.leaves.items() if leaf.kind.is_mask]
     if masks and target not in masks:
         return
-    for value, asked in zip(expectation.values, expectation.asked, strict=True):
+    for value, asked in zip(expectation.values, expectation.defined, strict=True):
         fits = (value == 0) if pairing.all_masked == "zeros" else np.isnan(np.asarray(value, np.float64)) | ~asked
         if pairing.all_masked and not fits.all():
             raise _oracle_error(

@@ -8,8 +8,8 @@ import numpy as np
 from kerneltest.core.dtypes import Array, DType, ShapeDtype, float_format, is_float, widen
 from kerneltest.core.precision import Precision
 from kerneltest.numerics.bounds import Bound, Limit
-from kerneltest.numerics.error_budget import Share
-from kerneltest.numerics.rounding_bounds import ItemizedLimit, Rounded
+from kerneltest.numerics.error_budget import ErrorShare
+from kerneltest.numerics.rounding_bounds import ItemizedLimit, RoundingLimit
 from kerneltest.numerics.spread import median
 
 _NOISE = 2.0**-40  # of a typical input: 8,000 roundings of float64
@@ -23,18 +23,18 @@ class Expectation:
       values: the oracle's outputs, float64, int64 or bool; zero where they are undefined.
       flushed: the outputs for inputs with subnormal numbers flushed to zero; None if no input has any.
       bounds: the limit of each output's error, before it is rounded to its dtype; None for bit for bit.
-      asked: for each output a boolean array of its shape: where the oracle defines it; by default everywhere.
+      defined: for each output a boolean array of its shape: where the oracle defines it; by default everywhere.
       unfollowed: a note on how the bounds were computed if the oracle cannot be tracked on any backend; else "".
     """
 
     values: tuple[Array, ...]
     flushed: tuple[Array, ...] | None
     bounds: Sequence[Limit] | None
-    asked: tuple[Array, ...] = ()
+    defined: tuple[Array, ...] = ()
     unfollowed: str = ""
 
     def __post_init__(self) -> None:
-        if not self.asked:
+        if not self.defined:
             object.__setattr__(self, "asked", tuple(np.broadcast_to(np.True_, value.shape) for value in self.values))
 
     def bound(self, output: int, output_dtype: DType, precision: Precision) -> Array:
@@ -49,7 +49,7 @@ class Expectation:
           float64, in the output's shape: zero for exact elements, infinite for undefined ones.
         """
         total = self._bound(output, output_dtype, precision)
-        return np.where(self.asked[output], total, np.inf)
+        return np.where(self.defined[output], total, np.inf)
 
     def _bound(self, output: int, output_dtype: DType, precision: Precision) -> Array:
         value = self.values[output]
@@ -77,30 +77,30 @@ class Expectation:
             total = total + np.where(size < threshold + before, size, 0.0) * (threshold > 0)
         return total
 
-    def others(self, output: int, precision: Precision) -> tuple[Array, ...]:
+    def alternatives(self, output: int, precision: Precision) -> tuple[Array, ...]:
         """Returns further correct results of an integer or boolean output, each in the output's shape."""
         if is_float(self.values[output].dtype):
             return ()
-        if self.bounds is not None and isinstance(bound := self.bounds[output], Rounded):
-            return bound.others(precision)
+        if self.bounds is not None and isinstance(bound := self.bounds[output], RoundingLimit):
+            return bound.alternatives(precision)
         return (self.flushed[output],) if precision.flushes and self.flushed is not None else ()
 
     def all_bounds(self, outputs: Sequence[ShapeDtype | Array], precision: Precision) -> tuple[Array, ...]:
         """Returns `bound` of each output; `outputs` have their dtypes."""
         return tuple(self.bound(i, output.dtype, precision) for i, output in enumerate(outputs))
 
-    def all_others(self, precision: Precision) -> tuple[tuple[Array, ...], ...]:
-        """Returns `others` of each output."""
-        return tuple(self.others(i, precision) for i in range(len(self.values)))
+    def all_alternatives(self, precision: Precision) -> tuple[tuple[Array, ...], ...]:
+        """Returns `alternatives` of each output."""
+        return tuple(self.alternatives(i, precision) for i in range(len(self.values)))
 
-    def shares(self, output: int, precision: Precision) -> tuple[Share, ...]:
+    def shares(self, output: int, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of an output's bound, the largest first; () if they are unknown."""
         bound = self.bounds[output] if self.bounds is not None else None
         return bound.shares(precision) if isinstance(bound, ItemizedLimit) else ()
 
     def note(self, precision: Precision) -> str:
         """Returns a note on what the bounds could not take into account, or ""."""
-        found = (b.note(precision) for b in self.bounds or () if isinstance(b, Rounded))
+        found = (b.note(precision) for b in self.bounds or () if isinstance(b, RoundingLimit))
         return next(filter(None, found), self.unfollowed)
 
 

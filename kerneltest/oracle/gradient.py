@@ -8,14 +8,14 @@ import numpy as np
 from kerneltest.core.dtypes import Array, DType, float_format, is_float, widen
 from kerneltest.core.precision import FLOAT32, XLA_CPU, Precision
 from kerneltest.numerics.bounds import Evaluate
-from kerneltest.numerics.error_budget import Share, shares
+from kerneltest.numerics.error_budget import ErrorShare, error_shares
 from kerneltest.numerics.numpy_patch import track_created_arrays
-from kerneltest.numerics.origins import Source
+from kerneltest.numerics.origins import ErrorSource
 from kerneltest.numerics.pullback import pull_back
-from kerneltest.numerics.rounding_bounds import bound, shares_of_bound
-from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.rounding_bounds import bound_from_spread, shares_of_bound
+from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.samples import TapeEntry, UntrackedError
-from kerneltest.numerics.spread import Oracle, Spread, spread
+from kerneltest.numerics.spread import Oracle, Spread, spread_of
 from kerneltest.numerics.tracked import TrackedArray
 from kerneltest.oracle.expectation import Expectation
 from kerneltest.oracle.slopes import ELEMENTS, STEP, Rng, gradients_by_slopes
@@ -24,14 +24,14 @@ _STORED_ROUNDINGS = 2.0  # roundings to the dtypes of arguments and outputs that
 _SLOPES_INSTEAD = f"slopes at {ELEMENTS} elements instead, because the oracle cannot be differentiated"
 
 
-def gradients(
+def expect_gradients(
     evaluate: Evaluate,
     leaves: Mapping[str, Array],
     cotangents: Sequence[Array],
     rng: Rng,
-    watched: Oracle | None = None,
+    tracking: Oracle | None = None,
     outputs: Sequence[DType] = (),
-    by: Sequence[str] = (),
+    paths: Sequence[str] = (),
 ) -> Expectation:
     """Returns the expected value of `sum_j w_j df_j/dx` for each float leaf x.
 
@@ -43,15 +43,15 @@ def gradients(
       leaves: the arguments in the kernel's dtypes, by path.
       cotangents: w, an array for each float output, in its dtype.
       rng: chooses elements and perturbations.
-      watched: evaluates the oracle on tracked leaves; None if it cannot be tracked.
+      tracking: evaluates the oracle on tracked leaves; None if it cannot be tracked.
       outputs: the dtypes of the float outputs, which a kernel may store for its backward pass.
-      by: the paths of the leaves whose gradient is wanted; by default all float leaves.
+      paths: the paths of the leaves whose gradient is wanted; by default all float leaves.
     """
-    chosen = [i for i, path in enumerate(_floats(leaves)) if not by or path in by]
-    every = _all_gradients(evaluate, leaves, cotangents, rng, watched, outputs)
+    chosen = [i for i, path in enumerate(_floats(leaves)) if not paths or path in paths]
+    every = _all_gradients(evaluate, leaves, cotangents, rng, tracking, outputs)
     bounds = None if every.bounds is None else tuple(every.bounds[i] for i in chosen)
-    asked = tuple(every.asked[i] for i in chosen)
-    return replace(every, values=tuple(every.values[i] for i in chosen), bounds=bounds, asked=asked)
+    asked = tuple(every.defined[i] for i in chosen)
+    return replace(every, values=tuple(every.values[i] for i in chosen), bounds=bounds, defined=asked)
 
 
 def _floats(leaves: Mapping[str, Array]) -> list[str]:
@@ -100,26 +100,26 @@ class BackwardPass:
     cotangents: Sequence[Array]
     outputs: Sequence[DType]
     spreads: dict[str, list[Spread]] = field(default_factory=dict)
-    sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
+    sources: dict[str, tuple[ErrorSource, ...]] = field(default_factory=dict)
 
     def exact(self) -> tuple[Array, ...]:
         """Returns the gradient by each float leaf, float64."""
-        return tuple(samples[0] for samples in self._samples(Machine(XLA_CPU, rows=1, parts={})))
+        return tuple(samples[0] for samples in self._samples(RoundingModel(XLA_CPU, rows=1, rows_by_source={})))
 
     def at(self, precision: Precision) -> list[Spread]:
         """Returns the spread of each gradient on a backend."""
         if precision.name not in self.spreads:
-            machine = Machine(precision)
-            self.spreads[precision.name] = [spread(each) for each in self._samples(machine)]
+            machine = RoundingModel(precision)
+            self.spreads[precision.name] = [spread_of(each) for each in self._samples(machine)]
             self.sources[precision.name] = tuple(machine.sources)
         return self.spreads[precision.name]
 
-    def shares(self, precision: Precision, leaf: int) -> tuple[Share, ...]:
+    def shares(self, precision: Precision, leaf: int) -> tuple[ErrorShare, ...]:
         """Returns the part of each operation, forward or backward, in the spread of a gradient, the largest first."""
         self.at(precision)
-        return shares(lambda m: self._samples(m)[leaf], precision, FLOAT32, self.sources[precision.name])
+        return error_shares(lambda m: self._samples(m)[leaf], precision, FLOAT32, self.sources[precision.name])
 
-    def _samples(self, machine: Machine) -> list[Array]:
+    def _samples(self, machine: RoundingModel) -> list[Array]:
         formats = {path: float_format(v.dtype) for path, v in self.leaves.items() if is_float(v.dtype)}
         wide = {path: widen(value) for path, value in self.leaves.items()}
         tracked = {
@@ -130,8 +130,8 @@ class BackwardPass:
         with track_created_arrays(machine):
             results = self.oracle({**wide, **tracked})
             machine.tape = None
-            if machine.left:
-                raise UntrackedError(machine.left)
+            if machine.escape:
+                raise UntrackedError(machine.escape)
             floats = [each for each in results if is_float(np.dtype(each.dtype))]
             weights = [TrackedArray(np.asarray(w, np.float64)[None], machine, None) for w in self.cotangents]
             stored = map(float_format, self.outputs)
@@ -151,8 +151,8 @@ class BackwardPass:
 class GradientBound:
     """The bound of the gradient by one leaf.
 
-    `|error| <= bound(s) + 2 v |g|`, with `bound` as in `rounding_bounds` and v the unit roundoff of the coarsest of the
-    arguments and outputs, to which values that a backward pass stores are rounded.
+    `|error| <= bound_from_spread(s) + 2 v |g|`, with `bound_from_spread` as in `rounding_bounds` and v the unit
+    roundoff of the coarsest of the arguments and outputs, to which values that a backward pass stores are rounded.
 
     Attributes:
       backward: the backward pass for all leaves.
@@ -169,9 +169,11 @@ class GradientBound:
         moved = self.backward.at(precision)[self.leaf]
         dtypes = [*(v.dtype for v in self.backward.leaves.values() if is_float(v.dtype)), *self.backward.outputs]
         coarsest = max(float_format(dtype).unit_roundoff for dtype in dtypes)
-        return bound(self.value, moved, FLOAT32.unit_roundoff) + _STORED_ROUNDINGS * coarsest * np.abs(self.value)
+        return bound_from_spread(self.value, moved, FLOAT32.unit_roundoff) + _STORED_ROUNDINGS * coarsest * np.abs(
+            self.value
+        )
 
-    def shares(self, precision: Precision) -> tuple[Share, ...]:
+    def shares(self, precision: Precision) -> tuple[ErrorShare, ...]:
         """Returns the parts of the bound, the largest first."""
         found = self.backward.shares(precision, self.leaf)
         return shares_of_bound(found, self.at(precision), self.backward.at(precision)[self.leaf])

@@ -14,7 +14,7 @@ from kerneltest.plan.exactness import exact_limit
 from kerneltest.plan.families import FAMILIES, Family
 from kerneltest.plan.format_limits import FAMILIES as LONG_FAMILIES
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.plan.slots import Slot, derived, slots
+from kerneltest.plan.slots import Slot, build_slots, fill_derived
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Case:
         """Returns the case's array arguments by path."""
         values: dict[str, Array] = {}
         entropy = self.entropy
-        for path, slot in slots_of(pairing, self.signature).items():
+        for path, slot in signature_slots(pairing, self.signature).items():
             digest = hashlib.sha256(f"{entropy}|{path}".encode()).digest()
             rng = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:8], "big")))
             hit = self.target in ("", path)
             values[path] = self.family.fill(slot, rng, hit)
-        return derived(pairing, self.signature, values)
+        return fill_derived(pairing, self.signature, values)
 
 
 def value_cases(
@@ -86,7 +86,7 @@ def value_cases(
     chosen = [signature for signature in signatures(pairing, depth) if signature.dtype == dtype_name]
     families = [family for family in FAMILIES.values() if family.group == group]
     for number, signature in enumerate(chosen):
-        filled = slots_of(pairing, signature)
+        filled = signature_slots(pairing, signature)
         for place, family in enumerate(families):
             applicable = _applicable(family, filled)
             if family.each:
@@ -97,7 +97,7 @@ def value_cases(
             for target in targets:
                 yield Case(pairing_id, pairing.name, signature, family, target, seed)
     for signature in long:
-        filled = slots_of(pairing, signature)
+        filled = signature_slots(pairing, signature)
         for family in families:
             if signature.dtype == dtype_name and family.name in LONG_FAMILIES[depth] and _is_planned(family, filled):
                 yield Case(pairing_id, pairing.name, signature, family, "", seed)
@@ -125,6 +125,6 @@ def _single_target(family: Family, applicable: Sequence[str], turn: int, depth: 
 
 
 @functools.lru_cache(maxsize=256)  # all cases of a signature use them
-def slots_of(pairing: Pairing, signature: Signature) -> Mapping[str, Slot]:
+def signature_slots(pairing: Pairing, signature: Signature) -> Mapping[str, Slot]:
     """Returns the slot of each array argument in a signature, by path."""
-    return slots(pairing, signature, functools.partial(exact_limit, pairing, signature))
+    return build_slots(pairing, signature, functools.partial(exact_limit, pairing, signature))

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import TF32, Array, dtype_named, float_format, is_float, widen
+from kerneltest.core.dtypes import TF32, Array, float_format, is_float, parse_dtype, widen
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import SIMULATED
 from kerneltest.declare.pairing import Pairing
-from kerneltest.numerics.numpy_patch import watching
-from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.spread import sampled
-from kerneltest.numerics.ufuncs import EXACT
+from kerneltest.numerics.numpy_patch import instrument
+from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.spread import sample_outputs
+from kerneltest.numerics.ufuncs import EXACT_UFUNCS
 from kerneltest.plan.signatures import Signature
-from kerneltest.plan.slots import Slot, derived, slots
+from kerneltest.plan.slots import Slot, build_slots, fill_derived
 
 # Operations that are exact on integers. A kernel that does more is not judged bit for bit.
-_EXACT = EXACT | set("add subtract multiply square product add.reduce add.accumulate moved where cast".split())
+_EXACT = EXACT_UFUNCS | set("add subtract multiply square product add.reduce add.accumulate moved where cast".split())
 
 
 _MOST_KNOWN = 256
@@ -32,7 +32,7 @@ def exact_limit(pairing: Pairing, signature: Signature) -> int:
 
     Operands fit the narrowest input format and TF32. Sums of |a b| fit float32's 24 bits and float16's range.
     """
-    formats = [float_format(dtype) for name in dict(signature.dtypes).values() if is_float(dtype := dtype_named(name))]
+    formats = [float_format(dtype) for name in dict(signature.dtypes).values() if is_float(dtype := parse_dtype(name))]
     largest = max((math.prod(signature.shape(leaf)) for leaf in signature.leaves(pairing).values()), default=1)
     key = pairing, signature
     if key not in _known:
@@ -49,7 +49,7 @@ def exact_limit(pairing: Pairing, signature: Signature) -> int:
 
 def _largest_sum(pairing: Pairing, signature: Signature) -> int | None:
     """Returns the largest number that the oracle computes from ones; None if it has no matrix products."""
-    tape = evaluated(pairing, signature)
+    tape = trace_oracle(pairing, signature)
     steps = list(itertools.takewhile(lambda step: step.name in _EXACT, tape or ()))
     if not any(step.name == "product" and set(step.options["one"]) - set(step.options["result"]) for step in steps):
         return None
@@ -58,27 +58,27 @@ def _largest_sum(pairing: Pairing, signature: Signature) -> int | None:
     return math.ceil(max(float(np.max(each, initial=0.0, where=np.isfinite(each))) for each in sizes))
 
 
-def evaluated(pairing: Pairing, signature: Signature) -> list[Any] | None:
+def trace_oracle(pairing: Pairing, signature: Signature) -> list[Any] | None:
     """Returns the oracle's operations on ones, in order; None if it raises or a value escapes tracking."""
     tape: list[Any] = []
-    machine = Machine(SIMULATED, rows=1, parts={}, tape=tape)  # without parts, nothing is perturbed
-    oracle, dims, statics = watching(pairing.oracle), dict(signature.dims), dict(signature.statics)
+    machine = RoundingModel(SIMULATED, rows=1, rows_by_source={}, tape=tape)  # without parts, nothing is perturbed
+    oracle, dims, statics = instrument(pairing.oracle), dict(signature.dims), dict(signature.statics)
 
     def evaluate(arrays: Mapping[str, Any]) -> tuple[()]:
         pairing.call_as_oracle(oracle, pairing.assemble(arrays, dims, statics, oracle=True))
         return ()
 
-    filled = {path: _ones(slot) for path, slot in slots(pairing, signature, lambda: 1).items()}
-    ones = derived(pairing, signature, filled)
+    filled = {path: _ones(slot) for path, slot in build_slots(pairing, signature, lambda: 1).items()}
+    ones = fill_derived(pairing, signature, filled)
     formats = {path: float_format(np.dtype(np.float32)) for path, value in ones.items() if is_float(value.dtype)}
     try:
         with warnings.catch_warnings(action="ignore"):
-            sampled(evaluate, ones, formats, machine)
+            sample_outputs(evaluate, ones, formats, machine)
     except (KeyboardInterrupt, GeneratorExit, Failure):  # the watchdog raises a Failure into an oracle that hangs
         raise
     except BaseException:  # it will be reported when a case evaluates the oracle
         return None
-    return None if machine.left else tape
+    return None if machine.escape else tape
 
 
 def _ones(slot: Slot) -> Array:

@@ -10,19 +10,19 @@ import numpy as np
 from kerneltest.core.dtypes import Array
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.cases import Case, slots_of
-from kerneltest.plan.families import FAMILIES, Family, without_values
-from kerneltest.plan.signatures import Signature, dtypes_of, signatures
-from kerneltest.plan.slots import Slot, derived
+from kerneltest.plan.cases import Case, signature_slots
+from kerneltest.plan.families import FAMILIES, Family, marker_family
+from kerneltest.plan.signatures import Signature, signature_dtypes, signatures
+from kerneltest.plan.slots import Slot, fill_derived
 
 FUZZ = "fuzz"  # the group of cases that Hypothesis draws
-DRAWN = without_values("drawn", FUZZ)
+DRAWN_FAMILY = marker_family("drawn", FUZZ)
 
 PLANNED_SIGNATURES, NEW_SIGNATURES = 12, 4  # few, since each signature costs a compilation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DrawnCase:
+class ExplicitCase:
     """A case that consists of a signature and the values themselves, rather than a recipe.
 
     Attributes:
@@ -37,7 +37,7 @@ class DrawnCase:
     signature: Signature
     arguments: Mapping[str, Array]
     number: int = 0
-    family: Family = DRAWN
+    family: Family = DRAWN_FAMILY
     target: str = ""
 
     @property
@@ -66,7 +66,7 @@ class DrawnCase:
         return f"{type(self).__name__}({', '.join([str(self.signature), *values])})"
 
 
-AnyCase = Case | DrawnCase
+AnyCase = Case | ExplicitCase
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class Recipe:
     Attributes:
       family: the family of the values before the changes; "" for zeros.
       seed: the seed of that family's random numbers.
-      bare: replace the family's finite numbers by zeros.
+      zero_finite: replace the family's finite numbers by zeros.
       changes: pairs (position, value) of changed elements; they wrap around the shape and the range.
     """
 
     family: str
     seed: int
-    bare: bool
+    zero_finite: bool
     changes: Sequence[tuple[int, float | int | bool]]
 
     def fill(self, slot: Slot) -> Array:
@@ -91,7 +91,7 @@ class Recipe:
             values = FAMILIES[self.family].fill(slot, np.random.Generator(np.random.PCG64(self.seed)), True)
         else:
             values = slot.cast(np.zeros(slot.shape))
-        if self.bare and slot.is_float_data:
+        if self.zero_finite and slot.is_float_data:
             values = np.where(np.isfinite(values), slot.cast(np.zeros(slot.shape)), values)
         flat = np.array(values).reshape(-1)
         for position, value in self.changes if flat.size else ():
@@ -99,13 +99,17 @@ class Recipe:
         return slot.repair(slot.coerce(flat.reshape(slot.shape)))
 
 
-def drawn_case(pairing: Pairing, pairing_id: str, signature: Signature, recipes: Mapping[str, Recipe]) -> DrawnCase:
+def explicit_case(
+    pairing: Pairing, pairing_id: str, signature: Signature, recipes: Mapping[str, Recipe]
+) -> ExplicitCase:
     """Returns the case that recipes, by leaf path, make of a signature."""
-    filled = {path: recipes[path].fill(slot) for path, slot in slots_of(pairing, signature).items() if path in recipes}
-    return DrawnCase(pairing_id, signature, derived(pairing, signature, filled))
+    filled = {
+        path: recipes[path].fill(slot) for path, slot in signature_slots(pairing, signature).items() if path in recipes
+    }
+    return ExplicitCase(pairing_id, signature, fill_derived(pairing, signature, filled))
 
 
-def pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]:
+def signature_pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]:
     """Returns the signatures to draw from, shortest first, then by the order in which options are declared.
 
     They are some of the plan's signatures, dtypes taking turns, and a few with other lengths around and past the
@@ -116,7 +120,7 @@ def pool(pairing: Pairing, depth: str, dtype: str = "") -> tuple[Signature, ...]
       depth: `quick`, `standard` or `deep`, as for the plan.
       dtype: return only signatures of this dtype; "" for all.
     """
-    names = [dtype] if dtype else list(dtypes_of(pairing, depth))
+    names = [dtype] if dtype else list(signature_dtypes(pairing, depth))
     columns = [[s for s in signatures(pairing, depth) if s.dtype == name] for name in names]
     alternating = [s for i in range(max(map(len, columns), default=0)) for c in columns for s in c[i : i + 1]]
     planned = alternating[:PLANNED_SIGNATURES]
@@ -134,7 +138,7 @@ def _with_random_lengths(pairing: Pairing, signature: Signature, number: int) ->
     """Returns the signature with random lengths up to `number` + 1 blocks; None if `where` admits none like these."""
     rng = np.random.default_rng(list(hashlib.sha256(f"{pairing.name}|{number}".encode()).digest()[:8]))
     lengths = {name: _random_length(pairing.dims[name], number, rng) for name, _ in signature.dims}
-    admitted = pairing.fitted(lengths, dict(signature.statics))
+    admitted = pairing.fit_lengths(lengths, dict(signature.statics))
     return replace(signature, dims=tuple(admitted.items())) if admitted else None
 
 

@@ -47,22 +47,22 @@ class Family:
         return self.group == "structural"
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """The description of the family that reports show."""
         return (self.make.__doc__ or self.name).strip()
 
-    def fill(self, slot: Slot, rng: Rng, hit: bool) -> Array:
+    def fill(self, slot: Slot, rng: Rng, targeted: bool) -> Array:
         """Returns values for a slot.
 
         Args:
           slot: the argument to fill.
           rng: the source of randomness.
-          hit: the family is to fill this slot; otherwise, or if it does not apply, the values are random.
+          targeted: the family is to fill this slot; otherwise, or if it does not apply, the values are random.
 
         Raises:
           ValueError: the family returned values of another shape or dtype.
         """
-        if not (hit and self.applies(slot)):
+        if not (targeted and self.applies(slot)):
             return slot.coerce(slot.sample(rng, exact=self.structural))
         values = slot.coerce(np.asarray(self.make(slot, rng)))
         if (values.shape, values.dtype) != (slot.shape, slot.dtype):
@@ -74,7 +74,7 @@ class Family:
 FAMILIES: dict[str, Family] = {}
 
 
-def without_values(name: str, group: str) -> Family:
+def marker_family(name: str, group: str) -> Family:
     """Returns a family that fills no argument. Cases of groups without families are recorded under its name."""
     return Family(name, group, lambda slot, rng: np.zeros(slot.shape, slot.dtype), lambda slot: False, False, True)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.exactness import evaluated
-from kerneltest.plan.lengths import boundary_lengths
+from kerneltest.plan.boundaries import boundary_lengths
+from kerneltest.plan.exactness import trace_oracle
 from kerneltest.plan.signatures import Signature, dtype_groups
 
 # The largest consecutive integers of int8, uint8 and bfloat16, float16, int16, uint16.
@@ -45,9 +45,9 @@ def long_signatures(
 
     def signature(lengths: Mapping[str, int], number: int) -> Signature | None:
         statics = {name: each[number % len(each)] for name, each in options.items()}
-        admitted = pairing.fitted({**_shortest_lengths(pairing), **lengths}, statics, list(lengths))
+        admitted = pairing.fit_lengths({**_shortest_lengths(pairing), **lengths}, statics, list(lengths))
         chosen = {group: group[number % len(group)] for group in groups}
-        return Signature.of(pairing, admitted, statics, chosen) if admitted else None
+        return Signature.from_choices(pairing, admitted, statics, chosen) if admitted else None
 
     affordable_dims: set[frozenset[str]] = set()  # the longest come first, and shorter ones cost less
 
@@ -64,10 +64,10 @@ def long_signatures(
     return tuple(dict.fromkeys(each for each in planned if each))
 
 
-def too_much(pairing: Pairing, signature: Signature) -> str:
+def excessive_work(pairing: Pairing, signature: Signature) -> str:
     """Returns why the oracle is too expensive for a long signature; "" if it is not."""
-    cost = Cost.of(pairing)
-    elements = cost.at(dict(signature.dims))
+    cost = OracleCost.measure(pairing)
+    elements = cost.total_at(dict(signature.dims))
     if elements <= _MOST_WORK:
         return ""
     return f"the oracle computes about {elements:,.0f} elements at these lengths; the limit is {_MOST_WORK:,}"
@@ -116,9 +116,9 @@ def _lengths_past_total(pairing: Pairing) -> dict[str, int]:
 
 
 def _shortest_lengths(pairing: Pairing) -> dict[str, int]:
-    shortest = {name: dim.least for name, dim in pairing.dims.items()}
+    shortest = {name: dim.shortest for name, dim in pairing.dims.items()}
     first = {name: each[0] for name, each in pairing.options().items()}
-    return pairing.fitted(shortest, first) or shortest
+    return pairing.fit_lengths(shortest, first) or shortest
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,36 +126,36 @@ class Growth:
     """The growth of a count with the lengths of dims, as a product of powers.
 
     Attributes:
-      least: the count for the shortest signature.
+      shortest_count: the count for the shortest signature.
       powers: by dim, the exponent of its length.
     """
 
-    least: float
+    shortest_count: float
     powers: Mapping[str, float]
 
-    def at(self, longer: Mapping[str, float]) -> float:
+    def extrapolate(self, longer: Mapping[str, float]) -> float:
         """Returns the count if some dims are longer than in the shortest signature by these factors."""
         factors = (float(factor ** self.powers.get(name, 0.0)) for name, factor in longer.items())
-        return self.least * math.prod(factors)
+        return self.shortest_count * math.prod(factors)
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class OracleCost:
     """The cost of evaluating the oracle, extrapolated from two lengths of each dim.
 
     Attributes:
       shortest: the lengths of the shortest signature, by dim.
       elements: the number of elements that all its operations compute.
-      steps: the number of its operations.
+      operations: the number of its operations.
     """
 
     shortest: Mapping[str, int]
     elements: Growth
-    steps: Growth
+    operations: Growth
 
     @classmethod
     @functools.lru_cache(maxsize=256)
-    def of(cls, pairing: Pairing) -> "Cost":
+    def measure(cls, pairing: Pairing) -> "OracleCost":
         """Measures the cost by evaluating the oracle at two lengths of each dim that has a choice of lengths."""
         shortest = _shortest_lengths(pairing)
         least = _counts(pairing, shortest) or (1.0, 1.0)
@@ -170,13 +170,13 @@ class Cost:
                 power[name] = _UNKNOWN[each] if known is None else known
         return cls(shortest, *(Growth(one, power) for one, power in zip(least, powers, strict=True)))
 
-    def at(self, lengths: Mapping[str, int]) -> float:
+    def total_at(self, lengths: Mapping[str, int]) -> float:
         """Returns the cost, in elements, of the shortest signature with these lengths of some dims."""
-        return self.elements_at(lengths) + _STEP * self.steps.at(self._factors(lengths))
+        return self.elements_at(lengths) + _STEP * self.operations.extrapolate(self._factors(lengths))
 
     def elements_at(self, lengths: Mapping[str, int]) -> float:
         """Returns the number of elements computed for the shortest signature with these lengths of some dims."""
-        return self.elements.at(self._factors(lengths))
+        return self.elements.extrapolate(self._factors(lengths))
 
     def _factors(self, lengths: Mapping[str, int]) -> dict[str, float]:
         return {name: length / max(self.shortest[name], 1) for name, length in lengths.items()}
@@ -185,8 +185,8 @@ class Cost:
 def _counts(pairing: Pairing, lengths: Mapping[str, int]) -> tuple[float, float] | None:
     """Returns the numbers of elements and of operations of the oracle at some lengths; None if tracing fails."""
     first = {name: each[0] for name, each in pairing.options().items()}
-    signature = Signature.of(pairing, pairing.fitted(lengths, first) or lengths, first, {})
-    tape = evaluated(pairing, signature)
+    signature = Signature.from_choices(pairing, pairing.fit_lengths(lengths, first) or lengths, first, {})
+    tape = trace_oracle(pairing, signature)
     if tape is None:
         return None
     return 1.0 + sum(step.output.samples.size for step in tape), 1.0 + len(tape)

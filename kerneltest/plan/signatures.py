@@ -11,16 +11,16 @@ from typing import Any
 from allpairspy import AllPairs
 
 from kerneltest.declare.arguments import ArrayArgument
-from kerneltest.declare.axes import length_of
+from kerneltest.declare.axis_expressions import length_of
 from kerneltest.declare.pairing import ABSENT, Pairing
 from kerneltest.declare.relations import StaticValue
-from kerneltest.plan.lengths import boundary_lengths
+from kerneltest.plan.boundaries import boundary_lengths
 
 Option = Any  # of a factor: a length, a dtype or the name of a static option
 Scalar = bool | int | float | str | None
 
 
-def covering(factors: list[tuple[Option, ...]], strength: int) -> list[list[Option]]:
+def covering_array(factors: list[tuple[Option, ...]], strength: int) -> list[list[Option]]:
     """Returns rows of one option for each factor that contain every combination of options of `strength` factors."""
     if len(factors) < 2:
         return [[value] for value in factors[0]] if factors else [[]]
@@ -83,7 +83,7 @@ class Signature:
         return ",".join([*(f"{k}={v}" for k, v in self.dims), *dtypes, *(f"{k}={v}" for k, v in self.statics)])
 
     @classmethod
-    def of(
+    def from_choices(
         cls,
         pairing: Pairing,
         lengths: Mapping[str, int],
@@ -117,7 +117,7 @@ class Signature:
         """
         options = pairing.options()
         declared = {name: option for name, option in self.statics if option in options.get(name, ())}
-        chosen = pairing.chosen(declared)  # a call that must be rejected has an option that is not declared
+        chosen = pairing.option_values(declared)  # a call that must be rejected has an option that is not declared
         return {name: _scalar(chosen[name], option) if name in declared else option for name, option in self.statics}
 
     def leaves(self, pairing: Pairing) -> dict[str, ArrayArgument]:
@@ -148,12 +148,12 @@ def signatures(pairing: Pairing, depth: str) -> tuple[Signature, ...]:
     factors |= {f"dim {name}": boundary_lengths(axis, depth) for name, axis in pairing.dims.items()}
     factors |= {f"static {name}": options for name, options in pairing.options().items()}
     strength = 3 if depth == "deep" else 2
-    rows = covering(list(factors.values()), strength)
+    rows = covering_array(list(factors.values()), strength)
     planned = []
     for chosen in _admit_rows(pairing, [dict(zip(factors, row, strict=True)) for row in rows], strength):
         lengths = {name: chosen[f"dim {name}"] for name in pairing.dims}
         dtypes = {group: chosen[f"dtype {i}"] for i, group in enumerate(groups)}
-        planned.append(Signature.of(pairing, lengths, _statics(chosen), dtypes))
+        planned.append(Signature.from_choices(pairing, lengths, _statics(chosen), dtypes))
     return tuple(dict.fromkeys(planned))  # balancing may produce equal rows
 
 
@@ -171,7 +171,7 @@ def _admit_rows(pairing: Pairing, rows: list[_Row], strength: int) -> list[_Row]
 
     def fit(row: _Row, fixed: list[str]) -> _Row | None:
         lengths = {name: row[f"dim {name}"] for name in pairing.dims}
-        admitted = pairing.fitted(lengths, _statics(row), fixed)
+        admitted = pairing.fit_lengths(lengths, _statics(row), fixed)
         return {**row, **{f"dim {name}": n for name, n in admitted.items()}} if admitted else None
 
     found = [each for row in rows if (each := fit(row, []))]
@@ -192,7 +192,7 @@ def dtype_groups(pairing: Pairing) -> list[tuple[str, ...]]:
     return sorted(dict.fromkeys(varied), key=len, reverse=True)  # stable for equal lengths
 
 
-def dtypes_of(pairing: Pairing, depth: str) -> tuple[str, ...]:
+def signature_dtypes(pairing: Pairing, depth: str) -> tuple[str, ...]:
     """Returns the dtypes of a pairing's ids in the order of their declaration."""
     groups = dtype_groups(pairing)
     present = {signature.dtype for signature in signatures(pairing, depth)}

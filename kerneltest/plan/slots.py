@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from kerneltest.core.dtypes import Array, dtype_named
-from kerneltest.declare.axes import Axis, length_of, names_in
+from kerneltest.core.dtypes import Array, parse_dtype
+from kerneltest.declare.axis_expressions import Axis, dims_in, length_of
 from kerneltest.declare.kinds.base import Slot as Slot
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 
 
-def slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]) -> dict[str, Slot]:
+def build_slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]) -> dict[str, Slot]:
     """Returns a slot for each array argument that is not absent, by path.
 
     Args:
@@ -23,7 +23,7 @@ def slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]) -> d
     lengths, dtypes = dict(signature.dims), dict(signature.dtypes)
 
     def block(axis: Axis) -> int | None:
-        dims = names_in(axis)  # the innermost dim, whose elements are contiguous, determines the block
+        dims = dims_in(axis)  # the innermost dim, whose elements are contiguous, determines the block
         return pairing.dims[dims[-1]].block if dims else None
 
     found = {}
@@ -33,7 +33,7 @@ def slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]) -> d
             found[path] = Slot(
                 role=leaf.role,
                 shape=signature.shape(leaf),
-                dtype=dtype_named(dtypes[path]),
+                dtype=parse_dtype(dtypes[path]),
                 blocks=tuple(map(block, leaf.shape)),
                 domain=leaf.interval(dtypes[path]),
                 order=order,
@@ -47,7 +47,7 @@ def slots(pairing: Pairing, signature: Signature, limit: Callable[[], int]) -> d
     return found
 
 
-def derived(pairing: Pairing, signature: Signature, values: Mapping[str, Array]) -> dict[str, Array]:
+def fill_derived(pairing: Pairing, signature: Signature, values: Mapping[str, Array]) -> dict[str, Array]:
     """Returns all array arguments by path, with those that follow from others computed from these.
 
     Args:
@@ -58,14 +58,14 @@ def derived(pairing: Pairing, signature: Signature, values: Mapping[str, Array])
     Raises:
       ValueError: a derived argument does not have the declared shape.
     """
-    known = {**pairing.chosen(dict(signature.statics)), **dict(signature.dims)}
+    known = {**pairing.option_values(dict(signature.statics)), **dict(signature.dims)}
     complete = dict(values)
     for path, leaf in signature.leaves(pairing).items():
         if leaf.derivation is None:
             continue
-        arrays = {name: values.get(name) for name in leaf.derivation.of if name in pairing.leaves}
-        taken = {name: known[name] for name in leaf.derivation.of if name in known} | arrays
-        if "rng" in leaf.derivation.of:
+        arrays = {name: values.get(name) for name in leaf.derivation.parameters if name in pairing.leaves}
+        taken = {name: known[name] for name in leaf.derivation.parameters if name in known} | arrays
+        if "rng" in leaf.derivation.parameters:
             digest = hashlib.sha256(path.encode())
             for each in arrays.values():
                 digest.update(b"|" if each is None else np.ascontiguousarray(each).tobytes())
@@ -73,5 +73,5 @@ def derived(pairing: Pairing, signature: Signature, values: Mapping[str, Array])
         value = np.asarray(leaf.derivation.function(**taken))
         if value.shape != (shape := signature.shape(leaf)):
             raise ValueError(f"{path!r} is declared with shape {shape}, but its function returned shape {value.shape}")
-        complete[path] = value.astype(dtype_named(dict(signature.dtypes)[path]))
+        complete[path] = value.astype(parse_dtype(dict(signature.dtypes)[path]))
     return complete

@@ -82,12 +82,12 @@ class Collection:
         Args:
           whole_folders: whether whole folders were collected. Otherwise only pairings of the collected modules count.
         """
-        from kerneltest.declare.pairing import MADE
+        from kerneltest.declare.pairing import ALL_PAIRINGS
 
         yield from (unwritten_message(each.pairing) for each in self.unique_pairings() if is_unwritten(each.pairing))
         collected = {id(each.pairing) for each in self.pairings}
         modules = {each.module for each in self.pairings}
-        for pairing in MADE[self._made_before :]:
+        for pairing in ALL_PAIRINGS[self._made_before :]:
             if id(pairing) not in collected and (whole_folders or pairing.module in modules):
                 creator = f" in {pairing.module}" if pairing.module else ""
                 yield (

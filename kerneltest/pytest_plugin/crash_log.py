@@ -14,10 +14,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from kerneltest.core.details.base import at
+from kerneltest.core.details.base import format_place
 
 if TYPE_CHECKING:
-    from kerneltest.records.journal import Doing
+    from kerneltest.records.journal import Activity
 
 _MAX_OUTPUT = 2**20  # bytes
 
@@ -55,7 +55,7 @@ class CrashLog(Protocol):
         """A file with a descriptor, for the stacks of all threads."""
         ...
 
-    def write(self, reason: CrashReason, activity: Doing | None) -> None:
+    def write(self, reason: CrashReason, activity: Activity | None) -> None:
         """Writes a reason, and what the process was doing."""
         ...
 
@@ -72,7 +72,7 @@ class FileCrashLog:
         self.stacks: TextIO = stacks_file(folder, shard).open("w", encoding="utf-8")
         faulthandler.enable(self.stacks)
 
-    def write(self, reason: CrashReason, activity: Doing | None) -> None:
+    def write(self, reason: CrashReason, activity: Activity | None) -> None:
         write_crash_reason(self._folder, self._shard, reason)
 
     def close(self) -> None:
@@ -88,8 +88,8 @@ class ConsoleCrashLog:
     def __init__(self, console: int) -> None:
         self.stacks: TextIO = os.fdopen(os.dup(console), "w", encoding="utf-8")
 
-    def write(self, reason: CrashReason, activity: Doing | None) -> None:
-        self.stacks.write(f"\nkerneltest: {reason.cause}{at(reason.location)}. It was {activity}.\n")
+    def write(self, reason: CrashReason, activity: Activity | None) -> None:
+        self.stacks.write(f"\nkerneltest: {reason.cause}{format_place(reason.location)}. It was {activity}.\n")
         self.stacks.flush()
 
     def close(self) -> None:

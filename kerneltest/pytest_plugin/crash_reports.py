@@ -6,10 +6,10 @@ from pathlib import Path
 
 from kerneltest.core.details import Crashed, DeviceLost, Hung
 from kerneltest.core.failures import Failure
-from kerneltest.core.groups import GroupName
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.runner import Before
+from kerneltest.execute.runner import PriorAttempts
 from kerneltest.pytest_plugin.crash_log import (
     CrashReason,
     ReasonSource,
@@ -18,9 +18,12 @@ from kerneltest.pytest_plugin.crash_log import (
     read_text,
     stacks_file,
 )
-from kerneltest.records.io import RecordError, Writer, read_plan, read_records
-from kerneltest.records.journal import Doing, left_running
-from kerneltest.records.schema import Evidence, PlannedItem, Record
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.files import RecordError
+from kerneltest.records.journal import Activity, read_orphaned
+from kerneltest.records.record_files import RecordWriter, read_plan, read_records
+from kerneltest.records.run_plan import PlannedItem
+from kerneltest.records.schema import Record
 
 MAX_CRASHES = 8  # of an item, after which its remaining cases are abandoned
 _MAX_TEXT = 8000  # characters of a record
@@ -33,7 +36,7 @@ class UncollectedError(Exception):
     """An item that the process which is to run it did not collect; says what to do."""
 
 
-def failure_from_crash(folder: Path, activity: Doing) -> Failure:
+def failure_from_crash(folder: Path, activity: Activity) -> Failure:
     """Returns the failure of the case that a process was running when it died.
 
     Args:
@@ -56,7 +59,7 @@ def failure_from_crash(folder: Path, activity: Doing) -> Failure:
     return Failure(Verdict.CRASH, Crashed(activity.phase, reason.cause), stderr)
 
 
-def _reason_of_python(stacks: str, activity: Doing) -> CrashReason | None:
+def _reason_of_python(stacks: str, activity: Activity) -> CrashReason | None:
     """Returns the reason that Python's faulthandler wrote, if it did."""
     if fatal := _FATAL_ERROR.match(stacks):
         return CrashReason(fatal[1])
@@ -84,7 +87,7 @@ def prior_attempts(
     *,
     is_retry: bool = False,
     resumed: Mapping[str, Sequence[Record]] | None = None,
-) -> tuple[Before | None, list[Record]]:
+) -> tuple[PriorAttempts | None, list[Record]]:
     """Returns what was done of an item by processes that died while running it, or by a run that is resumed.
 
     Args:
@@ -97,12 +100,12 @@ def prior_attempts(
     Returns:
       The cases that need not run again, or None without any; and the records of the item.
     """
-    dead = [activity for activity in left_running(folder) if activity.item == item and activity.shard != shard]
+    dead = [activity for activity in read_orphaned(folder) if activity.item == item and activity.shard != shard]
     if not dead and not is_retry:
         records = list((resumed or {}).get(item, ()))
-        return Before(records) if records else None, records
+        return PriorAttempts(records) if records else None, records
     records = [record for record in read_records(folder) if record.item == item]
-    return Before(records, [(activity, failure_from_crash(folder, activity)) for activity in dead]), records
+    return PriorAttempts(records, [(activity, failure_from_crash(folder, activity)) for activity in dead]), records
 
 
 def planned_items(folder: Path, name: str) -> list[PlannedItem]:
@@ -113,7 +116,7 @@ def planned_items(folder: Path, name: str) -> list[PlannedItem]:
         return []
 
 
-def record_crash(writer: Writer, items: Sequence[PlannedItem], activity: Doing, failure: Failure) -> None:
+def record_crash(writer: RecordWriter, items: Sequence[PlannedItem], activity: Activity, failure: Failure) -> None:
     """Records how a process died: for the case that it was running, or else for all cells without a record.
 
     A case that has a record keeps it.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kerneltest.pytest_plugin.isolation import IsolatedWorker
     from kerneltest.pytest_plugin.summary import Reporter
     from kerneltest.pytest_plugin.worker import ItemWorker
-    from kerneltest.records.journal import Doing
+    from kerneltest.records.journal import Activity
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # of NVIDIA, AMD and TPUs
 
@@ -170,13 +170,13 @@ class Dispatcher:
         stage = "running" if done == len(prepared) else f"compiling {done} of {len(prepared)} for"
         return self._worker.judged_cases, stage
 
-    def activity(self) -> Doing | None:
+    def activity(self) -> Activity | None:
         """Returns what the executor of the running item is doing; None between items."""
         if self._isolated is not None and self._isolated.is_busy:
             return self._isolated.activity()
-        return self._worker.cache.process.journal.doing if self._worker is not None else None
+        return self._worker.cache.process.journal.activity if self._worker is not None else None
 
-    def _abandon(self, activity: Doing, failure: Failure) -> None:
+    def _abandon(self, activity: Activity, failure: Failure) -> None:
         """Records and reports the run before the watchdog ends this process, unless its supervisor does that."""
         if self._reporter is not None:
             from kerneltest.pytest_plugin import crash_reports

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kerneltest
-from kerneltest.core.targets import expect_no_tpu
-from kerneltest.declare.discovery import held
+from kerneltest.core.targets import skip_tpu_discovery
+from kerneltest.declare.discovery import iter_pairings
 from kerneltest.pytest_plugin.collection import CollectedPairing, collects_whole_folders, is_unwritten
 from kerneltest.pytest_plugin.incremental import IncrementalPlugin
 from kerneltest.pytest_plugin.kernel_item import KernelItem, UnwrittenItem
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if not hasattr(config, "workerinput") and getattr(config.option, "maxworkerrestart", "") is None:
         config.option.maxworkerrestart = _MAX_RESTARTS
-    expect_no_tpu()
+    skip_tpu_discovery()
     config.stash[RUN] = run = PytestRun.start(config)
     plugins, collects_only = config.pluginmanager, config.option.collectonly
     if run.settings.shard is not None:
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _balance_with(config: pytest.Config, durations: str) -> dict[str, float]:
     """Returns the seconds that items took in an earlier run, by which shards are balanced; {} without one."""
-    from kerneltest.records.io import RecordError
+    from kerneltest.records.files import RecordError
 
     try:
         return seconds_by_item(resolve_path(config, "durations", durations)) if durations else {}
@@ -105,7 +105,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_pycollect_makeitem(
     collector: pytest.Module | pytest.Class, name: str, obj: object
 ) -> list[pytest.Item | pytest.Collector] | None:
-    pairings = list(held(name, obj))
+    pairings = list(iter_pairings(name, obj))
     if not pairings:
         return None
     from kerneltest.execute.planning import PairingPlan, plan_pairing
@@ -157,13 +157,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     has_idle_pairing = any(not each.plan.items for each in run.collection.pairings)
     if not (items or has_idle_pairing) or session.config.option.collectonly:
         return
-    from kerneltest.execute.planning import plan_of
-    from kerneltest.records.io import write_plan
+    from kerneltest.execute.planning import build_plan
     from kerneltest.records.merge_shards import part_of_plan
+    from kerneltest.records.record_files import write_plan
 
     run.collection.select(part for part, _ in items)
     run.dispatcher.begin_run()
-    plan = plan_of(
+    plan = build_plan(
         [each.plan for each in run.collection.unique_pairings()],
         [item for item, _ in items],
         [node_id for _, node_id in items],

@@ -16,8 +16,8 @@ from kerneltest.pytest_plugin.kernel_item import KernelItem
 from kerneltest.pytest_plugin.pytest_run import RUN, PytestRun
 
 if TYPE_CHECKING:
-    from kerneltest.records.fingerprint import Code
-    from kerneltest.records.runs import Run as RecordedRun
+    from kerneltest.records.fingerprint import Fingerprint
+    from kerneltest.records.runs import RunRecords as RecordedRun
     from kerneltest.records.schema import Record
 
 _DIGESTS = "made.json"  # in the run's folder, from a worker to its controller
@@ -25,7 +25,7 @@ _SHOWN_PAIRINGS = 3
 _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "TRITON_")  # prefixes of environment variables
 
 
-def item_digest(item: KernelItem, config: pytest.Config, code: Code, *, lowering_reported: bool) -> str:
+def item_digest(item: KernelItem, config: pytest.Config, code: Fingerprint, *, lowering_reported: bool) -> str:
     """Returns a digest of all that an item's plan and verdicts follow from: code, settings, versions and the device.
 
     Args:
@@ -37,8 +37,8 @@ def item_digest(item: KernelItem, config: pytest.Config, code: Code, *, lowering
     Returns:
       16 hexadecimal digits; "" if some of the code cannot be read.
     """
-    from kerneltest.records.fingerprint import installed
-    from kerneltest.trace.tracing import environment, settings
+    from kerneltest.records.fingerprint import installed_versions
+    from kerneltest.trace.tracing import jax_environment, jax_settings
 
     run, part = config.stash[RUN], item.item
     functions = (getattr(each, "func", each) for each in (part.pairing.kernel, part.pairing.oracle))
@@ -50,10 +50,10 @@ def item_digest(item: KernelItem, config: pytest.Config, code: Code, *, lowering
         return ""
     parts = (
         digest,
-        installed(),
+        installed_versions(),
         (part.backend.id, part.dtype, sorted(run.settings.plan_fields().items())),
         lowering_reported,
-        sorted({**environment(), **settings()}.items()),
+        sorted({**jax_environment(), **jax_settings()}.items()),
         "" if part.backend.unavailable() else sorted(part.backend.environment().items()),
         sorted(each for each in os.environ.items() if each[0].startswith(_VARIABLES)),
     )
@@ -72,13 +72,13 @@ class IncrementalPlugin:
         kernel_items = [item for item in items if isinstance(item, KernelItem)]
         if not kernel_items:
             return
-        from kerneltest.records.fingerprint import Code
+        from kerneltest.records.fingerprint import Fingerprint
 
         parts = {(part.pairing_id, part.backend.id, part.dtype) for item in kernel_items for part in item.items}
-        code = Code()
+        code = Fingerprint()
         for item in kernel_items:
             first = item.item
-            reported = (first.pairing_id, first.backend.lowered_by(), first.dtype) in parts
+            reported = (first.pairing_id, first.backend.lowering_backend(), first.dtype) in parts
             self._reuse.digests[item.nodeid] = item_digest(item, config, code, lowering_reported=reported)
         if not self._run.settings.changed or (store := self._reuse.store) is None:
             return
@@ -119,7 +119,7 @@ class IncrementalPlugin:
         records: defaultdict[str, list[Record]] = defaultdict(list)
         if self._run.records_are_complete:
             for record in run.records:
-                if items.get(record.item) and record.tier is not Tier.DEVICE and not record.kept:
+                if items.get(record.item) and record.tier is not Tier.DEVICE and not record.reused_from:
                     records[record.item].append(record)
         for name, found in records.items():
             store.keep(name, items[name] or "", found, run.plan.started)

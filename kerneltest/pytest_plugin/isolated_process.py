@@ -19,15 +19,15 @@ from typing import Any, Protocol
 import pytest
 
 from kerneltest.execute.item import Item
-from kerneltest.execute.planning import planned_item
+from kerneltest.execute.planning import plan_entry
 from kerneltest.pytest_plugin.crash_log import output_file
 from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.worker import ItemWorker
-from kerneltest.records.io import read_plan
-from kerneltest.records.schema import Plan
-from kerneltest.records.sources import describe
-from kerneltest.trace.tracing import environment, settings
+from kerneltest.records.record_files import read_plan
+from kerneltest.records.run_plan import Plan
+from kerneltest.records.sources import describe_pairing
+from kerneltest.trace.tracing import jax_environment, jax_settings
 
 PlannedParts = frozenset[tuple[str, str, str]]
 ItemsByName = Mapping[str, tuple[Item, ...]]
@@ -201,8 +201,8 @@ def plan_differences(plan: Plan, parts: Sequence[Item], name: str) -> Iterator[s
       name: its node id.
     """
     here = {
-        **{key: value for key, value in environment().items() if key in _SAME_ON_ALL_MACHINES},
-        **settings(),
+        **{key: value for key, value in jax_environment().items() if key in _SAME_ON_ALL_MACHINES},
+        **jax_settings(),
     }
     backend = parts[0].backend
     if not backend.unavailable():
@@ -211,11 +211,11 @@ def plan_differences(plan: Plan, parts: Sequence[Item], name: str) -> Iterator[s
         if value != (planned := plan.environment.get(key, value)):
             yield f"{key} is {value}; the run was planned with {planned}"
     pairing_id = parts[0].pairing_id
-    mine, planned_pairing = describe(parts[0].pairing), plan.pairings[pairing_id]
+    mine, planned_pairing = describe_pairing(parts[0].pairing), plan.pairings[pairing_id]
     same_sources = (
         mine.kernel.parts == planned_pairing.kernel.parts and mine.oracle.parts == planned_pairing.oracle.parts
     )
     if mine.declaration != planned_pairing.declaration or not same_sources:
         yield f"the source or the declaration of {pairing_id} differs"
-    elif [planned_item(part, name) for part in parts] != [each for each in plan.items if each.item == name]:
+    elif [plan_entry(part, name) for part in parts] != [each for each in plan.items if each.item == name]:
         yield f"{name} has other cases"

@@ -30,7 +30,7 @@ from kerneltest.pytest_plugin.crash_log import (
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.isolated_process import collect_ahead, initialize, run_item
 from kerneltest.pytest_plugin.worker import ItemWorker
-from kerneltest.records.journal import Doing, left_running
+from kerneltest.records.journal import Activity, read_orphaned
 
 _EVERY = 0.25  # seconds between two checks
 _IN_TRANSIT = 3  # seconds for a result, or for the news of an exit, to arrive
@@ -88,10 +88,10 @@ class IsolatedWorker:
         """The setup of the current process; each process of the run has a name of its own."""
         return replace(self._main.setup, shard=f"{self._main.setup.shard}.{self._starts}")
 
-    def activity(self) -> Doing | None:
+    def activity(self) -> Activity | None:
         """Returns what the process is doing, or was doing when it died; None between items."""
         shard = self.setup.shard
-        return next((each for each in left_running(self.setup.folder) if each.shard == shard), None)
+        return next((each for each in read_orphaned(self.setup.folder) if each.shard == shard), None)
 
     def start(self) -> None:
         """Starts the process, which collects all items while this process does so too."""
@@ -105,7 +105,7 @@ class IsolatedWorker:
         A case that ends its process is a finding, which the next process records.
         """
         starts = 0
-        activity = Doing(request.name)
+        activity = Activity(request.name)
         for _ in range(crash_reports.MAX_CRASHES):
             try:
                 result = self._attempt(request, on_case)
@@ -114,9 +114,9 @@ class IsolatedWorker:
                 starts += 1
                 message = f"{request.name}: the answer of its process is unreadable ({garbled}); continued in a new one"
                 warnings.warn(message, pytest.PytestWarning, stacklevel=1)
-                activity = Doing(request.name, shard=self.setup.shard)
+                activity = Activity(request.name, shard=self.setup.shard)
             except _DiedError as died:
-                activity = self.activity() or Doing(request.name, shard=self.setup.shard)
+                activity = self.activity() or Activity(request.name, shard=self.setup.shard)
                 write_crash_reason(self.setup.folder, self.setup.shard, died.reason)
                 self.stop()
                 starts += not activity.case
@@ -245,7 +245,7 @@ class IsolatedWorker:
         output, self._forwarded = captured_output(self.setup.folder, self.setup.shard, self._forwarded)
         print(output, end="", flush=True)
 
-    def _abandon(self, request: ItemRequest, activity: Doing) -> ItemResult:
+    def _abandon(self, request: ItemRequest, activity: Activity) -> ItemResult:
         """Returns the result of an item that is abandoned after too many crashes."""
         failure = crash_reports.failure_from_crash(self.setup.folder, activity)
         planned = crash_reports.planned_items(self.setup.folder, request.name)

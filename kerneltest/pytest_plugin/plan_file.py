@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from kerneltest.execute.settings import RunSettings
     from kerneltest.pytest_plugin.run_folder import RunFolder
-    from kerneltest.records.schema import Plan
+    from kerneltest.records.run_plan import Plan
 
 
 class PlanFile:
@@ -42,11 +42,11 @@ class PlanFile:
         """
         if not (settings.resume and may_resume):
             return cls(folder, None)
-        from kerneltest.records.io import RecordError
-        from kerneltest.records.resume import planned_before
+        from kerneltest.records.files import RecordError
+        from kerneltest.records.resume import load_previous_plan
 
         try:
-            return cls(folder, planned_before(folder.path))
+            return cls(folder, load_previous_plan(folder.path))
         except RecordError as error:
             folder.release()
             raise pytest.UsageError(f"--kt-resume: {error}") from error
@@ -63,14 +63,15 @@ class PlanFile:
         if self._resumed is None:
             self._folder.clear()
             return
-        from kerneltest.records.io import RecordError, read_plan, write_plan
-        from kerneltest.records.resume import differences, make_ready
+        from kerneltest.records.files import RecordError
+        from kerneltest.records.record_files import read_plan, write_plan
+        from kerneltest.records.resume import prepare_resume, resume_obstacles
 
         path = self._folder.path
         try:
-            problem = "; ".join(differences(self._resumed, plan or read_plan(path)))
+            problem = "; ".join(resume_obstacles(self._resumed, plan or read_plan(path)))
             if not problem:
-                make_ready(path)
+                prepare_resume(path)
         except RecordError as error:
             problem = str(error)
         if problem:
@@ -83,7 +84,8 @@ class PlanFile:
         """Returns whether an xdist worker has written this run's plan."""
         if not (self._folder.path / "plan.json").exists():
             return False
-        from kerneltest.records.io import RecordError, read_plan
+        from kerneltest.records.files import RecordError
+        from kerneltest.records.record_files import read_plan
 
         try:
             return read_plan(self._folder.path).run == self._folder.run
@@ -92,7 +94,8 @@ class PlanFile:
 
     def cases_by_item(self) -> dict[str, int]:
         """Returns the number of cases of each item whose backend is available; {} before the plan is written."""
-        from kerneltest.records.io import RecordError, read_plan
+        from kerneltest.records.files import RecordError
+        from kerneltest.records.record_files import read_plan
 
         try:
             plan = read_plan(self._folder.path)

@@ -13,7 +13,7 @@ from kerneltest.pytest_plugin.executor import ItemResult
 if TYPE_CHECKING:
     from kerneltest.execute.item import Item
     from kerneltest.pytest_plugin.worker import ItemWorker
-    from kerneltest.records.result_cache import Store
+    from kerneltest.records.result_cache import ResultCache
 
 
 class ResultReuse:
@@ -39,11 +39,11 @@ class ResultReuse:
             return cls(None)
 
     @property
-    def store(self) -> Store | None:
+    def store(self) -> ResultCache | None:
         """The store of green items; None without pytest's cache."""
-        from kerneltest.records.result_cache import Store
+        from kerneltest.records.result_cache import ResultCache
 
-        return None if self.cache_folder is None else Store(self.cache_folder / "green")
+        return None if self.cache_folder is None else ResultCache(self.cache_folder / "green")
 
     def take_over(self, item: Item, node_id: str, worker: ItemWorker) -> ItemResult | None:
         """Copies the records of an item from the run that judged it, if nothing has changed since.

@@ -12,7 +12,7 @@ from kerneltest.pytest_plugin.pytest_run import RUN
 from kerneltest.pytest_plugin.sharding import COSTS, Part
 
 if TYPE_CHECKING:
-    from kerneltest.records.schema import Plan
+    from kerneltest.records.run_plan import Plan
 
 _MIN_QUEUE = 2  # queued items per worker; xdist starts an item only once the next one is queued
 
@@ -31,7 +31,7 @@ class PartScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
     def schedule(self) -> None:
         run = self.config.stash[RUN]
         if self.collection is None and run.plan.is_written:  # all workers have collected
-            from kerneltest.records.io import read_plan
+            from kerneltest.records.record_files import read_plan
 
             self._costs = item_costs(read_plan(run.folder.path), next(iter(self.node2collection.values())))
             self._ranks = rank_parts(self._costs)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kerneltest.core.failures import Failure
     from kerneltest.pytest_plugin.run_folder import RunFolder
-    from kerneltest.records.journal import Doing
-    from kerneltest.records.runs import Run as RecordedRun
+    from kerneltest.records.journal import Activity
+    from kerneltest.records.runs import RunRecords as RecordedRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
       report: the folder as the user named it, for the run's page; "" to write none.
       width: of the terminal, in columns; None for lines of any length.
     """
-    from kerneltest.core.runtime import seldom_collected
-    from kerneltest.records.io import RecordError
+    from kerneltest.core.runtime import throttle_gc
+    from kerneltest.records.files import RecordError
     from kerneltest.records.runs import end_run, read_running
     from kerneltest.report.text.terminal import lines
 
-    with seldom_collected():
+    with throttle_gc():
         try:
             run = read_running(folder)
         except RecordError as error:
@@ -86,7 +86,7 @@ class Reporter:
         self.summary = finish(self._folder.path, report=self._report, width=width)
         return self.summary
 
-    def abandon_run(self, activity: Doing, failure: Failure) -> None:
+    def abandon_run(self, activity: Activity, failure: Failure) -> None:
         """Writes the summary to the console and releases the folder, since this process is about to be ended."""
         summary = finish(self._folder.path, report=self._report)
         lines = [

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
-from kerneltest.localize.reduction import ROUNDS, smallest_case
+from kerneltest.localize.suspect_reduction import REDUCTION_ROUNDS, reduce_suspect
 from kerneltest.pytest_plugin.crash_reports import ends_its_process
-from kerneltest.records.files import opened
-from kerneltest.records.io import Writer
-from kerneltest.records.schema import Record, Smallest
+from kerneltest.records.files import open_inside
+from kerneltest.records.record_files import RecordWriter
+from kerneltest.records.schema import Record, Reproducer
 from kerneltest.reproduce.script import saved
-from kerneltest.triage.suspects import Suspect, suspects
+from kerneltest.triage.suspects import Suspect, find_suspects
 
 
 class SuspectTracker:
@@ -26,7 +26,7 @@ class SuspectTracker:
         """
         self._folder, self._seconds, self._published_folder = folder, seconds, published_folder
         self._records: list[Record] = []
-        self._smallest: list[Smallest] = []
+        self._smallest: list[Reproducer] = []
 
     def add(self, record: Record) -> None:
         """Adds a record; drops those of another pairing."""
@@ -37,7 +37,7 @@ class SuspectTracker:
             record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
         self._records.append(record)
 
-    def investigate(self, parts: Sequence[Item], cache: Cache, writer: Writer) -> tuple[Suspect, ...]:
+    def investigate(self, parts: Sequence[Item], cache: Cache, writer: RecordWriter) -> tuple[Suspect, ...]:
         """Returns the suspects of an item, with their smallest cases once this process has searched for them.
 
         Args:
@@ -47,36 +47,36 @@ class SuspectTracker:
         """
         pairing = parts[0].pairing
         blocks = {parts[0].pairing_id: {name: dim.block for name, dim in pairing.dims.items() if dim.block}}
-        for _ in range(ROUNDS if self._seconds else 0):
-            for suspect in suspects(self._records, blocks, self._smallest):
+        for _ in range(REDUCTION_ROUNDS if self._seconds else 0):
+            for suspect in find_suspects(self._records, blocks, self._smallest):
                 findings = [record for record in suspect.findings if record.item == parts[0].name]
                 is_safe = not any(map(ends_its_process, findings))
-                if findings and is_safe and suspect.smallest is None and self._claim(suspect):
+                if findings and is_safe and suspect.reproducer is None and self._claim(suspect):
                     self._search(findings, parts, cache, writer)
-        known = suspects(self._records, blocks, self._smallest)
+        known = find_suspects(self._records, blocks, self._smallest)
         return tuple(each for each in known if any(record.item == parts[0].name for record in each.findings))
 
     def _claim(self, suspect: Suspect) -> bool:
         """Returns whether this process, and no other one of the run, searches for the smallest case of a suspect."""
         try:
-            opened(self._folder, f"suspect-{suspect.id}.claim", "xb").close()
+            open_inside(self._folder, f"suspect-{suspect.id}.claim", "xb").close()
         except FileExistsError:
             return False
         return True
 
-    def _search(self, findings: Sequence[Record], parts: Sequence[Item], cache: Cache, writer: Writer) -> None:
-        found = smallest_case(parts, findings, cache, self._seconds)
+    def _search(self, findings: Sequence[Record], parts: Sequence[Item], cache: Cache, writer: RecordWriter) -> None:
+        found = reduce_suspect(parts, findings, cache, self._seconds)
         if found is None:
             return
-        smallest = found.smallest
+        smallest = found.reproducer
         if found.outcome.arguments is not None:
             part = next(each for each in parts if each.group.name == smallest.record.group)
             record = saved(self._folder, smallest.record, part, found.outcome.arguments, self._published_folder)
             smallest = replace(smallest, record=record)
-        if found.cut:
+        if found.reduced_script:
             backend = "".join(c if c.isalnum() else "_" for c in smallest.record.backend)
-            smallest = replace(smallest, cut=f"cases/cut_{smallest.record.case}-{backend}.py")
-            with opened(self._folder, smallest.cut, "wb") as script:
-                script.write(found.cut.encode())
-        writer.write_smallest(smallest)
+            smallest = replace(smallest, reduced_script=f"cases/cut_{smallest.record.case}-{backend}.py")
+            with open_inside(self._folder, smallest.reduced_script, "wb") as script:
+                script.write(found.reduced_script.encode())
+        writer.write_reproducer(smallest)
         self._smallest.append(smallest)

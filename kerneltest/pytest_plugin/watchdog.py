@@ -10,11 +10,11 @@ from typing import NoReturn
 
 from kerneltest.core.details import Hung
 from kerneltest.core.failures import Failure
-from kerneltest.core.runtime import stacks
-from kerneltest.core.source_location import where_it_is
+from kerneltest.core.runtime import thread_stacks
+from kerneltest.core.source_location import location_of_frame
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.crash_log import CrashLog, CrashReason
-from kerneltest.records.journal import Doing, Journal, Phase
+from kerneltest.records.journal import Activity, Journal, Phase
 
 _EVERY = 0.5  # seconds between two checks
 GRACE = 10.0  # seconds for a case to end after the hang is raised, and then for its process
@@ -32,8 +32,8 @@ def exit_with_report(journal: Journal, log: CrashLog) -> Callable[[int], NoRetur
     process = os.getpid()
 
     def reporting_exit(status: int) -> NoReturn:
-        if journal.doing is not None and os.getpid() == process:  # not in a process that it forked
-            log.write(CrashReason(f"os._exit({status}) was called"), journal.doing)
+        if journal.activity is not None and os.getpid() == process:  # not in a process that it forked
+            log.write(CrashReason(f"os._exit({status}) was called"), journal.activity)
             status = status or 1
         _exit(status)
 
@@ -49,7 +49,7 @@ class Watchdog:
     """
 
     def __init__(
-        self, journal: Journal, seconds: float, log: CrashLog, before_exit: Callable[[Doing, Failure], None]
+        self, journal: Journal, seconds: float, log: CrashLog, before_exit: Callable[[Activity, Failure], None]
     ) -> None:
         """Args:
         journal: of this process.
@@ -86,9 +86,9 @@ class Watchdog:
         self.disarm()
 
     def _watch(self) -> None:
-        interrupted: Doing | None = None
+        interrupted: Activity | None = None
         while not self._stopped.wait(_EVERY):
-            activity, since = self.journal.doing, self.journal.changed
+            activity, since = self.journal.activity, self.journal.changed
             late = time.monotonic() - since
             if activity is None:
                 self.disarm()
@@ -106,7 +106,7 @@ class Watchdog:
             elif late > self.seconds + GRACE:
                 self._end_process(activity)
 
-    def _raise_hang(self, activity: Doing) -> None:
+    def _raise_hang(self, activity: Activity) -> None:
         """Raises a hang into the thread that runs the case."""
         reason = self._reason(activity)
 
@@ -116,7 +116,7 @@ class Watchdog:
 
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._main), ctypes.py_object(Hang))
 
-    def _end_process(self, activity: Doing) -> None:
+    def _end_process(self, activity: Activity) -> None:
         reason = self._reason(activity)
         self._log.write(reason, activity)
         faulthandler.dump_traceback(self._log.stacks)
@@ -125,16 +125,16 @@ class Watchdog:
         finally:
             _exit(1)
 
-    def _reason(self, activity: Doing) -> CrashReason:
-        with stacks() as frames:
+    def _reason(self, activity: Activity) -> CrashReason:
+        with thread_stacks() as frames:
             frame = frames.get(self._main)
-            location = where_it_is(frame).strip(" ()") if frame else ""
+            location = location_of_frame(frame).strip(" ()") if frame else ""
         return CrashReason(
             f"no answer within {self.seconds:g} s while {activity.phase}", is_hang=True, location=location
         )
 
     def _is_in_debugger(self) -> bool:
-        with stacks() as frames:
+        with thread_stacks() as frames:
             frame = frames.get(self._main)
             while frame is not None:
                 if frame.f_globals.get("__name__", "").partition(".")[0] in _DEBUGGERS:

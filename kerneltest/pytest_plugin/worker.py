@@ -9,23 +9,24 @@ from dataclasses import replace
 import pytest
 
 from kerneltest.backends.device import device_responds
-from kerneltest.backends.disk_cache import cached_on_disk
-from kerneltest.core.failures import Failure, printable
+from kerneltest.backends.disk_cache import disk_cache
+from kerneltest.core.failures import Failure, escape_surrogates
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict, worst
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.execute.runner import run as run_item
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.time_budget import Budget, worth
 from kerneltest.pytest_plugin.crash_log import CrashLog, CrashReason, FileCrashLog
 from kerneltest.pytest_plugin.crash_reports import device_is_lost, prior_attempts
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, WorkerSetup
 from kerneltest.pytest_plugin.suspect_tracker import SuspectTracker
 from kerneltest.pytest_plugin.watchdog import Watchdog, exit_with_report
-from kerneltest.records.interning import held
-from kerneltest.records.io import Writer, read_shard, save_artifacts
-from kerneltest.records.journal import Doing, Journal
+from kerneltest.records.artifacts import save_artifacts
+from kerneltest.records.interning import intern_records
+from kerneltest.records.journal import Activity, Journal
+from kerneltest.records.record_files import RecordWriter, read_shard
 from kerneltest.records.resume import SHARD
 from kerneltest.records.schema import Record
 from kerneltest.report.text.failure import failure, headline
@@ -46,7 +47,7 @@ class ItemWorker:
     """
 
     def __init__(
-        self, setup: WorkerSetup, before_exit: Callable[[Doing, Failure], None], console: CrashLog | None = None
+        self, setup: WorkerSetup, before_exit: Callable[[Activity, Failure], None], console: CrashLog | None = None
     ) -> None:
         """Args:
         setup: of the worker.
@@ -60,7 +61,7 @@ class ItemWorker:
         self.judged_cases = 0
         self._suspects = SuspectTracker(setup.folder, setup.settings.minimize, setup.published_folder)
         self._kinds: set[tuple[Verdict, str]] = set()  # of the findings of the running item
-        self._writer: Writer | None = None
+        self._writer: RecordWriter | None = None
         self._console, self._before_exit = console, before_exit
         self._log: CrashLog | None = None
         self._watchdog: Watchdog | None = None
@@ -72,10 +73,10 @@ class ItemWorker:
         self.cache.process.planned = planned
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> RecordWriter:
         """The writer of this process's records."""
         if self._writer is None:
-            self._writer = Writer(self.setup.folder, self.setup.shard)
+            self._writer = RecordWriter(self.setup.folder, self.setup.shard)
         return self._writer
 
     def close(self) -> None:
@@ -96,7 +97,7 @@ class ItemWorker:
         if not self.setup.settings.resume:
             return None
         records: dict[str, list[Record]] = {}
-        for record in held(read_shard(self.setup.folder, SHARD)):
+        for record in intern_records(read_shard(self.setup.folder, SHARD)):
             records.setdefault(record.item, []).append(record)
         return records
 
@@ -130,7 +131,7 @@ class ItemWorker:
         """Applies JAX's settings for items: the user's, but executables are cached on disk and NaNs do not raise."""
         with ExitStack() as stack:
             if self.setup.executables is not None:
-                stack.enter_context(cached_on_disk(self.setup.executables))
+                stack.enter_context(disk_cache(self.setup.executables))
             stack.enter_context(without_debugging())
             yield
 
@@ -146,7 +147,7 @@ class ItemWorker:
         """
         with self.supervise(), self.jax_settings():
             result = self._run(parts, request, on_case)
-        self.cache.process.journal.leave_costs()
+        self.cache.process.journal.write_timings()
         return result
 
     def _run(self, parts: Sequence[Item], request: ItemRequest, on_case: Callable[[], None]) -> ItemResult:
@@ -204,9 +205,9 @@ class ItemWorker:
             return result
         backend = parts[0].backend
         if backend.id in self.setup.named_backends and backend.unavailable():
-            message = printable(f"{backend.id} was requested and is unavailable: {reason}")
+            message = escape_surrogates(f"{backend.id} was requested and is unavailable: {reason}")
             return replace(result, headline=message, message=message)
-        return replace(result, skipped=True, message=printable(f"{backend.id} unavailable: {reason}"))
+        return replace(result, skipped=True, message=escape_surrogates(f"{backend.id} unavailable: {reason}"))
 
     def timed_out(self, parts: Sequence[Item], request: ItemRequest, reason: str, advice: Sequence[str]) -> ItemResult:
         """Returns the result of an item that ran out of time, which is not a finding. Its records stay.
@@ -266,7 +267,7 @@ class ItemWorker:
     def _abort(self, cause: str) -> None:
         """Ends this process, so that its supervisor replaces it."""
         if self._log is not None:
-            self._log.write(CrashReason(cause), self.cache.process.journal.doing)
+            self._log.write(CrashReason(cause), self.cache.process.journal.activity)
             os._exit(1)
 
 

@@ -29,14 +29,14 @@ class XdistCrashes:
           scheduler: xdist's.
         """
         from kerneltest.pytest_plugin import crash_reports
-        from kerneltest.records.journal import Doing, left_running
+        from kerneltest.records.journal import Activity, read_orphaned
 
         items = crash_reports.planned_items(self._folder, item)
         if not items:
             return
         shard = report.node.gateway.id
-        orphans = (each for each in left_running(self._folder) if each.shard == shard and each.item == item)
-        activity = next(orphans, Doing(item, shard=shard))
+        orphans = (each for each in read_orphaned(self._folder) if each.shard == shard and each.item == item)
+        activity = next(orphans, Activity(item, shard=shard))
         failure = crash_reports.failure_from_crash(self._folder, activity)
         self._counts[item] += 1
         continues = (

@@ -5,13 +5,17 @@ import stat
 from pathlib import Path, PureWindowsPath
 from typing import BinaryIO, Literal
 
-from kerneltest.core.failures import printable
+from kerneltest.core.failures import escape_surrogates
 
 # Do not follow a symlink created in the meantime, and do not wait for a pipe.
 _CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-def leads_out(name: str) -> bool:
+class RecordError(ValueError):
+    """A file of a run that cannot be read; names the file, the line and the field."""
+
+
+def escapes_folder(name: str) -> bool:
     """Returns whether a relative file name escapes its folder on any operating system."""
     path = PureWindowsPath(name)  # splits at both kinds of slashes
     return bool(path.drive or path.root or ".." in path.parts or "\0" in name)
@@ -19,10 +23,10 @@ def leads_out(name: str) -> bool:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file at a path given by the user; text that is not valid Unicode is escaped."""
-    path.write_text(printable(text), encoding="utf-8")
+    path.write_text(escape_surrogates(text), encoding="utf-8")
 
 
-def opened(folder: Path, name: str, mode: Literal["rb", "wb", "ab", "xb"] = "rb") -> BinaryIO:
+def open_inside(folder: Path, name: str, mode: Literal["rb", "wb", "ab", "xb"] = "rb") -> BinaryIO:
     """Opens a file in a run's folder. For writing, missing folders are created.
 
     Args:
@@ -33,7 +37,7 @@ def opened(folder: Path, name: str, mode: Literal["rb", "wb", "ab", "xb"] = "rb"
     Raises:
       OSError: the file cannot be opened, is not a regular file, or lies outside the folder.
     """
-    if leads_out(name):
+    if escapes_folder(name):
         raise OSError(f"{name!a} leads out of the run's folder")
     path = folder
     for part in PureWindowsPath(name).parts:

@@ -22,7 +22,7 @@ _HOMES = tuple(
 )
 
 
-class Code:
+class Fingerprint:
     """Digests of the user's modules as they are now. Each file is read once."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Code:
     def digest(self, names: tuple[str, ...], loaded: tuple[ModuleType, ...] = ()) -> str:
         """Returns a digest of modules and of the user modules that they import, directly or not.
 
-        Comments, docstrings and layout do not count. Installed packages do not either; `installed` covers them.
+        Comments, docstrings and layout do not count. Neither do installed packages; `installed_versions` covers them.
 
         Args:
           names: module names, as imported.
@@ -72,7 +72,7 @@ class Code:
 
 
 @functools.cache
-def installed() -> str:
+def installed_versions() -> str:
     """Returns a digest of the names and versions of installed packages, and of kerneltest's own code."""
     versions = sorted(f"{each.metadata['Name']} {each.version}" for each in metadata.distributions())
     digest = hashlib.sha256("\n".join(versions).encode())

@@ -4,7 +4,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kerneltest.records.schema import Evidence, Record
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.schema import Record
 
 _MOST = 2**16  # interned values; if all values differ, interning costs more than it saves
 
@@ -13,10 +14,10 @@ _Item = TypeVar("_Item")
 _Kept = TypeVar("_Kept")
 
 
-def held(records: Iterable[Record]) -> Iterator[Record]:
+def intern_records(records: Iterable[Record]) -> Iterator[Record]:
     """Yields equal records in a fraction of the memory, but without the elements of their evidence windows.
 
-    `evidence_windows` reads those again.
+    `runs.load_windows` reads those again.
     """
     shared = _Interner()
     return map(shared.record, records)
@@ -45,19 +46,19 @@ class _Interner:
             case=same(record.case),  # other backends record the same case soon after
             message=same(record.message),
             compared=same(record.compared),
-            used=None if record.used is None else self._float(record.used),
+            bound_fraction=None if record.bound_fraction is None else self._float(record.bound_fraction),
             tolerance=same(record.tolerance),
             evidence=record.evidence and _without_windows(record.evidence),
-            facts=record.facts or _NO_FACTS,
+            compiler_metrics=record.compiler_metrics or _NO_FACTS,
             ulps=same(tuple(map(same, record.ulps))),
             dims=mapping(record.dims),
             dtypes=mapping(record.dtypes),
             statics=mapping(record.statics),
             special_inputs=same(record.special_inputs),
             detail=record.detail and self._same(record.detail),
-            asked=same(record.asked),
-            unasked=same(record.unasked),
-            kept=same(record.kept),
+            defined=same(record.defined),
+            undefined=same(record.undefined),
+            reused_from=same(record.reused_from),
         )
 
     def _same(self, value: _Value) -> _Value:

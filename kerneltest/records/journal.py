@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter
 
-from kerneltest.records.files import opened
+from kerneltest.records.files import open_inside
 from kerneltest.records.strict_json import dumps
 
 _MOST_BYTES = 2**16
@@ -34,14 +34,14 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class Activity:
     """The activity of a process, or the last one before it died.
 
     Attributes:
       item: the item that it runs.
       case, family, signature: of the case; "" before the first case.
       phase: the case's current step.
-      beside: number of compilations of other cases going on in the same process.
+      concurrent_compiles: number of compilations of other cases going on in the same process.
       shard: the process's name within the run, such as `main` or `gw0`.
     """
 
@@ -50,7 +50,7 @@ class Doing:
     family: str = ""
     signature: str = ""
     phase: Phase = Phase.STARTING
-    beside: int = 0
+    concurrent_compiles: int = 0
     shard: str = ""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -58,18 +58,18 @@ class Doing:
     def __str__(self) -> str:
         if not self.case:
             return f"{self.item}, before its first case"
-        beside = f", with {self.beside} other compilations under way," if self.beside else ""
+        beside = f", with {self.concurrent_compiles} other compilations under way," if self.concurrent_compiles else ""
         return f"{self.phase} for case {self.case} ({self.family}, {self.signature}){beside} of {self.item}"
 
 
-_DOING = TypeAdapter(Doing)
+_DOING = TypeAdapter(Activity)
 
 
 class Journal:
     """The journal of this process, mirrored in a file if a folder is given.
 
     Attributes:
-      doing: the current activity; None between items.
+      activity: the current activity; None between items.
       changed: when that last changed, in seconds of the monotonic clock.
       spent: seconds in each phase so far.
       counts: number of traces, compilations and oracle evaluations so far.
@@ -77,7 +77,7 @@ class Journal:
 
     def __init__(self, folder: Path | None = None, shard: str = "main") -> None:
         self.folder, self.shard = folder, shard
-        self.doing: Doing | None = None
+        self.activity: Activity | None = None
         self.changed = time.monotonic()
         self.spent: defaultdict[str, float] = defaultdict(float)
         self.counts: Counter[str] = Counter()
@@ -86,29 +86,29 @@ class Journal:
     def start(self, item: str, case: str = "", family: str = "", signature: str = "", beside: int = 0) -> None:
         """Begins an item or a case, while `beside` compilations of other cases go on."""
         self._count()
-        self.doing = Doing(item, case, family, signature, Phase.STARTING, beside, self.shard)
-        self._write(_step(self.doing) + dumps(self.doing).encode() + b"\n")
+        self.activity = Activity(item, case, family, signature, Phase.STARTING, beside, self.shard)
+        self._write(_step(self.activity) + dumps(self.activity).encode() + b"\n")
 
-    def turn_to(self, phase: Phase, beside: int = 0) -> None:
+    def enter_phase(self, phase: Phase, beside: int = 0) -> None:
         """Enters the next step, while `beside` compilations of other cases go on."""
         self._count()
-        if self.doing is not None and (phase, beside) != (self.doing.phase, self.doing.beside):
-            self.doing = replace(self.doing, phase=phase, beside=beside)
-            self._write(_step(self.doing))
+        if self.activity is not None and (phase, beside) != (self.activity.phase, self.activity.concurrent_compiles):
+            self.activity = replace(self.activity, phase=phase, concurrent_compiles=beside)
+            self._write(_step(self.activity))
 
     def stop(self) -> None:
         """Ends the item."""
         self._count()
-        self.doing = None
+        self.activity = None
         if self._file is not None:
             self._file.truncate(0)
 
-    def leave_costs(self) -> None:
+    def write_timings(self) -> None:
         """Writes the seconds of each phase and the counts to a file in the run's folder."""
         if self.folder is not None:
             seconds = {phase.name.lower(): round(self.spent[phase], 3) for phase in Phase}
             text = dumps({"seconds": seconds, "counts": dict(sorted(self.counts.items()))})
-            with opened(self.folder, f"costs-{self.shard}.json", "wb") as file:
+            with open_inside(self.folder, f"costs-{self.shard}.json", "wb") as file:
                 file.write(text.encode() + b"\n")
 
     def close(self) -> None:
@@ -120,8 +120,8 @@ class Journal:
 
     def _count(self) -> None:
         now = time.monotonic()
-        if self.doing is not None:
-            self.spent[self.doing.phase] += now - self.changed
+        if self.activity is not None:
+            self.spent[self.activity.phase] += now - self.changed
         self.changed = now
 
     def _write(self, text: bytes) -> None:
@@ -136,19 +136,19 @@ class Journal:
             self.folder = None
 
 
-def _step(doing: Doing) -> bytes:
-    return f"{doing.beside} {doing.phase}".ljust(_PHASE).encode() + b"\n"
+def _step(doing: Activity) -> bytes:
+    return f"{doing.concurrent_compiles} {doing.phase}".ljust(_PHASE).encode() + b"\n"
 
 
-def left_running(folder: Path) -> Iterator[Doing]:
+def read_orphaned(folder: Path) -> Iterator[Activity]:
     """Yields the last activity of each process that died, or of each running process, ordered by name."""
     for path in sorted(folder.glob("running-*.txt")):
         try:
-            with opened(folder, path.name) as file:
+            with open_inside(folder, path.name) as file:
                 lines = file.read(_MOST_BYTES).decode("utf-8", "replace").split("\n")
             if len(lines) > 2:  # further lines are remains of a longer case
                 step, rest, *_ = lines
                 beside, _, phase = step.partition(" ")
-                yield replace(_DOING.validate_json(rest), phase=Phase(phase.strip()), beside=int(beside))
+                yield replace(_DOING.validate_json(rest), phase=Phase(phase.strip()), concurrent_compiles=int(beside))
         except (OSError, ValueError):
             continue  # cut off in the middle of a write

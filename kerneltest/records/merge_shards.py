@@ -6,11 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from kerneltest.records.files import opened
-from kerneltest.records.io import RecordError
-from kerneltest.records.plan_differences import plan_differences
-from kerneltest.records.runs import Run
-from kerneltest.records.schema import Plan, digest
+from kerneltest.records.files import RecordError, open_inside
+from kerneltest.records.run_plan import Plan, digest_ids, plan_differences
+from kerneltest.records.runs import RunRecords
 from kerneltest.records.strict_json import dumps
 
 # Files that a merged run takes over from its shards.
@@ -30,12 +28,12 @@ def part_of_plan(plan: Plan, items: Iterable[str], shard: str) -> Plan:
       shard: its name, such as `2/3`.
     """
     mine = frozenset(items)
-    whole = digest([*map(dumps, plan.items), *map(dumps, plan.pairings.values())])
+    whole = digest_ids([*map(dumps, plan.items), *map(dumps, plan.pairings.values())])
     kept = tuple(item for item in plan.items if item.item in mine)
     return replace(plan, items=kept, shard=shard, whole=whole)
 
 
-def joined(runs: Sequence[Run]) -> Plan:
+def merge_plans(runs: Sequence[RunRecords]) -> Plan:
     """Returns the plan of the run whose shards are given.
 
     Raises:
@@ -83,7 +81,7 @@ def _differences(one: Plan, other: Plan) -> list[str]:
     return [f"{name} is declared or written differently" for name in unlike] or ["they planned different cases"]
 
 
-def copy_files(run: Run, folder: Path) -> None:
+def copy_files(run: RunRecords, folder: Path) -> None:
     """Copies a shard's records, reproducers, inputs and artifacts into another folder.
 
     Raises:
@@ -95,9 +93,9 @@ def copy_files(run: Run, folder: Path) -> None:
         name = path.relative_to(run.folder).as_posix()
         kind, dash, rest = name.partition("-")
         target = f"{kind}{dash}{number}.{rest}" if kind in ("records", "smallest") else name
-        with opened(run.folder, name) as file:
+        with open_inside(run.folder, name) as file:
             if not (folder / target).exists():
-                with opened(folder, target, "xb") as copy:
+                with open_inside(folder, target, "xb") as copy:
                     shutil.copyfileobj(file, copy)
             elif not _is_same(file, folder, target):
                 raise RecordError(f"{path}: another shard has a different file of this name")
@@ -105,7 +103,7 @@ def copy_files(run: Run, folder: Path) -> None:
 
 def _is_same(file: BinaryIO, folder: Path, name: str) -> bool:
     """Compares a file with one in a run's folder."""
-    with opened(folder, name) as other:
+    with open_inside(folder, name) as other:
         while (part := file.read(2**20)) == other.read(2**20):
             if not part:
                 return True

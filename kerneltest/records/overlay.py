@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.runs import Run, Status
-from kerneltest.records.schema import ANY, CellKey, Declared, PlannedItem, Record
+from kerneltest.records.run_plan import ANY, CellKey, PairingSummary, PlannedItem
+from kerneltest.records.runs import CellStatus, RunRecords
+from kerneltest.records.schema import Record
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OverlayRow:
     """One record as a report shows it.
 
     Attributes:
@@ -57,7 +58,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class Overlay:
     """Several runs as one, as a report shows them.
 
     Attributes:
@@ -69,15 +70,15 @@ class Merged:
       contributing: numbers of the runs that served at least one cell, or were the only ones to plan it.
     """
 
-    runs: tuple[Run, ...]
-    cells: Mapping[CellKey, Status]
-    rows: tuple[Row, ...]
+    runs: tuple[RunRecords, ...]
+    cells: Mapping[CellKey, CellStatus]
+    rows: tuple[OverlayRow, ...]
     splits: tuple[Split, ...]
     history: Mapping[tuple[str, str], tuple[Past, ...]]
     contributing: frozenset[int]
 
     @property
-    def pairings(self) -> Mapping[str, Declared]:
+    def pairings(self) -> Mapping[str, PairingSummary]:
         """The pairings as the last run declares them."""
         return {name: declared for run in self.runs for name, declared in run.plan.pairings.items()}
 
@@ -91,30 +92,34 @@ class Merged:
         return self.complete and bool(self.cells) and all(status.green for status in self.cells.values())
 
 
-def merge(given: Sequence[Run]) -> Merged:
+def overlay_runs(given: Sequence[RunRecords]) -> Overlay:
     """Overlays runs. A cell that several runs served is taken from the run in which it ended worst.
 
     A run without a name gets that of its folder.
     """
     runs = tuple(replace(run, name=run.name or run.folder.resolve().name) for run in given)
     serving = _serving(runs)
-    cells: dict[CellKey, Status] = {}
-    rows: list[Row] = []
+    cells: dict[CellKey, CellStatus] = {}
+    rows: list[OverlayRow] = []
     for number, run in reversed(list(enumerate(runs))):
-        own: dict[CellKey, Status] = {}
+        own: dict[CellKey, CellStatus] = {}
         for item in run.plan.items:
             for cell in item.cells:
                 if serving.get(cell, [None])[0] == number:
                     own[cell] = run.reconciled.cells[cell]
                     if own[cell].verdict is Gap.MISSING:
-                        rows.append(Row(number, _stand_in(item, cell, own[cell]), Gap.MISSING))
-        rows += [Row(number, record, _ending(record, own[record.cell])) for record in run.records if record.cell in own]
+                        rows.append(OverlayRow(number, _stand_in(item, cell, own[cell]), Gap.MISSING))
+        rows += [
+            OverlayRow(number, record, _ending(record, own[record.cell]))
+            for record in run.records
+            if record.cell in own
+        ]
         cells |= own
     contributing = frozenset(number for numbers in serving.values() for number in numbers)
-    return Merged(runs, cells, tuple(rows), _splits(runs, serving), _history(runs), contributing)
+    return Overlay(runs, cells, tuple(rows), _splits(runs, serving), _history(runs), contributing)
 
 
-def superseded(runs: Sequence[Run]) -> frozenset[tuple[int, str, str]]:
+def superseded_backends(runs: Sequence[RunRecords]) -> frozenset[tuple[int, str, str]]:
     """Returns (run number, pairing, backend) for each backend that the run lacked and another run had."""
     served: set[tuple[str, str]] = set()
     lacked: set[tuple[int, str, str]] = set()
@@ -127,12 +132,12 @@ def superseded(runs: Sequence[Run]) -> frozenset[tuple[int, str, str]]:
     return frozenset(each for each in lacked if each[1:] in served)
 
 
-def _serving(runs: Sequence[Run]) -> dict[CellKey, list[int]]:
+def _serving(runs: Sequence[RunRecords]) -> dict[CellKey, list[int]]:
     """Returns the runs that served each cell: the one in which it ended worst first, later runs before earlier ones.
 
     A run that lacked the backend counts only if no run served the cell.
     """
-    dropped = superseded(runs)
+    dropped = superseded_backends(runs)
     serving: dict[CellKey, list[int]] = {}
     for number, run in enumerate(runs):
         for cell in run.reconciled.cells:
@@ -145,7 +150,7 @@ def _serving(runs: Sequence[Run]) -> dict[CellKey, list[int]]:
     return serving
 
 
-def _splits(runs: Sequence[Run], serving: Mapping[CellKey, Sequence[int]]) -> tuple[Split, ...]:
+def _splits(runs: Sequence[RunRecords], serving: Mapping[CellKey, Sequence[int]]) -> tuple[Split, ...]:
     counts: Counter[tuple[str, str, tuple[tuple[str, Ending], ...]]] = Counter()
     for cell, numbers in serving.items():
         endings = tuple((runs[number].name, runs[number].reconciled.cells[cell].verdict) for number in numbers)
@@ -153,12 +158,12 @@ def _splits(runs: Sequence[Run], serving: Mapping[CellKey, Sequence[int]]) -> tu
     return tuple(Split(*where, cells) for where, cells in counts.items() if cells)
 
 
-def _ending(record: Record, status: Status) -> Ending:
+def _ending(record: Record, status: CellStatus) -> Ending:
     compared_nothing = status.verdict in (Gap.NOTHING_COMPARED, Gap.NOTHING_ASKED)
     return status.verdict if compared_nothing and record.verdict is Verdict.PASS else record.verdict
 
 
-def _stand_in(item: PlannedItem, cell: CellKey, status: Status) -> Record:
+def _stand_in(item: PlannedItem, cell: CellKey, status: CellStatus) -> Record:
     """Returns a placeholder for a planned cell that lacks records."""
     pairing, backend, dtype, family = cell
     return Record(
@@ -177,7 +182,7 @@ def _stand_in(item: PlannedItem, cell: CellKey, status: Status) -> Record:
     )
 
 
-def _history(runs: Sequence[Run]) -> dict[tuple[str, str], tuple[Past, ...]]:
+def _history(runs: Sequence[RunRecords]) -> dict[tuple[str, str], tuple[Past, ...]]:
     history: dict[tuple[str, str], list[Past]] = {}
     for run in runs:
         cases: Counter[tuple[str, str]] = Counter()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import line_of
+from kerneltest.records.record_files import line_of
 from kerneltest.records.schema import Record
 
 _INDEX = "index.json"
@@ -20,7 +20,7 @@ _MOST = 2**28  # bytes of records of all items
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedResult:
     """The cached records of one item.
 
     Attributes:
@@ -32,7 +32,7 @@ class Kept:
     families: tuple[str, ...]
 
 
-class Store:
+class ResultCache:
     """A folder with an index of fingerprints and one file of records for each green item.
 
     Several runs may use it at once: files are replaced atomically, and unreadable files count as missing.
@@ -49,7 +49,7 @@ class Store:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def records(self, item: str, made: str) -> Kept | None:
+    def records(self, item: str, made: str) -> CachedResult | None:
         """Returns the records of an item whose fingerprint is still `made`; None if there are none."""
         path = self._path(item)
         try:
@@ -57,7 +57,7 @@ class Store:
                 head = json.loads(file.readline())
                 if head["made"] != made:
                     return None
-                kept = Kept(file.read(), tuple(head["families"]))
+                kept = CachedResult(file.read(), tuple(head["families"]))
             os.utime(path)  # the least recently used files are dropped first
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
             return None
@@ -80,7 +80,7 @@ class Store:
             return
         families = dict.fromkeys(record.family for record in records)
         head = json.dumps({"made": made, "families": list(families)}).encode()
-        lines = (line_of(replace(record, kept=record.kept or when)) for record in records)
+        lines = (line_of(replace(record, reused_from=record.reused_from or when)) for record in records)
         self._write(self._path(item).name, gzip.compress(b"\n".join([head, *lines, b""]), _LEVEL, mtime=0))
 
     def prune(self, most: int = _MOST) -> None:

@@ -5,9 +5,9 @@ from dataclasses import fields
 from pathlib import Path
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.files import opened
-from kerneltest.records.io import RecordError, line_of, read_plan, read_records, shards
-from kerneltest.records.schema import CellKey, Plan
+from kerneltest.records.files import RecordError, open_inside
+from kerneltest.records.record_files import line_of, read_plan, read_records, shard_files
+from kerneltest.records.run_plan import CellKey, Plan
 
 SHARD = "before"  # holds the records of the interrupted run
 _OWN = ("run", "started")  # fields in which any two plans differ
@@ -16,7 +16,7 @@ _REMOVED = (
 )  # fmt: skip
 
 
-def planned_before(folder: Path) -> Plan:
+def load_previous_plan(folder: Path) -> Plan:
     """Reads the plan of the run to resume.
 
     Raises:
@@ -29,7 +29,7 @@ def planned_before(folder: Path) -> Plan:
     return read_plan(folder)
 
 
-def differences(before: Plan, now: Plan) -> Iterator[str]:
+def resume_obstacles(before: Plan, now: Plan) -> Iterator[str]:
     """Yields the reasons why a run cannot resume another one, in words."""
     for field in fields(Plan):
         old, new = getattr(before, field.name), getattr(now, field.name)
@@ -47,7 +47,7 @@ def differences(before: Plan, now: Plan) -> Iterator[str]:
             yield f"{field.name} ({old!s:.60} then, {new!s:.60} now)"
 
 
-def make_ready(folder: Path) -> None:
+def prepare_resume(folder: Path) -> None:
     """Prepares a folder for resuming: joins the records of cases in one shard, and removes all other files.
 
     Records of whole families whose process died are dropped, since their cases run now.
@@ -55,9 +55,9 @@ def make_ready(folder: Path) -> None:
     Raises:
       RecordError: a record cannot be read.
     """
-    before, old = folder / f"records-{SHARD}.jsonl", shards(folder)
+    before, old = folder / f"records-{SHARD}.jsonl", shard_files(folder)
     seen: set[tuple[CellKey, str]] = set()
-    with opened(folder, "resumed.tmp", "wb") as file:
+    with open_inside(folder, "resumed.tmp", "wb") as file:
         for record in read_records(folder):
             whole = not record.case and record.verdict in (Verdict.CRASH, Verdict.HANG)
             if not whole and (record.cell, record.case) not in seen:  # duplicates are left by an interrupted resume

@@ -6,14 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict, worst
-from kerneltest.records.interning import held
-from kerneltest.records.io import RecordError, read_end, read_plan, read_records, read_smallest, write_end
-from kerneltest.records.journal import left_running
-from kerneltest.records.schema import CellKey, End, Plan, PlannedItem, Record, Smallest, digest
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.files import RecordError
+from kerneltest.records.interning import intern_records
+from kerneltest.records.journal import read_orphaned
+from kerneltest.records.record_files import read_end, read_plan, read_records, read_reproducers, read_some, write_end
+from kerneltest.records.run_plan import CellKey, End, Plan, PlannedItem, digest_ids
+from kerneltest.records.schema import Record, Reproducer
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class CellStatus:
     """The outcome of one planned cell (pairing, backend, dtype, family).
 
     Attributes:
@@ -23,7 +26,7 @@ class Status:
       verdicts: number of cases by verdict.
       planned: number of planned cases.
       compared: number of elements compared.
-      used: the largest error as a fraction of its bound; None if no element had a bound.
+      bound_fraction: the largest error as a fraction of its bound; None if no element had a bound.
     """
 
     item: str
@@ -31,7 +34,7 @@ class Status:
     verdicts: Mapping[Verdict, int]
     planned: int
     compared: int
-    used: float | None
+    bound_fraction: float | None
 
     @property
     def green(self) -> bool:
@@ -47,7 +50,7 @@ class Reconciled:
       problems: unplanned records, duplicates, a run in which nothing was compared.
     """
 
-    cells: Mapping[CellKey, Status]
+    cells: Mapping[CellKey, CellStatus]
     problems: tuple[str, ...]
 
     @property
@@ -74,7 +77,7 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
             problems.append(f"recorded twice: {' / '.join(record.cell)} case {record.case or 'all'}")
             continue
         found[record.case] = record
-    cells: dict[CellKey, Status] = {}
+    cells: dict[CellKey, CellStatus] = {}
     for item in plan.items:
         for cell in item.cells:
             found = by_cell.pop(cell, {})
@@ -87,28 +90,28 @@ def reconcile(plan: Plan, records: Iterable[Record]) -> Reconciled:
     return Reconciled(cells, tuple(problems))
 
 
-def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> Status:
+def _status(item: PlannedItem, cell: CellKey, records: Collection[Record]) -> CellStatus:
     verdict: Ending
     planned, wanted = item.families[cell.family], item.digests.get(cell.family, "")
     cases = [record.case for record in records if record.case]
     verdicts = Counter(record.verdict for record in records)
     unserved = any(not record.case and record.verdict in (Verdict.UNAVAILABLE, Verdict.CRASH) for record in records)
     compared = sum(record.compared for record in records)
-    lacks = len(cases) < planned or (len(cases) == planned and wanted and digest(cases) != wanted)
+    lacks = len(cases) < planned or (len(cases) == planned and wanted and digest_ids(cases) != wanted)
     if not records or (not unserved and lacks):
         verdict = Gap.MISSING
     else:
         verdict = worst(verdicts)
         if verdict is Verdict.PASS and not compared:
-            asked, unasked = (sum(counts) for counts in zip(*((r.asked, r.unasked) for r in records), strict=True))
+            asked, unasked = (sum(counts) for counts in zip(*((r.defined, r.undefined) for r in records), strict=True))
             verdict = Gap.NOTHING_ASKED if unasked and not asked else Gap.NOTHING_COMPARED
-    used = max((record.used for record in records if record.used is not None), default=None)
+    used = max((record.bound_fraction for record in records if record.bound_fraction is not None), default=None)
     ordered = dict(sorted(verdicts.items(), key=lambda pair: pair[0].severity))
-    return Status(item.item, verdict, ordered, planned, compared, used)
+    return CellStatus(item.item, verdict, ordered, planned, compared, used)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunRecords:
     """A finished run.
 
     Attributes:
@@ -117,7 +120,7 @@ class Run:
       plan: as written.
       records: as written, but without the elements of evidence windows, which `evidence_windows` reads again.
       reconciled: the records reconciled with the plan.
-      smallest: the smallest failing cases that were found.
+      reproducers: the smallest failing cases that were found.
     """
 
     name: str
@@ -125,10 +128,10 @@ class Run:
     plan: Plan
     records: tuple[Record, ...]
     reconciled: Reconciled
-    smallest: tuple[Smallest, ...] = ()
+    reproducers: tuple[Reproducer, ...] = ()
 
 
-def read_runs(folder: Path) -> tuple[Run, ...]:
+def read_runs(folder: Path) -> tuple[RunRecords, ...]:
     """Reads the run in a folder or, if it holds none, the runs in the folders below it, ordered by name.
 
     Raises:
@@ -144,7 +147,7 @@ def read_runs(folder: Path) -> tuple[Run, ...]:
     return tuple(_read(each, each.relative_to(folder).as_posix()) for each in sorted(below))
 
 
-def read_all(folders: Sequence[Path]) -> tuple[Run, ...]:
+def read_all(folders: Sequence[Path]) -> tuple[RunRecords, ...]:
     """Reads the runs in several folders, as `read_runs` does; their names then begin with the folder's.
 
     Raises:
@@ -152,7 +155,7 @@ def read_all(folders: Sequence[Path]) -> tuple[Run, ...]:
     """
     if len(folders) == 1:
         return read_runs(folders[0])
-    runs: dict[str, Run] = {}
+    runs: dict[str, RunRecords] = {}
     for folder in folders:
         for run in read_runs(folder):
             name = f"{folder.name}/{run.name}" if run.name else folder.name
@@ -162,17 +165,17 @@ def read_all(folders: Sequence[Path]) -> tuple[Run, ...]:
     return tuple(runs.values())
 
 
-def read_running(folder: Path, name: str = "") -> Run:
+def read_running(folder: Path, name: str = "") -> RunRecords:
     """Reads a run that may still be going on.
 
     Raises:
       RecordError: it cannot be read.
     """
-    plan, records = read_plan(folder), tuple(held(read_records(folder)))
-    return Run(name, folder, plan, records, reconcile(plan, records), tuple(read_smallest(folder)))
+    plan, records = read_plan(folder), tuple(intern_records(read_records(folder)))
+    return RunRecords(name, folder, plan, records, reconcile(plan, records), tuple(read_reproducers(folder)))
 
 
-def end_run(run: Run) -> None:
+def end_run(run: RunRecords) -> None:
     """Marks a run as complete.
 
     Raises:
@@ -181,7 +184,7 @@ def end_run(run: Run) -> None:
     write_end(run.folder, End(run.plan.run, len(run.records)))
 
 
-def _read(folder: Path, name: str) -> Run:
+def _read(folder: Path, name: str) -> RunRecords:
     run = read_running(folder, name)
     problem = "; ".join(_problems_of_end(run))
     if not problem:
@@ -190,11 +193,11 @@ def _read(folder: Path, name: str) -> Run:
     return replace(run, reconciled=reconciled)
 
 
-def _problems_of_end(run: Run) -> Iterator[str]:
+def _problems_of_end(run: RunRecords) -> Iterator[str]:
     end = read_end(run.folder)
     if end is None:
         yield "the run did not end"
-        yield from (f"{doing.shard} was {doing}" for doing in left_running(run.folder))
+        yield from (f"{doing.shard} was {doing}" for doing in read_orphaned(run.folder))
     elif end.run != run.plan.run:
         yield "plan.json and end.json belong to different runs"
     elif end.records != len(run.records):
@@ -202,6 +205,28 @@ def _problems_of_end(run: Run) -> Iterator[str]:
     else:
         died = {record.item for record in run.records if record.verdict in (Verdict.CRASH, Verdict.HANG)}
         found = {(record.item, record.case) for record in run.records if record.verdict.is_finding}
-        for doing in left_running(run.folder):
+        for doing in read_orphaned(run.folder):
             if doing.item not in died and (doing.item, doing.case) not in found:
                 yield f"worker {doing.shard} crashed while {doing}; it did not crash again when that case ran alone"
+
+
+def load_windows(runs: Sequence[RunRecords], findings: Sequence[Record]) -> Mapping[int, Evidence]:
+    """Reads the evidence of findings with its windows; returns it by the identity of the record.
+
+    Args:
+      runs: the runs that the findings come from.
+      findings: records of `RunRecords.records` or `RunRecords.reproducers`.
+
+    Raises:
+      RecordError: a run's records cannot be read again, or have changed.
+    """
+    found = {id(record): record.evidence for record in findings if record.evidence is not None}
+    lacking = {name for name, evidence in found.items() if evidence.window is not None and not evidence.window.values}
+    for run in runs if lacking else ():
+        places = {number: record for number, record in enumerate(run.records) if id(record) in lacking}
+        for number, again in read_some(run.folder, places):
+            if again.case != places[number].case:
+                raise RecordError(f"{run.folder}: its records changed while they were read")
+            if again.evidence is not None:
+                found[id(places[number])] = again.evidence
+    return found

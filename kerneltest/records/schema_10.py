@@ -22,8 +22,8 @@ from kerneltest.core.details import (
     Visit,
 )
 from kerneltest.core.details.base import BaseDetail, without_numbers
-from kerneltest.core.verdicts import Kind, Verdict
-from kerneltest.records.schema import Part, Pattern, PatternKind, SpecialInput, SpecialValue
+from kerneltest.core.verdicts import Verdict, VerdictKind
+from kerneltest.records.evidence import Fill, Pattern, PatternKind, SpecialInput, SpecialValue
 from kerneltest.records.strict_json import dumps
 
 OLDER_SCHEMA: Final = 10
@@ -45,6 +45,16 @@ _PATTERNS: tuple[tuple[re.Pattern[str], PatternKind], ...] = (
     (re.compile(r"every element"), PatternKind.EVERYWHERE),
 )  # fmt: skip
 _LEFT_OUT = "left out: "
+_RENAMED = {
+    "used": "bound_fraction",
+    "asked": "defined",
+    "unasked": "undefined",
+    "facts": "compiler_metrics",
+    "budget": "error_budget",
+    "kept": "reused_from",
+}
+_REPRODUCER = {"unusual": "nontrivial", "tries": "attempts", "birth": "fault", "cut": "reduced_script"}
+_FAULT = {"certain": "confirmed", "others": "alternatives"}
 
 
 def upgrade_line(line: bytes) -> bytes | None:
@@ -56,16 +66,30 @@ def upgrade_line(line: bytes) -> bytes | None:
     if not isinstance(content, dict) or content.get("schema") != OLDER_SCHEMA:
         return None
     try:
-        for name in ("record", "smallest"):
-            if isinstance(content.get(name), dict):
-                record = content[name] if name == "record" else content[name]["record"]
-                _upgrade_record(record)
+        if "record" in content:
+            _upgrade_record(content["record"])
+        if "smallest" in content:
+            _upgrade_reproducer(content)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None  # it is no record: what is wrong with it is said of the line as it is
     return dumps({**content, "schema": OLDER_SCHEMA + 1}).encode()
 
 
+def _upgrade_reproducer(content: dict[str, Any]) -> None:
+    found = content["smallest"] = _rename(content["smallest"], _REPRODUCER)
+    _upgrade_record(found["record"])
+    if found.get("fault") is not None:
+        found["fault"] = _rename(found["fault"], _FAULT)
+
+
+def _rename(fields: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in fields.items()}
+
+
 def _upgrade_record(record: dict[str, Any]) -> None:
+    for old, new in _RENAMED.items():
+        if old in record:
+            record[new] = record.pop(old)
     found = [_special_input(words) for words in record.pop("holds", [])]
     record["special_inputs"] = [each for each in found if each is not None]
     evidence = record.get("evidence")
@@ -81,7 +105,7 @@ def _special_input(words: str) -> SpecialInput | None:
     match = _SPECIAL.fullmatch(words)
     if match is None or match[4] not in list(SpecialValue):
         return None
-    part = Part.ROW if match[1] else Part.ALL if match[3] else Part.SOME
+    part = Fill.ROW if match[1] else Fill.ALL if match[3] else Fill.SOME
     return SpecialInput(match[2], SpecialValue(match[4]), part)
 
 
@@ -105,9 +129,9 @@ def _detail(verdict: Verdict, record: Mapping[str, Any], pattern: str) -> BaseDe
         return _mismatch(first, record, pattern)
     if verdict is Verdict.INPUT_MODIFIED:
         return InputModified(0)
-    if verdict.kind is Kind.BUILD:
+    if verdict.kind is VerdictKind.BUILD:
         return _not_built(message, record["tier"] == "device", source)
-    if verdict.kind is Kind.MEMORY:
+    if verdict.kind is VerdictKind.MEMORY:
         return _memory_fault(verdict, first, source)
     return Stated(without_numbers(first).replace("{", "{{").replace("}", "}}"), source=source)
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from kerneltest.core.source_location import shown
+from kerneltest.core.source_location import relative_path
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import Domain, Interval
 from kerneltest.declare.pairing import Pairing
-from kerneltest.records.schema import Declared, Source
+from kerneltest.records.run_plan import FunctionSource, PairingSummary
 
 
-def describe(pairing: Pairing) -> Declared:
+def describe_pairing(pairing: Pairing) -> PairingSummary:
     """Returns a pairing's declaration in words, with the sources of its kernel and oracle."""
     words = {name: _argument(argument) for name, argument in pairing.arguments.items()}
     words |= {f"dim {name}": _dim(each) for name, each in pairing.dims.items()}
@@ -23,27 +23,27 @@ def describe(pairing: Pairing) -> Declared:
     if pairing.all_masked:
         words["where everything is masked"] = pairing.all_masked
     if pairing.where:
-        words["where"] = f"a relation between {', '.join(pairing.where.of)}"
+        words["where"] = f"a relation between {', '.join(pairing.where.parameters)}"
     if pairing.backends:
         words["backends"] = ", ".join(pairing.backends)
     if pairing.signed_zeros:
         words["signed zeros"] = "compared"
     blocks = {name: dim.block for name, dim in pairing.dims.items() if dim.block}
-    return Declared(words, source(pairing.kernel), source(pairing.oracle), blocks)
+    return PairingSummary(words, source_of(pairing.kernel), source_of(pairing.oracle), blocks)
 
 
-def source(function: Callable[..., Any]) -> Source:
+def source_of(function: Callable[..., Any]) -> FunctionSource:
     """Returns the text of a function, jitted or partial, and of the functions in its module that it names."""
     innermost = _unwrapped(function)
     code = getattr(innermost, "__code__", None)
     if code is None:
-        return Source("", ())
+        return FunctionSource("", ())
     module = sys.modules.get(innermost.__module__)
     try:
         parts = dict(_parts(innermost, vars(module) if module else {}, set()))
     except (OSError, TypeError):  # defined at a prompt or by exec
         parts = {}
-    return Source(shown(code.co_filename), tuple(sorted(parts.items())))
+    return FunctionSource(relative_path(code.co_filename), tuple(sorted(parts.items())))
 
 
 def _parts(function: Any, names: dict[str, Any], seen: set[str]) -> Iterator[tuple[int, str]]:
@@ -76,7 +76,7 @@ def _argument(argument: Argument) -> str:
         case ArrayArgument():
             axes = " ".join(map(str, argument.shape)) or "no axes"
             of = f" into {argument.bounded_by}" if argument.bounded_by is not None else ""
-            from_others = f" from {', '.join(argument.derivation.of)}" if argument.derivation else ""
+            from_others = f" from {', '.join(argument.derivation.parameters)}" if argument.derivation else ""
             text = f"{argument.kind.noun} [{axes}]{of} of {', '.join(argument.dtypes)}{from_others}"
             return "; ".join([f"{text}{_domain(argument.domain)}", *map(_elsewhere, argument.on.items())])
         case DimSize():

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from kerneltest.core.failures import printable
+from kerneltest.core.failures import escape_surrogates
 
 
 def dumps(value: Any) -> str:
@@ -54,7 +54,7 @@ def _special_float(value: Any) -> float:
 
 def _encoded(value: Any) -> Any:
     if isinstance(value, str):  # not every reader accepts half of a surrogate pair
-        return printable(value)
+        return escape_surrogates(value)
     if isinstance(value, (bool, int)) or value is None:
         return value
     if isinstance(value, (float, np.floating)):

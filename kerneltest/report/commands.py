@@ -6,10 +6,11 @@ Their parts come from records, which are untrusted: `_command` is the only place
 import keyword
 import shlex
 
-from kerneltest.core.groups import GroupName
+from kerneltest.core.group_names import GroupName
 from kerneltest.execute.settings import RunSettings, option_words
 from kerneltest.plan.explicit import FUZZ
-from kerneltest.records.schema import Plan, Record
+from kerneltest.records.run_plan import Plan
+from kerneltest.records.schema import Record
 
 
 def pytest_command(plan: Plan | RunSettings, backend: str, item: str) -> str:

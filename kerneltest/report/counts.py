@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 from kerneltest.core.details import Unavailable
 from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.overlay import superseded
-from kerneltest.records.runs import Run
-from kerneltest.records.schema import Plan, Record
+from kerneltest.records.overlay import superseded_backends
+from kerneltest.records.run_plan import Plan
+from kerneltest.records.runs import RunRecords
+from kerneltest.records.schema import Record
 from kerneltest.triage.attribution import lowering_bugs
 
 _SLOW = 300.0  # seconds
@@ -69,7 +70,7 @@ class Counts:
         return f"{self.suspects} suspect{'s' * (self.suspects > 1)}; {cells}" if self.suspects else cells
 
 
-def count(runs: Sequence[Run], suspects: int = 0, legs: Sequence[str] = ()) -> Counts:
+def count(runs: Sequence[RunRecords], suspects: int = 0, legs: Sequence[str] = ()) -> Counts:
     """Counts the cells of some runs; a cell that several runs executed counts once for each of them.
 
     Args:
@@ -77,7 +78,7 @@ def count(runs: Sequence[Run], suspects: int = 0, legs: Sequence[str] = ()) -> C
       suspects: the number of suspects in them.
       legs: the names of the runs that are expected.
     """
-    dropped = superseded(runs)
+    dropped = superseded_backends(runs)
     endings: Counter[Ending] = Counter(
         status.verdict
         for number, run in enumerate(runs)
@@ -98,7 +99,7 @@ def count(runs: Sequence[Run], suspects: int = 0, legs: Sequence[str] = ()) -> C
     )
 
 
-def gaps(run: Run) -> list[str]:
+def gaps(run: RunRecords) -> list[str]:
     """Lists the gaps in the bookkeeping of a run: its problems, then the cells that lack a verdict."""
     return [*run.reconciled.problems, *(f"no verdict: {' / '.join(cell)}" for cell in run.reconciled.missing)]
 
@@ -114,7 +115,7 @@ def future(plan: Plan) -> str:
     return f"the clock of this run was wrong: it started on {started:%Y-%m-%d}, which is in the future" if ahead else ""
 
 
-def not_applicable(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def not_applicable(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     """Lists each reason why backends are not applicable: the backends, and the reason with the number of cases."""
     cases: dict[str, dict[tuple[str, str], int]] = {}
     for run in runs:
@@ -129,7 +130,7 @@ def not_applicable(runs: Sequence[Run]) -> list[tuple[str, str]]:
     return lines
 
 
-def left_out(run: Run) -> list[str]:
+def left_out(run: RunRecords) -> list[str]:
     """Lists the cases that a run dropped to meet its time budget, by pairing and backend."""
     families: dict[tuple[str, str], Counter[str]] = {}
     cases: Counter[tuple[str, str]] = Counter()
@@ -149,9 +150,9 @@ def left_out(run: Run) -> list[str]:
     return lines
 
 
-def kept(run: Run) -> list[str]:
+def kept(run: RunRecords) -> list[str]:
     """States how many verdicts were reused from earlier runs, because nothing that they depend on has changed."""
-    judged = [record.kept for record in run.records if record.case]
+    judged = [record.reused_from for record in run.records if record.case]
     earlier = [when for when in judged if when]
     if not earlier:
         return []
@@ -161,11 +162,11 @@ def kept(run: Run) -> list[str]:
     ]
 
 
-def slow(run: Run) -> list[str]:
+def slow(run: RunRecords) -> list[str]:
     """Lists the slowest pairings on a backend, if they took minutes and the run had no time budget."""
     seconds: dict[tuple[str, str], list[float]] = {}
     for record in run.records if not run.plan.budget else ():
-        if record.case and not record.kept:
+        if record.case and not record.reused_from:
             seconds.setdefault((record.pairing, record.backend), []).append(record.seconds)
     slowest = sorted(((sum(each), len(each), place) for place, each in seconds.items()), reverse=True)
     return [
@@ -181,8 +182,8 @@ def hardly_asked(records: Iterable[Record]) -> list[str]:
     undefined: Counter[str] = Counter()
     for record in records:
         if record.group in ("structural", "numeric"):
-            defined[record.pairing] += record.asked
-            undefined[record.pairing] += record.unasked
+            defined[record.pairing] += record.defined
+            undefined[record.pairing] += record.undefined
     return [
         f"{name}: the oracle leaves {count / (count + defined[name]):.0%} of all elements undefined in ordinary cases; "
         "bugs there stay hidden"

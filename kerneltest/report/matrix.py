@@ -5,12 +5,12 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kerneltest.backends.registry import in_order
+from kerneltest.backends.registry import sort_ids
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, worst
-from kerneltest.records.overlay import Merged, merge, superseded
-from kerneltest.records.runs import Run
-from kerneltest.records.schema import ANY
+from kerneltest.records.overlay import Overlay, overlay_runs, superseded_backends
+from kerneltest.records.run_plan import ANY
+from kerneltest.records.runs import RunRecords
 
 _Key = TypeVar("_Key")
 
@@ -97,11 +97,11 @@ class _Entry(Generic[_Key]):
     target: str = ""
 
 
-def by_backend(merged: Merged) -> Matrix:
+def by_backend(merged: Overlay) -> Matrix:
     """Returns the matrix with a column for each backend, and a line for each pairing and each of its dtypes."""
     tier_of = {item.backend: item.tier for run in merged.runs for item in run.plan.items}
     order = list(Tier)
-    backends = sorted(in_order(backend for _, backend, _, _ in merged.cells), key=lambda b: order.index(tier_of[b]))
+    backends = sorted(sort_ids(backend for _, backend, _, _ in merged.cells), key=lambda b: order.index(tier_of[b]))
     dtypes: dict[str, dict[str, None]] = {}
     for pairing, _, dtype, _ in merged.cells:
         dtypes.setdefault(pairing, {"": None})[dtype] = None
@@ -117,17 +117,17 @@ def by_backend(merged: Merged) -> Matrix:
     )
 
 
-def by_tier(runs: Sequence[Run]) -> Matrix:
+def by_tier(runs: Sequence[RunRecords]) -> Matrix:
     """Returns the matrix with a column for each tier of each run, and a line for each pairing.
 
     If a backend was unavailable in one run and available in another, only the latter shows it.
     """
-    dropped = superseded(runs)
+    dropped = superseded_backends(runs)
     tiers: dict[tuple[int, str], Tier] = {}
     for number, run in enumerate(runs):
         items = [item for item in run.plan.items if (number, item.pairing, item.backend) not in dropped]
         tier_of = {item.backend: item.tier for item in items}
-        tiers |= {(number, _tier_prefix(backend)): tier_of[backend] for backend in in_order(tier_of)}
+        tiers |= {(number, _tier_prefix(backend)): tier_of[backend] for backend in sort_ids(tier_of)}
     runs_of = Counter(title for _, title in tiers)
     return _matrix(
         {
@@ -140,10 +140,10 @@ def by_tier(runs: Sequence[Run]) -> Matrix:
 
 
 def _entries_by_tier(
-    runs: Sequence[Run], dropped: Container[tuple[int, str, str]]
+    runs: Sequence[RunRecords], dropped: Container[tuple[int, str, str]]
 ) -> Iterator[_Entry[tuple[int, str]]]:
     for number, run in enumerate(runs):
-        for row in merge([run]).rows:
+        for row in overlay_runs([run]).rows:
             pairing, backend = row.record.pairing, row.record.backend
             if (number, pairing, backend) not in dropped:
                 column = number, _tier_prefix(backend)

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kerneltest.core.registry import AFTER_BUILT_IN, Registry
+from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
 
 
 class PanelError(ValueError):

@@ -11,22 +11,24 @@ from types import ModuleType
 
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import Array, dtype_named
+from kerneltest.core.dtypes import Array, parse_dtype
 from kerneltest.core.failures import format_exception
 from kerneltest.core.verdicts import Verdict
-from kerneltest.declare.discovery import held
+from kerneltest.declare.discovery import iter_pairings
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.group_registry import find_group
 from kerneltest.execute.item import Group, Item
-from kerneltest.execute.runner import judged
+from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.variations import INVARIANTS
-from kerneltest.plan.explicit import DRAWN, DrawnCase
+from kerneltest.plan.boundaries import DEPTHS
+from kerneltest.plan.explicit import DRAWN_FAMILY, ExplicitCase
 from kerneltest.plan.families import FAMILIES, Family
-from kerneltest.plan.lengths import DEPTHS
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.io import RecordError, load_arguments, read_plan, read_records, read_smallest
+from kerneltest.records.artifacts import load_arguments
+from kerneltest.records.files import RecordError
+from kerneltest.records.record_files import read_plan, read_records, read_reproducers
 from kerneltest.records.schema import Record
 
 _MOST_BYTES = 2**30  # of saved inputs
@@ -53,7 +55,7 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
     """
     try:
         plan = read_plan(folder)
-        recorded = [*read_records(folder), *(each.record for each in read_smallest(folder))]
+        recorded = [*read_records(folder), *(each.record for each in read_reproducers(folder))]
         saved = [record for record in recorded if record.evidence is not None and record.evidence.file]
     except RecordError as error:
         raise ReproductionError(str(error)) from error
@@ -82,8 +84,8 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
         raise ReproductionError(f"{chosen.id} unavailable: {reason}")
     cache = Cache()
     try:
-        drawn = DrawnCase(record.pairing, signature, arguments, family=family, target=record.target)
-        new_record = judged(item, drawn, cache).record
+        drawn = ExplicitCase(record.pairing, signature, arguments, family=family, target=record.target)
+        new_record = run_case(item, drawn, cache).record
     finally:
         cache.pool.close()
     if new_record.verdict is Verdict.UNAVAILABLE:
@@ -95,7 +97,7 @@ def _group_and_family(record: Record) -> tuple[Group, Family]:
     """Returns the group and family of a record, which together determine how its case is judged."""
     group = find_group(record.group)
     varied = INVARIANTS.get(record.family)
-    family = varied.family if varied else FAMILIES.get(record.family, DRAWN)
+    family = varied.family if varied else FAMILIES.get(record.family, DRAWN_FAMILY)
     if group is not None:
         family = group.find_family(record.family) or family
     if group is None or family.group != record.group:
@@ -133,7 +135,7 @@ def pairing_of(record: Record, report: Path) -> Pairing:
         *outer, last = names
         for name in outer:
             found = getattr(found, name)
-        pairing = dict(held(last.partition("[")[0], getattr(found, last.partition("[")[0]))).get(last)
+        pairing = dict(iter_pairings(last.partition("[")[0], getattr(found, last.partition("[")[0]))).get(last)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may skip itself or exit, which raises no Exception
@@ -204,7 +206,7 @@ def signature_of(pairing: Pairing, record: Record) -> Signature | None:
     if not known:
         return None
     chosen = {pairing.leaves[path].dtypes: dtype for path, dtype in dtypes.items() if path in pairing.leaves}
-    signature = Signature.of(pairing, dims, {name: statics[name] for name in options}, chosen)
+    signature = Signature.from_choices(pairing, dims, {name: statics[name] for name in options}, chosen)
     return replace(signature, dtype=record.dtype) if dict(signature.dtypes) == dtypes else None
 
 
@@ -214,7 +216,7 @@ def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signat
         raise ReproductionError(f"{record.evidence.file!r} is not a file of saved inputs")
     dtypes = dict(signature.dtypes)
     expected = {path: (dtypes[path], signature.shape(leaf)) for path, leaf in signature.leaves(pairing).items()}
-    most = min(_MOST_BYTES, sum(dtype_named(dtype).itemsize * math.prod(shape) for dtype, shape in expected.values()))
+    most = min(_MOST_BYTES, sum(parse_dtype(dtype).itemsize * math.prod(shape) for dtype, shape in expected.values()))
     try:
         arguments = load_arguments(folder, record.evidence.file, most)
     except RecordError as error:

@@ -22,13 +22,13 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.arguments import Argument, ArrayArgument, DimSize, Optional, Static, Tree
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.item import Item
-from kerneltest.execute.variations import Varied
+from kerneltest.execute.variations import InvariantGroup
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.files import opened
-from kerneltest.records.io import save_arguments
+from kerneltest.records.artifacts import save_arguments
+from kerneltest.records.files import open_inside
 from kerneltest.records.schema import Record
 from kerneltest.reproduce.rerun import signature_of
-from kerneltest.trace.cpu_options import PORTABLE
+from kerneltest.trace.cpu_options import PORTABLE_OPTIONS
 
 _SHOWN_BY_VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH, Verdict.RUNTIME_ERROR)
 _BEFORE = "# The finding. Names are imported; nothing here is code.\n"
@@ -57,7 +57,7 @@ def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Arra
     record = replace(record, evidence=replace(record.evidence, file=file))
     assert record.evidence is not None
     path = Path(file).with_name(f"reproduce_{Path(file).stem}.py")
-    with opened(folder, path.as_posix(), "wb") as script:
+    with open_inside(folder, path.as_posix(), "wb") as script:
         script.write(_text((kept or folder) / path, record, item).encode())
     return replace(record, evidence=replace(record.evidence, script=path.as_posix()))
 
@@ -65,7 +65,7 @@ def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Arra
 def _text(path: Path, record: Record, item: Item) -> str:
     signature = signature_of(item.pairing, record)
     # An invariant does not call the kernel plainly.
-    shown_by_values = not isinstance(item.group, Varied) and record.verdict in _SHOWN_BY_VALUES
+    shown_by_values = not isinstance(item.group, InvariantGroup) and record.verdict in _SHOWN_BY_VALUES
     if shown_by_values and item.backend.runs_jaxpr and signature is not None:
         try:
             return fill_script("standalone.py", _constants(path, record, item, signature))
@@ -110,7 +110,7 @@ def _constants(path: Path, record: Record, item: Item, signature: Signature) -> 
         "FOLDERS": imports.folders,
         "PLATFORM": "cpu" if interpreted else item.backend.id,
         "INTERPRET": interpreted,
-        "COMPILER_OPTIONS": dict(PORTABLE) if interpreted else {},
+        "COMPILER_OPTIONS": dict(PORTABLE_OPTIONS) if interpreted else {},
         "X64": bool(jax.config.read("jax_enable_x64")),
         "OUTPUT": evidence.output,
         "INDEX": evidence.index if evidence.actual is not None else None,

@@ -6,9 +6,9 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, widen
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.cases import slots_of
-from kerneltest.plan.explicit import DrawnCase
-from kerneltest.plan.slots import Slot, derived
+from kerneltest.plan.cases import signature_slots
+from kerneltest.plan.explicit import ExplicitCase
+from kerneltest.plan.slots import Slot, fill_derived
 
 Arguments = Mapping[str, Array]  # array arguments, by path
 Make = Callable[[Slot, Array], Array]  # from an argument's elements to what each becomes, in the same dtype
@@ -101,9 +101,9 @@ def _rank(numbers: Array) -> Array:
     return np.select(kinds, range(len(kinds)), len(kinds))
 
 
-def changed(pairing: Pairing, case: DrawnCase, makes: Sequence[Make]) -> list[Array]:
+def changed(pairing: Pairing, case: ExplicitCase, makes: Sequence[Make]) -> list[Array]:
     """Argument by argument, which elements some of `makes` would change: indices into all arguments end to end."""
-    slots = slots_of(pairing, case.signature)
+    slots = signature_slots(pairing, case.signature)
     found: list[Array] = []
     start = 0
     for path, values in case.arguments.items():
@@ -117,9 +117,9 @@ def _bits(values: Array) -> Array:
     return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}").reshape(values.shape)
 
 
-def made(pairing: Pairing, case: DrawnCase, make: Make, chunk: Array) -> Arguments:
+def made(pairing: Pairing, case: ExplicitCase, make: Make, chunk: Array) -> Arguments:
     """The case's arguments with some of their elements, as `changed` gives them, made into others."""
-    slots = slots_of(pairing, case.signature)
+    slots = signature_slots(pairing, case.signature)
     arguments: dict[str, Array] = {}
     start = 0
     for path, values in case.arguments.items():
@@ -132,7 +132,7 @@ def made(pairing: Pairing, case: DrawnCase, make: Make, chunk: Array) -> Argumen
             flat[inside] = _of(slots[path], make, values).reshape(-1)[inside]
             values = flat.reshape(values.shape)
         arguments[path] = values
-    return derived(pairing, case.signature, arguments)
+    return fill_derived(pairing, case.signature, arguments)
 
 
 def _of(slot: Slot, make: Make, values: Array) -> Array:

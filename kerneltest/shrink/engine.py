@@ -14,12 +14,13 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
-from kerneltest.execute.runner import judged
-from kerneltest.execute.values import Signatures
+from kerneltest.execute.runner import run_case
+from kerneltest.execute.values import SignatureGroup
 from kerneltest.execute.variations import INVARIANTS
-from kerneltest.plan.explicit import AnyCase, DrawnCase
+from kerneltest.plan.explicit import AnyCase, ExplicitCase
 from kerneltest.plan.signatures import Signature
-from kerneltest.records.schema import Element, Evidence, Record
+from kerneltest.records.evidence import Element, Evidence
+from kerneltest.records.schema import Record
 from kerneltest.shrink import elements, shapes
 from kerneltest.shrink.elements import Arguments, Make
 
@@ -29,22 +30,22 @@ _ENDS_PROCESSES = (Verdict.HANG, Verdict.CRASH)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Smallest:
+class ShrinkResult:
     """The smallest case found that fails as another one does.
 
     Attributes:
       case: it, with the family and the target of the other.
       outcome: of the last time that it was judged.
-      unusual: how many elements of its array arguments are neither 0 nor 1.
-      tries: how many cases were judged.
+      nontrivial: how many elements of its array arguments are neither 0 nor 1.
+      attempts: how many cases were judged.
       seconds: how long that took.
       complete: nothing was left to try; else the time was up.
     """
 
-    case: DrawnCase
+    case: ExplicitCase
     outcome: Outcome
-    unusual: int
-    tries: int
+    nontrivial: int
+    attempts: int
     seconds: float
     complete: bool
 
@@ -53,7 +54,7 @@ class _TimeIsUp(Exception):  # noqa: N818 - no error
     """Nothing more is to be tried."""
 
 
-def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> Smallest | None:
+def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: float) -> ShrinkResult | None:
     """The smallest case found that fails as `record` does: its signature and its values.
 
     Everything is tried in the same order each time. What is prepared on the way is not left in the cache. A case that
@@ -73,7 +74,7 @@ def minimize(item: Item, case: AnyCase, record: Record, cache: Cache, seconds: f
         arguments = item.group.arguments(item, case, cache)
     except Failure:
         return None
-    if arguments is None and isinstance(item.group, Signatures):
+    if arguments is None and isinstance(item.group, SignatureGroup):
         arguments = {}
     if arguments is None or record.verdict in _ENDS_PROCESSES:
         return None
@@ -135,18 +136,18 @@ class _Search:
             cache,
             traces=dict(cache.traces),
             prepared=dict(cache.prepared),
-            varied=dict(cache.varied),
+            variation_traces=dict(cache.variation_traces),
             expectations={},
         )
         self._started = time.perf_counter()
         self._seconds = seconds
         self._seen: set[str] = set()
-        self._failing: list[tuple[DrawnCase, Outcome]] = []
-        self._make = DrawnCase(item.pairing_id, case.signature, {}, family=case.family, target=case.target)
+        self._failing: list[tuple[ExplicitCase, Outcome]] = []
+        self._make = ExplicitCase(item.pairing_id, case.signature, {}, family=case.family, target=case.target)
         self.tries = 0
 
     @property
-    def case(self) -> DrawnCase:
+    def case(self) -> ExplicitCase:
         return self._failing[-1][0]
 
     def go_on_until(self, seconds: float) -> None:
@@ -171,20 +172,20 @@ class _Search:
             return True
         return False
 
-    def _judged(self, case: DrawnCase) -> Outcome:
+    def _judged(self, case: ExplicitCase) -> Outcome:
         self.tries += 1
-        outcome = judged(replace(self._item, dtype=case.signature.dtype), case, self._cache)
+        outcome = run_case(replace(self._item, dtype=case.signature.dtype), case, self._cache)
         self._cache.expectations.clear()
         return outcome
 
-    def result(self, complete: bool) -> Smallest | None:
+    def result(self, complete: bool) -> ShrinkResult | None:
         """The smallest case that fails when it is judged once more."""
         while self._failing:
             case, _ = self._failing.pop()
             outcome = self._judged(case)
             if resembles(self._record, outcome.record):
                 seconds = time.perf_counter() - self._started
-                return Smallest(case, outcome, elements.unusual(case.arguments), self.tries, seconds, complete)
+                return ShrinkResult(case, outcome, elements.unusual(case.arguments), self.tries, seconds, complete)
         return None
 
     def shorten(self) -> bool:

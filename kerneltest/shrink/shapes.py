@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from kerneltest.core.dtypes import Array, widen
-from kerneltest.declare.axes import along, names_in
+from kerneltest.declare.axis_expressions import dims_in, positions_along
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import ABSENT, Pairing
-from kerneltest.plan.cases import Case, slots_of
-from kerneltest.plan.explicit import DrawnCase
+from kerneltest.plan.cases import Case, signature_slots
+from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.plan.signatures import Signature, dtype_groups
-from kerneltest.plan.slots import Slot, derived
+from kerneltest.plan.slots import Slot, fill_derived
 from kerneltest.shrink.elements import Arguments, unusual
 
 
@@ -36,7 +36,7 @@ def plainer(pairing: Pairing, signature: Signature, names: Collection[str]) -> S
     chosen |= {pairing.leaves[path].dtypes: dtype for path, dtype in signature.dtypes}
     chosen |= {group: _plainest(group) for group in groups}
     statics = {name: _first(pairing, name) if name in names else option for name, option in signature.statics}
-    return Signature.of(pairing, dict(signature.dims), statics, chosen)
+    return Signature.from_choices(pairing, dict(signature.dims), statics, chosen)
 
 
 def _plainest(dtypes: Sequence[str]) -> str:
@@ -53,7 +53,7 @@ def with_lengths(pairing: Pairing, signature: Signature, lengths: Mapping[str, i
     It is as it was where these would be longer, or none are admitted.
     """
     old = dict(signature.dims)
-    fitted = pairing.fitted({**old, **lengths}, dict(signature.statics), list(lengths))
+    fitted = pairing.fit_lengths({**old, **lengths}, dict(signature.statics), list(lengths))
     if fitted is None or any(fitted[name] > length for name, length in old.items()):
         return signature
     return replace(signature, dims=tuple(fitted.items()))
@@ -81,7 +81,7 @@ def between(dim: Dim, low: int, high: int) -> int | None:
 
 
 def fillings(
-    pairing: Pairing, case: DrawnCase, signature: Signature, worst: Mapping[str, int], seed: int
+    pairing: Pairing, case: ExplicitCase, signature: Signature, worst: Mapping[str, int], seed: int
 ) -> Iterator[Arguments]:
     """Arguments for another signature: parts of the case's own, and where its family can make some, these.
 
@@ -102,14 +102,14 @@ def fillings(
     for start in starts:
         yield _part(pairing, case, signature, {name: start(name) + np.arange(new[name]) for name in new})
     filled = Case(case.pairing_id, pairing.name, signature, case.family, case.target, seed)
-    slots = slots_of(pairing, signature)
+    slots = signature_slots(pairing, signature)
     if case.arguments and any(case.family.applies(slots[path]) for path in slots if case.target in ("", path)):
         made = filled.fill(pairing)
         if unusual(made) <= unusual(case.arguments):
             yield made
 
 
-def _notable(pairing: Pairing, case: DrawnCase) -> dict[str, int]:
+def _notable(pairing: Pairing, case: ExplicitCase) -> dict[str, int]:
     """Along each dim, the index of the element that stands out: the first NaN or infinity, or the largest number."""
     found: dict[str, int] = {}
     for path, values in sorted(case.arguments.items(), key=lambda each: each[0] != case.target):
@@ -122,21 +122,21 @@ def _notable(pairing: Pairing, case: DrawnCase) -> dict[str, int]:
     return found
 
 
-def _part(pairing: Pairing, case: DrawnCase, signature: Signature, kept: Mapping[str, Array]) -> Arguments:
+def _part(pairing: Pairing, case: ExplicitCase, signature: Signature, kept: Mapping[str, Array]) -> Arguments:
     """The case's arguments at some indices of each dim, in the signature's dtypes."""
     parts: dict[str, Array] = {}
     old = dict(case.signature.dims)
-    for path, slot in slots_of(pairing, signature).items() if case.arguments else ():
+    for path, slot in signature_slots(pairing, signature).items() if case.arguments else ():
         leaf, values = pairing.leaves[path], case.arguments[path]
         for place, axis in enumerate(leaf.shape):
-            if any(len(kept[name]) != old[name] for name in names_in(axis)):
-                values = values.take(along(axis, old, kept), place)
+            if any(len(kept[name]) != old[name] for name in dims_in(axis)):
+                values = values.take(positions_along(axis, old, kept), place)
         if leaf.kind.pointwise and isinstance(leaf.bounded_by, str):
             values = np.searchsorted(kept[leaf.bounded_by], values)  # it goes on pointing at the same element
         elif leaf.kind.is_data:
             values = _converted(values, slot, whole=case.family.structural)
         parts[path] = slot.repair(values) if slot.shape == values.shape else slot.canonical()
-    return derived(pairing, signature, parts) if parts else parts
+    return fill_derived(pairing, signature, parts) if parts else parts
 
 
 def _converted(values: Array, slot: Slot, *, whole: bool) -> Array:

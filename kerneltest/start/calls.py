@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
-from kerneltest.core.dtypes import DtypeError, ShapeDtype, dtype_named, is_integer
+from kerneltest.core.dtypes import DtypeError, ShapeDtype, is_integer, parse_dtype
 from kerneltest.core.failures import format_exception
 
 
@@ -105,7 +105,7 @@ def example_of_shapes(kernel: Kernel, shapes: str, dtypes: str = "") -> Example:
                 "a scalar"
             )
         try:
-            dtype = dtype_named(chosen.get(name, "float32"))
+            dtype = parse_dtype(chosen.get(name, "float32"))
         except DtypeError as error:
             raise StartError(f"--dtypes: {error}") from error
         values[name] = jax.ShapeDtypeStruct(tuple(map(int, re.findall(r"\d+", text))), dtype)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import is_float, is_integer
 from kerneltest.declare.dims import Dim
-from kerneltest.plan.lengths import boundary_lengths
+from kerneltest.plan.boundaries import boundary_lengths
 from kerneltest.start.calls import Example, Kernel
 from kerneltest.start.literals import Speller
 from kerneltest.start.probe import Slot

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
 
-from kerneltest.backends.registry import REGISTRY, without_target
+from kerneltest.backends.registry import REGISTRY, generic_id
 from kerneltest.core.failures import format_exception
-from kerneltest.core.targets import expect_no_tpu
+from kerneltest.core.targets import skip_tpu_discovery
 from kerneltest.report.text.tables import terminal_table
 
 
@@ -73,11 +73,11 @@ _MISSING = {
 
 def served() -> list[Served]:
     """Returns all backends, grouped. Broken installations are reasons, not errors."""
-    expect_no_tpu()
+    skip_tpu_discovery()
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in REGISTRY:
         reason = _reason(name)
-        groups.setdefault((without_target(name), reason, _how_to_install(name) if reason else ""), []).append(name)
+        groups.setdefault((generic_id(name), reason, _how_to_install(name) if reason else ""), []).append(name)
     return [
         Served(shown, tuple(name.partition(":")[2] for name in names) if shown != names[0] else (), reason, install)
         for (shown, reason, install), names in groups.items()

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.core.dtypes import dtype_named, is_float
+from kerneltest.core.dtypes import is_float, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS
-from kerneltest.declare.pairing import MADE, Pairing
+from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
 from kerneltest.plan.signatures import signatures
 from kerneltest.start.axes import axes_of
 from kerneltest.start.calls import Example, Kernel, StartError
@@ -118,7 +118,7 @@ def _dtypes(examples: Sequence[Example]) -> tuple[str, ...]:
 def _more_dtypes(probe: Probe, seen: tuple[str, ...]) -> list[str]:
     """Returns a note on dtypes that the kernel accepts but no call has."""
     floats = {path: leaf.dtype for path, leaf in probe.example.leaves.items() if is_float(leaf.dtype)}
-    others = [name for name in DEFAULT_FLOATS if name not in seen and _accepts(probe, floats, dtype_named(name))]
+    others = [name for name in DEFAULT_FLOATS if name not in seen and _accepts(probe, floats, parse_dtype(name))]
     if not (others and seen):
         return []
     return [
@@ -248,7 +248,7 @@ def pairing_of(declaration: Declaration) -> Pairing:
       StartError: the file raises.
     """
     module = types.ModuleType(f"test_{declaration.kernel.name}")
-    known = len(MADE)
+    known = len(ALL_PAIRINGS)
     source = declaration.source()
     try:
         sys.modules[module.__name__] = module
@@ -257,6 +257,6 @@ def pairing_of(declaration: Declaration) -> Pairing:
         raise StartError(f"{declaration.kernel.name}: the call cannot be declared: {error}\n{source}") from error
     finally:
         sys.modules.pop(module.__name__, None)
-        del MADE[known:]
+        del ALL_PAIRINGS[known:]
     pairing: Pairing = getattr(module, declaration.oracle)
     return pairing

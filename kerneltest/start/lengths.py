@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kerneltest.declare.dims import Dim
-from kerneltest.plan.lengths import boundary_lengths
+from kerneltest.plan.boundaries import boundary_lengths
 from kerneltest.start.probe import Look, Probe, Slot
 
 # Lengths around powers of two, where blocks end, and some with few divisors.

@@ -13,7 +13,13 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.start.calls import Example, Kernel, StartError
 from kerneltest.trace.tracing import Call, Traced, trace_function, without_debugging
-from kerneltest.trace.walk import ENTRIES, certain, equations, name_of, nested
+from kerneltest.trace.walk import (
+    PALLAS_PRIMITIVES,
+    iter_equations,
+    nested_jaxprs,
+    primitive_name,
+    unconditional_equations,
+)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -145,8 +151,8 @@ class Probe:
         jaxpr = self.trace({}).jaxpr.jaxpr
         paths = list(self.example.leaves)
         numbered = {variable: number for number, variable in enumerate(jaxpr.invars)}
-        for place, (equation, operands) in enumerate(certain(jaxpr, numbered)):
-            grid = equation.params.get("grid_mapping") if name_of(equation) in ENTRIES else None
+        for place, (equation, operands) in enumerate(unconditional_equations(jaxpr, numbered)):
+            grid = equation.params.get("grid_mapping") if primitive_name(equation) in PALLAS_PRIMITIVES else None
             if grid is None:
                 continue
             start = grid.num_index_operands
@@ -179,8 +185,8 @@ def _summarize(traced: Traced) -> Look:
 def _operations(call: Call) -> Iterator[tuple[str, list[int]]]:
     """Yields the operations of a call with their numbers; the shapes of refs are not among these."""
     for value in call.equation.params.values():
-        for body in nested(value):
-            for equation, _ in equations(body):
+        for body in nested_jaxprs(value):
+            for equation, _ in iter_equations(body):
                 literals = [v.val for v in equation.invars if hasattr(v, "val")]
                 found = [int(v) for v in literals if isinstance(v, (int, np.integer)) and not isinstance(v, bool)]
                 found += [
@@ -191,4 +197,4 @@ def _operations(call: Call) -> Iterator[tuple[str, list[int]]]:
                 for variable in equation.outvars:
                     if type(variable.aval).__name__ == "ShapedArray":
                         found += [n for n in variable.aval.shape if isinstance(n, int)]
-                yield name_of(equation), found
+                yield primitive_name(equation), found

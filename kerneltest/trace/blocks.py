@@ -7,8 +7,8 @@ from functools import cached_property
 from jax.experimental import pallas as pl
 
 from kerneltest.trace.jax_compat.jaxpr_types import BlockMapping, ClosedJaxpr, Equation, Jaxpr
-from kerneltest.trace.jax_compat.names import line_of_function
-from kerneltest.trace.walk import certain, name_of
+from kerneltest.trace.jax_compat.source_lines import line_of_function
+from kerneltest.trace.walk import primitive_name, unconditional_equations
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ArrayBlock:
     @property
     def reads_scalars(self) -> bool:
         """Returns whether its index map reads prefetched scalars."""
-        return any(name_of(equation) == "get" for equation in self.index_map.eqns)
+        return any(primitive_name(equation) == "get" for equation in self.index_map.eqns)
 
     @cached_property
     def ranges(self) -> tuple[IndexRange, ...]:
@@ -100,7 +100,7 @@ def blocks_of(equation: Equation, *, copied: bool) -> list[ArrayBlock]:
     names = list(getattr(body.debug_info, "arg_names", None) or ()) or [""] * len(body.invars)
     start = mapping.num_index_operands  # scalars, which have no blocks
     references = {ref: number for number, ref in enumerate(body.invars[start:])}
-    accessed = frozenset(references.values() if copied else _accessed(certain(body, references)))
+    accessed = frozenset(references.values() if copied else _accessed(unconditional_equations(body, references)))
     return [
         ArrayBlock(each, names[start + number] or f"argument {number}", copied)
         for number, each in enumerate(mapping.block_mappings)
@@ -116,7 +116,7 @@ _PLAIN = frozenset({"get", "swap", "addupdate", "atomic_cas"})
 def _accessed(equations: Iterable[tuple[Equation, list[int | None]]]) -> Iterator[int]:
     """Yields the numbers of the references that are read or written without a mask."""
     for equation, operands in equations:
-        name = name_of(equation)
+        name = primitive_name(equation)
         plain = name in _PLAIN or (
             name in _MASKS and equation.params["args_tree"].unflatten(equation.invars)[_MASKS[name]] is None
         )

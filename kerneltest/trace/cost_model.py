@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kerneltest.trace.jax_compat.jaxpr_types import Equation
 from kerneltest.trace.rewrite import is_plain_call, padded_shape
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.walk import name_of, nested
+from kerneltest.trace.walk import nested_jaxprs, primitive_name
 
 _SHORT_BLOCK = 16  # elements per iteration of a loop whose number of iterations is unknown
 
@@ -20,7 +20,7 @@ _MASKED, _MASKED_COST = frozenset({"masked_load", "masked_swap", "load", "store"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class KernelWork:
     """The work of a kernel's Pallas calls in one run.
 
     Attributes:
@@ -38,36 +38,38 @@ class Work:
         """Estimated run time of the slower one of Pallas' interpreter and the simulator."""
         return _COMPUTED * self.computed + max(_COPIED * self.copied, _STEP * self.steps)
 
-    def __add__(self, other: "Work") -> "Work":
-        return Work(self.copied + other.copied, self.steps + other.steps, self.computed + other.computed)
+    def __add__(self, other: "KernelWork") -> "KernelWork":
+        return KernelWork(self.copied + other.copied, self.steps + other.steps, self.computed + other.computed)
 
 
-def work(traced: Traced) -> Work:
+def estimate_work(traced: Traced) -> KernelWork:
     """The work in one call of a traced kernel. Pallas calls whose grid is computed count as nothing."""
-    return sum((work_of(call.equation) for call in traced.calls if is_plain_call(call.equation)), Work())
+    return sum(
+        (estimate_call_work(call.equation) for call in traced.calls if is_plain_call(call.equation)), KernelWork()
+    )
 
 
-def work_of(equation: Equation) -> Work:
+def estimate_call_work(equation: Equation) -> KernelWork:
     """The work in one Pallas call whose grid is known."""
     mapping = equation.params["grid_mapping"]
     programs = math.prod(mapping.grid)
     arrays = [padded_shape(block) for block in mapping.block_mappings]
     unknown = max((max(shape, default=1) for shape in arrays), default=1) / _SHORT_BLOCK
     steps, computed = _count_body(equation.params["jaxpr"].eqns, unknown)
-    return Work(programs * sum(map(math.prod, arrays)), steps, programs * computed)
+    return KernelWork(programs * sum(map(math.prod, arrays)), steps, programs * computed)
 
 
 def _count_body(equations: Sequence[Equation], unknown: float) -> tuple[float, float]:
     """The numbers of operations and of computed elements; a loop of unknown length counts as `unknown` iterations."""
     steps = computed = 0.0
     for equation in equations:
-        iterations = {"scan": equation.params.get("length", 1), "while": unknown}.get(name_of(equation), 1)
-        inner = [jaxpr for value in equation.params.values() for jaxpr in nested(value)]
+        iterations = {"scan": equation.params.get("length", 1), "while": unknown}.get(primitive_name(equation), 1)
+        inner = [jaxpr for value in equation.params.values() for jaxpr in nested_jaxprs(value)]
         for jaxpr in inner:
             more, elements = _count_body(jaxpr.eqns, unknown)
             steps, computed = steps + iterations * more, computed + iterations * elements
         if not inner:
             shapes = (getattr(v.aval, "shape", ()) for v in equation.outvars)
-            times = _MASKED_COST if name_of(equation) in _MASKED else 1
+            times = _MASKED_COST if primitive_name(equation) in _MASKED else 1
             steps, computed = steps + 1, computed + times * sum(map(math.prod, shapes))
     return steps, computed

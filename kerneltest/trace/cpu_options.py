@@ -8,10 +8,10 @@ from typing import Any
 import jax
 
 from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr
-from kerneltest.trace.walk import equations, name_of
+from kerneltest.trace.walk import iter_equations, primitive_name
 
 # An interpreter's loops gain nothing from LLVM's optimiser, and compiling them takes most of the time.
-PORTABLE: Mapping[str, Any] = MappingProxyType(
+PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 )
 """Options that every supported version of JAX has."""
@@ -25,7 +25,7 @@ _INACCURATE_IN_PLAIN_LOOPS = frozenset({"cbrt", "tanh"})
 _MANY = 1024  # programs above which running takes longer than compiling
 
 
-def quick(jaxpr: Jaxpr) -> dict[str, Any]:
+def fast_compile_options(jaxpr: Jaxpr) -> dict[str, Any]:
     """Chooses the XLA options that minimise compile time plus run time.
 
     Args:
@@ -34,10 +34,12 @@ def quick(jaxpr: Jaxpr) -> dict[str, Any]:
     Returns:
       Values by option; with them, functions are as accurate as `core.precision.XLA_CPU` states.
     """
-    if any(_programs(each) > _MANY for each, _ in equations(jaxpr) if name_of(each) == "pallas_call"):
+    if any(_programs(each) > _MANY for each, _ in iter_equations(jaxpr) if primitive_name(each) == "pallas_call"):
         return {}
-    inaccurate = bool(_PLAIN_LOOPS) and any(name_of(each) in _INACCURATE_IN_PLAIN_LOOPS for each, _ in equations(jaxpr))
-    return {**PORTABLE, **({} if inaccurate else _PLAIN_LOOPS)}
+    inaccurate = bool(_PLAIN_LOOPS) and any(
+        primitive_name(each) in _INACCURATE_IN_PLAIN_LOOPS for each, _ in iter_equations(jaxpr)
+    )
+    return {**PORTABLE_OPTIONS, **({} if inaccurate else _PLAIN_LOOPS)}
 
 
 def _programs(call: Equation) -> int:

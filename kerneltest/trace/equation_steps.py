@@ -4,43 +4,43 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kerneltest.trace.jax_compat.jaxpr_types import Atom, ClosedJaxpr, Equation, Jaxpr, Var
-from kerneltest.trace.jax_compat.names import line_of_nested
-from kerneltest.trace.walk import name_of, nested, new_variable, scan_counts
+from kerneltest.trace.jax_compat.source_lines import line_of_nested
+from kerneltest.trace.walk import nested_jaxprs, new_variable, primitive_name, scan_counts
 
 _CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "custom_jvp_call"})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Step:
+class JaxprStep:
     """One operation.
 
     Attributes:
       equation: its equation, whose variables are those of the equation's own jaxpr.
       operands: its variables and literals, valid in the whole list.
       results: the variables that it defines; None for one that is not used.
-      within: the calls that it was inlined from, outermost first.
+      enclosing_calls: the calls that it was inlined from, outermost first.
       bodies: the branches of a `cond`, the body of a `scan`, or the condition and the body of a `while`.
     """
 
     equation: Equation
     operands: tuple[Atom, ...]
     results: tuple[Var | None, ...]
-    within: tuple[Equation, ...] = ()
-    bodies: tuple["Body", ...] = ()
+    enclosing_calls: tuple[Equation, ...] = ()
+    bodies: tuple["JaxprBody", ...] = ()
 
     @property
     def name(self) -> str:
         """The name of its primitive."""
-        return name_of(self.equation)
+        return primitive_name(self.equation)
 
     @property
     def line(self) -> str:
         """`FILE:LINE` of the user's code, or ""."""
-        return line_of_nested([*self.within, self.equation])
+        return line_of_nested([*self.enclosing_calls, self.equation])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Body:
+class JaxprBody:
     """The operations of a jaxpr.
 
     Attributes:
@@ -50,11 +50,11 @@ class Body:
     """
 
     arguments: tuple[Var, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[JaxprStep, ...]
     results: tuple[Atom, ...]
 
 
-def body_of(jaxpr: Jaxpr) -> Body:
+def inline_jaxpr(jaxpr: Jaxpr) -> JaxprBody:
     """The operations of a jaxpr, open or closed."""
     return _body(jaxpr, (), ())
 
@@ -64,17 +64,17 @@ def is_literal(value: Atom | None) -> bool:
     return hasattr(value, "val")
 
 
-def everything(steps: Sequence[Step]) -> Iterator[Step]:
+def iter_steps(steps: Sequence[JaxprStep]) -> Iterator[JaxprStep]:
     """Yields the steps, and those in their bodies at any depth."""
     for step in steps:
         yield step
         for body in step.bodies:
-            yield from everything(body.steps)
+            yield from iter_steps(body.steps)
 
 
-def _bodies(equation: Equation, operands: tuple[Atom, ...], within: tuple[Equation, ...]) -> tuple[Body, ...]:
+def _bodies(equation: Equation, operands: tuple[Atom, ...], within: tuple[Equation, ...]) -> tuple[JaxprBody, ...]:
     params = equation.params
-    match name_of(equation):
+    match primitive_name(equation):
         case "cond":
             return tuple(_body(branch, operands[1:], within) for branch in params["branches"])
         case "scan":
@@ -87,17 +87,17 @@ def _bodies(equation: Equation, operands: tuple[Atom, ...], within: tuple[Equati
     return ()
 
 
-def _body(jaxpr: Jaxpr, fixed: Sequence[Atom], within: tuple[Equation, ...]) -> Body:
+def _body(jaxpr: Jaxpr, fixed: Sequence[Atom], within: tuple[Equation, ...]) -> JaxprBody:
     """The body of a jaxpr whose first arguments are `fixed`. Its variables are new, since jaxprs may be shared."""
     jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
     arguments = tuple(new_variable(variable) for variable in jaxpr.invars[len(fixed) :])
-    steps: list[Step] = []
+    steps: list[JaxprStep] = []
     results = _inline(jaxpr, (*fixed, *arguments), within, steps)
-    return Body(arguments, tuple(steps), results)
+    return JaxprBody(arguments, tuple(steps), results)
 
 
 def _inline(
-    jaxpr: Jaxpr, arguments: Sequence[Atom], within: tuple[Equation, ...], steps: list[Step]
+    jaxpr: Jaxpr, arguments: Sequence[Atom], within: tuple[Equation, ...], steps: list[JaxprStep]
 ) -> tuple[Atom, ...]:
     """Appends the steps of a jaxpr that is called with `arguments`, and returns its results."""
     environment: dict[Var, Atom] = dict(zip(jaxpr.invars, arguments, strict=True))
@@ -110,11 +110,11 @@ def _inline(
     }
     for equation in jaxpr.eqns:
         operands = tuple(map(read, equation.invars))
-        inner = next((j for v in equation.params.values() for j in nested(v)), None)
-        if name_of(equation) in _CALLS and inner is not None:
+        inner = next((j for v in equation.params.values() for j in nested_jaxprs(v)), None)
+        if primitive_name(equation) in _CALLS and inner is not None:
             results = _inline(inner, operands, (*within, equation), steps)
         else:
             results = tuple(new_variable(v) if v in used else None for v in equation.outvars)
-            steps.append(Step(equation, operands, results, within, _bodies(equation, operands, within)))
+            steps.append(JaxprStep(equation, operands, results, within, _bodies(equation, operands, within)))
         environment.update(zip(equation.outvars, results, strict=True))
     return tuple(map(read, jaxpr.outvars))

@@ -11,7 +11,7 @@ from kerneltest.core.details import UndefinedCause, UndefinedSource
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.batched_interpreter.run import operation
+from kerneltest.trace.batched_interpreter.batched_kernel import operation
 from kerneltest.trace.jax_compat.jaxpr_types import (
     AbstractValue,
     Atom,
@@ -22,12 +22,12 @@ from kerneltest.trace.jax_compat.jaxpr_types import (
     Params,
     Var,
 )
-from kerneltest.trace.jax_compat.names import fails_by_itself, limit, line_of
+from kerneltest.trace.jax_compat.source_lines import describe_limitation, is_jax_limitation, line_of
+from kerneltest.trace.partial_arrays import UNINITIALISED, PartialArray
 from kerneltest.trace.rewrite import EMPTY, Fill
 from kerneltest.trace.tracing import Traced
-from kerneltest.trace.undefined import UNINITIALISED, PartialArray
-from kerneltest.trace.virtual import Virtual
-from kerneltest.trace.walk import ENTRIES, equations, name_of, nested, scan_counts
+from kerneltest.trace.virtual_arrays import VirtualArray
+from kerneltest.trace.walk import PALLAS_PRIMITIVES, iter_equations, nested_jaxprs, primitive_name, scan_counts
 
 _MOVES = frozenset("squeeze expand_dims reshape transpose rev slice broadcast_in_dim copy copy_p".split())
 
@@ -37,7 +37,10 @@ RunCall = Callable[[Equation, list[PartialArray]], list[PartialArray]]
 
 
 def evaluate(
-    traced: Traced, leaves: Sequence[Array | Virtual], run_call: RunCall, instead: Mapping[Var, Var] | None = None
+    traced: Traced,
+    leaves: Sequence[Array | VirtualArray],
+    run_call: RunCall,
+    substitutions: Mapping[Var, Var] | None = None,
 ) -> list[PartialArray]:
     """Evaluates a kernel: its Pallas calls by `run_call`, and everything else by JAX.
 
@@ -45,48 +48,48 @@ def evaluate(
       traced: the kernel.
       leaves: its inputs.
       run_call: runs one call, from its equation and its operands.
-      instead: variables that get the value of another variable, one that is evaluated before them.
+      substitutions: variables that get the value of another variable, one that is evaluated before them.
 
     Raises:
       Failure: `unavailable` for an operation that JAX cannot evaluate here, or that makes or computes on arrays that
         are too large; whatever `run_call` raises.
     """
     consts = [PartialArray(const) for const in traced.jaxpr.consts]
-    return _evaluate(traced.jaxpr.jaxpr, consts, [PartialArray(leaf) for leaf in leaves], run_call, instead or {})
+    return _evaluate(traced.jaxpr.jaxpr, consts, [PartialArray(leaf) for leaf in leaves], run_call, substitutions or {})
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class KernelValue:
     """A value of the function around the Pallas calls.
 
     Attributes:
       variable: the variable in its jaxpr.
       equation: the equation that computes it; None for an argument.
-      known: indices, in the list of all values, of those with the same shape and dtype that are computed before it.
+      candidates: indices in the list of all values: those of the same shape and dtype that are computed before it.
     """
 
     variable: Var
     equation: Equation | None
-    known: tuple[int, ...]
+    candidates: tuple[int, ...]
 
 
-def variables(traced: Traced) -> list[Variable]:
+def list_values(traced: Traced) -> list[KernelValue]:
     """The variables that `evaluate` computes, in order."""
-    found: list[Variable] = []
+    found: list[KernelValue] = []
 
     def walk(jaxpr: Jaxpr) -> None:
         start = len(found)
-        found.extend(Variable(v, None, ()) for v in (*jaxpr.constvars, *jaxpr.invars))
+        found.extend(KernelValue(v, None, ()) for v in (*jaxpr.constvars, *jaxpr.invars))
         own = list(range(start, len(found)))
         for equation in jaxpr.eqns:
             before = tuple(own)
             for variable in equation.outvars:
                 known = tuple(n for n in before if _same_type(found[n].variable.aval, variable.aval))
                 own.append(len(found))
-                found.append(Variable(variable, equation, known))
-            if name_of(equation) not in ENTRIES and _has_calls(equation):
+                found.append(KernelValue(variable, equation, known))
+            if primitive_name(equation) not in PALLAS_PRIMITIVES and _has_calls(equation):
                 for value in equation.params.values():
-                    for inner in nested(value):
+                    for inner in nested_jaxprs(value):
                         walk(inner)
 
     walk(traced.jaxpr.jaxpr)
@@ -121,10 +124,10 @@ def _evaluate(
 def _has_calls(equation: Equation) -> bool:
     """Returns whether equations nested in it need `_evaluate`: Pallas calls, and arrays that are not filled."""
     return any(
-        name_of(e) in ENTRIES or name_of(e) in EMPTY
+        primitive_name(e) in PALLAS_PRIMITIVES or primitive_name(e) in EMPTY
         for value in equation.params.values()
-        for jaxpr in nested(value)
-        for e, _ in equations(jaxpr)
+        for jaxpr in nested_jaxprs(value)
+        for e, _ in iter_equations(jaxpr)
     )
 
 
@@ -132,23 +135,23 @@ def _equation(
     equation: Equation, operands: list[PartialArray], run_call: RunCall, instead: Mapping[Var, Var]
 ) -> list[PartialArray]:
     params = equation.params
-    if name_of(equation) in ENTRIES:
+    if primitive_name(equation) in PALLAS_PRIMITIVES:
         return run_call(equation, operands)
-    if name_of(equation) in EMPTY:
+    if primitive_name(equation) in EMPTY:
         (result,) = equation.outvars
         _check_size(equation)
         values = np.full(result.aval.shape, Fill(nan=True)(np.dtype(result.aval.dtype)))
         source = UndefinedSource(UndefinedCause.EMPTY, line_of(equation.source_info))
         return [PartialArray(values, np.full(values.shape, UNINITIALISED, np.uint8), (source,))]
     inner = [value for value in params.values() if isinstance(value, ClosedJaxpr)]
-    large = any(isinstance(operand.values, Virtual) for operand in operands)
+    large = any(isinstance(operand.values, VirtualArray) for operand in operands)
     if not _has_calls(equation) and not (large and inner):
         return _large(equation, operands) if large else _bind(equation, operands)
 
     def call(closed: ClosedJaxpr, arguments: list[PartialArray]) -> list[PartialArray]:
         return _evaluate(closed.jaxpr, [PartialArray(const) for const in closed.consts], arguments, run_call, instead)
 
-    match name_of(equation):
+    match primitive_name(equation):
         case "cond":
             index, *rest = operands
             branches = params["branches"]
@@ -170,7 +173,7 @@ def _equation(
 def _check_size(equation: Equation) -> None:
     """Raises an `unavailable` Failure if an operation of JAX's own makes an array that does not fit in memory."""
     if sum(math.prod(getattr(v.aval, "shape", ())) for v in equation.outvars) > _MOST:
-        reason = f"{name_of(equation)}, outside of the Pallas calls, makes an array that is too large for memory"
+        reason = f"{primitive_name(equation)}, outside of the Pallas calls, makes an array that is too large for memory"
         raise Failure(Verdict.UNAVAILABLE, f"{reason} ({line_of(equation.source_info)})")
 
 
@@ -180,14 +183,14 @@ def _large(equation: Equation, operands: list[PartialArray]) -> list[PartialArra
     Raises:
       Failure: `unavailable`, for an operation that computes.
     """
-    result, name = equation.outvars[0], name_of(equation)
+    result, name = equation.outvars[0], primitive_name(equation)
     if name == "optimization_barrier":
         return operands
     first = operands[0].values
-    made: Virtual | None = None
-    if len(operands) == len(equation.outvars) == 1 and isinstance(first, Virtual):
+    made: VirtualArray | None = None
+    if len(operands) == len(equation.outvars) == 1 and isinstance(first, VirtualArray):
         shape, dtype = tuple(result.aval.shape), np.dtype(result.aval.dtype)
-        made = first.cast(dtype) if name == "convert_element_type" else first.moved(name, equation.params, shape)
+        made = first.cast(dtype) if name == "convert_element_type" else first.move(name, equation.params, shape)
     if made is None:
         line = line_of(equation.source_info)
         where = f" ({line})" if line else ""
@@ -240,9 +243,11 @@ def _bind(equation: Equation, operands: list[PartialArray]) -> list[PartialArray
         except jax.errors.JaxRuntimeError:
             raise  # from a callback of the user's
         except Exception as error:
-            if not fails_by_itself(error):
+            if not is_jax_limitation(error):
                 raise
-            reason = limit(error, f"cannot evaluate {name_of(equation)}, outside of the Pallas calls, on this CPU")
+            reason = describe_limitation(
+                error, f"cannot evaluate {primitive_name(equation)}, outside of the Pallas calls, on this CPU"
+            )
             line = line_of(equation.source_info)
             raise Failure(Verdict.UNAVAILABLE, f"{reason} ({line})" if line else reason) from error
         return list(outputs) if equation.primitive.multiple_results else [outputs]
@@ -252,7 +257,7 @@ def _bind(equation: Equation, operands: list[PartialArray]) -> list[PartialArray
     tainted = [operand for operand in operands if operand.undefined is not None]
     if not tainted:
         return [PartialArray(result) for result in results]
-    if step is not None and name_of(equation) in _MOVES:
+    if step is not None and primitive_name(equation) in _MOVES:
         (operand,), (result,) = operands, results
         moved = np.asarray(step([np.asarray(operand.undefined)[None]])[0][0], np.uint8)
         return [PartialArray(result, moved, operand.sources)]

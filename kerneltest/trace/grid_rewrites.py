@@ -6,11 +6,11 @@ from dataclasses import replace
 import jax.numpy as jnp
 
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, Var
-from kerneltest.trace.rewrite import Rule, inline_equations, is_plain_call, rewritten
-from kerneltest.trace.walk import name_of, new_variable
+from kerneltest.trace.rewrite import Rule, inline_equations, is_plain_call, rewrite_jaxpr
+from kerneltest.trace.walk import new_variable, primitive_name
 
 
-def reversing() -> Rule:
+def reverse_grids() -> Rule:
     """Runs every grid from its last program to its first."""
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
@@ -27,14 +27,14 @@ def reversing() -> Rule:
         own = [length for axis, length in enumerate(mapping.grid) if axis not in mapping.vmapped_dims]
 
         def programs(inner: Equation) -> Sequence[Equation] | None:
-            if name_of(inner) != "program_id":
+            if primitive_name(inner) != "program_id":
                 return None
             (number,) = inner.outvars
             raw = new_variable(number)
             return [inner.replace(outvars=[raw]), *_from_last(raw, own[inner.params["axis"]], number)]
 
         changed = {
-            "jaxpr": rewritten(params["jaxpr"], programs),
+            "jaxpr": rewrite_jaxpr(params["jaxpr"], programs),
             "grid_mapping": mapping.replace(block_mappings=tuple(blocks)),
         }
         return [equation.replace(params={**params, **changed})]
@@ -42,7 +42,7 @@ def reversing() -> Rule:
     return rule
 
 
-def in_order() -> Rule:
+def run_in_order() -> Rule:
     """Makes no dimension of a grid parallel."""
 
     def rule(equation: Equation) -> list[Equation] | None:

@@ -10,11 +10,11 @@ import numpy as np
 from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.blocks import ArrayBlock, blocks_of
-from kerneltest.trace.jax_compat.names import line_of
+from kerneltest.trace.jax_compat.source_lines import line_of
 from kerneltest.trace.rewrite import is_plain_call
 from kerneltest.trace.scalars import UnknownError, evaluate_scalars
 from kerneltest.trace.tracing import Call, Traced, call_of
-from kerneltest.trace.walk import certain
+from kerneltest.trace.walk import unconditional_equations
 
 _PROGRAMS = 2**16  # checked at most: of a larger grid the ends of each axis and some programs between them
 
@@ -39,7 +39,7 @@ class _Outside:
 
 
 @dataclass(frozen=True, eq=False)
-class MappedCall:
+class IndexMappedCall:
     """A Pallas call on a grid that runs unconditionally.
 
     Attributes:
@@ -50,7 +50,7 @@ class MappedCall:
     call: Call
     scalars: tuple[int | None, ...]
 
-    def outside(self, leaves: Sequence[Array] | None = None) -> MemoryFault | None:
+    def find_outside_block(self, leaves: Sequence[Array] | None = None) -> MemoryFault | None:
         """The fault of programs that take a block outside of its array, or None.
 
         Args:
@@ -125,12 +125,12 @@ class MappedCall:
         return f"keep {what} within {allowed.first} to {allowed.last}"
 
 
-def mapped_calls(traced: Traced) -> list[MappedCall]:
+def calls_with_index_maps(traced: Traced) -> list[IndexMappedCall]:
     """The Pallas calls of a kernel that are laid out in blocks and run unconditionally."""
     jaxpr = traced.jaxpr.jaxpr
     leaves = {variable: number for number, variable in enumerate(jaxpr.invars)}
     return [
-        MappedCall(call_of(equation), tuple(operands[: equation.params["grid_mapping"].num_index_operands]))
-        for equation, operands in certain(jaxpr, leaves)
+        IndexMappedCall(call_of(equation), tuple(operands[: equation.params["grid_mapping"].num_index_operands]))
+        for equation, operands in unconditional_equations(jaxpr, leaves)
         if is_plain_call(equation)
     ]

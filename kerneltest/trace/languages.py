@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from kerneltest.trace.jax_compat.dialects import dialect_of, dialect_of_operation
 from kerneltest.trace.jax_compat.jaxpr_types import Equation
-from kerneltest.trace.jax_compat.names import line_of
-from kerneltest.trace.walk import equations, name_of, nested
+from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.walk import iter_equations, nested_jaxprs, primitive_name
 
 _MODULES = {"triton": "pallas.triton", "mosaic_gpu": "pallas.mosaic_gpu", "mosaic_tpu": "pallas.tpu"}
 
@@ -29,7 +29,7 @@ def _evidence(equation: Equation) -> Iterator[tuple[str, str]]:
                 yield dialect, f"{name} is {_MODULES[dialect]}.{type(item).__name__}"
     if count := getattr(equation.params.get("grid_mapping"), "num_index_operands", 0):
         yield "mosaic_tpu", f"{count} scalar argument{'s are' if count > 1 else ' is'} prefetched"
-    bodies = [body for value in equation.params.values() for body in nested(value)]
+    bodies = [body for value in equation.params.values() for body in nested_jaxprs(value)]
     for body in bodies:
         names = list(getattr(body.debug_info, "arg_names", None) or ())
         for number, variable in enumerate(body.invars):
@@ -38,7 +38,7 @@ def _evidence(equation: Equation) -> Iterator[tuple[str, str]]:
                 name = names[number] if len(names) == len(body.invars) else ""
                 yield dialect, f"{name or f'argument {number}'} is in {_MODULES[dialect]}.{space!r}"
     for body in bodies:
-        for inner, _ in equations(body):
+        for inner, _ in iter_equations(body):
             if dialect := dialect_of_operation(inner):
                 line = line_of(inner.source_info)
-                yield dialect, f"{name_of(inner)} is from {_MODULES[dialect]}{f' ({line})' if line else ''}"
+                yield dialect, f"{primitive_name(inner)} is from {_MODULES[dialect]}{f' ({line})' if line else ''}"

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from kerneltest.trace.jax_compat.jaxpr_types import Atom, ClosedJaxpr, Equation, Jaxpr, Literal
-from kerneltest.trace.jax_compat.mosaic_interpreters import (
+from kerneltest.trace.jax_compat.mosaic_gpu_interpreter import (
     ends_copy_group,
     is_copy_out,
     is_predicated_copy_out,
@@ -20,17 +20,17 @@ from kerneltest.trace.jax_compat.mosaic_interpreters import (
 )
 from kerneltest.trace.rewrite import rewrite_params
 from kerneltest.trace.tracing import Call
-from kerneltest.trace.walk import nested
+from kerneltest.trace.walk import nested_jaxprs
 
 
-def interpreted(call: Call, changed: Mapping[str, Any]) -> Equation:
+def rewrite_for_interpreter(call: Call, changed: Mapping[str, Any]) -> Equation:
     """The equation of one Mosaic call, rewritten for an interpreter.
 
     Args:
       call: to interpret.
       changed: the parameters that select the interpreter, in place of the call's own.
     """
-    bodies = [body for value in call.equation.params.values() for body in nested(value)]
+    bodies = [body for value in call.equation.params.values() for body in nested_jaxprs(value)]
     smallest = min((size for body in bodies for size in _group_sizes(body)), default=1)
 
     def rule(equation: Equation) -> list[Equation] | None:
@@ -48,7 +48,7 @@ def _group_sizes(jaxpr: Jaxpr) -> Iterator[int]:
     copies = 0
     for equation in jaxpr.eqns:
         for value in equation.params.values():
-            for inner in nested(value):
+            for inner in nested_jaxprs(value):
                 yield from _group_sizes(inner)
         if is_copy_out(equation) and not is_predicated_copy_out(equation):
             copies += 1

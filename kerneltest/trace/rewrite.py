@@ -23,7 +23,7 @@ from kerneltest.trace.jax_compat.jaxpr_types import (
     Params,
     Var,
 )
-from kerneltest.trace.walk import ENTRIES, name_of, new_variable
+from kerneltest.trace.walk import PALLAS_PRIMITIVES, new_variable, primitive_name
 
 EMPTY = frozenset({"empty", "empty2"})
 
@@ -34,10 +34,10 @@ Rule = Callable[[Equation], Sequence[Equation] | None]
 _ChooseFill = Callable[[DType], Any]
 
 
-def rewritten(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
+def rewrite_jaxpr(jaxpr: Jaxpr, rule: Rule) -> Jaxpr:
     """Applies `rule` to every equation, at any depth, of a jaxpr that is open or closed."""
     if isinstance(jaxpr, ClosedJaxpr) and jaxpr.jaxpr is not jaxpr:  # since JAX 0.12 a closed jaxpr is its own
-        return jaxpr.replace(jaxpr=rewritten(jaxpr.jaxpr, rule))
+        return jaxpr.replace(jaxpr=rewrite_jaxpr(jaxpr.jaxpr, rule))
     equations: list[Equation] = []
     for equation in jaxpr.eqns:
         replacements = rule(equation)
@@ -52,7 +52,7 @@ def rewrite_params(params: Params, rule: Rule) -> dict[str, Any]:
 
     def inner(value: Any) -> Any:
         if isinstance(value, (ClosedJaxpr, OpenJaxpr)):
-            return rewritten(value, rule)
+            return rewrite_jaxpr(value, rule)
         if isinstance(value, (tuple, list)) and any(isinstance(v, (ClosedJaxpr, OpenJaxpr)) for v in value):
             return type(value)(map(inner, value))
         return value
@@ -60,25 +60,25 @@ def rewrite_params(params: Params, rule: Rule) -> dict[str, Any]:
     return {key: inner(value) for key, value in params.items()}
 
 
-def interpreting(interpret: bool) -> Rule:
+def interpret_calls(interpret: bool) -> Rule:
     """Has every Pallas call interpreted, with poisoned `jax.lax.empty` arrays, or has every one compiled."""
-    poison_empty = empties(Fill(nan=True))
+    poison_empty = fill_empty(Fill(nan=True))
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
-        if interpret and name_of(equation) in EMPTY:
+        if interpret and primitive_name(equation) in EMPTY:
             return poison_empty(equation)
-        if name_of(equation) not in ENTRIES or "interpret" not in equation.params:
+        if primitive_name(equation) not in PALLAS_PRIMITIVES or "interpret" not in equation.params:
             return None
         return [equation.replace(params={**rewrite_params(equation.params, rule), "interpret": interpret})]
 
     return rule
 
 
-def empties(fill: _ChooseFill) -> Rule:
+def fill_empty(fill: _ChooseFill) -> Rule:
     """Fills every `jax.lax.empty` with `fill`: it is zeros on the CPU, and the old content of memory on a device."""
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
-        if name_of(equation) not in EMPTY:
+        if primitive_name(equation) not in EMPTY:
             return None
         (result,) = equation.outvars
         return inline_equations(lambda: jnp.full(result.aval.shape, fill(np.dtype(result.aval.dtype))), [], [result])
@@ -86,17 +86,17 @@ def empties(fill: _ChooseFill) -> Rule:
     return rule
 
 
-def padding(fill: _ChooseFill) -> Rule:
+def fill_padding(fill: _ChooseFill) -> Rule:
     """Pads with `fill`: blocks that overhang their array, and the masked lanes of a load without `other`."""
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
         if not is_plain_call(equation):
             return None
-        masked = equation.replace(params={**equation.params, "jaxpr": rewritten(equation.params["jaxpr"], lanes)})
+        masked = equation.replace(params={**equation.params, "jaxpr": rewrite_jaxpr(equation.params["jaxpr"], lanes)})
         return _pad_call(masked, fill)
 
     def lanes(equation: Equation) -> Sequence[Equation] | None:
-        if name_of(equation) != "masked_load":
+        if primitive_name(equation) != "masked_load":
             return None
         _, _, mask, other = equation.params["args_tree"].unflatten(equation.invars)
         if mask is None or other is not None:
@@ -111,7 +111,7 @@ def padding(fill: _ChooseFill) -> Rule:
     return rule
 
 
-def before(fill: _ChooseFill) -> Rule:
+def fill_outputs(fill: _ChooseFill) -> Rule:
     """Fills every output that is not aliased to an input with `fill` before its kernel runs."""
 
     def rule(equation: Equation) -> Sequence[Equation] | None:
@@ -140,7 +140,7 @@ def is_plain_call(equation: Equation, *, sized: bool = True) -> bool:
       equation: any equation.
       sized: whether its grid must not be computed at run time.
     """
-    if name_of(equation) != "pallas_call":
+    if primitive_name(equation) != "pallas_call":
         return False
     mapping, compiler = equation.params["grid_mapping"], equation.params["compiler_params"]
     arrays = all(hasattr(v.aval, "shape") and not hasattr(v.aval, "inner_aval") for v in equation.invars)

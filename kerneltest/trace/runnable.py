@@ -10,22 +10,22 @@ import numpy as np
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import jaxpr_as_fun
 
-from kerneltest.trace.cpu_options import quick
+from kerneltest.trace.cpu_options import fast_compile_options
 from kerneltest.trace.jax_compat import interception
 from kerneltest.trace.jax_compat.dialects import dialect_of
 from kerneltest.trace.jax_compat.jaxpr_types import BlockMapping, DType, Params
-from kerneltest.trace.rewrite import interpreting, rewrite_params, rewritten
+from kerneltest.trace.rewrite import interpret_calls, rewrite_jaxpr, rewrite_params
 from kerneltest.trace.tracing import Call, Traced
-from kerneltest.trace.walk import ENTRIES
+from kerneltest.trace.walk import PALLAS_PRIMITIVES
 
 
 def runnable(traced: Traced, *, interpret: bool) -> Callable[..., Any]:
     """Returns the kernel as a function of its leaves, every Pallas call in it interpreted or compiled."""
-    run: Callable[..., Any] = jaxpr_as_fun(rewritten(traced.jaxpr, interpreting(interpret)))
+    run: Callable[..., Any] = jaxpr_as_fun(rewrite_jaxpr(traced.jaxpr, interpret_calls(interpret)))
     return run
 
 
-def callable_of(call: Call, language: str = "triton") -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
+def call_as_function(call: Call, language: str = "triton") -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
     """Returns one Pallas call as a function, and the shapes and dtypes of its operands.
 
     Args:
@@ -39,22 +39,22 @@ def callable_of(call: Call, language: str = "triton") -> tuple[Callable[..., Any
     return lambda *operands: call.equation.primitive.bind(*operands, **params), shapes
 
 
-def eagerly(function: Callable[..., Any], *, interpret: bool) -> Callable[..., Any]:
+def run_eagerly(function: Callable[..., Any], *, interpret: bool) -> Callable[..., Any]:
     """Returns a function of arrays to call outside of `jax.jit`, every Pallas call in it interpreted or compiled."""
     return (lambda *arrays: interception.call(function, arrays, _interpreting_parameters)) if interpret else function
 
 
 def _interpreting_parameters(primitive: str, params: Params) -> dict[str, Any]:
-    chosen = rewrite_params(params, interpreting(True))
-    if primitive in ENTRIES and "interpret" in chosen:
+    chosen = rewrite_params(params, interpret_calls(True))
+    if primitive in PALLAS_PRIMITIVES and "interpret" in chosen:
         chosen["interpret"] = True
     if chosen.get("compiler_options_kvs") == ():  # a function that the kernel jits itself, without options
-        chosen["compiler_options_kvs"] = tuple(quick(chosen["jaxpr"]).items())
+        chosen["compiler_options_kvs"] = tuple(fast_compile_options(chosen["jaxpr"]).items())
     return chosen
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class CallArray:
     """One array that a Pallas call reads or writes.
 
     Attributes:
@@ -69,7 +69,7 @@ class Reference:
     hint: str
 
 
-def references(call: Call) -> tuple[list[Reference], list[Reference]]:
+def call_arrays(call: Call) -> tuple[list[CallArray], list[CallArray]]:
     """The inputs and the outputs of a Pallas call, in the order of its parameters."""
     params = call.equation.params
     names = list(getattr(getattr(params["jaxpr"], "debug_info", None), "arg_names", ()) or ())
@@ -85,7 +85,7 @@ def references(call: Call) -> tuple[list[Reference], list[Reference]]:
         name = names[i] if i < len(names) and names[i] else f"input {i}" if i < count else f"output {i - count}"
         shape = tuple(variable.aval.shape)
         dtype = np.dtype(variable.aval.dtype)
-        arrays.append(Reference(name, shape, dtype, _offset_hint(shape, dtype) or _tail_hint(blocks, i, shape)))
+        arrays.append(CallArray(name, shape, dtype, _offset_hint(shape, dtype) or _tail_hint(blocks, i, shape)))
     return arrays[:count], arrays[count:]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.jax_compat.jaxpr_types import Atom, Equation, Jaxpr
-from kerneltest.trace.walk import name_of, nested
+from kerneltest.trace.walk import nested_jaxprs, primitive_name
 
 
 class UnknownError(Exception):
@@ -47,9 +47,9 @@ def evaluate_scalars(jaxpr: Jaxpr, arguments: Sequence[Array | None]) -> list[Ar
 
 
 def _evaluate_equation(equation: Equation, read: Callable[[Atom], Array]) -> list[Array]:
-    name, params = name_of(equation), equation.params
+    name, params = primitive_name(equation), equation.params
     if name in ("jit", "pjit", "closed_call"):
-        (inner,) = (each for value in params.values() for each in nested(value))
+        (inner,) = (each for value in params.values() for each in nested_jaxprs(value))
         return evaluate_scalars(inner, [read(v) for v in equation.invars])
     if any(v.aval.shape or v.aval.dtype.kind not in "biu" for v in equation.outvars):
         raise UnknownError

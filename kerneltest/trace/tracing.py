@@ -14,17 +14,17 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from kerneltest.core.details import Raised
-from kerneltest.core.dtypes import ShapeDtype, dtype_named
+from kerneltest.core.dtypes import ShapeDtype, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.plan.signatures import Signature
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Var
-from kerneltest.trace.jax_compat.names import user_line
-from kerneltest.trace.jax_compat.patches import whole_tracebacks
+from kerneltest.trace.jax_compat.patches import keep_jax_frames
+from kerneltest.trace.jax_compat.source_lines import user_line
 from kerneltest.trace.languages import language_of
-from kerneltest.trace.platforms import (
+from kerneltest.trace.platform_dispatch import (
     PLATFORMS,
     call_on,
     is_platform_dependent,
@@ -33,7 +33,14 @@ from kerneltest.trace.platforms import (
     resolve_platform,
     simulate_platform,
 )
-from kerneltest.trace.walk import ENTRIES, equations, has_reduced_dots, is_exact, name_of, named_dots
+from kerneltest.trace.walk import (
+    PALLAS_PRIMITIVES,
+    has_reduced_dots,
+    is_exact,
+    iter_equations,
+    named_dot_dtype,
+    primitive_name,
+)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -84,7 +91,7 @@ class Traced:
     by_platform: bool = False
     eager: bool = False
 
-    def products_on(self, row: Precision) -> Precision:
+    def adapt_precision(self, row: Precision) -> Precision:
         """Adapts a machine's precision to the precision that the kernel requests for its matrix products."""
         if not self.reduced_dots:
             return row.with_exact_dots()
@@ -95,7 +102,7 @@ class Traced:
         """The dialects of its calls."""
         return frozenset(call.dialect for call in self.calls)
 
-    def written_for(self, foreign: Container[str]) -> str:
+    def foreign_dialect(self, foreign: Container[str]) -> str:
         """The first dialect of a call that is in `foreign`, with the evidence for it; "" if there is none."""
         call = next((call for call in self.calls if call.dialect in foreign), None)
         return "" if call is None else f"{call.dialect} ({call.evidence})" if call.evidence else call.dialect
@@ -123,7 +130,7 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
     """
     dtypes = dict(signature.dtypes)
     present = signature.leaves(pairing)
-    inputs = tuple(ShapeDtype(signature.shape(leaf), dtype_named(dtypes[path])) for path, leaf in present.items())
+    inputs = tuple(ShapeDtype(signature.shape(leaf), parse_dtype(dtypes[path])) for path, leaf in present.items())
 
     def flat(*leaves: Any) -> list[Any]:
         named = dict(zip(present, leaves, strict=True))
@@ -139,7 +146,7 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
             return traced
         resolved = resolve_platform(traced.jaxpr, each) if by_platform else traced.jaxpr
         # Calling `flat` again could choose another implementation.
-        return replace(read(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
+        return replace(analyze(resolved, jaxpr_as_fun(resolved), inputs), by_platform=True)
 
     traced = traced_for(platform)
     if platform or traced.calls or not traced.by_platform:
@@ -147,20 +154,20 @@ def trace(pairing: Pairing, signature: Signature, platform: str = "") -> Traced:
     return next((each for each in map(traced_for, PLATFORMS) if each.calls), traced)
 
 
-def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], how: str) -> Traced:
+def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...], purpose: str) -> Traced:
     """Traces a function of arrays that returns a list of arrays.
 
     Args:
       function: to trace.
       inputs: shape and dtype of each argument.
-      how: the purpose, for the message of an error, such as `for m=1,n=3`.
+      purpose: the purpose, for the message of an error, such as `for m=1,n=3`.
 
     Raises:
       Failure: the function raised; the detail names the user's line.
     """
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in inputs]
     try:
-        with whole_tracebacks():
+        with keep_jax_frames():
             try:
                 closed = jax.make_jaxpr(function)(*shapes)
             except (ValueError, AttributeError) as error:
@@ -170,9 +177,9 @@ def trace_function(function: Callable[..., Any], inputs: tuple[ShapeDtype, ...],
                 closed = jax.make_jaxpr(function)(*shapes)
     except Exception as error:
         line = user_line(error).strip(" ()")
-        detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {how}", line)
+        detail = Raised("the kernel", type(error).__name__, _error_text(error), f"while traced {purpose}", line)
         raise Failure(Verdict.RUNTIME_ERROR, detail) from error
-    return read(closed, function, inputs)
+    return analyze(closed, function, inputs)
 
 
 _TOO_LARGE = re.compile(r"-?\d{10,}")
@@ -190,7 +197,7 @@ def _error_text(error: Exception) -> str:
     )
 
 
-def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeDtype, ...]) -> Traced:
+def analyze(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeDtype, ...]) -> Traced:
     """Analyses a traced function: its outputs, its Pallas calls and its arithmetic.
 
     Args:
@@ -199,7 +206,11 @@ def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeD
       inputs: shape and dtype of each argument.
     """
     # A jitted function that is called twice is one jaxpr, so both calls have the same equations.
-    unique = {id(equation): equation for equation, _ in equations(closed.jaxpr) if name_of(equation) in ENTRIES}
+    unique = {
+        id(equation): equation
+        for equation, _ in iter_equations(closed.jaxpr)
+        if primitive_name(equation) in PALLAS_PRIMITIVES
+    }
     return Traced(
         function=function,
         jaxpr=closed,
@@ -208,7 +219,7 @@ def read(closed: ClosedJaxpr, function: Callable[..., Any], inputs: tuple[ShapeD
         calls=tuple(map(call_of, unique.values())),
         exact=is_exact(closed.jaxpr),
         reduced_dots=has_reduced_dots(closed.jaxpr),
-        named_dots=named_dots(closed.jaxpr),
+        named_dots=named_dot_dtype(closed.jaxpr),
     )
 
 
@@ -250,24 +261,26 @@ def device_problem(platform: str = "") -> str:
     return ""
 
 
-def device(platform: str) -> Any:
+def kernel_device(platform: str) -> Any:
     """The device of a platform on which kernels run: the user's default device, or else JAX's first."""
     devices = jax.devices(platform)
     default = jax.config.jax_default_device  # type: ignore[attr-defined]
     return default if default in devices else devices[0]
 
 
-SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_device", "jax_debug_nans", "jax_debug_infs",
-            "jax_disable_jit")  # fmt: skip
+JAX_SETTINGS = (
+    "jax_enable_x64", "jax_default_matmul_precision", "jax_default_device", "jax_debug_nans", "jax_debug_infs",
+    "jax_disable_jit",
+)  # fmt: skip
 
 
-def settings() -> dict[str, str]:
+def jax_settings() -> dict[str, str]:
     """The user's settings of JAX that affect the results of kernels, and those of `without_debugging`."""
-    return {name: str(getattr(jax.config, name)) for name in SETTINGS}
+    return {name: str(getattr(jax.config, name)) for name in JAX_SETTINGS}
 
 
 @functools.cache
-def environment() -> dict[str, str]:
+def jax_environment() -> dict[str, str]:
     """The versions of JAX and Python, and the devices, as JAX reports them."""
     found = [] if device_problem() else jax.devices()
     devices = sorted({f"{d.client.platform_version.splitlines()[0]}: {d.device_kind}" for d in found})

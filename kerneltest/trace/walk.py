@@ -18,11 +18,11 @@ from kerneltest.trace.jax_compat.jaxpr_types import (
 )
 
 # The primitives by which a function enters a Pallas kernel.
-ENTRIES = frozenset({"pallas_call", "core_map", "mpmd_map"})
+PALLAS_PRIMITIVES = frozenset({"pallas_call", "core_map", "mpmd_map"})
 _LOOPS = frozenset({"scan", "while"})
 
 
-def name_of(equation: Equation) -> str:
+def primitive_name(equation: Equation) -> str:
     """The name of an equation's primitive."""
     return str(equation.primitive.name)
 
@@ -32,7 +32,7 @@ def new_variable(variable: Var) -> Var:
     return type(variable)(variable.aval)
 
 
-def nested(value: object) -> Iterator[Jaxpr]:
+def nested_jaxprs(value: object) -> Iterator[Jaxpr]:
     """Yields the jaxprs in one parameter of an equation, as open ones."""
     for item in value if isinstance(value, (tuple, list)) else (value,):
         if isinstance(item, ClosedJaxpr):
@@ -41,7 +41,7 @@ def nested(value: object) -> Iterator[Jaxpr]:
             yield item
 
 
-def equations(jaxpr: Jaxpr, *, looped: bool = False) -> Iterator[tuple[Equation, bool]]:
+def iter_equations(jaxpr: Jaxpr, *, looped: bool = False) -> Iterator[tuple[Equation, bool]]:
     """Yields every equation at any depth, and whether it is in a loop.
 
     Args:
@@ -51,8 +51,8 @@ def equations(jaxpr: Jaxpr, *, looped: bool = False) -> Iterator[tuple[Equation,
     for equation in jaxpr.eqns:
         yield equation, looped
         for value in equation.params.values():
-            for inner in nested(value):
-                yield from equations(inner, looped=looped or name_of(equation) in _LOOPS)
+            for inner in nested_jaxprs(value):
+                yield from iter_equations(inner, looped=looped or primitive_name(equation) in _LOOPS)
 
 
 def scan_counts(params: Params) -> tuple[int, int]:
@@ -68,7 +68,7 @@ _CALLS = frozenset(
 )
 
 
-def certain(jaxpr: Jaxpr, known: Mapping[Var, int]) -> Iterator[tuple[Equation, list[int | None]]]:
+def unconditional_equations(jaxpr: Jaxpr, known: Mapping[Var, int]) -> Iterator[tuple[Equation, list[int | None]]]:
     """Yields the equations that run unconditionally: not in a branch, nor in a loop that may run zero times.
 
     Args:
@@ -81,17 +81,17 @@ def certain(jaxpr: Jaxpr, known: Mapping[Var, int]) -> Iterator[tuple[Equation, 
     for equation in jaxpr.eqns:
         operands = [None if hasattr(v, "val") else known.get(v) for v in equation.invars]
         yield equation, operands
-        name = name_of(equation)
-        inner = next((each for value in equation.params.values() for each in nested(value)), None)
+        name = primitive_name(equation)
+        inner = next((each for value in equation.params.values() for each in nested_jaxprs(value)), None)
         if inner is None:
             continue
         if name in _CALLS and len(inner.invars) == len(operands):
-            yield from certain(inner, _number_variables(inner.invars, operands))
+            yield from unconditional_equations(inner, _number_variables(inner.invars, operands))
         elif name == "run_scoped":
-            yield from certain(inner, _number_variables(inner.constvars, operands))
+            yield from unconditional_equations(inner, _number_variables(inner.constvars, operands))
         elif name == "scan" and equation.params["length"] > 0:
             consts, _ = scan_counts(equation.params)  # a carried value may differ in the next iteration
-            yield from certain(inner, _number_variables(inner.invars[:consts], operands[:consts]))
+            yield from unconditional_equations(inner, _number_variables(inner.invars[:consts], operands[:consts]))
 
 
 def _number_variables(variables: Sequence[Var], numbers: Sequence[int | None]) -> dict[Var, int]:
@@ -106,7 +106,7 @@ _EXACT_ON_INTEGERS = frozenset(
     jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vmap_call cond scan while run_scoped
     run_state pallas_call core_map mpmd_map""".split()
 )
-_NARROW_IN_MEMORY = frozenset("get load masked_load swap store masked_swap jit pjit".split()) | ENTRIES
+_NARROW_IN_MEMORY = frozenset("get load masked_load swap store masked_swap jit pjit".split()) | PALLAS_PRIMITIVES
 _MULTIPLIES = frozenset({"mul", "dot_general"})
 _ARITHMETIC = frozenset({"add", "sub", "mul"})
 
@@ -117,16 +117,16 @@ def is_exact(jaxpr: Jaxpr) -> bool:
     That is so for sums and moves, and for at most one multiplication of floats.
     """
     multiplications = 0
-    for equation, looped in equations(jaxpr):
+    for equation, looped in iter_equations(jaxpr):
         if not any(_holds_floats(v.aval) for v in equation.outvars):
             continue
-        if name_of(equation) not in _EXACT_ON_INTEGERS:
+        if primitive_name(equation) not in _EXACT_ON_INTEGERS:
             return False
-        if name_of(equation) in _ARITHMETIC and any(map(_is_rounded, equation.invars)):
+        if primitive_name(equation) in _ARITHMETIC and any(map(_is_rounded, equation.invars)):
             return False
-        if name_of(equation) in _MULTIPLIES:
+        if primitive_name(equation) in _MULTIPLIES:
             # The next iteration of a loop may multiply a product again; a dot only feeds a sum.
-            multiplications += 2 if looped and name_of(equation) == "mul" else 1
+            multiplications += 2 if looped and primitive_name(equation) == "mul" else 1
     return multiplications <= 1
 
 
@@ -153,13 +153,13 @@ _MOVES = frozenset(
 )
 
 
-def computes_around(jaxpr: Jaxpr) -> bool:
+def computes_outside_calls(jaxpr: Jaxpr) -> bool:
     """Returns whether it computes with floats outside of its Pallas calls. Moving elements does not count."""
     for equation in jaxpr.eqns:
-        inner = [each for value in equation.params.values() for each in nested(value)]
-        if name_of(equation) in ENTRIES or name_of(equation) in _MOVES:
+        inner = [each for value in equation.params.values() for each in nested_jaxprs(value)]
+        if primitive_name(equation) in PALLAS_PRIMITIVES or primitive_name(equation) in _MOVES:
             continue
-        if any(map(computes_around, inner)):
+        if any(map(computes_outside_calls, inner)):
             return True
         if not inner and any(_holds_floats(v.aval) for v in equation.invars):
             return True
@@ -168,23 +168,23 @@ def computes_around(jaxpr: Jaxpr) -> bool:
 
 def has_reduced_dots(jaxpr: Jaxpr) -> bool:
     """Returns whether a float32 matrix product in it leaves its precision to the backend."""
-    return any(_is_reduced_dot(equation) for equation, _ in equations(jaxpr))
+    return any(_is_reduced_dot(equation) for equation, _ in iter_equations(jaxpr))
 
 
 def _is_reduced_dot(equation: Equation) -> bool:
-    if name_of(equation) != "dot_general" or equation.invars[0].aval.dtype != np.float32:
+    if primitive_name(equation) != "dot_general" or equation.invars[0].aval.dtype != np.float32:
         return False
     precision = str(equation.params.get("precision"))
     return not ("HIGHEST" in precision or precision.endswith("F32_F32_F32"))
 
 
-def named_dots(jaxpr: Jaxpr) -> str:
+def named_dot_dtype(jaxpr: Jaxpr) -> str:
     """The dtype, narrower than TF32, that a float32 matrix product in it names for its operands, or ""."""
-    dots = (equation for equation, _ in equations(jaxpr) if _is_reduced_dot(equation))
+    dots = (equation for equation, _ in iter_equations(jaxpr) if _is_reduced_dot(equation))
     return "bfloat16" if any("BF16" in str(dot.params.get("precision")) for dot in dots) else ""
 
 
-def lowered_otherwise(jaxpr: Jaxpr) -> tuple[str, ...]:
+def lowering_differences(jaxpr: Jaxpr) -> tuple[str, ...]:
     """Names the operations whose results may differ between a GPU and interpret mode without any wrong rounding.
 
     Returns:
@@ -192,14 +192,14 @@ def lowered_otherwise(jaxpr: Jaxpr) -> tuple[str, ...]:
       `TF32` if a product leaves its precision open; `maximum`, whose lowering to Triton drops NaN.
     """
     found: dict[str, None] = {}
-    for equation, _ in equations(jaxpr):
-        if name_of(equation) in _NARROW_IN_MEMORY:
+    for equation, _ in iter_equations(jaxpr):
+        if primitive_name(equation) in _NARROW_IN_MEMORY:
             continue
         for variable in equation.outvars:
             if _holds_floats(variable.aval) and (dtype := np.dtype(variable.aval.dtype)).itemsize < 4:
                 found.setdefault(dtype.name)
         if _is_reduced_dot(equation):
             found.setdefault("TF32")
-        if name_of(equation) in ("max", "reduce_max", "min", "reduce_min"):
+        if primitive_name(equation) in ("max", "reduce_max", "min", "reduce_min"):
             found.setdefault("maximum")
     return tuple(found)

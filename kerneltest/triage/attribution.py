@@ -8,19 +8,19 @@ from enum import Enum
 
 import numpy as np
 
-from kerneltest.core.dtypes import dtype_named, float_format, is_float
+from kerneltest.core.dtypes import float_format, is_float, parse_dtype
 from kerneltest.core.precision import FLOAT32
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Kind as VerdictKind
-from kerneltest.core.verdicts import Verdict
-from kerneltest.records.schema import Evidence, Record
+from kerneltest.core.verdicts import Verdict, VerdictKind
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.schema import Record
 
 _WRONG = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH)
 _BUCKETS = 16  # of a record's `ulps`; the last one is open
 
 
 class Blame(Enum):
-    """Who is to blame for a finding, in words with a place for the target or the formats that it is about."""
+    """A culprit, in words with a placeholder for the target or the formats concerned."""
 
     KERNEL_MEMORY = "the kernel; interpret mode cannot see it"
     KERNEL_FORMAT = "probably the kernel: it computes in {}, where XLA on a CPU may keep float32"
@@ -35,7 +35,7 @@ class Blame(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Who is to blame for a finding.
+    """The attribution of a finding.
 
     Attributes:
       blame: the culprit.
@@ -122,13 +122,13 @@ def _of_lowering(record: Record, interpreted: Sequence[Record]) -> Attribution |
 
 
 def _is_apart(record: Record, evidence: Evidence, interpreted: Sequence[Record]) -> bool:
-    """Whether the worst value differs from the interpreted one by more than the simulating backend's bound."""
+    """Returns whether the worst value differs from the interpreted one by more than the simulating backend's bound."""
     if evidence.actual is None or evidence.expected is None:
         return False
     actual, expected = float(evidence.actual), float(evidence.expected)
     if not (math.isfinite(actual) and math.isfinite(expected)):
         return True
-    dtype = dtype_named(evidence.window.dtype if evidence.window else record.dtype)
+    dtype = parse_dtype(evidence.window.dtype if evidence.window else record.dtype)
     spacing = float(float_format(dtype).ulp(np.asarray(expected))) if is_float(dtype) else 1.0
     last = max((len(each.ulps) for each in interpreted), default=0)
     near = math.inf if last >= _BUCKETS else spacing * (2.0 ** (last - 1) if last > 1 else 0.5)

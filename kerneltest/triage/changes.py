@@ -1,4 +1,4 @@
-"""What can change between two runs, and what did in one cell, case by case."""
+"""Changes of one cell between two runs, case by case."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from kerneltest.core.verdicts import Verdict
 from kerneltest.plan.explicit import FUZZ
-from kerneltest.records.schema import CellKey, Record
+from kerneltest.records.run_plan import CellKey
+from kerneltest.records.schema import Record
 
-# What a change is called, in the order in which they are shown, and what it means.
+# Kinds of changes in the order in which they are shown, with their meanings.
 REGRESSIONS = {
     "newly failing": "a finding, where there was none or no such case",
     "worse finding": "a more severe finding than before",
@@ -27,26 +28,26 @@ MEANING = {
     "applicability": "the backend became one for this kernel, or ceased to be one",
     "new": "a case that was not there before, without a finding",
 }
-# Use of a bound below this is far from it, whatever it was before.
+# A smaller fraction of a bound is never reported.
 NOTABLE_USE = 0.1
 
-# What stands in place of a verdict where there are no cases.
+# Replace a verdict where there are no cases.
 ABSENT = "absent"
 NOT_APPLICABLE = "not applicable"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of one case, of one cell, or of a pairing on a backend.
+    """The change of one case, of one cell, or of a pairing on a backend.
 
     Attributes:
       kind: a key of `MEANING`.
-      run: the run it is in; "" if there is only one.
-      cell: pairing, backend, dtype, family; the last two are "*" for all of a pairing on a backend, all three for all
-        of a pairing.
+      run: the run's name; "" if there is only one.
+      cell: pairing, backend, dtype, family; the last two are "*" for a pairing on a backend, the last three for a
+        pairing.
       signature, target: of the case; "*" and "" for more than one case.
-      before, after: verdicts, or what else changed, in words.
-      message: of the new record, or of the old one if there is none.
+      before, after: verdicts, or the values that changed, in words.
+      message: of the new record, or of the old one if there is no new one.
     """
 
     kind: str
@@ -66,12 +67,12 @@ class Change:
 def cell_changes(
     run: str, cell: CellKey, old: Sequence[Record], new: Sequence[Record], factor: float
 ) -> Iterator[Change]:
-    """The changes of one cell, those of the cell as a whole first.
+    """Yields the changes of one cell, those of the whole cell first.
 
     Args:
-      run, cell: where the records belong.
-      old, new: the records of the cell; none where a run has no such cell.
-      factor: report an error use that grew by more than this.
+      run, cell: to which the records belong.
+      old, new: the cell's records; none if a run lacks the cell.
+      factor: growth of a bound's fraction above which it is reported.
     """
 
     def change(kind: str, record: Record, before: str, after: str) -> Change:
@@ -82,12 +83,12 @@ def cell_changes(
     for verdict, record in whole_after.items():
         if verdict not in whole_before:
             kind = "newly failing" if verdict.is_finding else "newly unavailable"
-            yield change(kind, record, cases_in_words(len(before)) if old else ABSENT, verdict)
+            yield change(kind, record, format_case_count(len(before)) if old else ABSENT, verdict)
     for verdict, record in whole_before.items():
         if verdict not in whole_after and new:
             kind = "newly passing" if verdict.is_finding else "newly available"
-            yield change(kind, record, verdict, cases_in_words(len(after)))
-    # Where a cell ended as a whole, that stands for each case of it that was not reached.
+            yield change(kind, record, verdict, format_case_count(len(after)))
+    # The end of a whole cell stands for each of its cases that was not reached.
     ended = not whole_after.keys().isdisjoint((Verdict.UNAVAILABLE, Verdict.CRASH))
     for key in dict.fromkeys([*before, *after]):
         match before.get(key), after.get(key):
@@ -100,24 +101,28 @@ def cell_changes(
                 yield change("gone", earlier, earlier.verdict, ABSENT)
 
 
-def unchanged_cases(old: Sequence[Record], new: Sequence[Record]) -> int:
-    """How many cases of a cell have the verdict that they had."""
+def count_unchanged(old: Sequence[Record], new: Sequence[Record]) -> int:
+    """Counts the cases of a cell whose verdict is the same in both runs."""
     before, after = _cases(old), _cases(new)
     return sum(before[key].verdict is after[key].verdict for key in before.keys() & after.keys())
 
 
-def cases_in_words(count: int) -> str:
+def format_case_count(count: int) -> str:
     return f"{count} case{'s' * (count != 1)}"
 
 
 def _differences(old: Record, new: Record, factor: float) -> Iterator[tuple[str, str, str]]:
-    """How one case changed: kind, before, after."""
+    """Yields the changes of one case: kind, before, after."""
     if old.verdict is not new.verdict:
         yield _kind(old.verdict, new.verdict), old.verdict, new.verdict
     if new.verdict.is_finding:
-        return  # its numbers follow from the finding
-    if old.used is not None and new.used is not None and new.used > max(NOTABLE_USE, factor * old.used):
-        yield "error use", f"{old.used:.2g} of the bound", f"{new.used:.2g}"
+        return  # its numbers are consequences of the finding
+    if (
+        old.bound_fraction is not None
+        and new.bound_fraction is not None
+        and new.bound_fraction > max(NOTABLE_USE, factor * old.bound_fraction)
+    ):
+        yield "error use", f"{old.bound_fraction:.2g} of the bound", f"{new.bound_fraction:.2g}"
     before, after = _facts(old), _facts(new)
     names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
     if names:
@@ -138,20 +143,23 @@ def _kind(before: Verdict, after: Verdict) -> str:
 
 
 def _cases(records: Sequence[Record]) -> Mapping[tuple[Hashable, int], Record]:
-    """Cases by what is the same in both runs. Not by id, which holds the seed; and a drawn case, which shrinks to
-    something else when a kernel changes, is the same by its number."""
+    """Returns cases by a key that is the same in both runs.
+
+    The id is not, since it depends on the seed. A drawn case shrinks differently when the kernel changes, so its number
+    identifies it.
+    """
     cases: dict[tuple[Hashable, int], Record] = {}
     seen: Counter[Hashable] = Counter()
     for record in records:
         if record.case:
-            asked = question(record)
+            asked = case_identity(record)
             cases[asked, seen[asked]] = record
             seen[asked] += 1
     return cases
 
 
-def question(record: Record) -> Hashable:
-    """What is the same of a case in every run."""
+def case_identity(record: Record) -> Hashable:
+    """Returns the part of a case that is the same in every run."""
     return record.cell, None if record.group == FUZZ else (_signature(record), record.target)
 
 
@@ -164,4 +172,6 @@ def _wholes(records: Sequence[Record]) -> Mapping[Verdict, Record]:
 
 
 def _facts(record: Record) -> Mapping[str, int]:
-    return {f"{kernel}: {name}": value for kernel, facts in record.facts.items() for name, value in facts.items()}
+    return {
+        f"{kernel}: {name}": value for kernel, facts in record.compiler_metrics.items() for name, value in facts.items()
+    }

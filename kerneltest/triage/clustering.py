@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kerneltest.core.groups import GroupName
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Kind as VerdictKind
-from kerneltest.records.schema import Record, Smallest
+from kerneltest.core.verdicts import VerdictKind
+from kerneltest.records.schema import Record, Reproducer
 from kerneltest.triage.predicates import Features, two_conditions
 from kerneltest.triage.symptoms import Effect, Level, Symptom
 
@@ -21,7 +21,7 @@ Kind = tuple[Effect, str]  # an effect and its subject
 
 
 @dataclass(slots=True)
-class Cluster:
+class FindingCluster:
     """Findings, on one backend or several, that probably have one cause."""
 
     level: Level
@@ -48,7 +48,7 @@ class Cluster:
 
 def cluster_by_cause(
     findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
-) -> list[Cluster]:
+) -> list[FindingCluster]:
     """Clusters wrong values and memory faults by cause, case by case on all backends that ran it.
 
     Args:
@@ -78,7 +78,7 @@ _LEVELS = (Level.STRUCTURE, Level.PRECISION, Level.SPECIAL, Level.INVARIANT)
 
 def _cluster_values(
     findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
-) -> list[Cluster]:
+) -> list[FindingCluster]:
     """Clusters wrong values by cause.
 
     The most basic level at which a signature fails explains its other failures: misplaced elements are also imprecise,
@@ -87,7 +87,7 @@ def _cluster_values(
     cases: dict[str, list[Finding]] = {}
     for pair in findings:
         cases.setdefault(pair[0].case, []).append(pair)
-    at: dict[Level, Cluster] = {level: Cluster(level, []) for level in _LEVELS}
+    at: dict[Level, FindingCluster] = {level: FindingCluster(level, []) for level in _LEVELS}
     for pairs in cases.values():
         at[min((symptom.level for _, symptom in pairs), key=_LEVELS.index)].findings += pairs
     structure, precision = at[Level.STRUCTURE], at[Level.PRECISION]
@@ -110,23 +110,23 @@ def _cluster_values(
             if same is not None:
                 causes[same].findings += unexplained
             else:
-                causes.append(Cluster(level, unexplained))
+                causes.append(FindingCluster(level, unexplained))
                 own.append(causes[-1].kinds)
     return causes
 
 
-def cluster_by(findings: Sequence[Finding], key: Callable[[Symptom], Hashable]) -> list[Cluster]:
+def cluster_by(findings: Sequence[Finding], key: Callable[[Symptom], Hashable]) -> list[FindingCluster]:
     """Clusters findings whose symptoms have the same key, in the order of their first findings."""
-    clusters: dict[Hashable, Cluster] = {}
+    clusters: dict[Hashable, FindingCluster] = {}
     for pair in findings:
-        clusters.setdefault(key(pair[1]), Cluster(pair[1].level, [])).findings.append(pair)
+        clusters.setdefault(key(pair[1]), FindingCluster(pair[1].level, [])).findings.append(pair)
     return list(clusters.values())
 
 
-def merge_device_diagnostics(clusters: Sequence[Cluster]) -> list[Cluster]:
+def merge_device_diagnostics(clusters: Sequence[FindingCluster]) -> list[FindingCluster]:
     """Merges what a device's compiler says with the same text from lowering for a target."""
-    targets: dict[str, Cluster] = {}
-    merged: list[Cluster] = []
+    targets: dict[str, FindingCluster] = {}
+    merged: list[FindingCluster] = []
     for cluster in clusters:
         record, _ = cluster.findings[0]
         if cluster.level is Level.BUILD and record.tier is not Tier.DEVICE and record.detail is not None:
@@ -140,9 +140,9 @@ def merge_device_diagnostics(clusters: Sequence[Cluster]) -> list[Cluster]:
     return merged
 
 
-def _merge_nested(clusters: Sequence[Cluster]) -> list[Cluster]:
+def _merge_nested(clusters: Sequence[FindingCluster]) -> list[FindingCluster]:
     """Merges clusters that fail only where another one does: one wrong mask causes several wrong accesses."""
-    merged: list[Cluster] = []
+    merged: list[FindingCluster] = []
     for cluster in sorted(clusters, key=lambda each: -len(each.signatures)):
         around = next((each for each in merged if cluster.signatures <= each.signatures), None)
         if around is None:
@@ -152,8 +152,8 @@ def _merge_nested(clusters: Sequence[Cluster]) -> list[Cluster]:
     return merged
 
 
-def _coincide(values: Cluster, memory: Cluster) -> bool:
-    """Whether values are wrong where, and only where, memory is misused."""
+def _coincide(values: FindingCluster, memory: FindingCluster) -> bool:
+    """Returns whether values are wrong in the signatures that misuse memory, and only there."""
     if values.level is not Level.STRUCTURE:
         return False
     one, other = values.signatures, memory.signatures
@@ -164,7 +164,7 @@ _COINCIDENCE = 0.9  # share of signatures that two clusters of one cause have in
 _COMPARED = (VerdictKind.PASS, VerdictKind.VALUES)
 
 
-def _split_by_extent(cluster: Cluster, records: Sequence[Record]) -> list[Cluster]:
+def _split_by_extent(cluster: FindingCluster, records: Sequence[Record]) -> list[FindingCluster]:
     """Splits a cluster in which some signatures fail all structural cases and the others hardly any."""
     structural = GroupName.STRUCTURAL
     count = Counter(
@@ -176,14 +176,14 @@ def _split_by_extent(cluster: Cluster, records: Sequence[Record]) -> list[Cluste
     if not whole or not part or whole | part != cluster.signatures:
         return [cluster] if cluster.findings else []
     return [
-        Cluster(cluster.level, [pair for pair in cluster.findings if pair[0].signature in side])
+        FindingCluster(cluster.level, [pair for pair in cluster.findings if pair[0].signature in side])
         for side in (whole, part)
     ]
 
 
 def _split_by_condition(
-    cluster: Cluster, records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
-) -> list[Cluster]:
+    cluster: FindingCluster, records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
+) -> list[FindingCluster]:
     """Splits a cluster whose signatures fulfil one of two conditions, if no single condition covers them."""
     mine = [record for record in records if record.backend in cluster.backends]
     tried = signatures_tried(mine, cluster.signatures, Level.INVARIANT, most_basic)
@@ -194,12 +194,14 @@ def _split_by_condition(
         return [cluster]
     first = {names[i] for i in sides[0]}
     return [
-        Cluster(cluster.level, [pair for pair in cluster.findings if (pair[0].signature in first) is inside])
+        FindingCluster(cluster.level, [pair for pair in cluster.findings if (pair[0].signature in first) is inside])
         for inside in (True, False)
     ]
 
 
-def split_by_experiment(cluster: Cluster, known: Mapping[tuple[str, str, str], Smallest]) -> list[Cluster]:
+def split_by_experiment(
+    cluster: FindingCluster, known: Mapping[tuple[str, str, str], Reproducer]
+) -> list[FindingCluster]:
     """Splits a cluster if an edit that repairs its smallest case leaves other cases wrong.
 
     A case that was not tried goes with the side that has its family, else its signature.
@@ -209,9 +211,9 @@ def split_by_experiment(cluster: Cluster, known: Mapping[tuple[str, str, str], S
       known: the smallest cases that were found, by pairing, backend and case.
     """
     births = [
-        found.birth
+        found.fault
         for record, _ in cluster.findings
-        if (found := known.get((record.pairing, record.backend, record.case))) is not None and found.birth is not None
+        if (found := known.get((record.pairing, record.backend, record.case))) is not None and found.fault is not None
     ]
     born = next((each for each in births if each.unexplained), None)
     if born is None:
@@ -227,11 +229,11 @@ def split_by_experiment(cluster: Cluster, known: Mapping[tuple[str, str, str], S
         votes = ((key in mine, key in other) for key, mine, other in zip(keys, *sides, strict=True))
         is_explained = next((mine for mine, other in votes if mine != other), True)
         (explained if is_explained else unexplained).append(pair)
-    return [Cluster(cluster.level, part) for part in (explained, unexplained) if part]
+    return [FindingCluster(cluster.level, part) for part in (explained, unexplained) if part]
 
 
-def _explains(cause: Cluster, kinds: Counter[Kind], pair: Finding) -> bool:
-    """Whether a finding follows from a cause at its signature; `kinds` are the cause's own symptoms.
+def _explains(cause: FindingCluster, kinds: Counter[Kind], pair: Finding) -> bool:
+    """Returns whether a finding follows from a cause at its signature; `kinds` are the cause's own symptoms.
 
     A NaN in the wrong place does not make the gradient of other values wrong.
     """
@@ -244,13 +246,13 @@ def _explains(cause: Cluster, kinds: Counter[Kind], pair: Finding) -> bool:
 
 
 def _shows_alike(kinds: Counter[Kind], findings: Sequence[Finding]) -> bool:
-    """Whether a cause has the symptom that most of some findings show; imprecision is too common to say so."""
+    """Returns whether a cause has the symptom that most of some findings show; imprecision is too common to count."""
     common = Counter(symptom.kind for _, symptom in findings).most_common(1)[0][0]
     return kinds[common] > 0 and common[0] is not Effect.IMPRECISE
 
 
-def _is_sharp(structure: Cluster, records: Sequence[Record]) -> bool:
-    """Whether structural cases fail as a rule where they fail at all, which rounding does not bring about."""
+def _is_sharp(structure: FindingCluster, records: Sequence[Record]) -> bool:
+    """Returns whether most structural cases of the signatures fail, which rounding does not cause."""
     touched = structure.signatures
     cases = [r for r in records if r.signature in touched and r.group == GroupName.STRUCTURAL]
     failing = {record.case for record, _ in structure.findings if record.group == GroupName.STRUCTURAL}

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kerneltest.records.schema import SpecialInput, StaticValue
+from kerneltest.records.evidence import SpecialInput
+from kerneltest.records.schema import StaticValue
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What conditions can be about in a signature.
+    """The features of a signature that conditions can refer to.
 
     Attributes:
       lengths: by dim.
@@ -45,7 +46,7 @@ class Condition:
 
     @property
     def exact(self) -> bool:
-        """Whether only failing signatures fulfil the condition."""
+        """True if only failing signatures fulfil the condition."""
         return bool(self.words) and self.failing == self.fulfilled
 
 

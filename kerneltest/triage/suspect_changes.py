@@ -1,4 +1,4 @@
-"""What became of suspects from one set of runs to another: which are new, which are gone, which are still there."""
+"""Changes of suspects between two sets of runs: new, gone, still there."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.overlay import Merged
-from kerneltest.triage.changes import question
-from kerneltest.triage.suspects import Suspect, suspects_shown
+from kerneltest.records.overlay import Overlay
+from kerneltest.triage.changes import case_identity
+from kerneltest.triage.suspects import Suspect, suspects_in_overlay
 
 
 class Fate(StrEnum):
-    """What became of a suspect, in the order in which reports tell it."""
+    """The fate of a suspect, in the order of reports."""
 
     NEW = "new"
     GONE = "gone"
@@ -25,9 +25,9 @@ class SuspectChange:
     """A suspect of two sets of runs.
 
     Attributes:
-      fate: what became of it.
-      suspect: as the newer runs show it; as the older ones do where these do not.
-      since: for one that is still there, when the older run began, as its plan says; else "".
+      fate: its fate.
+      suspect: as the newer runs show it, or as the older ones do if the newer ones do not.
+      since: the start of the older run, for a suspect that is still there; else "".
     """
 
     fate: Fate
@@ -39,13 +39,13 @@ class SuspectChange:
         return self.fate is Fate.NEW
 
 
-def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
-    """Compares suspects. One most of whose cases failed before was there before, whatever it is called.
+def suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
+    """Compares suspects. If most of its cases failed before, a suspect was there before, whatever its title.
 
-    Where no cases tell, the id does: it comes last since it counts suspects of the same words, and shifts with them.
+    Ids decide only if cases do not: an id counts suspects with the same symptom, so it can shift.
     """
-    before, after = suspects_shown(old), suspects_shown(new)
-    asked, asks = ([frozenset(map(question, each.findings)) for each in side] for side in (before, after))
+    before, after = suspects_in_overlay(old), suspects_in_overlay(new)
+    asked, asks = ([frozenset(map(case_identity, each.findings)) for each in side] for side in (before, after))
     common = _common(asked, asks)
     earlier: dict[int, int] = {}
     failed = frozenset().union(*asked)
@@ -67,17 +67,17 @@ def suspect_changes(old: Merged, new: Merged) -> tuple[SuspectChange, ...]:
     ]
     gone = [i for i in range(len(before)) if i not in known]
     ran = (row.record for row in new.rows if row.record.case and row.record.verdict is not Verdict.UNAVAILABLE)
-    tried = frozenset().union(*(asked[i] for i in gone)).intersection(map(question, ran))
+    tried = frozenset().union(*(asked[i] for i in gone)).intersection(map(case_identity, ran))
     for i in gone:
         changes.append(SuspectChange(Fate.NOT_RUN if tried.isdisjoint(asked[i]) else Fate.GONE, before[i]))
     return tuple(sorted(changes, key=lambda change: [*Fate].index(change.fate)))
 
 
-_SAME = 0.5  # of the cases of a suspect: where more of them fail in the other runs, it is there too
+_SAME = 0.5  # share of a suspect's cases that must fail in the other runs for it to be there too
 
 
 def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hashable]]) -> Counter[tuple[int, int]]:
-    """How many cases an older and a newer suspect have in common, by their numbers."""
+    """Counts the cases that an older and a newer suspect have in common, by their numbers."""
     holders: dict[Hashable, list[int]] = {}
     for i, questions in enumerate(asked):
         for each in questions:
@@ -85,8 +85,8 @@ def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hasha
     return Counter((i, j) for j, questions in enumerate(asks) for each in questions for i in holders.get(each, ()))
 
 
-def _started(merged: Merged, suspect: Suspect) -> str:
-    """When the first of the runs that show a suspect began; "" if unknown."""
+def _started(merged: Overlay, suspect: Suspect) -> str:
+    """Returns the start of the first run that shows a suspect; "" if unknown."""
     mine = set(map(id, suspect.findings))
     starts = {merged.runs[row.run].plan.started for row in merged.rows if id(row.record) in mine}
     return min(filter(None, starts), default="")

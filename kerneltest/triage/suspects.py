@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kerneltest.core.verdicts import Kind as VerdictKind
-from kerneltest.records.overlay import Merged
-from kerneltest.records.runs import Run
-from kerneltest.records.schema import Record, Smallest
+from kerneltest.core.verdicts import VerdictKind
+from kerneltest.records.overlay import Overlay
+from kerneltest.records.runs import RunRecords
+from kerneltest.records.schema import Record, Reproducer
 from kerneltest.triage.clustering import (
-    Cluster,
+    FindingCluster,
     MostBasic,
     cluster_by,
     cluster_by_cause,
@@ -32,14 +32,14 @@ class Suspect:
       id: eight hexadecimal digits, the same from run to run as long as it shows in the same way.
       pairing: the kernel's pairing.
       level: the kind of question that it answers wrongly.
-      effect: how it shows.
+      effect: its symptom.
       subject: the argument, the memory or the failure that the effect is about; "" for the output.
       lines: FILE:LINE of the user's source that its failures point at, the most frequent first.
       findings: in the order of the records.
       tried: cases by backend, without those that could not be run.
       signatures: the condition on signatures, on the backend where it shows most.
       inputs: the condition on inputs there, among the cases of these signatures.
-      smallest: the smallest case that was found; None if none was looked for.
+      reproducer: the smallest case that was found; None if none was looked for.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Suspect:
     tried: Mapping[str, int]
     signatures: Condition
     inputs: Condition
-    smallest: Smallest | None = None
+    reproducer: Reproducer | None = None
 
     @property
     def backends(self) -> Mapping[str, int]:
@@ -66,7 +66,7 @@ class Suspect:
 
     @property
     def pattern(self) -> str:
-        """Where wrong elements lie, in words, if they lie alike in every finding; or ""."""
+        """The pattern of wrong elements in words, if every finding has the same one; or ""."""
         patterns = {
             record.evidence.pattern.brief() if record.evidence.pattern is not None else ""
             for record in self.findings
@@ -76,7 +76,7 @@ class Suspect:
 
     @property
     def headline(self) -> str:
-        """How it shows, in words, without the condition."""
+        """The symptom in words, without the condition."""
         match self.effect:
             case Effect.OTHER:
                 return f"{self.example.verdict}: {self.example.message.partition(_NEWLINE)[0]}"
@@ -96,13 +96,13 @@ class Suspect:
     @property
     def example(self) -> Record:
         """The finding that shows it best: the smallest case, or the finding with the shortest lengths."""
-        if self.smallest is not None:
-            return self.smallest.record
+        if self.reproducer is not None:
+            return self.reproducer.record
         return min(self.findings, key=lambda r: (not r.dims, math.prod(r.dims.values()), sum(r.dims.values())))
 
 
-def suspects(
-    records: Iterable[Record], blocks: Mapping[str, Mapping[str, int]], smallest: Iterable[Smallest] = ()
+def find_suspects(
+    records: Iterable[Record], blocks: Mapping[str, Mapping[str, int]], smallest: Iterable[Reproducer] = ()
 ) -> tuple[Suspect, ...]:
     """Gathers findings into suspects, pairing by pairing, the most telling suspect first.
 
@@ -123,29 +123,29 @@ def suspects(
     )
 
 
-def suspects_of(run: Run) -> tuple[Suspect, ...]:
+def suspects_in_run(run: RunRecords) -> tuple[Suspect, ...]:
     """Gathers the findings of one run into suspects."""
     blocks = {name: declared.blocks for name, declared in run.plan.pairings.items()}
-    return suspects(run.records, blocks, run.smallest)
+    return find_suspects(run.records, blocks, run.reproducers)
 
 
-def suspects_shown(merged: Merged) -> tuple[Suspect, ...]:
+def suspects_in_overlay(merged: Overlay) -> tuple[Suspect, ...]:
     """Gathers the findings of several runs into suspects: a bug that several runs show is one suspect."""
     blocks = {name: declared.blocks for name, declared in merged.pairings.items()}
-    smallest = [each for run in merged.runs for each in run.smallest]
+    smallest = [each for run in merged.runs for each in run.reproducers]
     in_order = sorted(merged.rows, key=lambda row: row.run)
-    return suspects((row.record for row in in_order), blocks, smallest)
+    return find_suspects((row.record for row in in_order), blocks, smallest)
 
 
-def _with_smallest(suspect: Suspect, known: Mapping[tuple[str, str, str], Smallest]) -> Suspect:
+def _with_smallest(suspect: Suspect, known: Mapping[tuple[str, str, str], Reproducer]) -> Suspect:
     found = [known[key] for each in suspect.findings if (key := (each.pairing, each.backend, each.case)) in known]
     if not found:
         return suspect
-    return replace(suspect, smallest=min(found, key=lambda each: (each.birth is None, each.unusual)))
+    return replace(suspect, reproducer=min(found, key=lambda each: (each.fault is None, each.nontrivial)))
 
 
 def _of_pairing(
-    pairing: str, records: Sequence[Record], blocks: Mapping[str, int], known: Mapping[tuple[str, str, str], Smallest]
+    pairing: str, records: Sequence[Record], blocks: Mapping[str, int], known: Mapping[tuple[str, str, str], Reproducer]
 ) -> list[Suspect]:
     findings = [(record, symptom(record)) for record in records if record.verdict.is_finding]
     most_basic = most_basic_failures(findings)
@@ -173,7 +173,7 @@ _ORDER = (Level.STRUCTURE, Level.SPECIAL, Level.PRECISION, Level.INVARIANT, Leve
 
 def _suspect(
     pairing: str,
-    cluster: Cluster,
+    cluster: FindingCluster,
     number: int,
     records: Sequence[Record],
     blocks: Mapping[str, int],

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from kerneltest.core.details import MemoryFault, Mismatch, NotBuilt, Race
 from kerneltest.core.targets import Tier
-from kerneltest.core.verdicts import Kind, Verdict
+from kerneltest.core.verdicts import Verdict, VerdictKind
 from kerneltest.records.schema import Record
 
 _SLIGHT = 1 / 16  # an error relative to the larger of both numbers: below it something was rounded, above it lost
@@ -24,7 +24,7 @@ class Level(StrEnum):
 
 
 class Effect(StrEnum):
-    """How a bug shows, in the words of a suspect's title."""
+    """A symptom of a bug, in the words of a suspect's title."""
 
     NOT_LOWERED = "does not lower"
     NOT_COMPILED = "does not compile"
@@ -46,11 +46,11 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """What one finding shows.
+    """The symptom that one finding shows.
 
     Attributes:
       level: the question that it answers wrongly.
-      effect: how it shows.
+      effect: the kind of symptom.
       subject: the argument, the memory or the failure that the effect is about; "" for the output.
       place: FILE:LINE of the user's source that the failure points at, or "".
       cause: the same for failures of one cause, if they end a case before values are compared; else "".
@@ -73,14 +73,14 @@ def symptom(record: Record) -> Symptom:
     detail = record.detail
     place = detail.place if detail is not None else ""
     essence = detail.essence if detail is not None else record.verdict.value
-    if record.verdict.kind is Kind.BUILD:
+    if record.verdict.kind is VerdictKind.BUILD:
         # A device's compiler names no line, or another one than lowering for the same target does.
         cause = essence if record.tier is Tier.DEVICE or not isinstance(detail, NotBuilt) else f"{essence} {place}"
         return Symptom(Level.BUILD, _not_built(record), place=place, cause=cause)
     if record.verdict in (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH):
         effect, subject = _wrong_value(record)
         return Symptom(_level(record, effect), effect, subject)
-    if record.verdict.kind is Kind.MEMORY:
+    if record.verdict.kind is VerdictKind.MEMORY:
         level = Level.INVARIANT if record.group == "invariants" else Level.STRUCTURE
         subject = essence if isinstance(detail, MemoryFault | Race) else ""
         return Symptom(level, _MEMORY[record.verdict], subject, place)

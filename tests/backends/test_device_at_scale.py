@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.backends.device_at_scale import DeviceAtScale, _made, _samples
+from kerneltest.backends.device_at_scale import DeviceAtScale, _materialize, _take_samples
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import NVIDIA
-from kerneltest.plan.production import arguments_of, contents, part_of, production_signatures
+from kerneltest.plan.production_sizes import part_arguments, position_coded_arrays, production_signatures, required_part
 from kerneltest.trace.tracing import trace
 
 
@@ -30,10 +30,10 @@ def everything() -> kt.Pairing:
 def test_a_device_holds_what_the_oracle_gets() -> None:
     pairing = everything()
     for signature in production_signatures(pairing):
-        held = contents(pairing, signature)
-        expected = arguments_of(pairing, part_of(pairing, signature, {}), held)
+        held = position_coded_arrays(pairing, signature)
+        expected = part_arguments(pairing, required_part(pairing, signature, {}), held)
         for path, content in held.items():
-            made = np.asarray(_made(content))
+            made = np.asarray(_materialize(content))
             assert (made.shape, made.dtype) == (content.shape, content.dtype)
             np.testing.assert_array_equal(made, expected[path])
         assert expected["at"].max() < 70
@@ -44,7 +44,7 @@ def test_a_device_holds_what_the_oracle_gets() -> None:
 @pytest.mark.parametrize("shape", [(3_000,), (40, 70), (2, 3, 500), (0, 4)])
 def test_the_elements_that_come_back_are_those_of_their_offsets(shape: tuple[int, ...]) -> None:
     values = np.arange(np.prod(shape)).reshape(shape)
-    samples = _samples(jnp.asarray(values))
+    samples = _take_samples(jnp.asarray(values))
     np.testing.assert_array_equal(samples.values, values.reshape(-1)[samples.offsets])
     assert samples.offsets.size == min(48, values.size)
     assert not values.size or {0, values.size - 1} <= set(samples.offsets.tolist())

@@ -7,7 +7,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.api import Result, pairing_id
 from kerneltest.plan.cases import value_cases
-from kerneltest.trace.jax_compat.mosaic_interpreters import DETECTS_ALL_RACES
+from kerneltest.trace.jax_compat.mosaic_gpu_interpreter import DETECTS_ALL_RACES
 from tests.pipeline_bugs import BLOCK, SHAPE, STEPS, TWINS, Kernel
 
 BACKEND = "interpret-mosaic-gpu"

@@ -19,7 +19,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import judged
+from kerneltest.execute.runner import run_case
 from kerneltest.execute.settings import RunSettings
 from kerneltest.localize.reruns import Cause, depends_on_order
 from kerneltest.plan.cases import value_cases
@@ -96,7 +96,7 @@ def test_wrong_values_that_are_right_in_order_are_said_to_be(name: str) -> None:
     items = plan_pairing(pairing, pairing_id(pairing), resolve([BACKEND]), RunSettings(depth="quick")).items
     item = next(each for each in items if each.group.name == "structural")
     case, cache = next(iter(item.cases())), Cache()
-    record = judged(item, case, cache).record
+    record = run_case(item, case, cache).record
     assert depends_on_order(item, case, record, cache) is Cause.PROGRAM_ORDER
     assert depends_on_order(item, case, replace(record, verdict=Verdict.RACE), cache) is None
 

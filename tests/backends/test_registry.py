@@ -12,9 +12,9 @@ import pytest
 import kerneltest as kt
 from kerneltest.backends import registry as registry_module
 from kerneltest.backends.base import Artifact
-from kerneltest.backends.registry import Entry, backend_ids, in_order, resolve
+from kerneltest.backends.registry import BackendEntry, resolve, select_ids, sort_ids
 from kerneltest.core.precision import Precision
-from kerneltest.records.io import read_plan, read_records
+from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.trace.tracing import Traced
 from tests.plugins import PLUGINS
 from tests.sample import double
@@ -176,24 +176,24 @@ class _Mine(kt.Backend):
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, Entry]:
+def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, BackendEntry]:
     """What is registered ends with the test."""
     entries = dict(registry_module.REGISTRY)
     monkeypatch.setattr(registry_module, "REGISTRY", entries)
     return entries
 
 
-def test_a_class_of_a_user_stands_among_the_others(registry: dict[str, Entry]) -> None:
+def test_a_class_of_a_user_stands_among_the_others(registry: dict[str, BackendEntry]) -> None:
     assert kt.backend("mine")(_Mine) is _Mine
     (made,) = resolve(["mi*"])
     assert (made.id, made.tier) == ("mine", _Mine.tier)
-    assert in_order(["mine", "rocm", "interpret"]) == ["interpret", "rocm", "mine"]
+    assert sort_ids(["mine", "rocm", "interpret"]) == ["interpret", "rocm", "mine"]
 
 
 @pytest.mark.parametrize("in_all", [False, True])
-def test_all_stands_for_it_only_where_it_says_so(in_all: bool, registry: dict[str, Entry]) -> None:
+def test_all_stands_for_it_only_where_it_says_so(in_all: bool, registry: dict[str, BackendEntry]) -> None:
     kt.backend("mine", in_all=in_all)(_Mine)
-    assert ("mine" in backend_ids(["all"])) is in_all
+    assert ("mine" in select_ids(["all"])) is in_all
 
 
 class _WithoutTier(kt.Backend):
@@ -216,7 +216,7 @@ class _WithoutPrepare(kt.Backend):
     ],
 )
 def test_what_cannot_be_a_backend_is_said_at_once(
-    name: str, made: type[kt.Backend], words: str, registry: dict[str, Entry]
+    name: str, made: type[kt.Backend], words: str, registry: dict[str, BackendEntry]
 ) -> None:
     before = dict(registry)
     with pytest.raises(ValueError, match=re.escape(words)):

@@ -11,7 +11,7 @@ import pytest
 import kerneltest as kt
 from kerneltest.backends.base import FORMER_NAMES, Artifact, Backend
 from kerneltest.backends.delegating import DelegatingBackend
-from kerneltest.backends.remote import Elsewhere
+from kerneltest.backends.remote import RemoteBackend
 from kerneltest.backends.user_backend import UserBackend
 
 MEMBERS = sorted({name for name in (*vars(Backend), *inspect.get_annotations(Backend)) if not name.startswith("_")})
@@ -20,19 +20,19 @@ MEMBERS = sorted({name for name in (*vars(Backend), *inspect.get_annotations(Bac
 OVERRIDDEN: dict[type[DelegatingBackend], dict[str, str]] = {
     DelegatingBackend: {},
     UserBackend: {},
-    Elsewhere: {
+    RemoteBackend: {
         "unavailable": "the other machine says whether it can serve the backend",
         "environment": "the other machine's device is recorded",
         "prepare": "nothing runs on this machine",
         "fast_path": "nothing runs on this machine",
-        Backend.at_scale.__name__: "nothing runs on this machine",
+        Backend.prepare_at_scale.__name__: "nothing runs on this machine",
     },
 }
 
 MAKE: dict[type[DelegatingBackend], Callable[[Backend], Backend]] = {
     DelegatingBackend: DelegatingBackend,
     UserBackend: lambda wrapped: UserBackend(wrapped, wrapped.id),
-    Elsewhere: lambda wrapped: Elsewhere(wrapped, "elsewhere", {"device": "another"}),
+    RemoteBackend: lambda wrapped: RemoteBackend(wrapped, "elsewhere", {"device": "another"}),
 }
 
 

@@ -14,11 +14,11 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import TF32, cast, dtype_named, float_format
+from kerneltest.core.dtypes import TF32, cast, float_format, parse_dtype
 from kerneltest.declare.domains import EVERYTHING
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.families import FAMILIES, Slot
 from kerneltest.records.schema import Record
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float8_e5m2"])
 def test_float_formats_agree_with_the_dtypes_themselves(name: str) -> None:
-    fmt, native = float_format(dtype_named(name)), dtype_named(name)
+    fmt, native = float_format(parse_dtype(name)), parse_dtype(name)
     one = np.array(1.0, native)
     following = np.array(1 + 2.0 ** (1 - fmt.precision), native)
     assert float(following) > float(one)
@@ -45,8 +45,8 @@ def test_float_formats_agree_with_the_dtypes_themselves(name: str) -> None:
 def test_a_cast_rounds_once() -> None:
     # Just above the midpoint of two bfloat16 numbers, by less than float32 can tell.
     above = 1 + 2.0**-8 + 2.0**-40
-    assert float(cast(np.array(above), dtype_named("bfloat16"))) == 1 + 2.0**-7
-    assert float(cast(np.array(1 + 2.0**-8), dtype_named("bfloat16"))) == 1.0
+    assert float(cast(np.array(above), parse_dtype("bfloat16"))) == 1 + 2.0**-7
+    assert float(cast(np.array(1 + 2.0**-8), parse_dtype("bfloat16"))) == 1.0
 
 
 def test_tf32_has_the_range_of_float32_and_ten_stored_bits() -> None:
@@ -83,13 +83,13 @@ def _records(pairing: kt.Pairing, group: str = "", fuzz: int = 0) -> list[Record
         cache = Cache()
         cases = [c for c in item.cases() if item.group.name != "invariants" or c.family.name == "plain_call"]
         if group in ("", item.group.name):
-            found += [outcome.record for case in cases for outcome in run(item, cache, case.id)]
+            found += [outcome.record for case in cases for outcome in run_item(item, cache, case.id)]
     return found
 
 
 @pytest.mark.parametrize("name", NARROW)
 def test_families_fill_every_narrow_dtype_with_finite_numbers(name: str) -> None:
-    slot = Slot("data", (4, 9), dtype_named(name), (2, 4), EVERYTHING, 0, 0, lambda: 1)
+    slot = Slot("data", (4, 9), parse_dtype(name), (2, 4), EVERYTHING, 0, 0, lambda: 1)
     families = [f for f in FAMILIES.values() if f.group in ("structural", "numeric") and f.applies(slot)]
     filled = {f.name: f.fill(slot, np.random.default_rng(0), True).astype(np.float64) for f in families}
     assert len(filled) > 4

@@ -45,7 +45,7 @@ def test_an_oracle_that_divides_by_a_root_allows_for_a_reciprocal_root(row: Prec
 
 
 def test_rows_have_names_of_their_own_and_can_be_keys() -> None:
-    made = [*ROWS, XLA_NVIDIA, XLA_AMD, NVIDIA.with_exact_dots(), SIMULATED.beside(XLA_CPU)]
+    made = [*ROWS, XLA_NVIDIA, XLA_AMD, NVIDIA.with_exact_dots(), SIMULATED.combine(XLA_CPU)]
     assert len({row.name for row in made}) == len(made)
     assert {row: row.name for row in made}[replace(NVIDIA)] == "NVIDIA"
 
@@ -128,7 +128,7 @@ def test_dropped_bits_cost_twice_as_much_as_rounded_ones() -> None:
 def test_two_machines_side_by_side_have_the_larger_errors_of_both() -> None:
     one = Precision("one", {"exp": Ulps(2, source="a"), "sin": Ulps(1)}, flushing=frozenset({"exp"}))
     other = Precision("other", {"exp": Ulps(1, absolute=3, argument=1, source="b"), "cos": Ulps(4)}, flushes=True)
-    both = one.beside(other)
+    both = one.combine(other)
     assert both.ulps == {"exp": Ulps(2, 3, 1, "a or b"), "sin": Ulps(1), "cos": Ulps(4)}
     assert both.flushes
     assert both.flushing == {"exp"}
@@ -139,7 +139,7 @@ def test_a_device_has_its_row_and_that_of_what_stands_around_the_calls(
     name: str, inside: Precision, around: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "compile_for", lambda traced, place, precision, **_: precision)
-    monkeypatch.setattr(device, "device", lambda platform: platform)
+    monkeypatch.setattr(device, "kernel_device", lambda platform: platform)
     (backend,) = resolve([name])
 
     def row(kernel: Any) -> Any:
@@ -148,13 +148,13 @@ def test_a_device_has_its_row_and_that_of_what_stands_around_the_calls(
     one = elementwise_block(lambda x: x @ x)
     assert row(one) == inside
     assert row(elementwise_block(jnp.exp)) == inside.with_exact_dots()
-    assert row(lambda x: one(x + x)) == inside.beside(around)
+    assert row(lambda x: one(x + x)) == inside.combine(around)
 
 
 def test_the_simulator_flushes_where_xla_computes_around_the_calls() -> None:
     (backend,) = resolve(["simulate:sm_90"])
     x = np.full(128, 1e-40, np.float32)
-    for kernel, row in ((lambda x: double(x), SIMULATED), (lambda x: double(x) + x, SIMULATED.beside(XLA_CPU))):
+    for kernel, row in ((lambda x: double(x), SIMULATED), (lambda x: double(x) + x, SIMULATED.combine(XLA_CPU))):
         traced = trace_function(lambda x, kernel=kernel: [kernel(x)], (ShapeDtype(x.shape, x.dtype),), "")
         executable: Any = backend.prepare(traced)
         assert executable.precision == row.with_exact_dots()

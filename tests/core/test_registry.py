@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from kerneltest import extensions
-from kerneltest.core.registry import Registry
+from kerneltest.core.extension_registry import Registry
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import threading
 import numpy as np
 import pytest
 
-from kerneltest.core.runtime import keep_freed, seldom_collected, stacks
+from kerneltest.core.runtime import retain_freed_memory, thread_stacks, throttle_gc
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory as it likes")
 def test_arrays_take_the_place_of_those_before_them() -> None:
-    keep_freed()
-    keep_freed()
+    retain_freed_memory()
+    retain_freed_memory()
     count = 2**20  # 8 MiB each
     faults = []
     for _ in range(4):
@@ -31,10 +31,10 @@ def test_what_the_user_has_set_stays(name: str, monkeypatch: pytest.MonkeyPatch)
     asked: list[object] = []
     monkeypatch.setattr(ctypes, "CDLL", asked.append)
     monkeypatch.setenv(name, "1")
-    keep_freed.__wrapped__()
+    retain_freed_memory.__wrapped__()
     assert not asked
     monkeypatch.delenv(name)
-    keep_freed.__wrapped__()
+    retain_freed_memory.__wrapped__()
     assert asked == ([None] if sys.platform == "linux" else [])
 
 
@@ -43,7 +43,7 @@ def test_garbage_is_looked_for_seldom_and_then_as_before(before: int, inside: in
     was = gc.get_threshold()
     gc.set_threshold(before, *was[1:])
     try:
-        with seldom_collected():
+        with throttle_gc():
             assert gc.get_threshold()[0] == inside
         assert gc.get_threshold() == (before, *was[1:])
     finally:
@@ -55,7 +55,7 @@ def test_nothing_is_collected_while_a_stack_is_looked_at(collects: bool) -> None
     was = gc.isenabled()
     (gc.enable if collects else gc.disable)()
     try:
-        with stacks() as frames:
+        with thread_stacks() as frames:
             assert threading.get_ident() in frames
             assert not gc.isenabled()
         assert gc.isenabled() is collects
@@ -67,11 +67,11 @@ def test_two_threads_look_one_after_the_other() -> None:
     looked = threading.Event()
 
     def look() -> None:
-        with stacks():
+        with thread_stacks():
             looked.set()
 
     other = threading.Thread(target=look)
-    with stacks():
+    with thread_stacks():
         other.start()
         assert not looked.wait(0.1)
     assert looked.wait(10)

@@ -10,7 +10,7 @@ from kerneltest.core.dtypes import TF32, Array, float_format
 from kerneltest.core.precision import Precision
 from kerneltest.declare.arguments import ArrayArgument
 from kerneltest.declare.error_model import Measured
-from kerneltest.numerics.numpy_patch import watching
+from kerneltest.numerics.numpy_patch import instrument
 
 PLAIN, FLUSHING = Precision("plain", {}), Precision("flushing", {}, flushes=True)
 ON_TENSOR_CORES = Precision("tensor cores", {}, dot_input={"float32": TF32})
@@ -32,7 +32,7 @@ def measured(
 
     wide = {name: value.astype(np.float64) for name, value in leaves.items()}
     formats = {name: float_format(value.dtype) for name, value in leaves.items()}
-    copied = watching(function)
+    copied = instrument(function)
     return Measured(
         evaluate=evaluate,
         leaves=wide,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kerneltest.declare.axes import Extent, along, length_of, names_in, parsed
+from kerneltest.declare.axis_expressions import AxisExpression, dims_in, length_of, parse_axis, positions_along
 
 LENGTHS = {"m": 2, "g": 3, "h": 4}
 
@@ -23,15 +23,15 @@ LENGTHS = {"m": 2, "g": 3, "h": 4}
     ],
 )
 def test_lengths(word: str, length: int, names: tuple[str, ...]) -> None:
-    axis = parsed(word)
-    assert (length_of(axis, LENGTHS), names_in(axis)) == (length, names)
-    assert parsed(str(axis)) == axis
+    axis = parse_axis(word)
+    assert (length_of(axis, LENGTHS), dims_in(axis)) == (length, names)
+    assert parse_axis(str(axis)) == axis
 
 
 @pytest.mark.parametrize("word", ["m//2", "*m", "m+", "2**m", "m-g", "3+4", "-m", "+1", "m,n", "", "m*-1"])
 def test_what_is_no_length_is_refused(word: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
-        parsed(word)
+        parse_axis(word)
     assert repr(word) in str(caught.value)
 
 
@@ -51,13 +51,13 @@ def test_what_is_no_length_is_refused(word: str) -> None:
     ],
 )
 def test_a_slice_takes_what_belongs_to_it(word: str, dim: str, at: list[int], positions: list[int]) -> None:
-    assert along(parsed(word), LENGTHS, {dim: np.array(at)}).tolist() == positions
+    assert positions_along(parse_axis(word), LENGTHS, {dim: np.array(at)}).tolist() == positions
 
 
 def test_a_slice_is_as_long_as_the_axis_of_a_short_dim() -> None:
     for word in ("h*g", "2*h", "h+1", "m+h", "2*h+m*g+1"):
-        axis = parsed(word)
-        assert isinstance(axis, Extent)
+        axis = parse_axis(word)
+        assert isinstance(axis, AxisExpression)
         for length in (1, 2, 3):
             taken = axis.positions(LENGTHS, {"h": np.arange(1, 1 + length)})
             assert len(taken) == axis.length({**LENGTHS, "h": length})

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerneltest.core.dtypes import Array, dtype_named
+from kerneltest.core.dtypes import Array, parse_dtype
 from kerneltest.declare.domains import EVERYTHING, Interval
 from kerneltest.declare.kinds.base import Slot
 
-INTEGERS = Slot("index", (4,), dtype_named("int32"), (None,), EVERYTHING, 0, 10, lambda: 1)
+INTEGERS = Slot("index", (4,), parse_dtype("int32"), (None,), EVERYTHING, 0, 10, lambda: 1)
 
 REPAIRED: dict[str, tuple[dict[str, Any], list[float], list[float]]] = {
     "an index": (dict(role="index"), [-3, 0, 9, 10], [0, 0, 9, 9]),
@@ -28,7 +28,7 @@ REPAIRED: dict[str, tuple[dict[str, Any], list[float], list[float]]] = {
     ),
     "one hot": (dict(role="one_hot"), [0, 5, 5, 1], [0, 1, 0, 0]),
     "a mask": (dict(role="mask", mask_values=(-7, 2)), [-7, 2, 0, 1], [-7, 2, 2, 2]),
-    "a key": (dict(role="key", dtype=dtype_named("uint32")), [1, 2, 3, 4], [1, 2, 3, 4]),
+    "a key": (dict(role="key", dtype=parse_dtype("uint32")), [1, 2, 3, 4], [1, 2, 3, 4]),
 }
 
 
@@ -84,13 +84,13 @@ def test_random_parts_of_an_exhaustive_partition_add_up_to_the_total() -> None:
 def test_zeros_are_replaced_if_the_domain_excludes_them(
     domain: Interval, values: list[float], kept: list[float]
 ) -> None:
-    slot = replace(INTEGERS, role="data", dtype=dtype_named("float32"), domain=domain)
+    slot = replace(INTEGERS, role="data", dtype=parse_dtype("float32"), domain=domain)
     made: Array = slot.coerce(np.array(values, np.float32))
     assert made.tobytes() == np.array(kept, np.float32).tobytes()
 
 
 @pytest.mark.parametrize("role", ["index", "length", "offsets", "permutation", "segments"])
 def test_a_dtype_that_is_too_narrow_to_count_is_an_error(role: str) -> None:
-    slot = replace(INTEGERS, role=role, dtype=dtype_named("int8"), shape=(300,), end=300)
+    slot = replace(INTEGERS, role=role, dtype=parse_dtype("int8"), shape=(300,), end=300)
     with pytest.raises(ValueError, match=r"it counts up to \d+, and int8 ends at 127; declare a wider dtype"):
         slot.repair(np.arange(300))

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 import kerneltest as kt
-from kerneltest.declare.relations import relation
-from kerneltest.plan.explicit import pool
+from kerneltest.declare.relations import parse_relation
+from kerneltest.plan.explicit import signature_pool
 from kerneltest.plan.format_limits import long_signatures
-from kerneltest.plan.production import production_signatures
+from kerneltest.plan.production_sizes import production_signatures
 from kerneltest.plan.signatures import signatures
 from tests.sample import double
 
@@ -42,7 +42,7 @@ def _paired(where: Callable[..., Any], more: dict[str, Any], **dims: kt.Pairing)
 def test_every_signature_meets_it(name: str, depth: str) -> None:
     where, more = RELATIONS[name]
     pairing = _paired(where, more, m=kt.dim(block=8), n=kt.dim(block=16, production=4096))
-    planned = [*signatures(pairing, depth), *long_signatures(pairing, depth), *pool(pairing, depth)]
+    planned = [*signatures(pairing, depth), *long_signatures(pairing, depth), *signature_pool(pairing, depth)]
     assert len(planned) > 4
     for signature in [*planned, *production_signatures(pairing)]:
         assert pairing.admits(dict(signature.dims), dict(signature.statics)), signature
@@ -70,12 +70,12 @@ def test_as_little_is_changed_as_will_do(
     where: Callable[..., Any], lengths: dict[str, int], nearest: dict[str, int] | None
 ) -> None:
     dims = dict(m=kt.dim(), n=kt.dim())
-    assert relation(where).nearest(dims, lengths, {}) == nearest
+    assert parse_relation(where).nearest_lengths(dims, lengths, {}) == nearest
 
 
 def test_fixed_lengths_stay() -> None:
     dims = dict(m=kt.dim(), n=kt.dim())
-    assert relation(lambda m, n: m <= n).nearest(dims, dict(m=9, n=5), {}, ["m"]) == dict(m=9, n=9)
+    assert parse_relation(lambda m, n: m <= n).nearest_lengths(dims, dict(m=9, n=5), {}, ["m"]) == dict(m=9, n=9)
 
 
 MISWRITTEN: dict[str, tuple[Any, str]] = {

@@ -13,7 +13,7 @@ import kerneltest as kt
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
 from kerneltest.declare.built_in_models import Conditioned, Rounding
 from kerneltest.declare.error_model import Measured
-from kerneltest.numerics.rounding_bounds import FACTOR, Rounded, bound, follow_together
+from kerneltest.numerics.rounding_bounds import SPREAD_FACTOR, RoundingLimit, bound_from_spread, sample_together
 from kerneltest.numerics.samples import UntrackedError
 from kerneltest.numerics.spread import Spread
 from tests.declare.measured import measured, vector
@@ -23,9 +23,9 @@ U = FLOAT32.unit_roundoff
 MODEL = kt.tolerance.rounding()
 
 
-def _one(case: Measured, model: Any = MODEL) -> Rounded:
+def _one(case: Measured, model: Any = MODEL) -> RoundingLimit:
     (found,) = model.bounds(case)
-    assert isinstance(found, Rounded)
+    assert isinstance(found, RoundingLimit)
     return found
 
 
@@ -45,11 +45,11 @@ BOUNDS = [
 @pytest.mark.parametrize(("values", "deviations", "wanted"), BOUNDS)
 def test_the_bound_is_what_is_documented(values: list[float], deviations: list[float], wanted: list[float]) -> None:
     found = Spread(np.array(deviations) * U, np.zeros(len(values), bool))
-    assert bound(np.array(values), found, U) / U == pytest.approx(wanted)
+    assert bound_from_spread(np.array(values), found, U) / U == pytest.approx(wanted)
 
 
 def test_nothing_is_asked_of_what_is_lost() -> None:
-    found = bound(np.ones(2), Spread(np.ones(2), np.array([False, True])), U)
+    found = bound_from_spread(np.ones(2), Spread(np.ones(2), np.array([False, True])), U)
     assert np.isfinite(found).tolist() == [True, False]
 
 
@@ -83,13 +83,13 @@ def test_integers_have_no_bound_and_other_values_where_rounding_decides() -> Non
     case = measured(lambda x: (x / 3 * 3 > 1).astype(int), {"x": np.array([1, 2, 0.5], np.float32)}, {}, {})
     found = _one(case)
     assert not found.at(XLA_CPU).any()
-    assert {tuple(other) for other in found.others(XLA_CPU)} == {(1, 1, 0)}
+    assert {tuple(other) for other in found.alternatives(XLA_CPU)} == {(1, 1, 0)}
 
 
 def test_the_parts_of_a_bound_name_operations() -> None:
     case = vector(lambda x: np.exp(x) * 1.1)
     found = _one(case).shares(XLA_CPU)
-    assert {share.source.place.text for share in found} >= {"np.exp(x)", "np.exp(x) * 1.1"}
+    assert {share.source.origin.text for share in found} >= {"np.exp(x)", "np.exp(x) * 1.1"}
     assert sum(share.part for share in found) == pytest.approx(1)
 
 
@@ -204,10 +204,10 @@ def test_records_say_so(oracle: Callable[..., Any], note: str) -> None:
 
 
 def test_the_factor_is_that_of_the_documentation() -> None:
-    assert f"{FACTOR:g} max(s" in str(bound.__doc__)
+    assert f"{SPREAD_FACTOR:g} max(s" in str(bound_from_spread.__doc__)
 
 
-def _cases(function: Callable[..., Any], count: int) -> list[Rounded]:
+def _cases(function: Callable[..., Any], count: int) -> list[RoundingLimit]:
     drawn = np.random.default_rng(5).normal(size=(count, 16)).astype(np.float32)
     return [_one(measured(function, {"x": row}, {"x": kt.array("n")}, {"n": 16})) for row in drawn]
 
@@ -224,7 +224,7 @@ def test_cases_that_are_followed_at_once_have_the_bounds_that_each_has_alone() -
     assert calls.count(False) == 5
     calls.clear()
     beside = _cases(softmax, 5)
-    follow_together((each,) for each in beside)
+    sample_together((each,) for each in beside)
     assert all((one == each.at(XLA_CPU)).all() for one, each in zip(alone, beside, strict=True))
     assert calls.count(False) == 1
     assert all(each.shares(XLA_CPU) for each in beside)
@@ -235,7 +235,7 @@ def test_an_oracle_that_branches_on_its_values_is_followed_case_by_case() -> Non
         return x * 3 if x[0] > 0 else x / 3
 
     beside = _cases(doubled, 4)
-    follow_together((each,) for each in beside)
+    sample_together((each,) for each in beside)
     bounds = [each.at(XLA_CPU) for each in beside]
     assert all((bound > 0).any() for bound in bounds)
     assert all((bound == each.at(XLA_CPU)).all() for bound, each in zip(bounds, _cases(doubled, 4), strict=True))

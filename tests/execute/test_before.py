@@ -12,10 +12,10 @@ from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import Before, run
+from kerneltest.execute.runner import PriorAttempts, run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.cases import Case
-from kerneltest.records.journal import Doing, Phase
+from kerneltest.records.journal import Activity, Phase
 from tests.sample import double
 
 
@@ -35,14 +35,14 @@ def test_a_case_that_ended_its_process_is_filled_again_unless_it_was_that(
     fill = Case.fill
 
     def filling(self: Case, pairing: Any) -> Any:
-        doing = cache.process.journal.doing
+        doing = cache.process.journal.activity
         seen.append((doing.case, doing.phase) if doing else None)
         return fill(self, pairing)
 
     monkeypatch.setattr(Case, "fill", filling)
-    death = Doing(item.name, case.id, case.family.name, str(case.signature), phase)
-    before = Before(deaths=[(death, Failure(Verdict.CRASH, "the process died"))])
-    (outcome,) = run(item, cache, case.id, before)
+    death = Activity(item.name, case.id, case.family.name, str(case.signature), phase)
+    before = PriorAttempts(deaths=[(death, Failure(Verdict.CRASH, "the process died"))])
+    (outcome,) = run_item(item, cache, case.id, before)
     assert outcome.record.verdict is Verdict.CRASH
     assert seen == [(case.id, Phase.FILLING)] * filled
     assert (outcome.arguments is not None) == filled
@@ -68,8 +68,8 @@ def test_an_oracle_is_not_called_to_plan() -> None:
 @pytest.mark.parametrize("factor", [2, 3], ids=["right", "wrong"])
 def test_an_oracle_is_evaluated_in_no_phase_but_its_own(factor: int) -> None:
     def oracle(x: np.ndarray) -> np.ndarray:
-        if cache.process.journal.doing is not None:
-            phases.add(cache.process.journal.doing.phase)
+        if cache.process.journal.activity is not None:
+            phases.add(cache.process.journal.activity.phase)
         return factor * x
 
     doubled = jax.custom_vjp(double)
@@ -81,7 +81,7 @@ def test_an_oracle_is_evaluated_in_no_phase_but_its_own(factor: int) -> None:
     items = plan_pairing(
         declared(oracle), "suite.py::doubled", resolve(["interpret"]), RunSettings(depth="quick")
     ).items
-    records = [outcome.record for item in items for outcome in run(item, cache)]
+    records = [outcome.record for item in items for outcome in run_item(item, cache)]
     assert {"alone", "gradient"} <= {record.family for record in records if record.compared}
-    assert any(record.budget for record in records) == (factor == 3)  # for which it is evaluated once more
+    assert any(record.error_budget for record in records) == (factor == 3)  # for which it is evaluated once more
     assert phases == {Phase.FILLING, Phase.EXPECTING}

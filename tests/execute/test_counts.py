@@ -6,7 +6,7 @@ from kerneltest.api import pairing_id
 from kerneltest.backends.registry import resolve
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from suites import (
     test_attention,
@@ -39,7 +39,7 @@ def test_costs(name: str) -> None:
     items = plan_pairing(
         pairing, pairing_id(pairing), resolve(["interpret", "simulate:sm_90"]), RunSettings(depth="quick")
     ).items
-    records = [outcome.record for item in items for outcome in run(item, cache)]
+    records = [outcome.record for item in items for outcome in run_item(item, cache)]
     cache.pool.close()
     assert not any(record.verdict.is_finding for record in records)
     assert (len(records), len({(record.backend, record.signature) for record in records})) == planned
@@ -58,6 +58,6 @@ def test_costs_of_mosaic_kernels(backend: str) -> None:
     pairing, costs = MOSAIC[backend]
     cache = Cache()
     items = plan_pairing(pairing, pairing_id(pairing), resolve([backend]), RunSettings(depth="quick")).items
-    assert not any(outcome.record.verdict.is_finding for item in items for outcome in run(item, cache))
+    assert not any(outcome.record.verdict.is_finding for item in items for outcome in run_item(item, cache))
     cache.pool.close()
     assert tuple(cache.process.journal.counts[f"{each} for {backend}"] for each in ("prepared", "evaluated")) == costs

@@ -63,10 +63,10 @@ def test_what_a_kernel_gives_where_nothing_is_asked_is_right_and_does_not_count_
     assert result.ok, result.findings[0].message
     (masked, *_) = _of(result, "all_masked_row")
     rows, n = masked.dims["m"], masked.dims["n"]
-    assert (masked.compared, masked.asked, masked.unasked) == ((rows - 1) * (n + 1), (rows - 1) * (n + 1), n + 1)
+    assert (masked.compared, masked.defined, masked.undefined) == ((rows - 1) * (n + 1), (rows - 1) * (n + 1), n + 1)
     for record in _of(result, "all_masked_array"):
         if record.target == "mask":
-            assert (record.verdict, record.compared, record.asked) == (Verdict.PASS, 0, 0)
+            assert (record.verdict, record.compared, record.defined) == (Verdict.PASS, 0, 0)
             assert record.message == "the oracle asks nothing: nothing was compared"
 
 
@@ -76,7 +76,7 @@ def test_what_is_wrong_where_something_is_asked_is_found_beside_what_is_not_aske
     assert {"normal", "all_masked_row", "plain_call"} <= families
     finding = next(each for each in result.findings if each.family == "all_masked_row")
     assert not np.isnan(finding.record.evidence.expected)  # type: ignore[union-attr]
-    assert finding.record.wrong <= finding.record.asked
+    assert finding.record.wrong <= finding.record.defined
 
 
 def differentiable(x: jax.Array, mask: jax.Array, factor: float) -> jax.Array:
@@ -108,9 +108,9 @@ def test_bits_may_differ_from_run_to_run_where_nothing_is_asked() -> None:
 
 
 def test_a_cell_in_which_nothing_is_asked_is_neither_green_nor_wrong(tmp_path: Path) -> None:
-    silent = made_record(compared=0, asked=0, unasked=4)
-    empty = replace(silent, backend="simulate:sm_90", asked=2)  # the bound says nothing of what is asked
-    good = replace(silent, backend="simulate:gfx942", compared=4, asked=4)
+    silent = made_record(compared=0, defined=0, undefined=4)
+    empty = replace(silent, backend="simulate:sm_90", defined=2)  # the bound says nothing of what is asked
+    good = replace(silent, backend="simulate:gfx942", compared=4, defined=4)
     (run,) = read_runs(made_run(tmp_path / "run", silent, empty, good))
     endings = {cell.backend: status.verdict for cell, status in run.reconciled.cells.items()}
     assert endings[silent.backend] is Gap.NOTHING_ASKED
@@ -126,10 +126,10 @@ def test_no_gap_that_is_harmless_is_worse_than_a_finding() -> None:
 
 
 def test_an_oracle_that_asks_nothing_of_most_ordinary_elements_is_told() -> None:
-    ordinary = made_record(group="numeric", asked=40, unasked=60)
-    (text,) = hardly_asked([ordinary, replace(ordinary, group="special", asked=1000)])
+    ordinary = made_record(group="numeric", defined=40, undefined=60)
+    (text,) = hardly_asked([ordinary, replace(ordinary, group="special", defined=1000)])
     assert text.startswith(f"{ordinary.pairing}: the oracle leaves 60% of all elements undefined in ordinary cases")
-    assert hardly_asked([replace(ordinary, unasked=40)]) == []
+    assert hardly_asked([replace(ordinary, undefined=40)]) == []
 
 
 @pytest.mark.parametrize(

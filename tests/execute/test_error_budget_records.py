@@ -10,10 +10,10 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU
-from kerneltest.numerics.error_budget import shares
-from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.spread import sampled
-from kerneltest.records.error_budget_text import in_words
+from kerneltest.numerics.error_budget import error_shares
+from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.spread import sample_outputs
+from kerneltest.records.error_budget_text import format_budget
 from kerneltest.report.text.suspects import all_suspects
 from tests.sample import elementwise, exponential
 
@@ -23,14 +23,14 @@ DIMS = dict(n=kt.dim(values=(3, 64)))
 def _shares(oracle: Any, precision: Any = XLA_CPU, **leaves: Any) -> dict[str, float]:
     """Parts by words."""
     given = {name: np.asarray(value, np.float64) for name, value in leaves.items()}
-    formats, machine = dict.fromkeys(given, FLOAT32), Machine(precision)
+    formats, machine = dict.fromkeys(given, FLOAT32), RoundingModel(precision)
 
-    def evaluate(machine: Machine) -> Any:
-        return sampled(lambda arguments: (oracle(**arguments),), given, formats, machine)[0]
+    def evaluate(machine: RoundingModel) -> Any:
+        return sample_outputs(lambda arguments: (oracle(**arguments),), given, formats, machine)[0]
 
     evaluate(machine)
-    found = shares(evaluate, precision, FLOAT32, machine.sources)
-    return {each.source.words: each.part for each in found}
+    found = error_shares(evaluate, precision, FLOAT32, machine.sources)
+    return {each.source.description: each.part for each in found}
 
 
 def test_the_operands_of_a_product_make_most_of_its_bound_where_they_are_rounded_to_tf32() -> None:
@@ -68,7 +68,7 @@ def _paired(kernel: Any, oracle: Any) -> kt.Pairing:
 def test_a_finding_says_what_makes_its_bound() -> None:
     result = kt.check(_paired(_off, _grown), depth="quick")
     finding = next(f for f in result.findings if f.family == "normal")
-    assert finding.budget == finding.record.budget
+    assert finding.budget == finding.record.error_budget
     first, line = finding.budget[0], _grown.__code__.co_firstlineno + 1
     assert (first.words, first.file, first.line) == (
         "rounding of `np.exp(x)`",
@@ -77,7 +77,7 @@ def test_a_finding_says_what_makes_its_bound() -> None:
     )
     assert 0.9 < sum(part.part for part in finding.budget) <= 1.001
     text = "\n".join(line for line, _ in all_suspects(result.suspects, {}))
-    assert f"the bound: {in_words(result.suspects[0].example.budget)}" in text
+    assert f"the bound: {format_budget(result.suspects[0].example.error_budget)}" in text
     assert f"rounding of `np.exp(x)` (test_error_budget_records.py:{line})" in text
 
 
@@ -86,10 +86,10 @@ def test_a_case_that_uses_half_as_much_again_of_its_bound_as_those_before_it_has
     records = [r for r in result.records if r.group != "invariants"]
     most: Counter[str] = Counter()
     for record in records:
-        used = record.used or 0.0
-        assert bool(record.budget) == (used > 1.5 * most[record.family]), record
-        most[record.family] = used if record.budget else most[record.family]
-    assert 0 < sum(bool(r.budget) for r in records) < len(records)
+        used = record.bound_fraction or 0.0
+        assert bool(record.error_budget) == (used > 1.5 * most[record.family]), record
+        most[record.family] = used if record.error_budget else most[record.family]
+    assert 0 < sum(bool(r.error_budget) for r in records) < len(records)
 
 
 def _cancels(x: jax.Array) -> jax.Array:
@@ -112,4 +112,4 @@ def test_a_case_that_compares_nothing_says_which_operation_makes_the_bound_so_wi
 
 def test_a_stable_formula_is_not_called_unstable() -> None:
     for record in kt.check(_paired(_off, _grown), depth="quick").records:
-        assert all(part.amplified < 16 for part in record.budget), record
+        assert all(part.amplified < 16 for part in record.error_budget), record

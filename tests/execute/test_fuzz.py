@@ -14,10 +14,11 @@ from kerneltest.backends.registry import resolve
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.fuzz import draws
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.plan.explicit import FUZZ
-from kerneltest.records.io import load_arguments, read_plan, read_records
+from kerneltest.records.artifacts import load_arguments
+from kerneltest.records.record_files import read_plan, read_records
 from tests import forked
 from tests.execute.test_strategies import doubled, drops_nan_at_17, paired
 from tests.pages import Page
@@ -104,7 +105,7 @@ def test_each_verdict_is_shrunk_once_and_the_others_carry_no_arguments() -> None
     pairing = replace(paired(drops_nan_at_17, values=(3, 17)), oracle=lambda x: 2 * x + (len(x) == 3) * (x == 0))
     items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings(depth="quick", fuzz=120)).items
     (item,) = [each for each in items if each.group.name == FUZZ]
-    outcomes = list(run(item, Cache()))
+    outcomes = list(run_item(item, Cache()))
     assert len(outcomes) == len({outcome.record.case for outcome in outcomes}) == 120
     kept = {o.record.verdict: o for o in outcomes if o.arguments is not None}
     assert kept.keys() == {"mismatch", "special_mismatch"} == {o.record.verdict for o in outcomes} - {"pass"}

@@ -9,7 +9,7 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute import cache as kept
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from tests.sample import double
 
@@ -19,21 +19,21 @@ def doubled(x: np.ndarray) -> np.ndarray:
 
 
 def _answers(monkeypatch: pytest.MonkeyPatch, most: int) -> tuple[Cache, list[Verdict]]:
-    monkeypatch.setattr(kept, "_MOST_BYTES", most)
+    monkeypatch.setattr(kept, "_MAX_BYTES", most)
     pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=(3, 64))})(doubled)
     cache = Cache()
     items = plan_pairing(
         pairing, "suite.py::doubled", resolve(["interpret", "simulate:sm_90"]), RunSettings(depth="quick")
     ).items
-    verdicts = [outcome.record.verdict for item in items for outcome in run(item, cache)]
+    verdicts = [outcome.record.verdict for item in items for outcome in run_item(item, cache)]
     cache.pool.close()
     return cache, verdicts
 
 
 def test_with_little_room_the_oracle_is_asked_again_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     roomy, verdicts = _answers(monkeypatch, 2**28)
-    assert roomy.held == sum(each.bytes for each in roomy.expectations.values())
+    assert roomy.expectation_bytes == sum(each.bytes for each in roomy.expectations.values())
     tight, again = _answers(monkeypatch, 10_000)
-    assert tight.held == sum(each.bytes for each in tight.expectations.values()) <= 10_000
+    assert tight.expectation_bytes == sum(each.bytes for each in tight.expectations.values()) <= 10_000
     assert verdicts == again
     assert tight.journal.counts["oracle's answers"] > roomy.journal.counts["oracle's answers"]

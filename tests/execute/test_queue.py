@@ -18,11 +18,11 @@ from kerneltest.execute import batching
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.execute.runner import Before, run
+from kerneltest.execute.runner import PriorAttempts, run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.records.journal import Phase
 from kerneltest.records.schema import Record
-from kerneltest.trace.tracing import Traced, device
+from kerneltest.trace.tracing import Traced, kernel_device
 from tests.sample import double
 
 LENGTHS = (3, 8)
@@ -41,17 +41,17 @@ class Pretended(Backend):
         return ""
 
     def prepare(self, traced: Traced) -> Jitted:
-        return compile_for(traced, device("cpu"), XLA_CPU, interpret=True)
+        return compile_for(traced, kernel_device("cpu"), XLA_CPU, interpret=True)
 
 
 def doubled(x: np.ndarray) -> np.ndarray:
     return 2 * x
 
 
-def _records(cache: Cache, before: Before | None = None) -> list[Record]:
+def _records(cache: Cache, before: PriorAttempts | None = None) -> list[Record]:
     pairing = kt.oracle_for(double, x=kt.array("n", "float32"), dims={"n": kt.dim(values=LENGTHS)})(doubled)
     items = plan_pairing(pairing, "suite.py::doubled", [Pretended()], RunSettings(depth="quick")).items
-    records = [outcome.record for item in items for outcome in run(item, cache, before=before)]
+    records = [outcome.record for item in items for outcome in run_item(item, cache, before=before)]
     cache.pool.close()
     return records
 
@@ -76,14 +76,14 @@ def test_cases_of_a_signature_are_queued_and_end_as_each_does_alone(batches: lis
     batches.clear()
     queued = _records(Cache(process=ProcessState(abort=lambda word: None)))
     assert max(batches) > 3
-    assert [(each.case, each.verdict, each.used) for each in queued] == [
-        (each.case, each.verdict, each.used) for each in alone
+    assert [(each.case, each.verdict, each.bound_fraction) for each in queued] == [
+        (each.case, each.verdict, each.bound_fraction) for each in alone
     ]
     assert {each.verdict for each in queued} == {Verdict.PASS}
 
 
 def test_after_a_death_each_case_runs_alone(batches: list[int]) -> None:
-    _records(Cache(process=ProcessState(abort=lambda word: None)), Before())
+    _records(Cache(process=ProcessState(abort=lambda word: None)), PriorAttempts())
     assert set(batches) == {1}
 
 
@@ -95,9 +95,9 @@ def test_a_fault_is_told_by_each_case_alone_and_a_lost_device_ends_the_process(
         pass
 
     def end(word: str) -> None:
-        doing = cache.process.journal.doing
+        doing = cache.process.journal.activity
         assert doing is not None
-        assert (doing.phase, doing.beside > 0) == (Phase.RUNNING, True)  # so that none is blamed
+        assert (doing.phase, doing.concurrent_compiles > 0) == (Phase.RUNNING, True)  # so that none is blamed
         raise Ended(word)
 
     plain = Jitted.run_batch
@@ -128,7 +128,7 @@ def test_a_kernel_that_writes_to_its_input_is_told_of_whichever_case_did() -> No
         return (x + 1,)
 
     fine, bad = np.ones(16, np.float32), np.full(16, 2, np.float32)
-    jitted = Jitted(writing, device("cpu"), XLA_CPU, eager=True)
+    jitted = Jitted(writing, kernel_device("cpu"), XLA_CPU, eager=True)
     assert [each[0][0] for each in jitted.run_batch([[fine], [3 * fine]])] == [2, 4]
     with pytest.raises(Failure, match="wrote to its array argument 0"):
         jitted.run_batch([[fine], [bad], [fine]])

@@ -8,8 +8,8 @@ import pytest
 
 from kerneltest.execute.setting_types import COUNT, FLAG, Setting, SettingError
 from kerneltest.execute.settings import SETTINGS, RunSettings, known_settings, option_words, register_setting
-from kerneltest.records.io import read_plan
-from kerneltest.records.schema import Plan
+from kerneltest.records.record_files import read_plan
+from kerneltest.records.run_plan import Plan
 from tests.written import PASS, write_run
 
 

@@ -14,7 +14,7 @@ from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 import kerneltest as kt
 from kerneltest.backends import interpret
-from kerneltest.plan.explicit import NEW_SIGNATURES, DrawnCase, pool
+from kerneltest.plan.explicit import NEW_SIGNATURES, ExplicitCase, signature_pool
 from kerneltest.plan.signatures import signatures
 from tests.sample import double, elementwise
 
@@ -41,13 +41,13 @@ def drops_nan_at_17(x: jax.Array) -> jax.Array:
     return elementwise(lambda v: jnp.where(jnp.isnan(v), 0.0, v + v) if x.shape[0] == 17 else v + v, x)
 
 
-def _drawn(pairing: kt.Pairing, count: int = 100) -> list[DrawnCase]:
-    found: list[DrawnCase] = []
+def _drawn(pairing: kt.Pairing, count: int = 100) -> list[ExplicitCase]:
+    found: list[ExplicitCase] = []
 
     @seed(0)
     @settings(QUIET, max_examples=count, phases=[Phase.generate])
     @given(kt.cases(pairing))
-    def collect(case: DrawnCase) -> None:
+    def collect(case: ExplicitCase) -> None:
         found.append(case)
 
     collect()
@@ -67,7 +67,7 @@ def test_a_kernel_that_is_right_conforms_and_is_compiled_for_few_signatures(monk
     @seed(0)
     @QUIET
     @given(kt.cases(doubled()))
-    def conforms(case: DrawnCase) -> None:
+    def conforms(case: ExplicitCase) -> None:
         kt.assert_conforms(doubled(), case)
 
     conforms()
@@ -81,7 +81,7 @@ def test_a_bug_of_one_length_and_one_value_is_found_and_shrunk_to_them() -> None
     @seed(1)
     @settings(QUIET, max_examples=300, phases=[Phase.generate, Phase.shrink], print_blob=False)
     @given(kt.cases(pairing))
-    def conforms(case: DrawnCase) -> None:
+    def conforms(case: ExplicitCase) -> None:
         kt.assert_conforms(pairing, case)
 
     with pytest.raises(AssertionError) as caught:
@@ -100,7 +100,7 @@ def test_what_fails_for_every_value_shrinks_to_zeros_of_the_first_signature() ->
 
 
 def test_few_signatures_are_drawn_and_most_are_the_plans() -> None:
-    choices = pool(doubled(), "standard")
+    choices = signature_pool(doubled(), "standard")
     planned = [signature for signature in choices if signature in signatures(doubled(), "standard")]
     assert len(choices) - len(planned) in range(1, NEW_SIGNATURES + 1)
     assert {signature.dtype for signature in planned} == {"float32", "int8"}
@@ -113,7 +113,7 @@ def test_new_lengths_keep_to_what_a_dim_admits() -> None:
     dim: dict[str, Any]
     for dim in (dict(block=8, multiple_of=4, minimum=8, maximum=20), dict(values=(3, 5)), dict(block=16)):
         axis = kt.dim(**dim)
-        assert all(axis.admits(dict(s.dims)["n"]) for s in pool(paired(double, **dim), "standard"))
+        assert all(axis.admits(dict(s.dims)["n"]) for s in signature_pool(paired(double, **dim), "standard"))
 
 
 def _everything() -> kt.Pairing:
@@ -159,7 +159,7 @@ def test_values_are_free_but_for_what_the_declaration_forbids() -> None:
 def test_a_case_has_an_id_of_its_bits() -> None:
     (one, *_), (other, *_) = _drawn(doubled(), 5), _drawn(doubled(), 5)
     assert one.id == other.id
-    negative = DrawnCase(one.pairing_id, one.signature, {"x": -one.arguments["x"]})
+    negative = ExplicitCase(one.pairing_id, one.signature, {"x": -one.arguments["x"]})
     assert negative.id != one.id
 
 

@@ -13,7 +13,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.records.schema import Record
 from suites import test_softmax
@@ -26,7 +26,7 @@ def _records(pairing: kt.Pairing) -> tuple[list[Record], list[Record], int]:
     """The records of both targets, but for what must differ, and how many of the second's came from the first's."""
     cache = Cache()
     items = plan_pairing(pairing, pairing_id(pairing), resolve([ONE, OTHER]), RunSettings(depth="quick")).items
-    records = [outcome.record for item in items for outcome in run(item, cache)]
+    records = [outcome.record for item in items for outcome in run_item(item, cache)]
     cache.pool.close()
     one, other = (
         [replace(r, item="", backend="", seconds=0.0) for r in records if r.backend == backend]
@@ -55,7 +55,7 @@ def test_what_a_target_passed_it_runs_when_it_is_asked_again() -> None:
         test_softmax.fused, pairing_id(test_softmax.fused), resolve([ONE]), RunSettings(depth="quick")
     ).items
     for item in (each for each in items for _ in range(2)):
-        assert all(outcome.record.verdict is Verdict.PASS for outcome in run(item, cache))
+        assert all(outcome.record.verdict is Verdict.PASS for outcome in run_item(item, cache))
     cache.pool.close()
     assert not cache.process.journal.counts[f"taken over for {ONE}"]
 

@@ -8,7 +8,7 @@ from kernels.vector_add import vector_add_blocked
 from kerneltest.backends.registry import resolve
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 
 
@@ -31,7 +31,7 @@ def test_an_item_runs_with_one_thread_and_leaves_as_many_as_there_were() -> None
     cache = Cache()
     with threadpool_limits(2, user_api="blas"):
         before = _threads()
-        assert [outcome.record.verdict.value for outcome in run(item, cache)]
+        assert [outcome.record.verdict.value for outcome in run_item(item, cache)]
         assert _threads() == before == {2}
     cache.pool.close()
     assert seen == {1}

@@ -16,11 +16,12 @@ from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
 from kerneltest.execute.planning import plan_pairing
 from kerneltest.execute.process_state import ProcessState
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.time_budget import Budget, breadth_first, worth
-from kerneltest.records.runs import Run, reconcile
-from kerneltest.records.schema import Plan, PlannedItem, Record
+from kerneltest.records.run_plan import Plan, PlannedItem
+from kerneltest.records.runs import RunRecords, reconcile
+from kerneltest.records.schema import Record
 from kerneltest.report.counts import left_out, slow
 from tests.sample import double
 
@@ -55,15 +56,15 @@ def _budgeted(items: list[Item], seconds: float, budget: float, monkeypatch: pyt
         clock.now += seconds
         return judged(*given)
 
-    judged = runner.judged
-    monkeypatch.setattr(runner, "judged", slowly)
+    judged = runner.run_case
+    monkeypatch.setattr(runner, "run_case", slowly)
     return cache
 
 
 def _ran(seconds: float, budget: float, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Item], list[Record]]:
     items = _items()
     cache = _budgeted(items, seconds, budget, monkeypatch)
-    return items, [outcome.record for item in items for outcome in run(item, cache)]
+    return items, [outcome.record for item in items for outcome in run_item(item, cache)]
 
 
 def _left(records: list[Record]) -> list[Record]:
@@ -98,7 +99,7 @@ def test_nothing_is_compiled_that_is_left_out(budget: float, signatures: int, mo
         plan_pairing(_paired(), "suite.py::doubled", resolve(["simulate:sm_90"]), RunSettings(depth="quick")).items
     )
     cache = _budgeted(items[:1], 100.0, budget, monkeypatch)
-    list(run(items[0], cache))
+    list(run_item(items[0], cache))
     assert len(cache.prepared) == signatures
 
 
@@ -151,13 +152,13 @@ def test_a_compilation_is_expected_where_a_signature_is_new() -> None:
     assert budget.why_not(repeat) == ""
 
 
-def _run_of(records: tuple[Record, ...], budget: int) -> Run:
+def _run_of(records: tuple[Record, ...], budget: int) -> RunRecords:
     families = {record.family: 0 for record in records}
     for record in records:
         families[record.family] += 1
     planned = PlannedItem("i", "s.py::p", "interpret-tpu", Tier.INTERPRET, "float32", "numeric", families)
     plan = Plan((planned,), 0, "standard", {}, {}, {}, budget=budget)
-    return Run("", Path(), plan, records, reconcile(plan, records))
+    return RunRecords("", Path(), plan, records, reconcile(plan, records))
 
 
 def _record(number: int, family: str, **more: Any) -> Record:

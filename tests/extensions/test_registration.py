@@ -11,20 +11,20 @@ from kernels.vector_add import vector_add
 from kerneltest.backends.registry import resolve
 from kerneltest.cli import command_registry, main
 from kerneltest.cli.command_registry import Command, register_command, registered_commands
-from kerneltest.core.registry import Registry
+from kerneltest.core.extension_registry import Registry
 from kerneltest.execute import group_registry
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.group_registry import find_group, register_group, registered_groups
 from kerneltest.execute.item import Group, Item, Outcome
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings, known_settings
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.families import without_values
+from kerneltest.plan.families import marker_family
 from kerneltest.plan.signatures import signatures
-from kerneltest.records.io import write_plan
-from kerneltest.records.schema import Plan
+from kerneltest.records.record_files import write_plan
+from kerneltest.records.run_plan import Plan
 from kerneltest.report import panels
 from kerneltest.report.panels import Panel, PanelError, Section, register_panel, registered_panels
 
@@ -49,9 +49,9 @@ class OneCall(Group):
     """The kernel makes one Pallas call."""
 
     name = "one_call"
-    _family = without_values("one_call", name)
+    _family = marker_family("one_call", name)
 
-    def is_asked_of(self, backend: kt.Backend) -> bool:
+    def applies_to(self, backend: kt.Backend) -> bool:
         return backend.id == "interpret"
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
@@ -62,7 +62,7 @@ class OneCall(Group):
         return "one_call: a warning" if any(item.group is self for item in items) else ""
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        calls = cache.traced(item.pairing, case.signature, item.backend).calls
+        calls = cache.trace_for(item.pairing, case.signature, item.backend).calls
         return Outcome(item.record(kt.Verdict.PASS, case=case, compared=len(calls)))
 
 
@@ -76,7 +76,7 @@ def test_a_group_of_a_user_is_planned_and_judged(monkeypatch: pytest.MonkeyPatch
     items = plan_pairing(pairing, "p", resolve(["interpret"]), RunSettings(depth="quick")).items
     (item,) = (item for item in items if item.group is group)
     assert item is items[-1]
-    (outcome,) = run(item, Cache())
+    (outcome,) = run_item(item, Cache())
     assert (outcome.record.verdict, outcome.record.compared) == ("pass", 1)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kerneltest.core.dtypes import dtype_named
+from kerneltest.core.dtypes import parse_dtype
 from kerneltest.judge.compare import compare, describe, ulp_histogram
 
 INF, NAN = np.inf, np.nan
@@ -174,7 +174,7 @@ def test_ulps_are_those_of_the_output_and_of_finite_elements_alone() -> None:
     ("name", "expected", "stored"), [("int8", 200, -56), ("uint8", -1, 255), ("int32", 2**31, -(2**31))]
 )
 def test_integers_wrap_around(name: str, expected: int, stored: int) -> None:
-    actual = np.array([stored], dtype_named(name))
+    actual = np.array([stored], parse_dtype(name))
     assert compare(actual, np.array([expected]), np.zeros(1), signed_zeros=False).verdict == "pass"
     assert compare(actual, np.array([expected + 1]), np.zeros(1), signed_zeros=False).verdict == "mismatch"
 

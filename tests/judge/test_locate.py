@@ -9,10 +9,10 @@ import pytest
 import kerneltest as kt
 from kerneltest.judge.compare import Comparison, compare
 from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
-from kerneltest.judge.evidence import input_windows, output_window
 from kerneltest.judge.locate import Axis, Location, axes_of, locate
+from kerneltest.judge.mismatch_evidence import input_windows, output_window
 from kerneltest.plan.signatures import signatures
-from kerneltest.records.schema import Pattern, PatternKind
+from kerneltest.records.evidence import Pattern, PatternKind
 from tests.found import findings
 from tests.sample import double
 

@@ -15,13 +15,13 @@ from benchmarks.variants import VARIANTS, Variant
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.item import Outcome
 from kerneltest.localize.fault_location import locate_fault
-from kerneltest.plan.explicit import DrawnCase
+from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.plan.signatures import Signature, signatures
-from kerneltest.records.schema import Birth, Record
+from kerneltest.records.schema import FaultLocation, Record
 from tests.broken import KERNELS, Edited
 
 
-def _case(pairing: kt.Pairing, dims: dict[str, int], dtype: str = "float32", **values: Any) -> DrawnCase:
+def _case(pairing: kt.Pairing, dims: dict[str, int], dtype: str = "float32", **values: Any) -> ExplicitCase:
     """A case of some lengths, with the given arguments broadcast to their shapes, and ones for the others."""
     planned = next(s for s in signatures(pairing, "quick") if s.dtype == dtype)
     lengths = tuple((name, dims.get(name, length)) for name, length in planned.dims)
@@ -30,10 +30,10 @@ def _case(pairing: kt.Pairing, dims: dict[str, int], dtype: str = "float32", **v
         path: np.broadcast_to(np.asarray(values.get(path, 1.0)), signature.shape(leaf)).astype(dtype)
         for path, leaf in pairing.leaves.items()
     }
-    return DrawnCase(pairing.name, signature, arguments)
+    return ExplicitCase(pairing.name, signature, arguments)
 
 
-def _located(pairing: kt.Pairing, case: DrawnCase, seconds: float = 30.0, **more: Any) -> Birth | None:
+def _located(pairing: kt.Pairing, case: ExplicitCase, seconds: float = 30.0, **more: Any) -> FaultLocation | None:
     signature: Signature = case.signature
     record = Record(
         item="", pairing=pairing.name, backend="simulate:sm_90", tier="simulate", dtype=signature.dtype,
@@ -142,8 +142,8 @@ def test_the_faulty_line_is_named(name: str, case: dict[str, Any], line: str, wo
     assert found is not None
     assert found.place == f"kernels/{variant.family}.py:{_line(variant, line.strip())}"
     assert words in found.words
-    assert found.certain == certain
-    assert not (certain and found.others)
+    assert found.confirmed == certain
+    assert not (certain and found.alternatives)
 
 
 def test_a_constant_that_is_wrong_at_its_definition_is_not_confirmed_elsewhere() -> None:
@@ -153,7 +153,7 @@ def test_a_constant_that_is_wrong_at_its_definition_is_not_confirmed_elsewhere()
     pairing = variant.broken()
     found = _located(pairing, _case(pairing, dict(m=1, n=3)))
     assert found is not None
-    assert not found.certain
+    assert not found.confirmed
 
 
 def _clamped(x: jax.Array) -> jax.Array:
@@ -170,12 +170,12 @@ def test_a_nan_lost_in_a_maximum_is_traced_to_it() -> None:
         lambda x: np.maximum(x, 0)
     )
     found = _located(pairing, _case(pairing, dict(n=1), x=np.nan))
-    assert found == Birth(
+    assert found == FaultLocation(
         f"tests/localize/test_fault_location.py:{_clamped.__code__.co_firstlineno + 2}",
         "jnp.maximum(x_ref[...], 0.0)",
         "max(nan, 0) is 0: NaN is lost, in program (0)",
-        certain=True,
-        others=(),
+        confirmed=True,
+        alternatives=(),
     )
 
 

@@ -8,26 +8,28 @@ import pytest
 
 from kerneltest.core.dtypes import TF32, Array
 from kerneltest.core.precision import FLOAT32, NVIDIA, XLA_CPU, Precision
-from kerneltest.numerics.error_budget import Share, shares
-from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.spread import sampled
+from kerneltest.numerics.error_budget import ErrorShare, error_shares
+from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.spread import sample_outputs
 
 RNG = np.random.default_rng(0)
 LEAVES = {name: RNG.normal(size=(16, 32)) for name in "qk"}
 
 
-def _shares(oracle: Any, precision: Precision = XLA_CPU, leaves: Mapping[str, Array] = LEAVES) -> tuple[Share, ...]:
+def _shares(
+    oracle: Any, precision: Precision = XLA_CPU, leaves: Mapping[str, Array] = LEAVES
+) -> tuple[ErrorShare, ...]:
     formats = dict.fromkeys(leaves, FLOAT32)
-    machine = Machine(precision)
+    machine = RoundingModel(precision)
 
-    def evaluate(machine: Machine) -> Array:
-        return sampled(lambda given: [oracle(**given)], leaves, formats, machine)[0]
+    def evaluate(machine: RoundingModel) -> Array:
+        return sample_outputs(lambda given: [oracle(**given)], leaves, formats, machine)[0]
 
     evaluate(machine)
-    return shares(evaluate, precision, FLOAT32, machine.sources)
+    return error_shares(evaluate, precision, FLOAT32, machine.sources)
 
 
-def _kinds(found: tuple[Share, ...]) -> list[str]:
+def _kinds(found: tuple[ErrorShare, ...]) -> list[str]:
     return [share.source.kind for share in found]
 
 
@@ -42,14 +44,14 @@ def test_rounded_operands_are_most_of_a_product() -> None:
     found = _shares(lambda q, k: q @ k.T + 1, NVIDIA)
     assert found[0].source.kind == "TF32 operands"
     assert found[0].part > 0.6
-    assert str(found[0].source.place).startswith("`q @ k.T` at test_error_budget.py:")
+    assert str(found[0].source.origin).startswith("`q @ k.T` at test_error_budget.py:")
     assert "TF32 operands" not in _kinds(_shares(lambda q, k: q @ k.T + 1, NVIDIA.with_exact_dots()))
 
 
 def test_cancellation_is_the_share_of_what_was_rounded_before_it() -> None:
     found = _shares(lambda q, k: (q * 1.1 + 1000.0) - 1000.0)
     assert found[0].part > 0.6
-    assert found[0].source.place.text == "q * 1.1 + 1000.0"
+    assert found[0].source.origin.text == "q * 1.1 + 1000.0"
 
 
 def test_a_long_sum_of_terms_of_both_signs_is_the_share_of_the_sum() -> None:
@@ -76,5 +78,5 @@ def test_large_elements_do_not_speak_for_small_ones() -> None:
         one, other = q[:1] * 1.1, np.exp(q[1:])
         return np.concatenate([1e20 * one, other])
 
-    parts = {share.source.place.text: share.part for share in _shares(oracle, leaves={"q": np.linspace(0.1, 1, 20)})}
+    parts = {share.source.origin.text: share.part for share in _shares(oracle, leaves={"q": np.linspace(0.1, 1, 20)})}
     assert parts["np.exp(q[1:])"] > 0.9

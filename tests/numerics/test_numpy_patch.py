@@ -12,8 +12,8 @@ from numpy import arange, float64
 from numpy import linspace as between
 
 from kerneltest.core.dtypes import Array
-from kerneltest.numerics.numpy_patch import watching
-from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.numpy_patch import instrument
+from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.tracked import TrackedArray
 from tests.numerics.tracking import PLAIN, samples_of
 
@@ -122,12 +122,12 @@ ORACLES = [_rotary, _imported, _whole_name, _closed(0.3), _inner, _decorated, _f
 
 @pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: oracle.__name__.strip("_"))
 def test_an_oracle_is_followed_and_what_it_makes_moves_too(oracle: Callable[..., Any]) -> None:
-    machine = Machine(PLAIN, rows=17)
+    machine = RoundingModel(PLAIN, rows=17)
     out = samples_of(oracle, {"x": X}, machine)
     assert np.allclose(out[0], oracle(X), rtol=1e-13, atol=0)
     assert len(out) == 17
     assert (out[3:] != out[0]).any()
-    assert not machine.left
+    assert not machine.escape
 
 
 def _positions(x: Any) -> Any:
@@ -135,27 +135,27 @@ def _positions(x: Any) -> Any:
 
 
 def test_positions_and_frequencies_are_rounded_though_no_argument_is_part_of_them() -> None:
-    out = samples_of(_positions, {"x": np.ones((1, 4))}, Machine(PLAIN, rows=17))
+    out = samples_of(_positions, {"x": np.ones((1, 4))}, RoundingModel(PLAIN, rows=17))
     assert (out[1:, 0, 1:] != out[0, 0, 1:]).any(0).all()
 
 
 def test_outside_of_an_evaluation_the_copy_makes_ordinary_arrays() -> None:
-    copied = watching(_rotary)
+    copied = instrument(_rotary)
     assert type(copied(X)) is np.ndarray
     assert (copied(X) == _rotary(X)).all()
 
 
 def test_the_oracle_and_its_module_stay_as_they_were() -> None:
     before = dict(globals())
-    samples_of(_rotary, {"x": X}, Machine(PLAIN, rows=17))
-    samples_of(_imported, {"x": X}, Machine(PLAIN, rows=17))
+    samples_of(_rotary, {"x": X}, RoundingModel(PLAIN, rows=17))
+    samples_of(_imported, {"x": X}, RoundingModel(PLAIN, rows=17))
     assert globals() == before
     assert type(_frequencies(4)) is np.ndarray
     assert _rotary.__globals__["np"] is np
 
 
 def test_a_copy_keeps_its_name_its_defaults_and_its_closure() -> None:
-    copied = watching(_with_defaults)
+    copied = instrument(_with_defaults)
     assert (copied.__name__, copied.__qualname__, copied.__module__) == ("_with_defaults", "_with_defaults", __name__)
     assert copied.__kwdefaults__ == {"scale": 0.3}
     assert copied.__code__ is _with_defaults.__code__
@@ -165,7 +165,7 @@ def test_a_copy_keeps_its_name_its_defaults_and_its_closure() -> None:
     "oracle", [np.exp, partial(_with_defaults, scale=2.0), math.sqrt], ids=["ufunc", "partial", "builtin"]
 )
 def test_what_is_no_python_function_is_taken_as_it_is(oracle: Callable[..., Any]) -> None:
-    assert watching(oracle) is oracle
+    assert instrument(oracle) is oracle
 
 
 def _about_types(x: Any) -> Any:
@@ -178,7 +178,7 @@ def _about_types(x: Any) -> Any:
 
 
 def test_types_stay_types() -> None:
-    assert len(samples_of(_about_types, {"x": X}, Machine(PLAIN, rows=5))) == 5
+    assert len(samples_of(_about_types, {"x": X}, RoundingModel(PLAIN, rows=5))) == 5
 
 
 def test_another_thread_makes_ordinary_arrays_meanwhile() -> None:
@@ -189,4 +189,4 @@ def test_another_thread_makes_ordinary_arrays_meanwhile() -> None:
             assert pool.submit(lambda: type(np.ones(2))).result() is np.ndarray
         return x / 3
 
-    samples_of(elsewhere, {"x": X}, Machine(PLAIN, rows=5))
+    samples_of(elsewhere, {"x": X}, RoundingModel(PLAIN, rows=5))

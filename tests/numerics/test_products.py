@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerneltest.core.dtypes import TF32, Array, FloatFormat, dtype_named, float_format
+from kerneltest.core.dtypes import TF32, Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.precision import AMD, FLOAT32, NVIDIA, SIMULATED, XLA_CPU, Precision
-from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.rounding_model import RoundingModel
 from tests.numerics.tracking import PLAIN, samples_of, tracked
 
 ON_TENSOR_CORES = Precision("tensor cores", {}, dot_input={"float32": TF32})
-BFLOAT16 = float_format(dtype_named("bfloat16"))
+BFLOAT16 = float_format(parse_dtype("bfloat16"))
 ROWS = 17
 _rng = np.random.default_rng(0)
 A, B = (_rng.normal(size=shape).astype(np.float32).astype(np.float64) for shape in ((6, 40), (40, 5)))
@@ -30,7 +30,7 @@ def _moved(
     way: Any, precision: Precision, fmt: FloatFormat = FLOAT32, a: Array = A, b: Array = B, **machine: Any
 ) -> Array:
     """Returns the distance of the samples from the exact row, relative to |a| |b|."""
-    out = samples_of(way, {"a": a, "b": b}, Machine(precision, rows=ROWS, **machine), fmt)
+    out = samples_of(way, {"a": a, "b": b}, RoundingModel(precision, rows=ROWS, **machine), fmt)
     assert np.allclose(out[0], a @ b, rtol=1e-13, atol=1e-13)
     return np.abs(out[1:] - out[0]) / (np.abs(a) @ np.abs(b))
 
@@ -51,8 +51,8 @@ def test_backends_with_matrix_units_round_and_exact_products_do_not(row: Precisi
 
 def test_dropped_bits_err_to_one_side() -> None:
     a, b = np.abs(A), np.abs(B)
-    round_to_nearest = samples_of(WAYS["matmul"], {"a": a, "b": b}, Machine(ON_TENSOR_CORES, rows=ROWS))
-    dropping = Machine(replace(ON_TENSOR_CORES, truncates=True), rows=ROWS)
+    round_to_nearest = samples_of(WAYS["matmul"], {"a": a, "b": b}, RoundingModel(ON_TENSOR_CORES, rows=ROWS))
+    dropping = RoundingModel(replace(ON_TENSOR_CORES, truncates=True), rows=ROWS)
     dropped = samples_of(WAYS["matmul"], {"a": a, "b": b}, dropping)
     assert (dropped[2::2] < dropped[0]).all()
     assert not (round_to_nearest[2::2] < round_to_nearest[0]).all()
@@ -60,13 +60,13 @@ def test_dropped_bits_err_to_one_side() -> None:
 
 def test_operands_in_a_16_bit_format_are_exact_and_sums_in_float32() -> None:
     a, b = (x.astype(np.float32) for x in (A, B))
-    a, b = (dtype.astype(dtype_named("bfloat16")).astype(np.float64) for dtype in (a, b))
+    a, b = (dtype.astype(parse_dtype("bfloat16")).astype(np.float64) for dtype in (a, b))
     for precision in (PLAIN, ON_TENSOR_CORES):
         assert _moved(WAYS["matmul"], precision, BFLOAT16, a, b).max() < 40 * FLOAT32.unit_roundoff
 
 
 def test_what_was_computed_from_16_bit_arguments_is_rounded_to_16_bits_on_its_way_into_a_product() -> None:
-    machine = Machine(PLAIN, rows=ROWS)
+    machine = RoundingModel(PLAIN, rows=ROWS)
     a = np.ones((3, 8))
     out = samples_of(lambda a, b: (a / 3) @ b, {"a": a, "b": np.ones((8, 2))}, machine, BFLOAT16)
     off = np.abs(out[1:] / out[0] - 1).max()
@@ -81,7 +81,7 @@ def test_sums_in_any_order_are_within_the_samples_reach(k: int) -> None:
     for i in range(k):
         forward += a[:, i, None] * b[None, i]
     wide = a.astype(np.float64), b.astype(np.float64)
-    out = samples_of(WAYS["matmul"], dict(zip("ab", wide, strict=True)), Machine(PLAIN, rows=ROWS))
+    out = samples_of(WAYS["matmul"], dict(zip("ab", wide, strict=True)), RoundingModel(PLAIN, rows=ROWS))
     spread = np.sqrt(np.mean((out[1:] - out[0]) ** 2, 0))
     error = np.abs(forward - wide[0] @ wide[1])
     assert (error <= 7 * spread).all()
@@ -94,34 +94,34 @@ def test_equal_terms_may_all_be_rounded_the_same_way() -> None:
     ones = np.float32(0)
     for _ in range(k):
         ones += np.float32(0.1)
-    out = samples_of(WAYS["matmul"], {"a": a, "b": b}, Machine(PLAIN, rows=ROWS))
+    out = samples_of(WAYS["matmul"], {"a": a, "b": b}, RoundingModel(PLAIN, rows=ROWS))
     spread = np.sqrt(np.mean((out[1:] - out[0]) ** 2))
     signs = np.where(np.arange(k) % 2, 1.0, -1.0)[:, None]
-    mixed = samples_of(WAYS["matmul"], {"a": a, "b": signs}, Machine(PLAIN, rows=ROWS))
+    mixed = samples_of(WAYS["matmul"], {"a": a, "b": signs}, RoundingModel(PLAIN, rows=ROWS))
     assert abs(ones - (a @ b)) <= 7 * spread
     assert spread > 5 * np.sqrt(np.mean((mixed[1:] - mixed[0]) ** 2))
 
 
 def test_a_product_without_a_sum_is_one_rounding_and_no_operand_is_rounded() -> None:
     for way in (np.outer, lambda a, b: np.einsum("i,j->ij", a, b), lambda a, b: np.tensordot(a, b, 0)):
-        out = samples_of(way, {"a": A[0], "b": B[0]}, Machine(SIMULATED, rows=ROWS))
+        out = samples_of(way, {"a": A[0], "b": B[0]}, RoundingModel(SIMULATED, rows=ROWS))
         assert np.abs(out / out[0] - 1).max() <= 2.5 * FLOAT32.unit_roundoff
 
 
 def test_an_axis_that_one_operand_lacks_is_a_sum_and_no_product() -> None:
-    out = samples_of(lambda a, b: np.einsum("ij,k->k", a, b), {"a": A, "b": B[0]}, Machine(PLAIN, rows=ROWS))
+    out = samples_of(lambda a, b: np.einsum("ij,k->k", a, b), {"a": A, "b": B[0]}, RoundingModel(PLAIN, rows=ROWS))
     assert np.allclose(out[0], A.sum() * B[0])
     assert (out[3:] != out[0]).any()
 
 
 def test_exact_integers_stay_exact_in_row_one_and_are_moved_by_any_order() -> None:
     a = np.arange(12.0).reshape(3, 4)
-    out = samples_of(WAYS["matmul"], {"a": a, "b": a.T}, Machine(PLAIN, rows=ROWS))
+    out = samples_of(WAYS["matmul"], {"a": a, "b": a.T}, RoundingModel(PLAIN, rows=ROWS))
     assert (out[:3] == a @ a.T).all()
 
 
 def test_one_operand_may_be_an_ordinary_array() -> None:
-    machine = Machine(ON_TENSOR_CORES, rows=ROWS)
+    machine = RoundingModel(ON_TENSOR_CORES, rows=ROWS)
     for found in (tracked(A[None], machine) @ B, A @ tracked(B[None], machine)):
         off = np.abs(found.samples[1:] - A @ B) / (np.abs(A) @ np.abs(B))
         assert TF32.unit_roundoff / 4 < off.max() < 6 * TF32.unit_roundoff
@@ -129,13 +129,13 @@ def test_one_operand_may_be_an_ordinary_array() -> None:
 
 @pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((2, 3, 4), (3, 4, 5))])
 def test_operands_that_do_not_fit_are_refused(shapes: Any) -> None:
-    one, two = (tracked(np.ones((1, *shape)), Machine(PLAIN)) for shape in shapes)
+    one, two = (tracked(np.ones((1, *shape)), RoundingModel(PLAIN)) for shape in shapes)
     with pytest.raises(ValueError, match="cannot be multiplied"):
         one @ two
 
 
 def test_products_of_nothing_are_zero() -> None:
-    out = samples_of(WAYS["matmul"], {"a": np.zeros((3, 0)), "b": np.zeros((0, 2))}, Machine(ON_TENSOR_CORES))
+    out = samples_of(WAYS["matmul"], {"a": np.zeros((3, 0)), "b": np.zeros((0, 2))}, RoundingModel(ON_TENSOR_CORES))
     assert (out == 0).all()
     assert out.shape[1:] == (3, 2)
 
@@ -145,7 +145,7 @@ def test_a_factor_may_go_into_a_16_bit_operand_that_was_made_float32(way: Any) -
     leaves = {"a": np.round(8 * A) / 8, "b": np.round(8 * B) / 8}
 
     def moved(way: Any, precision: Precision, **machine: Any) -> float:
-        out = samples_of(way, leaves, Machine(precision, rows=ROWS, **machine), BFLOAT16)
+        out = samples_of(way, leaves, RoundingModel(precision, rows=ROWS, **machine), BFLOAT16)
         return float((np.abs(out[1:] - out[0]) / (np.abs(leaves["a"]) @ np.abs(leaves["b"]))).max())
 
     assert moved(way, ON_TENSOR_CORES) > TF32.unit_roundoff / 16
@@ -160,8 +160,8 @@ def test_nearly_equal_operands_may_all_be_rounded_the_same_way(masked: int) -> N
     weights = np.zeros((1, k))
     weights[:, masked:] = (1 + 1e-4 * rng.random(k - masked)) / (k - masked)
     values = rng.uniform(0.5, 1.0, (k, 1))
-    out = samples_of(WAYS["matmul"], {"a": weights, "b": values}, Machine(PLAIN, rows=ROWS), BFLOAT16)
-    rounded = weights.astype(np.float32).astype(dtype_named("bfloat16")).astype(np.float64)
+    out = samples_of(WAYS["matmul"], {"a": weights, "b": values}, RoundingModel(PLAIN, rows=ROWS), BFLOAT16)
+    rounded = weights.astype(np.float32).astype(parse_dtype("bfloat16")).astype(np.float64)
     error, spread = abs(rounded @ values - weights @ values), np.sqrt(np.mean((out[1:] - out[0]) ** 2))
     assert error > weights @ values * BFLOAT16.unit_roundoff / 8
     assert error <= 1.5 * spread

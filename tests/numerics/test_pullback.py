@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kerneltest.core.precision import NVIDIA, XLA_CPU
-from kerneltest.oracle.gradient import BackwardPass, gradients
+from kerneltest.oracle.gradient import BackwardPass, expect_gradients
 
 Oracle = Callable[[Any], Any]
 
@@ -95,8 +95,8 @@ def test_a_row_of_one_element_is_as_uncertain_as_what_cancels() -> None:
         return (x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + 2.0**-20),)
 
     leaves = {"x": np.array([[3.0], [0.7]], np.float32)}
-    found = gradients(lambda given: normalised(given), leaves, [np.ones((2, 1), np.float32)], np.random.default_rng(0),
-                      normalised, [np.dtype(np.float32)])  # fmt: skip
+    found = expect_gradients(lambda given: normalised(given), leaves, [np.ones((2, 1), np.float32)],
+    np.random.default_rng(0), normalised, [np.dtype(np.float32)])  # fmt: skip
     bound = found.bound(0, np.dtype(np.float32), XLA_CPU)
     assert np.abs(found.values[0]).max() < 1e-5
     assert (bound > 1e-8).all()
@@ -111,8 +111,8 @@ def test_two_percent_are_too_much_in_bfloat16() -> None:
         x = leaves["x"]
         return (x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + 1e-5),)
 
-    found = gradients(lambda given: normalised(given), {"x": x}, [np.ones((4, 16), dtype)], np.random.default_rng(0),
-                      normalised, [dtype])  # fmt: skip
+    found = expect_gradients(lambda given: normalised(given), {"x": x}, [np.ones((4, 16), dtype)],
+    np.random.default_rng(0), normalised, [dtype])  # fmt: skip
     value, bound = found.values[0], found.bound(0, dtype, XLA_CPU)
     assert (0.02 * np.abs(value) > bound).mean() > 0.9
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_gone_back_over_is_told_by_slopes(oracle: Oracle) -> None
     x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
     weight = np.ones((2, 3), np.float32)
     plain, watched = lambda given: (np.asarray(oracle(given["x"].real)),), lambda given: (oracle(given["x"]),)
-    found = gradients(plain, {"x": x}, [weight], np.random.default_rng(0), watched, [np.dtype(np.float32)])
+    found = expect_gradients(plain, {"x": x}, [weight], np.random.default_rng(0), watched, [np.dtype(np.float32)])
     np.testing.assert_allclose(found.values[0], np.ones((2, 3)), atol=1e-9)
     assert isinstance(found.bounds, tuple)
     assert not hasattr(found.bounds[0], "back")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kerneltest.core.precision import FLOAT32, XLA_CPU
-from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.spread import Spread, median, row_by_row, sampled, spread
+from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.spread import Spread, median, sample_outputs, sample_row_by_row, spread_of
 
 INF, NAN = np.inf, np.nan
 
@@ -33,15 +33,15 @@ ELEMENTS = [
 
 @pytest.mark.parametrize(("exact", "samples", "deviation", "lost"), ELEMENTS)
 def test_the_spread_of_an_element(exact: float, samples: list[float], deviation: float, lost: bool) -> None:
-    found = spread(np.array([exact, *samples])[:, None])
+    found = spread_of(np.array([exact, *samples])[:, None])
     assert found.lost.tolist() == [lost]
     assert lost or found.deviation == pytest.approx([deviation])
-    assert found.others == ()
+    assert found.alternatives == ()
 
 
 @pytest.mark.parametrize("samples", [np.ones((1, 3)), np.ones((1, 3), int), np.ones((1, 3), bool), np.ones((1, 0))])
 def test_what_does_not_move_has_none(samples: np.ndarray) -> None:
-    found = spread(samples)
+    found = spread_of(samples)
     assert not found.deviation.any()
     assert not found.lost.any()
     assert found.deviation.shape == found.lost.shape == samples.shape[1:]
@@ -50,8 +50,8 @@ def test_what_does_not_move_has_none(samples: np.ndarray) -> None:
 @pytest.mark.parametrize("dtype", [int, bool])
 def test_integers_and_booleans_that_differ_are_kept_as_they_are(dtype: type) -> None:
     rows = np.array([[1, 0], [1, 0], [0, 0], [1, 1]]).astype(dtype)
-    found = spread(rows)
-    assert [other.tolist() for other in found.others] == rows[2:].tolist()
+    found = spread_of(rows)
+    assert [other.tolist() for other in found.alternatives] == rows[2:].tolist()
     assert not found.deviation.any()
 
 
@@ -70,13 +70,13 @@ LEAVES = {"x": np.linspace(0, 1, 12).reshape(3, 4), "k": np.arange(3)}
 
 def test_an_oracle_in_samples_and_row_by_row_is_the_same_where_nothing_is_left_to_chance() -> None:
     formats = {"x": FLOAT32}
-    at_once = sampled(_oracle, LEAVES, formats, Machine(XLA_CPU, rows=17))
-    each = row_by_row(_oracle, LEAVES, formats, Machine(XLA_CPU, rows=17))
+    at_once = sample_outputs(_oracle, LEAVES, formats, RoundingModel(XLA_CPU, rows=17))
+    each = sample_row_by_row(_oracle, LEAVES, formats, RoundingModel(XLA_CPU, rows=17))
     assert [out.shape for out in at_once] == [(17, 3, 3), (1, 3, 4), (1, 3)]
     assert [out.shape for out in each] == [(17, 3, 3), (17, 3, 4), (17, 3)]
     assert (at_once[0][:3] == each[0][:3]).all()
     assert np.allclose(at_once[0][0], _oracle(LEAVES)[0], rtol=1e-13)
-    ratio = spread(each[0]).deviation / spread(at_once[0]).deviation
+    ratio = spread_of(each[0]).deviation / spread_of(at_once[0]).deviation
     assert 0.3 < np.median(ratio) < 3
     assert (each[2] == LEAVES["k"] + 1).all()
 
@@ -87,15 +87,15 @@ def test_an_oracle_may_branch_by_row_where_it_is_evaluated_so() -> None:
         return [np.array([1 if v > 0 else 0 for v in thirds])]
 
     leaves, formats = {"x": np.ones(1)}, {"x": FLOAT32}
-    (found,) = row_by_row(branching, leaves, formats, Machine(XLA_CPU, rows=17))
-    assert len(spread(found).others) > 0
+    (found,) = sample_row_by_row(branching, leaves, formats, RoundingModel(XLA_CPU, rows=17))
+    assert len(spread_of(found).alternatives) > 0
     with pytest.raises(TypeError, match="branch"):
-        sampled(branching, leaves, formats, Machine(XLA_CPU, rows=17))
+        sample_outputs(branching, leaves, formats, RoundingModel(XLA_CPU, rows=17))
 
 
 def test_subnormal_inputs_are_flushed_in_the_samples_of_a_machine_that_does() -> None:
     small = {"x": np.array([1e-40, 1.0])}
-    (found,) = sampled(lambda given: [given["x"] * 1e38], small, {"x": FLOAT32}, Machine(XLA_CPU, rows=17))
+    (found,) = sample_outputs(lambda given: [given["x"] * 1e38], small, {"x": FLOAT32}, RoundingModel(XLA_CPU, rows=17))
     assert found[1, 0] == pytest.approx(0.01, rel=1e-4)
     assert found[2, 0] == 0
 

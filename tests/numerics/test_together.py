@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerneltest.core.dtypes import Array, FloatFormat, dtype_named, float_format
+from kerneltest.core.dtypes import Array, FloatFormat, float_format, parse_dtype
 from kerneltest.core.precision import FLOAT32, SIMULATED, XLA_CPU
-from kerneltest.numerics.numpy_patch import watching
-from kerneltest.numerics.rounding_model import Machine
-from kerneltest.numerics.spread import sampled, sampled_together
+from kerneltest.numerics.numpy_patch import instrument
+from kerneltest.numerics.rounding_model import RoundingModel
+from kerneltest.numerics.spread import sample_cases, sample_outputs
 
-BFLOAT16 = float_format(dtype_named("bfloat16"))
+BFLOAT16 = float_format(parse_dtype("bfloat16"))
 
 
 def attended(x: Any, y: Any) -> Any:
@@ -88,7 +88,7 @@ PRECISIONS = (XLA_CPU, SIMULATED, replace(SIMULATED, name="flushing", flushes=Tr
 @pytest.mark.parametrize("fmt", [FLOAT32, BFLOAT16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ORACLES)
 def test_each_case_gets_the_samples_that_it_gets_alone(name: str, fmt: FloatFormat, precision: Any) -> None:
-    oracle = watching(ORACLES[name])
+    oracle = instrument(ORACLES[name])
     formats = {"x": fmt, "y": fmt}
 
     def evaluate(given: Any) -> Any:
@@ -96,9 +96,9 @@ def test_each_case_gets_the_samples_that_it_gets_alone(name: str, fmt: FloatForm
             return (oracle(**given),)
 
     given = cases()
-    together = sampled_together(evaluate, given, formats, Machine(precision))
+    together = sample_cases(evaluate, given, formats, RoundingModel(precision))
     for case, (beside,) in zip(given, together, strict=True):
-        (alone,) = sampled(evaluate, case, formats, Machine(precision))
+        (alone,) = sample_outputs(evaluate, case, formats, RoundingModel(precision))
         assert alone.shape[1:] == beside.shape[1:]
         assert np.array_equal(*np.broadcast_arrays(alone, beside), equal_nan=alone.dtype.kind == "f")
     alike = [samples.tobytes() for (samples,) in together]
@@ -112,4 +112,4 @@ def test_each_case_gets_the_samples_that_it_gets_alone(name: str, fmt: FloatForm
 )
 def test_an_oracle_that_tells_cases_apart_is_not_followed_for_several(branching: Callable[[Any, Any], Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
-        sampled_together(lambda given: (branching(**given),), cases(), {"x": FLOAT32, "y": FLOAT32}, Machine(XLA_CPU))
+        sample_cases(lambda given: (branching(**given),), cases(), {"x": FLOAT32, "y": FLOAT32}, RoundingModel(XLA_CPU))

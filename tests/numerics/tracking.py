@@ -7,21 +7,21 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array, FloatFormat
 from kerneltest.core.precision import FLOAT32, Precision
-from kerneltest.numerics.numpy_patch import watching
-from kerneltest.numerics.rounding_model import Machine
+from kerneltest.numerics.numpy_patch import instrument
+from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.samples import SampledArray
-from kerneltest.numerics.spread import sampled
+from kerneltest.numerics.spread import sample_outputs
 from kerneltest.numerics.tracked import TrackedArray
 
 PLAIN = Precision("plain", {})
 
 
-def silent(rows: int) -> Machine:
+def silent(rows: int) -> RoundingModel:
     """Returns a machine whose rows all stay exact."""
-    return Machine(PLAIN, FLOAT32, rows, parts={})
+    return RoundingModel(PLAIN, FLOAT32, rows, rows_by_source={})
 
 
-def tracked(samples: Array, machine: Machine, fmt: FloatFormat | None = FLOAT32) -> TrackedArray:
+def tracked(samples: Array, machine: RoundingModel, fmt: FloatFormat | None = FLOAT32) -> TrackedArray:
     """Returns a tracked array with these samples, (rows or 1, *shape)."""
     return TrackedArray(np.asarray(samples), machine, fmt)
 
@@ -32,9 +32,9 @@ def rows_of(value: Any) -> Array:
 
 
 def samples_of(
-    oracle: Callable[..., Any], leaves: Mapping[str, Array], machine: Machine, fmt: FloatFormat = FLOAT32
+    oracle: Callable[..., Any], leaves: Mapping[str, Array], machine: RoundingModel, fmt: FloatFormat = FLOAT32
 ) -> Array:
     """Returns the samples of an oracle with one output, which may create arrays itself."""
-    copied = watching(oracle)
-    (found,) = sampled(lambda given: (copied(**given),), leaves, dict.fromkeys(leaves, fmt), machine)
+    copied = instrument(oracle)
+    (found,) = sample_outputs(lambda given: (copied(**given),), leaves, dict.fromkeys(leaves, fmt), machine)
     return found

@@ -12,7 +12,7 @@ from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.numerics.bounds import Bound
 from kerneltest.oracle.evaluation import check_all_masked, expect
 from kerneltest.oracle.expectation import Expectation
-from kerneltest.oracle.gradient import gradients
+from kerneltest.oracle.gradient import expect_gradients
 from kerneltest.plan.signatures import signatures
 from tests.declare.measured import FLUSHING, PLAIN
 from tests.sample import double
@@ -68,7 +68,7 @@ def test_an_oracles_gradient_is_its_analytic_one(name: str) -> None:
     function, slope = SLOPES[name]
     x = np.linspace(-2, 2, 12).astype(np.float32)
     weight = np.where(np.arange(12) % 2, 0.5, -1.0).astype(np.float32)
-    found = gradients(lambda leaves: (function(leaves["x"]),), {"x": x}, [weight], np.random.default_rng(0))
+    found = expect_gradients(lambda leaves: (function(leaves["x"]),), {"x": x}, [weight], np.random.default_rng(0))
     bound = found.bound(0, np.dtype(np.float32), PLAIN)
     assert np.isfinite(bound).all()
     assert np.abs(found.values[0] - weight * slope(x.astype(np.float64))).max() < 1e-9
@@ -77,7 +77,7 @@ def test_an_oracles_gradient_is_its_analytic_one(name: str) -> None:
 
 def test_nothing_is_asked_at_a_kink() -> None:
     x = np.array([-1.0, 0.0, 2.0], np.float32)
-    found = gradients(lambda leaves: (np.abs(leaves["x"].real),), {"x": x}, [np.ones(3, np.float32)],
+    found = expect_gradients(lambda leaves: (np.abs(leaves["x"].real),), {"x": x}, [np.ones(3, np.float32)],
                       np.random.default_rng(0))  # fmt: skip
     assert list(np.isinf(found.bound(0, np.dtype(np.float32), PLAIN))) == [False, True, False]
 

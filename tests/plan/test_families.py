@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import kerneltest.plan.standard_families  # noqa: F401 - they register themselves
-from kerneltest.core.dtypes import dtype_named, float_format
-from kerneltest.declare.domains import EVERYTHING, Interval, domain_of
+from kerneltest.core.dtypes import float_format, parse_dtype
+from kerneltest.declare.domains import EVERYTHING, Interval, parse_domain
 from kerneltest.plan.families import FAMILIES, Slot
 
-BASE = Slot("data", (5, 21), dtype_named("float32"), (None, 8), EVERYTHING, 0, 0, lambda: 100)
+BASE = Slot("data", (5, 21), parse_dtype("float32"), (None, 8), EVERYTHING, 0, 0, lambda: 100)
 
 
 def _fill(name: str, slot: Slot = BASE, seed: int = 0) -> np.ndarray:
@@ -80,17 +80,17 @@ def test_float_values(name: str) -> None:
 
 @pytest.mark.parametrize("name", MASK_CHECKS)
 def test_masks(name: str) -> None:
-    assert MASK_CHECKS[name](_fill(name, replace(BASE, role="mask", dtype=dtype_named("bool"))))
+    assert MASK_CHECKS[name](_fill(name, replace(BASE, role="mask", dtype=parse_dtype("bool"))))
 
 
 @pytest.mark.parametrize("name", INTEGER_CHECKS)
 def test_integer_values(name: str) -> None:
-    assert INTEGER_CHECKS[name](_fill(name, replace(BASE, dtype=dtype_named("int8"))))
+    assert INTEGER_CHECKS[name](_fill(name, replace(BASE, dtype=parse_dtype("int8"))))
 
 
 @pytest.mark.parametrize("role", ["index", "length"])
 def test_indices_and_lengths(role: str) -> None:
-    slot = replace(BASE, role=role, dtype=dtype_named("int32"), end=21 if role == "index" else 20)
+    slot = replace(BASE, role=role, dtype=parse_dtype("int32"), end=21 if role == "index" else 20)
     assert INDEX_CHECKS["ends"](_fill("ends", slot))
 
 
@@ -111,7 +111,7 @@ def test_dependent_values(name: str) -> None:
     slot = replace(
         BASE,
         role=role,
-        dtype=dtype_named("int32"),
+        dtype=parse_dtype("int32"),
         shape=(3,),
         end=17,
         end_block=8,
@@ -127,8 +127,8 @@ def test_every_family_is_checked_here() -> None:
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
 def test_subnormals_are_the_dtype_s_own(name: str) -> None:
-    values = np.abs(_fill("subnormals", replace(BASE, dtype=dtype_named(name))).astype(np.float64))
-    fmt = float_format(dtype_named(name))
+    values = np.abs(_fill("subnormals", replace(BASE, dtype=parse_dtype(name))).astype(np.float64))
+    fmt = float_format(parse_dtype(name))
     assert ((values >= fmt.smallest_subnormal) & (values < fmt.smallest_normal)).all()
 
 
@@ -150,7 +150,7 @@ def test_values_stay_in_their_domain(name: str) -> None:
     ],
 )
 def test_the_largest_numbers_are_those_that_an_argument_may_hold(name: str, domain: Any, largest: float | None) -> None:
-    slot = replace(BASE, dtype=dtype_named(name), domain=domain_of(domain, ()))
+    slot = replace(BASE, dtype=parse_dtype(name), domain=parse_domain(domain, ()))
     assert FAMILIES["nearly_largest"].applies(slot) == (largest is not None)
     if largest is not None:
         values = _fill("nearly_largest", slot).astype(np.float64)
@@ -173,7 +173,7 @@ def test_every_applicable_family_fills_every_shape(shape: tuple[int, ...]) -> No
         ("index", "int32"),
         ("length", "int32"),
     ):
-        each = replace(slot, role=role, dtype=dtype_named(name), end=4)
+        each = replace(slot, role=role, dtype=parse_dtype(name), end=4)
         for family in FAMILIES.values():
             values = family.fill(each, np.random.default_rng(0), True)
             assert values.shape == shape

@@ -13,7 +13,7 @@ from jax.experimental.pallas import triton as plgpu
 import kerneltest as kt
 from kerneltest.declare.dims import Dim
 from kerneltest.execute.values import affordable_long
-from kerneltest.plan.format_limits import long_signatures, too_much
+from kerneltest.plan.format_limits import excessive_work, long_signatures
 from kerneltest.plan.signatures import Signature
 from suites import test_matmul, test_softmax
 
@@ -138,7 +138,9 @@ def test_what_grows_with_the_square_of_a_length_is_not_asked_of_long_ones() -> N
 
     dims = dict(s=kt.dim(block=16), d=kt.dim(values=(4,)))
     pair = kt.oracle_for(lambda q, k: q, q=kt.array("s d", "float32"), k=kt.array("s d", "float32"), dims=dims)
-    reasons = {dict(each.dims)["s"]: too_much(pair(oracle), each) for each in long_signatures(pair(oracle), "standard")}
+    reasons = {
+        dict(each.dims)["s"]: excessive_work(pair(oracle), each) for each in long_signatures(pair(oracle), "standard")
+    }
     assert {length for length, reason in reasons.items() if not reason} == {129, 257}
     assert "the oracle computes about" in reasons[65_537]
 

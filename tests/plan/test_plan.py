@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import kerneltest as kt
-from kerneltest.core.dtypes import dtype_named
+from kerneltest.core.dtypes import parse_dtype
 from kerneltest.declare.dims import Dim
+from kerneltest.plan.boundaries import boundary_lengths
 from kerneltest.plan.cases import Case, value_cases
 from kerneltest.plan.families import FAMILIES
-from kerneltest.plan.lengths import boundary_lengths
-from kerneltest.plan.signatures import dtypes_of, signatures
+from kerneltest.plan.signatures import signature_dtypes, signatures
 from suites import test_matmul, test_vector_add
 
 
@@ -52,7 +52,7 @@ def test_every_pair_of_values_occurs(depth: str) -> None:
 def test_signatures_are_few_and_dtypes_have_a_fair_share() -> None:
     found = signatures(test_matmul.tiled, "standard")
     assert len(found) <= 64
-    shares = [sum(s.dtype == name for s in found) for name in dtypes_of(test_matmul.tiled, "standard")]
+    shares = [sum(s.dtype == name for s in found) for name in signature_dtypes(test_matmul.tiled, "standard")]
     assert min(shares) * 2 >= len(found) / len(shares)
 
 
@@ -64,7 +64,7 @@ def everything_of_whole() -> str:
     """Ids, signatures and values of a pairing's cases, as text."""
     cases = [
         case
-        for name in dtypes_of(test_vector_add.whole, "quick")
+        for name in signature_dtypes(test_vector_add.whole, "quick")
         for case in planned(test_vector_add.whole, name, "structural", seed=7)
     ]
     return "".join(
@@ -93,7 +93,7 @@ def test_another_seed_gives_other_values() -> None:
     assert not np.array_equal(one.fill(test_vector_add.whole)["x"], two.fill(test_vector_add.whole)["x"])
 
 
-@pytest.mark.parametrize("name", dtypes_of(test_matmul.tiled, "standard"))
+@pytest.mark.parametrize("name", signature_dtypes(test_matmul.tiled, "standard"))
 def test_structural_values_are_exact_in_every_precision_in_play(name: str) -> None:
     for case in planned(test_matmul.tiled, name, "structural", depth="standard"):
         filled = {path: value.astype(np.float64) for path, value in case.fill(test_matmul.tiled).items()}
@@ -110,7 +110,7 @@ def test_special_families_are_planned_for_each_argument() -> None:
 
 
 def test_a_user_can_add_a_family() -> None:
-    @kt.family(group="numeric", applies=lambda slot: slot.dtype == dtype_named("float32"))
+    @kt.family(group="numeric", applies=lambda slot: slot.dtype == parse_dtype("float32"))
     def all_sevens(slot, rng):  # type: ignore[no-untyped-def]
         """Sevens."""
         return np.full(slot.shape, 7, slot.dtype)
@@ -119,7 +119,7 @@ def test_a_user_can_add_a_family() -> None:
         found = [c for c in planned(test_vector_add.whole, "float32", "numeric") if c.family.name == "all_sevens"]
         assert found
         assert all((value == 7).all() for value in found[0].fill(test_vector_add.whole).values())
-        assert found[0].family.what == "Sevens."
+        assert found[0].family.description == "Sevens."
         assert not [c for c in planned(test_vector_add.whole, "int32", "numeric") if c.family.name == "all_sevens"]
     finally:
         del FAMILIES["all_sevens"]

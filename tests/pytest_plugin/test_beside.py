@@ -11,8 +11,8 @@ from tempfile import mkdtemp
 
 import pytest
 
-from kerneltest.records.io import read_plan
-from kerneltest.records.runs import Run, read_runs
+from kerneltest.records.record_files import read_plan
+from kerneltest.records.runs import RunRecords, read_runs
 from tests import forked
 from tests.pages import Page
 
@@ -60,7 +60,7 @@ class Ran:
     out: str
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RunRecords:
         (run,) = read_runs(self.folder / "out")
         return run
 
@@ -225,7 +225,7 @@ SETTINGS = {
 }
 KEPT = """
 import jax
-from kerneltest.trace.tracing import device
+from kerneltest.trace.tracing import kernel_device
 from conftest import BEFORE
 
 def test_settings_are_as_they_were():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.records.io import read_plan, read_records
+from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.reproduce.rerun import again
 from tests.pytest_plugin.test_plugin import _pytest
 

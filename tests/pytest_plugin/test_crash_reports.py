@@ -23,8 +23,8 @@ from kerneltest.pytest_plugin.hooks import pytest_handlecrashitem
 from kerneltest.pytest_plugin.pytest_run import RUN
 from kerneltest.pytest_plugin.watchdog import Watchdog
 from kerneltest.pytest_plugin.xdist_crashes import XdistCrashes
-from kerneltest.records.io import Writer, read_records
-from kerneltest.records.journal import Doing, Journal, Phase
+from kerneltest.records.journal import Activity, Journal, Phase
+from kerneltest.records.record_files import RecordWriter, read_records
 from kerneltest.records.runs import read_running, read_runs
 from tests import forked
 from tests.plugins import PLUGINS
@@ -167,7 +167,7 @@ def test_one_interrupt_ends_a_run_whose_compilation_hangs(tmp_path: Path) -> Non
 )
 def test_last_words_tell_a_crash_from_a_hang(tmp_path: Path, text: str, verdict: Verdict, words: str) -> None:
     stacks_file(tmp_path, "gw0").write_text(text, encoding="utf-8")
-    failure = crash_reports.failure_from_crash(tmp_path, Doing("i", "c", phase=Phase.TRACING, shard="gw0"))
+    failure = crash_reports.failure_from_crash(tmp_path, Activity("i", "c", phase=Phase.TRACING, shard="gw0"))
     assert (failure.verdict, str(failure)) == (verdict, words)
 
 
@@ -178,7 +178,7 @@ class _Log:
         self.stacks = StringIO()
         self.reasons: list[CrashReason] = []
 
-    def write(self, reason: CrashReason, activity: Doing | None) -> None:
+    def write(self, reason: CrashReason, activity: Activity | None) -> None:
         self.reasons.append(reason)
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class _Log:
 def test_a_reason_that_the_process_gave_is_its_cause(tmp_path: Path) -> None:
     stacks_file(tmp_path, "gw0").write_text("Timeout (0:10:20)!\n", encoding="utf-8")
     write_crash_reason(tmp_path, "gw0", CrashReason("no answer", is_hang=True, location="test_suite.py:3"))
-    failure = crash_reports.failure_from_crash(tmp_path, Doing("i", "c", phase=Phase.TRACING, shard="gw0"))
+    failure = crash_reports.failure_from_crash(tmp_path, Activity("i", "c", phase=Phase.TRACING, shard="gw0"))
     assert (failure.verdict, str(failure)) == (Verdict.HANG, "no answer (test_suite.py:3)")
 
 
@@ -217,7 +217,7 @@ def _spin() -> None:
 def test_a_hang_is_raised_into_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal()
     journal.start("i", "c", "f", "s")
-    journal.turn_to(Phase.RUNNING)
+    journal.enter_phase(Phase.RUNNING)
     dog, given_up, _ = _watched(journal, monkeypatch)
     dog.start()
     with pytest.raises(Failure, match=r"no answer within 0\.2 s while running the kernel \(.*_reports\.py:\d+\)"):
@@ -240,7 +240,7 @@ def test_where_python_raises_nothing_the_process_is_ended(monkeypatch: pytest.Mo
 def test_a_debugger_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal()
     journal.start("i", "c", "f", "s")
-    journal.turn_to(Phase.RUNNING)
+    journal.enter_phase(Phase.RUNNING)
     dog, given_up, ended = _watched(journal, monkeypatch)
     scope: dict[str, Any] = {"__name__": "pdb", "time": time, "ended": ended}
     exec("def prompt():\n    return ended.wait(1)", scope)
@@ -255,7 +255,7 @@ def test_a_debugger_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_item_that_is_given_up_keeps_its_crash_and_is_incomplete(tmp_path: Path, way: str) -> None:
     folder = write_run(tmp_path / "out", case(case="c1"), planned=3)
     Journal(folder, "gw0").start(PASS.item, "c2", "normal", "n=1")
-    dispatcher: Any = SimpleNamespace(worker=SimpleNamespace(writer=Writer(folder, "controller")))
+    dispatcher: Any = SimpleNamespace(worker=SimpleNamespace(writer=RecordWriter(folder, "controller")))
     run = SimpleNamespace(crashes=XdistCrashes(folder, dispatcher))
     again: list[str] = []
 

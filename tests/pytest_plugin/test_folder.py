@@ -11,7 +11,7 @@ import pytest
 from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin.run_folder import MARKER, FolderError, RunFolder
 from kerneltest.pytest_plugin.summary import finish
-from kerneltest.records.io import read_plan
+from kerneltest.records.record_files import read_plan
 from kerneltest.records.runs import read_runs
 from tests.plugins import PLUGINS
 from tests.pytest_plugin.test_plugin import RIGHT, ROOT, _pytest
@@ -111,7 +111,7 @@ def test_an_ini_value_is_relative_to_the_ini_file(tmp_path: Path) -> None:
 
 
 def test_the_controller_waits_for_a_plan_that_takes_long(tmp_path: Path) -> None:
-    slow = "import time\nfrom kerneltest.records import io\nwrite = io.write_plan\n"
+    slow = "import time\nfrom kerneltest.records import record_files\nwrite = io.write_plan\n"
     slow += "io.write_plan = lambda *args: (time.sleep(1), write(*args))\n"
     (tmp_path / "conftest.py").write_text(slow)
     old = RunFolder.claim(tmp_path / "out")

@@ -75,7 +75,7 @@ def test_a_run_of_nothing_new_takes_its_records(green: Path, tmp_path: Path, wor
     (ran,) = read_runs(tmp_path)
     assert ran.reconciled.green
     assert ran.records
-    assert all(record.kept and record.verdict is Verdict.PASS for record in ran.records)
+    assert all(record.reused_from and record.verdict is Verdict.PASS for record in ran.records)
     page, count = (tmp_path / "report.html").read_text(encoding="utf-8"), len(ran.records)
     assert f"{count} cases, {count} judged by earlier runs" in page
     assert f"{count} of {count} cases were judged by earlier runs, the first on" in page

@@ -14,9 +14,9 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.pytest_plugin import crash_reports
 from kerneltest.pytest_plugin.crash_log import CrashReason, ReasonSource, stacks_file, write_crash_reason
 from kerneltest.pytest_plugin.isolation import free_memory
-from kerneltest.records.io import read_plan, read_records
-from kerneltest.records.journal import Doing
-from kerneltest.records.runs import Run, read_running, read_runs
+from kerneltest.records.journal import Activity
+from kerneltest.records.record_files import read_plan, read_records
+from kerneltest.records.runs import RunRecords, read_running, read_runs
 from tests import forked
 from tests.plugins import PLUGINS
 
@@ -75,7 +75,7 @@ def _ended(run: forked.Started, seconds: float = 300) -> str:
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecords, str]:
     """One run of all faults but those that end an item, in two workers, and what it said."""
     folder = tmp_path_factory.mktemp("faulty")
     options = ("-n", "2", "--kt-isolate", "always", "--kt-memory", "1", "--kt-timeout", "8", "--kt-minimize", "1")
@@ -87,7 +87,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
     return read, said
 
 
-def test_each_fault_is_a_finding_on_its_own_case_and_all_others_pass(faulty: tuple[Run, str]) -> None:
+def test_each_fault_is_a_finding_on_its_own_case_and_all_others_pass(faulty: tuple[RunRecords, str]) -> None:
     run, _ = faulty
     found: dict[str, Counter[tuple[Verdict, str]]] = {}
     for record in run.records:
@@ -108,7 +108,7 @@ def test_each_fault_is_a_finding_on_its_own_case_and_all_others_pass(faulty: tup
     assert sum(sum(item.families.values()) for item in run.plan.items) == len(run.records) > 900
 
 
-def test_a_finding_tells_what_its_process_wrote_last(faulty: tuple[Run, str]) -> None:
+def test_a_finding_tells_what_its_process_wrote_last(faulty: tuple[RunRecords, str]) -> None:
     run, said = faulty
     segfault, sleeps = (
         next(r for r in run.records if r.pairing.endswith(f"::{name}") and r.verdict.is_finding)
@@ -251,7 +251,7 @@ def test_what_a_process_said_itself_goes_before_how_it_ended(
 ) -> None:
     stacks_file(tmp_path, "main.1").write_text(said, encoding="utf-8")
     write_crash_reason(tmp_path, "main.1", reason)
-    assert str(crash_reports.failure_from_crash(tmp_path, Doing("i", shard="main.1"))) == message
+    assert str(crash_reports.failure_from_crash(tmp_path, Activity("i", shard="main.1"))) == message
 
 
 def test_a_container_may_have_less_memory_free_than_its_machine(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kerneltest.records.io import read_plan, read_records
+from kerneltest.records.record_files import read_plan, read_records
 from tests import forked
 from tests.pages import Page
 from tests.plugins import PLUGINS

@@ -9,7 +9,7 @@ from shutil import copytree
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.resume import make_ready
+from kerneltest.records.resume import prepare_resume
 from kerneltest.records.runs import read_running, read_runs
 from tests import forked
 from tests.plugins import PLUGINS
@@ -141,9 +141,9 @@ def test_what_was_recorded_of_a_family_because_its_process_died_is_run_after_all
     given_up = case(case="", signature="*", verdict="crash", message="the process died")
     folder = write_run(tmp_path / "out", case(case="c1"), given_up, planned=2)
     (folder / "running-gw0.txt").write_text("x", encoding="utf-8")
-    make_ready(folder)
+    prepare_resume(folder)
     assert [record.case for record in read_running(folder).records] == ["c1"]
     assert {path.name for path in folder.glob("*.jsonl")} == {"records-before.jsonl"}
     assert not list(folder.glob("running-*"))
-    make_ready(folder)  # again, as after a second kill
+    prepare_resume(folder)  # again, as after a second kill
     assert [record.case for record in read_running(folder).records] == ["c1"]

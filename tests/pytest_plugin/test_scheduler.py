@@ -12,7 +12,7 @@ import pytest
 
 from kerneltest.pytest_plugin.pytest_run import RUN
 from kerneltest.pytest_plugin.scheduler import PartScheduling, chunk_size, item_costs, rank_parts
-from kerneltest.records.io import read_plan, read_records
+from kerneltest.records.record_files import read_plan, read_records
 from tests.pytest_plugin.test_plugin import _pytest
 from tests.written import absent, case, write_run
 

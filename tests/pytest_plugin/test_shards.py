@@ -9,7 +9,7 @@ import pytest
 
 from kerneltest.execute.setting_types import RunShard
 from kerneltest.pytest_plugin.sharding import balance, seconds_by_item
-from kerneltest.records.io import read_plan, read_records
+from kerneltest.records.record_files import read_plan, read_records
 from kerneltest.records.runs import read_runs
 from tests import forked
 from tests.pytest_plugin.test_plugin import _pytest
@@ -85,11 +85,11 @@ def test_merged_they_are_the_whole_run(run: Path) -> None:
 REFUSED = {
     "one is missing": (SUITE, (), ["1of2"], "shard 2/2 missing: run it, or name its folder"),
     "one is given twice": (SUITE, (), ["1of2", "copy"], "1of2 and copy are both shard 1/2"),
-    "one is no shard": (SUITE, (), ["whole", "1of2"], "whole is a whole run and no shard"),
+    "one is no shard": (SUITE, (), ["whole", "1of2"], "whole is a whole run, not a shard"),
     "of other code": (SUITE.replace("x + y", "y + x"), (), ["1of2", "2of2"], "test_suite.py::right is declared or"),
     "of another seed": (SUITE, ("--kt-seed", "1"), ["1of2", "2of2"], "1of2 and 2of2 belong to different runs: seed is"),
     "of other cases": (SUITE, ("-k", "victim"), ["1of2", "2of2"], "test_suite.py::right is declared or"),
-    "of another number": (SUITE, (), ["1of2", "1of3"], "they are of 2 and 3 shards"),
+    "of another number": (SUITE, (), ["1of2", "1of3"], "they have 2 and 3 shards"),
 }  # fmt: skip
 
 

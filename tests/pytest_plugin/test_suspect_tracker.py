@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import read_records, read_smallest
+from kerneltest.records.record_files import read_records, read_reproducers
 from kerneltest.records.runs import read_runs
-from kerneltest.triage.suspects import suspects_of
+from kerneltest.triage.suspects import suspects_in_run
 from tests.pytest_plugin.test_plugin import _pytest
 
 SUITE = """
@@ -58,8 +58,8 @@ def test_what_does_not_lower_is_told_by_the_lowering_alone(tmp_path: Path) -> No
     assert told.message == "does not lower: lower:sm_90 says why"
     assert "1 suspect in ordered" in run.stdout
     assert "1 failed" in run.stdout
-    (smallest,) = read_smallest(tmp_path / "out")
-    assert "sort" in (tmp_path / "out" / smallest.cut).read_text(encoding="utf-8")
+    (smallest,) = read_reproducers(tmp_path / "out")
+    assert "sort" in (tmp_path / "out" / smallest.reduced_script).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -82,24 +82,26 @@ def test_a_bug_is_one_suspect_with_one_smallest_case_in_any_number_of_processes(
     assert line in run.stdout
     assert "4 failed" in run.stdout
     (read,) = read_runs(tmp_path / "out")
-    (suspect,) = suspects_of(read)
+    (suspect,) = suspects_in_run(read)
     assert suspect.backends.keys() == {"interpret", "simulate:sm_90"}
-    assert 1 <= len(read.smallest) <= 2  # of wrong values, and of the memory behind them where another process met that
-    for smallest in read.smallest:
-        assert smallest.unusual == 0
+    assert (
+        1 <= len(read.reproducers) <= 2
+    )  # of wrong values, and of the memory behind them where another process met that
+    for smallest in read.reproducers:
+        assert smallest.nontrivial == 0
         assert (smallest.record.dims["n"], smallest.record.verdict.is_finding) == (17, True)
 
 
 def test_what_nobody_wrote_is_said_after_an_experiment(tmp_path: Path) -> None:
     _run(tmp_path, "--kt-backends", "interpret", "-k", "copies and float32")
-    (smallest,) = read_smallest(tmp_path / "out")
+    (smallest,) = read_reproducers(tmp_path / "out")
     assert smallest.record.evidence is not None
     assert smallest.record.evidence.diagnosis.startswith("never written")
 
 
 def test_no_smallest_case_is_looked_for_in_no_time(tmp_path: Path) -> None:
     run = _run(tmp_path, "--kt-backends", "interpret", "-k", "copies and float32", "--kt-minimize", "0")
-    assert not list(read_smallest(tmp_path / "out"))
+    assert not list(read_reproducers(tmp_path / "out"))
     assert "for example: x = " in run.stdout
 
 

@@ -15,7 +15,7 @@ import pyte
 import pytest
 
 from kerneltest.pytest_plugin.progress import Progress
-from kerneltest.records.io import read_plan
+from kerneltest.records.record_files import read_plan
 from tests import forked
 from tests.plugins import PLUGINS
 from tests.pytest_plugin.test_plugin import RIGHT, ROOT, WRONG

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from kerneltest import cli
-from kerneltest.records.io import SCHEMA, RecordError, Writer, write_end
-from kerneltest.records.journal import Doing, Journal, Phase, left_running
+from kerneltest.records.files import RecordError
+from kerneltest.records.journal import Activity, Journal, Phase, read_orphaned
+from kerneltest.records.record_files import SCHEMA, RecordWriter, write_end
+from kerneltest.records.run_plan import End, digest_ids
 from kerneltest.records.runs import end_run, read_running, read_runs
-from kerneltest.records.schema import End, digest
 from tests.written import PASS, case, write_run
 
 ONE, TWO = case(case="c1"), case(case="c2")
@@ -22,7 +23,7 @@ def _shard(folder: Path, change: Callable[[bytes], bytes]) -> None:
 
 
 def _another(folder: Path) -> None:
-    writer = Writer(folder, "elsewhere")
+    writer = RecordWriter(folder, "elsewhere")
     writer.write(case(case="c3"))
     writer.close()
 
@@ -40,14 +41,14 @@ FAULTS = {
     "a run that never ended": (lambda folder: (folder / "end.json").unlink(), "the run did not end"),
     "a process that died": (_die, "main was starting for case c2 (normal, n=1) of suites/test_t.py::p[i]"),
     "a worker's death that no case repeats": (_die_and_go_on, "it did not crash again when that case ran alone"),
-    "a last line that was cut off": (lambda folder: _shard(folder, lambda text: text[:-20]), "1 records are there"),
-    "a lost line": (lambda folder: _shard(folder, lambda text: text.split(b"\n", 1)[1]), "1 records are there"),
+    "a last line that was cut off": (lambda folder: _shard(folder, lambda text: text[:-20]), "there are 1 records"),
+    "a lost line": (lambda folder: _shard(folder, lambda text: text.split(b"\n", 1)[1]), "there are 1 records"),
     "a lost shard": (
         lambda folder: (folder / "records-main.jsonl").unlink(),
-        "0 records are there, and the run wrote 2",
+        "there are 0 records, but the run wrote 2",
     ),
-    "a shard from elsewhere": (_another, "3 records are there, and the run wrote 2"),
-    "the end of another run": (lambda folder: write_end(folder, End("other", 2)), "are of two runs"),
+    "a shard from elsewhere": (_another, "there are 3 records, but the run wrote 2"),
+    "the end of another run": (lambda folder: write_end(folder, End("other", 2)), "belong to different runs"),
 }
 
 
@@ -79,7 +80,7 @@ def test_cases_are_reconciled_by_id(
 ) -> None:
     folder = write_run(tmp_path / "run", *(case(case=name) for name in recorded), planned=len(planned))
     plan = json.loads((folder / "plan.json").read_text())
-    plan["plan"]["items"][0]["digests"] = {"normal": digest(planned)}
+    plan["plan"]["items"][0]["digests"] = {"normal": digest_ids(planned)}
     (folder / "plan.json").write_text(json.dumps(plan))
     (run,) = read_runs(folder)
     assert run.reconciled.complete is complete
@@ -104,14 +105,14 @@ def test_a_journal_tells_what_a_process_was_doing(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "gw1")
     journal.start("t.py::p[i]", "c1", "normal", "n=1," + "long," * 50)
     journal.start("t.py::p[i]", "c2", "ones", "n=2")
-    journal.turn_to(Phase.COMPILING, beside=3)
-    (doing,) = left_running(tmp_path)
-    assert doing == journal.doing
+    journal.enter_phase(Phase.COMPILING, beside=3)
+    (doing,) = read_orphaned(tmp_path)
+    assert doing == journal.activity
     assert str(doing) == (
         "compiling the kernel for case c2 (ones, n=2), with 3 other compilations under way, of t.py::p[i]"
     )
     journal.stop()
-    assert list(left_running(tmp_path)) == []
+    assert list(read_orphaned(tmp_path)) == []
     journal.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -119,10 +120,10 @@ def test_a_journal_tells_what_a_process_was_doing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [b"", b"0 running the kernel", b"\xff\n{}", b"x y\n{}", b'0 dancing\n{"item":"i"}\n'])
 def test_a_journal_that_was_cut_off_tells_nothing(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "running-main.txt").write_bytes(text)
-    assert list(left_running(tmp_path)) == []
+    assert list(read_orphaned(tmp_path)) == []
 
 
 def test_without_a_folder_a_journal_is_kept_in_memory() -> None:
     journal = Journal()
     journal.start("i", "c", "f", "s")
-    assert isinstance(journal.doing, Doing)
+    assert isinstance(journal.activity, Activity)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from kerneltest.records.fingerprint import Code, installed
+from kerneltest.records.fingerprint import Fingerprint, installed_versions
 
 FILES = {
     "home/__init__.py": '"""A package."""\n',
@@ -53,27 +53,27 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_the_code_that_a_module_imports_counts_and_comments_do_not(
     home: Path, file: str, old: str, new: str, changes: bool
 ) -> None:
-    before = Code().digest(("home.kernel",))
+    before = Fingerprint().digest(("home.kernel",))
     path = home / "home" / file
     path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    assert (Code().digest(("home.kernel",)) != before) is changes
+    assert (Fingerprint().digest(("home.kernel",)) != before) is changes
 
 
 def test_an_import_within_a_function_counts(home: Path) -> None:
     kernel, late = home / "home/kernel.py", home / "home/late.py"
     kernel.write_text(FILES["home/kernel.py"].replace("return", "import home.late\n    return"), encoding="utf-8")
-    before = Code().digest(("home.kernel",))
+    before = Fingerprint().digest(("home.kernel",))
     late.write_text("LATE = 2\n", encoding="utf-8")
-    assert Code().digest(("home.kernel",)) != before
+    assert Fingerprint().digest(("home.kernel",)) != before
 
 
 def test_installed_packages_are_told_by_their_versions() -> None:
-    assert Code().digest(("numpy", "jax", "pathlib")) == Code().digest(())
-    assert installed() == installed()
+    assert Fingerprint().digest(("numpy", "jax", "pathlib")) == Fingerprint().digest(())
+    assert installed_versions() == installed_versions()
 
 
 def test_a_module_without_a_file_has_no_digest() -> None:
-    assert Code().digest(("sys",)) == ""
+    assert Fingerprint().digest(("sys",)) == ""
 
 
 def test_modules_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_modules_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
         path.write_text(text, encoding="utf-8")
         module.__file__ = str(path)
         found.append(module)
-    code = Code()
+    code = Fingerprint()
     before = code.digest((), tuple(found))
     (tmp_path / "one" / "conftest.py").write_text("A = 3", encoding="utf-8")
-    assert Code().digest((), tuple(found)) != before
+    assert Fingerprint().digest((), tuple(found)) != before
     assert code.digest((), tuple(found)) == before  # read once

@@ -21,8 +21,10 @@ from hypothesis import strategies as st
 
 import kerneltest as kt
 from kerneltest.cli import main
-from kerneltest.records.io import Writer, save_arguments
-from kerneltest.records.schema import Birth, NotApplicable, Smallest
+from kerneltest.records.artifacts import save_arguments
+from kerneltest.records.record_files import RecordWriter
+from kerneltest.records.run_plan import NotApplicable
+from kerneltest.records.schema import FaultLocation, Reproducer
 from kerneltest.reproduce import rerun
 from tests.made_runs import WRONG
 from tests.written import HOSTILE, PASS, absent, case, write_run
@@ -163,7 +165,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Files]
         assert record.evidence is not None
         file = save_arguments(folder, f"{record.case}-interpret", finding.arguments)
         record = replace(record, evidence=replace(record.evidence, file=file))
-        others = (WRONG, PASS, absent(backend="cuda"), case(family="ones", case="c2", facts={"row": {"registers": 4}}))
+        others = (
+            WRONG,
+            PASS,
+            absent(backend="cuda"),
+            case(family="ones", case="c2", compiler_metrics={"row": {"registers": 4}}),
+        )
         made = write_run(
             folder / "run",
             record,
@@ -172,9 +179,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Files]
             xfail={PAIRING: ("race on cuda: reason",)},
             not_applicable=(NotApplicable(PAIRING, "interpret-tpu", "not for TPUs", 7),),
         )
-        writer = Writer(made, "main")
-        writer.write_smallest(
-            Smallest(record.case, replace(record, case="c9"), 1, 9, True, Birth("k.py:3", "x", "y", True))
+        writer = RecordWriter(made, "main")
+        writer.write_reproducer(
+            Reproducer(record.case, replace(record, case="c9"), 1, 9, True, FaultLocation("k.py:3", "x", "y", True))
         )
         writer.close()
         (folder / "cases").rename(made / "cases")

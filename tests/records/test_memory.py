@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kerneltest.records import io
-from kerneltest.records.evidence_windows import pictures
-from kerneltest.records.io import line_of
-from kerneltest.records.overlay import merge
-from kerneltest.records.runs import Run, read_runs, reconcile
-from kerneltest.records.schema import Evidence, Record, SpecialInput, SpecialValue, Window
+from kerneltest.records import record_files
+from kerneltest.records.evidence import Evidence, SpecialInput, SpecialValue, Window
+from kerneltest.records.overlay import overlay_runs
+from kerneltest.records.record_files import line_of
+from kerneltest.records.runs import RunRecords, load_windows, read_runs, reconcile
+from kerneltest.records.schema import Record
 from kerneltest.report.html.build import render
 from kerneltest.report.text.terminal import lines
 from tests.made_runs import WRONG
@@ -29,7 +29,7 @@ def _passes(count: int) -> Iterator[Record]:
     """Passing cases of which each has its own numbers, of signatures that many have in common."""
     for number in range(count):
         dims, holds = {"n": number % 50, "m": 3}, (SpecialInput(f"x{number % 50}", SpecialValue.NAN),)
-        numbers = {"used": number / count, "seconds": 0.1 + number, "ulps": (1000, 300 + number % 100, 7)}
+        numbers = {"bound_fraction": number / count, "seconds": 0.1 + number, "ulps": (1000, 300 + number % 100, 7)}
         yield replace(PASS, case=f"{number:016x}", dims=dims, special_inputs=holds, statics={"mode": "up"}, **numbers)
 
 
@@ -71,11 +71,13 @@ def test_a_record_that_is_held(folders: list[Path]) -> None:
     [
         (lambda run: reconcile(run.plan, run.records), 100),
         (lambda run: list(lines(run)), 120),
-        (lambda run: render(merge([run])), 300),
+        (lambda run: render(overlay_runs([run])), 300),
     ],
     ids=["reconciled", "summary", "page"],
 )
-def test_what_a_report_takes_for_each_record(folders: list[Path], work: Callable[[Run], object], most: int) -> None:
+def test_what_a_report_takes_for_each_record(
+    folders: list[Path], work: Callable[[RunRecords], object], most: int
+) -> None:
     small, large = (_bytes(partial(work, read_runs(folder)[0]))[1] for folder in folders)
     assert _each(small, large) < most
 
@@ -90,9 +92,9 @@ def test_pictures_stay_on_disk_until_they_are_drawn(tmp_path: Path) -> None:
     assert [_picture(each.evidence) for each in chosen] == [
         replace(PICTURE, values=(), expected=(), bound=(), wrong="")
     ] * 2
-    found = pictures([run], chosen)
+    found = load_windows([run], chosen)
     assert [(_picture(found[id(each)]), len(found[id(each)].inputs)) for each in chosen] == [(PICTURE, 1)] * 2
 
 
 def test_a_shard_may_hold_a_million_records() -> None:
-    assert 10**6 * len(line_of(FINDING)) < io._MOST_RECORDS
+    assert 10**6 * len(line_of(FINDING)) < record_files._MOST_RECORDS

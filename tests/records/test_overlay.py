@@ -10,9 +10,10 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.overlay import merge
+from kerneltest.records.overlay import overlay_runs
+from kerneltest.records.run_plan import ANY, NotApplicable, Plan
 from kerneltest.records.runs import read_all, read_runs
-from kerneltest.records.schema import ANY, NotApplicable, Plan, Record
+from kerneltest.records.schema import Record
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
 from kerneltest.report.html.build import render
 from tests.made_runs import PAIRING, WRONG, made_record, made_run
@@ -41,7 +42,7 @@ def _absent(pairing: str = PAIRING, backend: str = "cuda") -> Record:
 
 
 def _page(*folders: Path) -> Page:
-    return Page(render(merge(read_all(folders))))
+    return Page(render(overlay_runs(read_all(folders))))
 
 
 def _matrix(page: Page) -> list[list[str]]:
@@ -86,7 +87,7 @@ def test_what_one_machine_lacked_and_another_served_is_shown_as_served(tmp_path:
     )
     on_cuda = (made_record(backend="cuda"), made_record(backend="cuda", dtype="int32", family="ones"))
     served = made_run(tmp_path / "gpu", *on_cuda, started=f"2026-0{1 + served_is_newer}")
-    merged = merge(read_all([lacked, served]))
+    merged = overlay_runs(read_all([lacked, served]))
     # The other pairing is still only known as unavailable; of this one nothing says so any more.
     assert [cell for cell in merged.cells if ANY in cell] == [(OTHER, "cuda", ANY, ANY)]
     page = _page(lacked, served)
@@ -107,7 +108,7 @@ def test_totals_add_up_to_the_plan_whatever_runs_are_merged(tmp_path: Path) -> N
         top = re.search(r"([\d,]+) planned cells = (.+?) [\d,]+ cases? run", _page(*several).words)
         assert top is not None
         counts = [int(part.split()[0]) for part in top[2].split(" + ")]
-        assert int(top[1]) == sum(counts) == len(merge(read_all(several)).cells)
+        assert int(top[1]) == sum(counts) == len(overlay_runs(read_all(several)).cells)
 
 
 PLAN = Plan((), 3, "quick", {}, {}, {}, fuzz=20, orders=2)
@@ -139,7 +140,7 @@ def test_so_does_every_report(tmp_path: Path, name: str) -> None:
     run = made_run(tmp_path / "run", replace(WRONG, item=name))
     main(["summary", str(run), "--markdown", str(tmp_path / "page.md")])
     (in_markdown,) = re.findall(r"^pytest .+", (tmp_path / "page.md").read_text(), re.MULTILINE)
-    (finding,) = Page(render(merge(read_runs(run)))).data["findings"]
+    (finding,) = Page(render(overlay_runs(read_runs(run)))).data["findings"]
     for command in (in_markdown, finding["commands"][0]):
         assert _run(tmp_path, command)[-1] == name
 
@@ -156,7 +157,7 @@ def test_an_ordinary_command_reads_well_on_any_system() -> None:
 def test_every_report_repeats_the_options_that_decide_what_is_run(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", WRONG, seed=3, fuzz=20, orders=2)
     main(["summary", str(run), "--markdown", str(tmp_path / "page.md")])
-    (finding,) = Page(render(merge(read_runs(run)))).data["findings"]
+    (finding,) = Page(render(overlay_runs(read_runs(run)))).data["findings"]
     command = pytest_command(PLAN, "interpret", f"{PAIRING}[i]")
     assert command in (tmp_path / "page.md").read_text().splitlines()
     assert finding["commands"][0] == command

@@ -17,36 +17,13 @@ from kerneltest.core.details import Mismatch
 from kerneltest.core.dtypes import Array
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.io import (
-    SCHEMA,
-    RecordError,
-    Writer,
-    dumps,
-    load_arguments,
-    read_plan,
-    read_records,
-    save_arguments,
-    shortened,
-    write_plan,
-)
+from kerneltest.records.artifacts import load_arguments, save_arguments
+from kerneltest.records.evidence import BudgetPart, Evidence, Pattern, PatternKind, SpecialInput, SpecialValue, Window
+from kerneltest.records.files import RecordError
+from kerneltest.records.record_files import SCHEMA, RecordWriter, dumps, read_plan, read_records, shorten, write_plan
+from kerneltest.records.run_plan import ANY, CellKey, FunctionSource, NotApplicable, PairingSummary, Plan, PlannedItem
 from kerneltest.records.runs import Reconciled, reconcile
-from kerneltest.records.schema import (
-    ANY,
-    BudgetPart,
-    CellKey,
-    Declared,
-    Evidence,
-    NotApplicable,
-    Pattern,
-    PatternKind,
-    Plan,
-    PlannedItem,
-    Record,
-    Source,
-    SpecialInput,
-    SpecialValue,
-    Window,
-)
+from kerneltest.records.schema import Record
 from tests.written import case, write_run
 
 RECORD = Record(
@@ -65,13 +42,13 @@ RECORD = Record(
     dtypes={"x": "float32"},
     statics={"mode": "up"},
     special_inputs=(SpecialInput("x", SpecialValue.NAN),),
-    asked=3,
-    unasked=1,
-    kept="2026-01-01T00:00:00+00:00",
+    defined=3,
+    undefined=1,
+    reused_from="2026-01-01T00:00:00+00:00",
 )
 CELL = CellKey("t.py::p", "b", "float32", "one_inf")
 ITEM = PlannedItem(RECORD.item, "t.py::p", "b", Tier.DEVICE, "float32", "special", {"one_inf": 2})
-SOURCE = Source("t.py", ((3, "def f():\n    pass\n"),))
+SOURCE = FunctionSource("t.py", ((3, "def f():\n    pass\n"),))
 PLAN = Plan(
     items=(ITEM,),
     seed=1,
@@ -86,7 +63,7 @@ PLAN = Plan(
     orders=3,
     run="a1",
     started="2026-01-01T00:00:00+00:00",
-    pairings={"p": Declared({"x": "array [n]"}, SOURCE, Source("", ()), {"n": 16})},
+    pairings={"p": PairingSummary({"x": "array [n]"}, SOURCE, FunctionSource("", ()), {"n": 16})},
 )
 
 
@@ -117,15 +94,15 @@ FINDING = replace(
     detail=Mismatch("", 0, "", 1, 2, "", (1, 2), "m=0", "nan, not 0", ("\u2028µ\x1b",)),
     compared=2,
     wrong=1,
-    used=np.inf,
+    bound_fraction=np.inf,
     tolerance="exact",
     seconds=0.1,
     evidence=EVIDENCE,
-    facts={"row": {"registers": 40}},
+    compiler_metrics={"row": {"registers": 40}},
     advice=("smaller blocks",),
     files=("artifacts/c2/row.ttir",),
     ulps=(3, 0, 1),
-    budget=(BudgetPart("rounding of `x / y`", "t.py", 3, 0.75, 2.5),),
+    error_budget=(BudgetPart("rounding of `x / y`", "t.py", 3, 0.75, 2.5),),
 )
 
 
@@ -143,14 +120,14 @@ def test_what_has_no_place_in_a_record_is_refused() -> None:
 
 
 def test_records_and_plan_come_back_as_they_were(tmp_path: Path) -> None:
-    records = [RECORD, FINDING, replace(RECORD, used=1, dims={"float": 3})]
+    records = [RECORD, FINDING, replace(RECORD, bound_fraction=1, dims={"float": 3})]
     for shard, some in (("gw0", records[:2]), ("gw1", records[2:])):
-        writer = Writer(tmp_path, shard)
+        writer = RecordWriter(tmp_path, shard)
         for record in some:
             writer.write(record)
         writer.close()
     write_plan(tmp_path, PLAN)
-    assert repr(list(read_records(tmp_path))) == repr([*records[:2], replace(records[2], used=1.0)])
+    assert repr(list(read_records(tmp_path))) == repr([*records[:2], replace(records[2], bound_fraction=1.0)])
     assert read_plan(tmp_path) == PLAN
 
 
@@ -162,7 +139,7 @@ def _default(each: Field[Any]) -> Any:
     "filled",
     [
         FINDING,
-        *FINDING.budget,
+        *FINDING.error_budget,
         EVIDENCE,
         WINDOW,
         replace(PLAN, problems=("a pairing is held nowhere",), budget=60, shard="1/2", whole="ab"),
@@ -175,16 +152,16 @@ def test_what_comes_back_has_no_field_at_its_default(filled: Any) -> None:
 
 def test_numpy_scalars_come_back_as_plain_numbers(tmp_path: Path) -> None:
     evidence = Evidence(actual=np.float32(1.5), expected=np.int8(3), bound=np.float64("nan"))
-    _shard(tmp_path, _line(replace(RECORD, compared=np.int64(7), used=np.float32(0.5), evidence=evidence)))
+    _shard(tmp_path, _line(replace(RECORD, compared=np.int64(7), bound_fraction=np.float32(0.5), evidence=evidence)))
     (record,) = read_records(tmp_path)
     assert repr(record.evidence) == repr(Evidence(actual=1.5, expected=3, bound=float("nan")))
-    assert repr((record.compared, record.used)) == "(7, 0.5)"
+    assert repr((record.compared, record.bound_fraction)) == "(7, 0.5)"
 
 
 def test_half_a_surrogate_pair_is_written_such_that_it_can_be_read(tmp_path: Path) -> None:
-    _shard(tmp_path, _line(replace(RECORD, message="no file \udcff", facts={"\udcff": {}})))
+    _shard(tmp_path, _line(replace(RECORD, message="no file \udcff", compiler_metrics={"\udcff": {}})))
     (record,) = read_records(tmp_path)
-    assert (record.message, record.facts) == ("no file \\udcff", {"\\udcff": {}})
+    assert (record.message, record.compiler_metrics) == ("no file \\udcff", {"\\udcff": {}})
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.bool_])
@@ -260,7 +237,7 @@ def test_very_long_messages_are_cut_in_the_middle(tmp_path: Path) -> None:
             assert first.startswith("begins")
             assert last.endswith("ends")
             assert told == f"... {len(long) - 20_000:,} characters left out ..."
-    assert shortened("x" * 20_000) == "x" * 20_000
+    assert shorten("x" * 20_000) == "x" * 20_000
 
 
 def _shard(folder: Path, *lines: str, end: str = "\n") -> None:

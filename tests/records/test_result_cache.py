@@ -7,34 +7,35 @@ from pathlib import Path
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import RECORD_LINE
-from kerneltest.records.result_cache import Store
-from kerneltest.records.schema import Evidence, Record
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.record_files import RECORD_LINE
+from kerneltest.records.result_cache import ResultCache
+from kerneltest.records.schema import Record
 from tests.written import case
 
 THEN, NOW = "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00"
 
 
-def _records(store: Store, item: str, made: str) -> list[Record]:
+def _records(store: ResultCache, item: str, made: str) -> list[Record]:
     kept = store.records(item, made)
     return [RECORD_LINE.validate_json(line).record for line in kept.lines.splitlines()] if kept else []
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "green")
+def store(tmp_path: Path) -> ResultCache:
+    return ResultCache(tmp_path / "green")
 
 
-def test_records_come_back_with_the_day_of_the_run_that_found_them(store: Store) -> None:
-    one, two = case(case="a", family="ones"), replace(case(case="b", family="zeros"), kept=THEN)
+def test_records_come_back_with_the_day_of_the_run_that_found_them(store: ResultCache) -> None:
+    one, two = case(case="a", family="ones"), replace(case(case="b", family="zeros"), reused_from=THEN)
     store.keep("item", "1", [one, two], NOW)
-    assert _records(store, "item", "1") == [replace(one, kept=NOW), two]
+    assert _records(store, "item", "1") == [replace(one, reused_from=NOW), two]
     kept = store.records("item", "1")
     assert kept is not None
     assert kept.families == ("ones", "zeros")
 
 
-def test_an_item_that_follows_from_something_else_has_none(store: Store) -> None:
+def test_an_item_that_follows_from_something_else_has_none(store: ResultCache) -> None:
     store.keep("item", "1", [case(case="a")], NOW)
     assert not _records(store, "item", "2")
     assert not _records(store, "other", "1")
@@ -52,20 +53,20 @@ def test_an_item_that_follows_from_something_else_has_none(store: Store) -> None
     ],
     ids=["nothing compared", "a file", "a script", "nothing"],
 )
-def test_what_does_not_stand_alone_is_not_kept(store: Store, records: list[Record]) -> None:
+def test_what_does_not_stand_alone_is_not_kept(store: ResultCache, records: list[Record]) -> None:
     store.keep("item", "1", records, NOW)
     assert store.records("item", "1") is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"no gzip", None], ids=["empty", "other", "cut off"])
-def test_a_damaged_file_counts_as_missing(store: Store, damage: bytes | None) -> None:
+def test_a_damaged_file_counts_as_missing(store: ResultCache, damage: bytes | None) -> None:
     store.keep("item", "1", [case(case="a")], NOW)
     (path,) = store.folder.glob("*.gz")
     path.write_bytes(path.read_bytes()[:-9] if damage is None else damage)
     assert store.records("item", "1") is None
 
 
-def test_what_was_used_longest_ago_is_dropped_first(store: Store) -> None:
+def test_what_was_used_longest_ago_is_dropped_first(store: ResultCache) -> None:
     for number, item in enumerate(("first", "second", "third")):
         store.keep(item, "1", [case(case="a")], NOW)
         (path,) = (each for each in store.folder.glob("*.gz") if each.stat().st_mtime > 1e9)
@@ -76,7 +77,7 @@ def test_what_was_used_longest_ago_is_dropped_first(store: Store) -> None:
     assert [bool(_records(store, item, "1")) for item in ("first", "second", "third")] == [True, False, True]
 
 
-def test_what_is_not_green_is_forgotten(store: Store) -> None:
+def test_what_is_not_green_is_forgotten(store: ResultCache) -> None:
     for item in ("one", "two"):
         store.keep(item, "1", [case(case="a")], NOW)
     store.update({"one": "1", "two": "1"})

@@ -15,19 +15,11 @@ import numpy as np
 import pytest
 
 from kerneltest.cli import main
-from kerneltest.records.files import opened
-from kerneltest.records.io import (
-    RecordError,
-    Writer,
-    load_arguments,
-    read_plan,
-    read_records,
-    save_arguments,
-    save_artifacts,
-    write_plan,
-)
+from kerneltest.records.artifacts import load_arguments, save_arguments, save_artifacts
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.files import RecordError, open_inside
+from kerneltest.records.record_files import RecordWriter, read_plan, read_records, write_plan
 from kerneltest.records.runs import read_runs
-from kerneltest.records.schema import Evidence
 from kerneltest.records.strict_json import dumps
 from kerneltest.report.html.build import write_html
 from kerneltest.report.html.findings import script
@@ -71,31 +63,31 @@ RECORDS = [
     ("record.compared", None, "record.compared: Input should be a valid integer"),
     ("record.compared", -1, "record.compared: Input should be greater than or equal to 0"),
     ("record.wrong", -1, "record.wrong: Input should be greater than or equal to 0"),
-    ("record.budget.0.part", 1.5, "record.budget[0].part: Input should be less than or equal to 1"),
-    ("record.budget.0.line", -1, "record.budget[0].line: Input should be greater than or equal to 0"),
-    ("record.budget.0.words", None, "record.budget[0].words: Input should be a valid string"),
-    ("record.budget.0.more", 1, "record.budget[0].more: Unexpected"),
+    ("record.error_budget.0.part", 1.5, "record.error_budget[0].part: Input should be less than or equal to 1"),
+    ("record.error_budget.0.line", -1, "record.error_budget[0].line: Input should be greater than or equal to 0"),
+    ("record.error_budget.0.words", None, "record.error_budget[0].words: Input should be a valid string"),
+    ("record.error_budget.0.more", 1, "record.error_budget[0].more: Unexpected"),
     ("record.dims", {"n": -1}, "record.dims.n: Input should be greater than or equal to 0"),
     ("record.dims", {"n": "1"}, "record.dims.n: Input should be a valid integer"),
     ("record.dims", [["n", 1]], "record.dims: Input should be an object"),
     ("record.dtypes", {"x": 32}, "record.dtypes.x: Input should be a valid string"),
     ("record.statics", {"mode": []}, "record.statics.mode"),
-    ("record.facts", [1], "record.facts: Input should be an object"),
-    ("record.facts", {"row": 3}, "record.facts.row: Input should be an object"),
-    ("record.facts", {"row": {"registers": "<b>"}}, "record.facts.row.registers: Input should be a valid integer"),
-    ("record.advice", "text", "record.advice: Input should be a valid array"),
+    ("record.compiler_metrics", [1], "record.compiler_metrics: Input should be an object"),
+    ("record.compiler_metrics", {"row": 3}, "record.compiler_metrics.row: Input should be an object"),
+    ("record.compiler_metrics", {"row": {"registers": "<b>"}},
+     "record.compiler_metrics.row.registers: Input should be a valid integer"),
     ("record.advice", [1], "record.advice[0]: Input should be a valid string"),
     ("record.files", {"a": "b"}, "record.files: Input should be a valid array"),
     ("record.ulps", [1, -1], "record.ulps[1]: Input should be greater than or equal to 0"),
     *((f"record.{name}", wrong, f"record.{name}: {NUMBER}")
-      for name in ("used", "seconds", "evidence.actual", "evidence.bound") for wrong in ("1", [], {})),
-    *((f"record.{name}", True, f"record.{name}: {NUMBER}") for name in ("used", "seconds", "evidence.bound")),
-    ("record.used", float("nan"), f"record.used: {NUMBER}"),
-    ("record.used", float("inf"), f"record.used: {NUMBER}"),
-    ("record.used", {"float": "NaN"}, f"record.used: {NUMBER}"),
-    ("record.used", {"float": "1.5"}, f"record.used: {NUMBER}"),
-    ("record.used", {"float": 1.5}, f"record.used: {NUMBER}"),
-    ("record.used", {"float": "nan", "more": 1}, f"record.used: {NUMBER}"),
+      for name in ("bound_fraction", "seconds", "evidence.actual", "evidence.bound") for wrong in ("1", [], {})),
+    *((f"record.{name}", True, f"record.{name}: {NUMBER}") for name in ("bound_fraction", "seconds", "evidence.bound")),
+    ("record.bound_fraction", float("nan"), f"record.bound_fraction: {NUMBER}"),
+    ("record.bound_fraction", float("inf"), f"record.bound_fraction: {NUMBER}"),
+    ("record.bound_fraction", {"float": "NaN"}, f"record.bound_fraction: {NUMBER}"),
+    ("record.bound_fraction", {"float": "1.5"}, f"record.bound_fraction: {NUMBER}"),
+    ("record.bound_fraction", {"float": 1.5}, f"record.bound_fraction: {NUMBER}"),
+    ("record.bound_fraction", {"float": "nan", "more": 1}, f"record.bound_fraction: {NUMBER}"),
     ("record.seconds", None, f"record.seconds: {NUMBER}"),
     ("record.evidence", [], "record.evidence: Input should be an object"),
     ("record.evidence.index", [1, "2"], "record.evidence.index[1]: Input should be a valid integer"),
@@ -242,7 +234,7 @@ def test_a_small_shard_that_unpacks_to_very_much(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kerneltest.records.io._MOST_RECORDS", 128 * MIB)  # what it is would take a minute
+    monkeypatch.setattr("kerneltest.records.record_files._MOST_RECORDS", 128 * MIB)  # what it is would take a minute
     run = write_run(tmp_path / "run", PASS)
     (run / SHARD).unlink()
     with gzip.open(run / f"{SHARD}.gz", "wb", compresslevel=1) as file:
@@ -345,7 +337,7 @@ def test_a_path_that_leads_out_of_the_folder(
         place = "files[0]" if field == "files" else f"evidence.{field}"
         assert f"{SHARD}, line 2: record.{place}: leads out of the run's folder" in capsys.readouterr().err
     with pytest.raises(OSError, match="leads out of the run's folder"):
-        opened(run, name)
+        open_inside(run, name)
 
 
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -353,7 +345,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "arguments_file": ("cases/c1.npz", lambda folder: save_arguments(folder, "c1", {"x": np.zeros(1, np.float32)})),
     "artifacts": ("artifacts", lambda folder: save_artifacts(folder, "c1", {"x.ptx": "text"})),
     "artifacts_of_a_case": ("artifacts/c1", lambda folder: save_artifacts(folder, "c1", {"x.ptx": "text"})),
-    "shard": (SHARD, lambda folder: Writer(folder, "main")),
+    "shard": (SHARD, lambda folder: RecordWriter(folder, "main")),
     "plan": (f"plan-{os.getpid()}.tmp", lambda folder: write_plan(folder, read_runs(folder)[0].plan)),
     "page": ("report.html", lambda folder: write_html(folder / "report.html", read_runs(folder))),
 }

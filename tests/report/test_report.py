@@ -12,10 +12,11 @@ from benchmarks.report_scale import synthesize
 from kerneltest.cli import main
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.records.io import Writer
-from kerneltest.records.overlay import merge
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.overlay import overlay_runs
+from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import Birth, Evidence, Record, Smallest
+from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.report.html import findings
 from kerneltest.report.html import page as page_module
 from kerneltest.report.html.build import render, write_html
@@ -28,7 +29,7 @@ CUDA = made_record(backend="cuda")
 
 
 def _page(*folders: Path) -> Page:
-    return Page(render(merge(read_all(folders))))
+    return Page(render(overlay_runs(read_all(folders))))
 
 
 def test_a_green_run(tmp_path: Path) -> None:
@@ -56,13 +57,13 @@ def test_a_finding_has_evidence_place_and_reproduction(tmp_path: Path) -> None:
     assert "from suites.test_t import p" in finding["python"]
 
 
-BORN = Birth("kernels/k.py:4", "return x", "x is wrong", certain=False, others=("kernels/k.py:9",))
+BORN = FaultLocation("kernels/k.py:4", "return x", "x is wrong", confirmed=False, alternatives=("kernels/k.py:9",))
 
 
 def _smallest(folder: Path, origin: Record, record: Record, cut: str = "") -> Path:
     """Adds the smallest case of a finding to a run."""
-    writer = Writer(folder, "smallest")
-    writer.write_smallest(Smallest(origin.case, record, 1, 9, True, BORN, cut))
+    writer = RecordWriter(folder, "smallest")
+    writer.write_reproducer(Reproducer(origin.case, record, 1, 9, True, BORN, cut))
     writer.close()
     return folder
 

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.io import Writer
-from kerneltest.records.overlay import merge
+from kerneltest.records.evidence import BudgetPart
+from kerneltest.records.overlay import overlay_runs
+from kerneltest.records.record_files import RecordWriter
+from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import ANY, Birth, BudgetPart, Record, Smallest
+from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.report.html.build import write_html
-from kerneltest.triage.suspects import suspects_shown
+from kerneltest.triage.suspects import suspects_in_overlay
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 from tests.plugins import PLUGINS
 
@@ -137,7 +139,7 @@ def test_from_a_cell_to_a_finding_its_picture_and_its_reproduction(page: Any, fi
 def test_a_filter_leaves_what_it_names_and_lives_in_the_address(
     page: Any, findings: Path, report: str, name: str, value: str, left: Any
 ) -> None:
-    rows = merge(read_all([findings])).rows
+    rows = overlay_runs(read_all([findings])).rows
     shown = f"{sum(map(left, rows)):,} of {len(rows):,} results"
     _open(page, f"{report}#/matrix")
     field = page.locator(f"[name={name}]")
@@ -182,7 +184,7 @@ def test_everything_is_reached_with_the_keyboard(page: Any, report: str) -> None
 
 
 def test_the_page_opens_on_the_suspects(page: Any, findings: Path, report: str) -> None:
-    suspects = suspects_shown(merge(read_all([findings])))
+    suspects = suspects_in_overlay(overlay_runs(read_all([findings])))
     (suspect,) = [each for each in suspects if each.title == "NaN where a row of x holds nothing but -inf"]
     _open(page, report)
     assert page.locator("nav a").first.inner_text() == f"Suspects {len(suspects)}"
@@ -217,7 +219,7 @@ def test_the_page_opens_on_the_suspects(page: Any, findings: Path, report: str) 
 
 def _records(findings: Path, pairing: str = "") -> Iterator[Record]:
     """The records of a page on a run, or those of a pairing that could be run."""
-    for row in merge(read_all([findings])).rows:
+    for row in overlay_runs(read_all([findings])).rows:
         if not pairing or (row.record.pairing == pairing and row.record.verdict is not Verdict.UNAVAILABLE):
             yield row.record
 
@@ -269,8 +271,10 @@ def test_axe_finds_no_violation(page: Any, report: str, scheme: str, width: int)
 def test_a_record_of_markup_and_script_shows_as_text(page: Any, tmp_path: Path) -> None:
     record, plan = hostile()
     run = made_run(tmp_path / "run", record, **plan)
-    writer = Writer(run, "main")
-    writer.write_smallest(Smallest(HOSTILE, record, 1, 1, False, Birth(HOSTILE, HOSTILE, HOSTILE, False, (HOSTILE,))))
+    writer = RecordWriter(run, "main")
+    writer.write_reproducer(
+        Reproducer(HOSTILE, record, 1, 1, False, FaultLocation(HOSTILE, HOSTILE, HOSTILE, False, (HOSTILE,)))
+    )
     writer.close()
     _open(page, write_html(tmp_path / "report.html", read_all([run])).as_uri())
     assert page.locator(".suspect").inner_text().count(HOSTILE) > 8
@@ -327,7 +331,7 @@ def test_an_absent_backend_is_a_field_of_the_matrix_and_no_choice_of_the_filters
 def test_only_rows_in_sight_are_drawn(page: Any, findings: Path, report: str) -> None:
     _open(page, f"{report}#/results")
     rows = page.locator("#view-results tbody tr[aria-rowindex]")
-    total = len(merge(read_all([findings])).rows)
+    total = len(overlay_runs(read_all([findings])).rows)
     assert rows.count() < 80 < total
     page.locator("#view-results .scroll").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")
     page.wait_for_selector(f"#view-results tr[aria-rowindex='{total + 1}']")
@@ -369,7 +373,9 @@ def test_the_source_line_that_a_message_names_is_marked(page: Any, tmp_path: Pat
 
 
 def test_a_finding_its_suspect_and_its_pairing_show_what_makes_the_bound(page: Any, tmp_path: Path) -> None:
-    right = made_record(case="c2", used=0.3, budget=(BudgetPart("summing of `x.sum()`", "kernels/k.py", 9, 1.0),))
+    right = made_record(
+        case="c2", bound_fraction=0.3, error_budget=(BudgetPart("summing of `x.sum()`", "kernels/k.py", 9, 1.0),)
+    )
     run = made_run(tmp_path / "run", WRONG, right)
     address = write_html(tmp_path / "report.html", read_all([run])).as_uri()
     parts = ["70%rounding of x - y kernels/k.py:4", "20%flushed subnormal inputs", "10%other"]

@@ -10,8 +10,10 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.core.verdicts import Verdict
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.run_plan import ANY, NotApplicable
 from kerneltest.records.runs import read_runs
-from kerneltest.records.schema import ANY, Evidence, NotApplicable, Record
+from kerneltest.records.schema import Record
 from kerneltest.report.counts import count
 from kerneltest.report.matrix import by_tier
 from kerneltest.report.text.failure import headline
@@ -21,7 +23,7 @@ from tests.written import HOSTILE, PAIRING, PASS, case, write_run
 
 OTHER = case(family="ones", case="c2")
 ABSENT = case(
-    backend="cuda", dtype=ANY, group=ANY, family=ANY, signature="*", case="", compared=0, used=None,
+    backend="cuda", dtype=ANY, group=ANY, family=ANY, signature="*", case="", compared=0, bound_fraction=None,
     verdict=Verdict.UNAVAILABLE, message="no device",
 )  # fmt: skip
 UNSERVED = {"unavailable": {"cuda": "no device"}}

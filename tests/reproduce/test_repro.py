@@ -18,7 +18,8 @@ import pytest
 import kerneltest as kt
 from kerneltest.cli import main
 from kerneltest.plan.signatures import signatures
-from kerneltest.records.io import Writer, load_arguments, read_plan, read_records, write_plan
+from kerneltest.records.artifacts import load_arguments
+from kerneltest.records.record_files import RecordWriter, read_plan, read_records, write_plan
 from kerneltest.records.schema import Record
 from kerneltest.reproduce import rejudge, script, standalone
 from kerneltest.reproduce.script import literal
@@ -240,7 +241,7 @@ def _changed(project: Path, folder: Path, record: Record) -> Path:
     """A report with one record that somebody has changed."""
     folder.mkdir()
     (folder / "plan.json").write_bytes((project / "out/plan.json").read_bytes())
-    writer = Writer(folder, "main")
+    writer = RecordWriter(folder, "main")
     writer.write(record)
     writer.close()
     (folder / "cases").mkdir()

@@ -19,15 +19,16 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item, Outcome
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import judged, run
+from kerneltest.execute.runner import run_case, run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.execute.variations import INVARIANTS
-from kerneltest.plan.explicit import DRAWN, AnyCase, DrawnCase
+from kerneltest.plan.explicit import DRAWN_FAMILY, AnyCase, ExplicitCase
 from kerneltest.plan.families import FAMILIES
 from kerneltest.plan.signatures import signatures
-from kerneltest.records.schema import Evidence, Record
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.schema import Record
 from kerneltest.shrink import engine as module
-from kerneltest.shrink.engine import Smallest, minimize, resembles
+from kerneltest.shrink.engine import ShrinkResult, minimize, resembles
 from kerneltest.shrink.shapes import fillings
 from tests.execute.test_invariants import WRONG
 from tests.sample import double, elementwise
@@ -151,14 +152,14 @@ def found(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> tup
     cache = Cache()
     for item in plan_pairing(pairing, "p", resolve([backend]), RunSettings(depth="quick", fuzz=20)).items:
         cases = {case.id: case for case in item.cases()}
-        for outcome in run(item, cache):
+        for outcome in run_item(item, cache):
             record = outcome.record
             if record.verdict.is_finding and all(getattr(record, name) == value for name, value in wanted.items()):
                 return item, cases[record.case], record, cache
     raise AssertionError(f"no finding with {wanted}")
 
 
-def smallest(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> Smallest:
+def smallest(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> ShrinkResult:
     item, case, record, cache = found(pairing, backend, **wanted)
     made = minimize(item, case, record, cache, LONG)
     assert made is not None
@@ -166,7 +167,7 @@ def smallest(pairing: kt.Pairing, backend: str = "interpret", **wanted: str) -> 
     assert resembles(record, made.outcome.record)
     assert (made.case.family, made.case.target) == (case.family, case.target)
     assert made.outcome.record.dtype == made.case.signature.dtype
-    assert resembles(record, judged(replace(item, dtype=made.case.signature.dtype), made.case, Cache()).record)
+    assert resembles(record, run_case(replace(item, dtype=made.case.signature.dtype), made.case, Cache()).record)
     return made
 
 
@@ -259,7 +260,7 @@ CASES = {
 def test_nothing_is_left_that_a_finding_can_do_without(name: str) -> None:
     wanted = CASES[name]
     made = smallest(wanted.pairing, **wanted.fields)
-    assert (str(made.case.signature), made.unusual) == (wanted.signature, wanted.unusual)
+    assert (str(made.case.signature), made.nontrivial) == (wanted.signature, wanted.unusual)
     for path, values in wanted.arguments.items():
         np.testing.assert_array_equal(made.case.arguments[path].astype(np.float64), values)
     assert made.outcome.arguments is not None
@@ -268,10 +269,10 @@ def test_nothing_is_left_that_a_finding_can_do_without(name: str) -> None:
 def test_an_access_outside_keeps_its_line_and_a_kernel_that_does_not_lower_has_no_values() -> None:
     pairing = paired(beside, np.add, y=kt.array("n", "float32"))
     made = smallest(pairing, "simulate:sm_90", verdict="out_of_bounds")
-    assert (str(made.case.signature), made.unusual) == ("n=1,float32", 0)
+    assert (str(made.case.signature), made.nontrivial) == ("n=1,float32", 0)
     assert "load at y_ref" in made.outcome.record.message.splitlines()[0]
     made = smallest(paired(double, lambda x: 2 * x), "lower:sm_90")
-    assert (str(made.case.signature), made.case.arguments, made.unusual) == ("n=3,float32", {}, 0)
+    assert (str(made.case.signature), made.case.arguments, made.nontrivial) == ("n=3,float32", {}, 0)
     assert made.outcome.record.verdict == "compile_error"
 
 
@@ -285,7 +286,7 @@ def test_the_time_is_looked_at_before_each_try(monkeypatch: pytest.MonkeyPatch) 
         made = minimize(item, case, record, cache, budget)
         assert made is not None
         assert not made.complete
-        assert made.tries <= budget + 1
+        assert made.attempts <= budget + 1
         assert resembles(record, made.outcome.record)
         assert sum(n for _, n in made.case.signature.dims) <= whole
 
@@ -307,12 +308,12 @@ def test_a_case_that_passes_when_it_is_judged_once_more_gives_way_to_the_one_bef
     seen: set[str] = set()
 
     def flaky(item: Item, case: AnyCase, cache: Cache) -> Outcome:
-        outcome = judged(item, case, cache)
+        outcome = run_case(item, case, cache)
         again = case.id in seen and case.signature.dims == (("n", 1),)
         seen.add(case.id)
         return replace(outcome, record=replace(outcome.record, verdict=Verdict.PASS)) if again else outcome
 
-    monkeypatch.setattr(module, "judged", flaky)
+    monkeypatch.setattr(module, "run_case", flaky)
     made = minimize(item, case, record, cache, LONG)
     assert made is not None
     assert made.case.signature == case.signature
@@ -323,7 +324,7 @@ def test_what_ended_the_process_or_took_no_values_is_not_tried_again(monkeypatch
     def never(*arguments: Any) -> Outcome:
         raise AssertionError("it was tried")
 
-    monkeypatch.setattr(module, "judged", never)
+    monkeypatch.setattr(module, "run_case", never)
     item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
     for verdict in (Verdict.HANG, Verdict.CRASH):
         assert minimize(item, case, replace(record, verdict=verdict), cache, LONG) is None
@@ -340,9 +341,9 @@ def test_nothing_is_left_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def watched(item: Item, case: AnyCase, cache: Cache) -> Outcome:
         assert not cache.expectations
-        return judged(item, case, cache)
+        return run_case(item, case, cache)
 
-    monkeypatch.setattr(module, "judged", watched)
+    monkeypatch.setattr(module, "run_case", watched)
     made = minimize(item, case, record, cache, LONG)
     assert made is not None
     assert made.case.signature not in cache.traces
@@ -370,7 +371,7 @@ def test_the_arguments_that_a_shorter_signature_gets() -> None:
         "k": np.array([0, 5, 9], np.int32),
     }
     family = FAMILIES["nan_first"]
-    case = DrawnCase("p", long, arguments, family=family, target="x")
+    case = ExplicitCase("p", long, arguments, family=family, target="x")
     parts = list(fillings(pairing, case, short, {"n": 4}, 0))
     assert [part["x"].tolist() for part in parts[:-1]] == [[0, 1, 2], [6, math.inf, 8], [4, 5, 6], [6, math.inf, 8]]
     assert [part["i"].tolist() for part in parts[:-1]] == [[0, 2, 2], [0, 0, 2], [0, 0, 2], [0, 0, 2]]
@@ -378,7 +379,9 @@ def test_the_arguments_that_a_shorter_signature_gets() -> None:
     assert np.isnan(parts[-1]["x"]).tolist() == [True, False, False]  # as the family fills the signature
     plain = replace(case, arguments={path: np.zeros_like(value) for path, value in arguments.items()})
     assert len(list(fillings(pairing, plain, short, {}, 0))) == 4  # it would make more of them unusual
-    assert len(list(fillings(pairing, replace(case, family=DRAWN), short, {}, 0))) == 4  # it is about no argument
+    assert (
+        len(list(fillings(pairing, replace(case, family=DRAWN_FAMILY), short, {}, 0))) == 4
+    )  # it is about no argument
 
 
 def _wrong(actual: float, expected: float, output: int = 0, gradient_of: str = "") -> Record:

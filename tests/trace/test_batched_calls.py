@@ -15,10 +15,10 @@ from jax.experimental.pallas import triton as plgpu
 from kerneltest.backends.interpret import PrefetchChecked
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import Array, ShapeDtype
-from kerneltest.trace.batched_interpreter.run import Rows
-from kerneltest.trace.grid_rewrites import reversing
-from kerneltest.trace.rewrite import Fill, before, padding, rewritten
-from kerneltest.trace.tracing import Traced, read, trace_function
+from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
+from kerneltest.trace.grid_rewrites import reverse_grids
+from kerneltest.trace.rewrite import Fill, fill_outputs, fill_padding, rewrite_jaxpr
+from kerneltest.trace.tracing import Traced, analyze, trace_function
 
 ROWS = 3
 F32 = np.dtype(np.float32)
@@ -212,8 +212,8 @@ def _traced(function: Callable[..., Any], *arguments: Array) -> Traced:
 
 def _check(traced: Traced, *arguments: Array) -> None:
     """Compares rows with what Pallas' interpreter gives for each of them."""
-    results = Rows(traced)(arguments)
-    for got, want in zip(results, Rows(traced, by_jax=True)(arguments), strict=True):
+    results = BatchedKernel(traced)(arguments)
+    for got, want in zip(results, BatchedKernel(traced, use_jax_interpreter=True)(arguments), strict=True):
         np.testing.assert_array_equal(got, want)
     executable: Any = INTERPRET.prepare(traced)
     executable = executable.compiled if isinstance(executable, PrefetchChecked) else executable
@@ -236,13 +236,13 @@ def test_calls(name: str) -> None:
     _check(_traced(function, *values), *values)
 
 
-@pytest.mark.parametrize("rule", [padding(Fill(nan=False)), before(Fill(nan=False)), reversing()])
+@pytest.mark.parametrize("rule", [fill_padding(Fill(nan=False)), fill_outputs(Fill(nan=False)), reverse_grids()])
 @pytest.mark.parametrize("name", ["tail", "programs", "masked", "unwritten", "sums over programs"])
 def test_calls_that_were_rewritten(name: str, rule: Any) -> None:
     function, shapes = CASES[name]
     values = _values(shapes)
     traced = _traced(function, *values)
-    _check(read(rewritten(traced.jaxpr, rule), traced.function, traced.inputs), *values)
+    _check(analyze(rewrite_jaxpr(traced.jaxpr, rule), traced.function, traced.inputs), *values)
 
 
 def test_rows_may_prefetch_other_scalars() -> None:
@@ -272,7 +272,7 @@ def test_single_calls_are_those_of_a_batch_bit_for_bit() -> None:
 
     rng = np.random.default_rng(0)
     values = [rng.standard_normal((ROWS, 33, 33)).astype(F32) for _ in range(2)]
-    rows = Rows(_traced(functools.partial(whole(product, 33, 33)), *values))
+    rows = BatchedKernel(_traced(functools.partial(whole(product, 33, 33)), *values))
     (together,) = rows(values)
     for row in range(ROWS):
         np.testing.assert_array_equal(together[row], rows([x[row : row + 1] for x in values])[0][0])

@@ -11,8 +11,8 @@ import pytest
 from jax import lax
 
 from kerneltest.core.dtypes import Array, ShapeDtype, is_float
-from kerneltest.trace.batched_interpreter.run import Rows
-from kerneltest.trace.batched_interpreter.values import UnknownError
+from kerneltest.trace.batched_interpreter.batched_kernel import BatchedKernel
+from kerneltest.trace.batched_interpreter.batched_values import UnknownError
 from kerneltest.trace.tracing import trace_function
 
 FLOATS = ("float32", "bfloat16", "float16")
@@ -36,7 +36,7 @@ def _check(function: Callable[..., Any], *arguments: Array, ulps: float = 0.0) -
     """Compares rows with calls of JAX for each of them."""
     inputs = tuple(ShapeDtype(x.shape[1:], x.dtype) for x in arguments)
     traced = trace_function(lambda *leaves: jax.tree.leaves(function(*leaves)), inputs, "for a test")
-    results = Rows(traced)(arguments)
+    results = BatchedKernel(traced)(arguments)
     for row in range(len(arguments[0])):
         wanted = jax.tree.leaves(jax.jit(function)(*(x[row] for x in arguments)))
         for got, want in zip(results, map(np.asarray, wanted), strict=True):
@@ -194,7 +194,7 @@ def test_rows_may_go_different_ways(name: str) -> None:
 
 def test_what_is_alike_in_all_rows_is_computed_once() -> None:
     traced = trace_function(lambda x, y: [x + y], (ShapeDtype((2,), np.dtype("f4")),) * 2, "for a test")
-    (out,) = Rows(traced)([np.ones((1, 2), np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)])
+    (out,) = BatchedKernel(traced)([np.ones((1, 2), np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)])
     np.testing.assert_array_equal(out, [[1, 2], [3, 4], [5, 6]])
 
 
@@ -206,4 +206,4 @@ def _talks(x: Any) -> Any:
 def test_what_is_not_known_is_said() -> None:
     inputs = (ShapeDtype((2,), np.dtype("f4")),)
     with pytest.raises(UnknownError):
-        Rows(trace_function(_talks, inputs, "for a test"))
+        BatchedKernel(trace_function(_talks, inputs, "for a test"))

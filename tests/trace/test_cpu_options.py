@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
 
-from kerneltest.trace.cpu_options import PORTABLE, quick
+from kerneltest.trace.cpu_options import PORTABLE_OPTIONS, fast_compile_options
 
 
 @pytest.mark.parametrize(
@@ -21,14 +21,14 @@ from kerneltest.trace.cpu_options import PORTABLE, quick
 )
 def test_a_function_that_plain_loops_compute_worse_is_compiled_in_the_other_way(function: object, plain: bool) -> None:
     jaxpr = jax.make_jaxpr(function)(jnp.ones(4)).jaxpr  # type: ignore[arg-type]
-    options = quick(jaxpr)
-    assert {**PORTABLE, **options} == options
+    options = fast_compile_options(jaxpr)
+    assert {**PORTABLE_OPTIONS, **options} == options
     assert ("xla_cpu_use_fusion_emitters" in options) is (plain and jax.__version_info__ < (0, 11))
 
 
 def test_this_version_knows_the_options() -> None:
     function = jax.jit(lambda x: x + 1)
-    options = quick(jax.make_jaxpr(function)(1.0).jaxpr)
+    options = fast_compile_options(jax.make_jaxpr(function)(1.0).jaxpr)
     assert function.lower(1.0).compile(compiler_options=options)(1.0) == 2.0
 
 
@@ -40,4 +40,4 @@ def test_a_long_grid_is_compiled_as_xla_would(programs: int, own: bool) -> None:
     spec = pl.BlockSpec((1,), lambda i: (i,))
     shape = jax.ShapeDtypeStruct((programs,), jnp.float32)
     call = pl.pallas_call(copy, grid=(programs,), in_specs=[spec], out_specs=spec, out_shape=shape)
-    assert (quick(jax.make_jaxpr(call)(jnp.ones(programs)).jaxpr) == {}) is own
+    assert (fast_compile_options(jax.make_jaxpr(call)(jnp.ones(programs)).jaxpr) == {}) is own

@@ -12,7 +12,7 @@ from kerneltest.backends.registry import resolve
 from kerneltest.core.details import Access, Hung, MemoryFault, Race, Stated, Undefined
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
-from kerneltest.trace.platforms import on_a
+from kerneltest.trace.platform_dispatch import abstract_platform
 from kerneltest.trace.tracing import trace_function
 from tests import pipeline_bugs, tpu_bugs
 
@@ -22,7 +22,7 @@ LINE = re.compile(r"tests/\w+\.py:\d+")
 def detail_of(backend_id: str, kernel: Any, shape: tuple[int, ...], dtype: str = "float32") -> Any:
     """The detail with which a kernel fails."""
     (backend,) = resolve([backend_id])
-    with on_a(backend.platform):
+    with abstract_platform(backend.platform):
         inputs = (ShapeDtype(shape, np.dtype(dtype)),)
         traced = trace_function(lambda x: jax.tree.leaves(kernel(x)), inputs, "here")
     with pytest.raises(Failure) as caught:

@@ -20,10 +20,10 @@ from kerneltest.core.details import Access, MemoryFault
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.grid_rewrites import reversing
-from kerneltest.trace.index_maps import mapped_calls
-from kerneltest.trace.rewrite import Fill, before, padding, rewritten
-from kerneltest.trace.tracing import Traced, read, trace_function
+from kerneltest.trace.grid_rewrites import reverse_grids
+from kerneltest.trace.index_maps import calls_with_index_maps
+from kerneltest.trace.rewrite import Fill, fill_outputs, fill_padding, rewrite_jaxpr
+from kerneltest.trace.tracing import Traced, analyze, trace_function
 
 B = 32
 HERE = Path(__file__)
@@ -64,7 +64,9 @@ def traced(kernel: Kernel, *shapes: Any, dtype: Any = np.float32) -> Traced:
 
 def outside(kernel: Kernel, *shapes: Any) -> str:
     """The text of all faults of a kernel's calls."""
-    return "\n".join(fault.text() for call in mapped_calls(traced(kernel, *shapes)) if (fault := call.outside()))
+    return "\n".join(
+        fault.text() for call in calls_with_index_maps(traced(kernel, *shapes)) if (fault := call.find_outside_block())
+    )
 
 
 def when_inside(blocks: int) -> Kernel:
@@ -179,9 +181,9 @@ SHAPES: dict[str, Any] = {"two axes": (48, 64), "squeezed": (3, 64)}
 
 RULES: dict[str, Callable[[], Any]] = {
     "as it is": lambda: lambda equation: None,
-    "padded": lambda: padding(Fill(nan=True)),
-    "reversed": reversing,
-    "with old outputs": lambda: before(Fill(nan=True)),
+    "padded": lambda: fill_padding(Fill(nan=True)),
+    "reversed": reverse_grids,
+    "with old outputs": lambda: fill_outputs(Fill(nan=True)),
 }
 
 
@@ -189,8 +191,8 @@ RULES: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_no_right_kernel_is_accused_nor_is_it_rewritten(name: str, rule: str) -> None:
     kernel = traced(RIGHT[name], SHAPES.get(name, 100))
-    changed = read(rewritten(kernel.jaxpr, RULES[rule]()), kernel.function, kernel.inputs)
-    assert not any(call.outside() for call in mapped_calls(changed))
+    changed = analyze(rewrite_jaxpr(kernel.jaxpr, RULES[rule]()), kernel.function, kernel.inputs)
+    assert not any(call.find_outside_block() for call in calls_with_index_maps(changed))
 
 
 LONG = pl.BlockSpec((B,), lambda i: (i + 1,))
@@ -248,17 +250,17 @@ def test_a_squeezed_axis_is_counted_in_elements() -> None:
 
 
 def test_a_large_grid_costs_milliseconds() -> None:
-    (call,) = mapped_calls(traced(many))
+    (call,) = calls_with_index_maps(traced(many))
     start = time.perf_counter()
-    assert call.outside() is None
+    assert call.find_outside_block() is None
     assert time.perf_counter() - start < 0.1
 
 
 @pytest.mark.parametrize("rule", ["padded", "reversed", "with old outputs"])
 def test_a_rewritten_kernel_is_told_the_same_of(rule: str) -> None:
     kernel = traced(called(grid=(5,)))
-    changed = read(rewritten(kernel.jaxpr, RULES[rule]()), kernel.function, kernel.inputs)
-    (fault,) = (call.outside() for call in mapped_calls(changed))
+    changed = analyze(rewrite_jaxpr(kernel.jaxpr, RULES[rule]()), kernel.function, kernel.inputs)
+    (fault,) = (call.find_outside_block() for call in calls_with_index_maps(changed))
     assert fault is not None
     told = fault.text()
     assert "takes block 4 of x_ref along axis 0, which has 4 blocks (0 to 3) of 32" in told

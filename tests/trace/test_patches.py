@@ -53,7 +53,7 @@ def unchanged():
 
 step = "import"
 import kerneltest as kt
-import kerneltest.backends.mosaic
+import kerneltest.backends.interpret_mosaic
 unchanged()
 
 import tests.tpu_memory_bugs

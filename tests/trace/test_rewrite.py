@@ -12,9 +12,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import check_jaxpr, jaxpr_as_fun
 
-from kerneltest.trace.grid_rewrites import reversing
-from kerneltest.trace.rewrite import Fill, Rule, before, empties, interpreting, padding, rewritten
-from kerneltest.trace.runnable import eagerly
+from kerneltest.trace.grid_rewrites import reverse_grids
+from kerneltest.trace.rewrite import Fill, Rule, fill_empty, fill_outputs, fill_padding, interpret_calls, rewrite_jaxpr
+from kerneltest.trace.runnable import run_eagerly
 
 TILE = 8
 
@@ -128,12 +128,12 @@ def last_wins(x: jax.Array) -> Any:
 
 
 RULES: dict[str, Rule] = {
-    "nan padding": padding(Fill(nan=True)),
-    "large padding": padding(Fill(nan=False)),
-    "reversed": reversing(),
-    "nan before": before(Fill(nan=True)),
-    "large before": before(Fill(nan=False)),
-    "large empties": empties(Fill(nan=False)),
+    "nan padding": fill_padding(Fill(nan=True)),
+    "large padding": fill_padding(Fill(nan=False)),
+    "reversed": reverse_grids(),
+    "nan before": fill_outputs(Fill(nan=True)),
+    "large before": fill_outputs(Fill(nan=False)),
+    "large empties": fill_empty(Fill(nan=False)),
 }
 RIGHT = [double, in_place, numbered, in_a_batch, looped, masked(0), masked(None), empty(True)]
 WRONG = {
@@ -146,7 +146,7 @@ WRONG = {
 
 
 def _interpreted(jaxpr: Any, x: jax.Array) -> np.ndarray:
-    return np.asarray(jaxpr_as_fun(rewritten(jaxpr, interpreting(True)))(x)[0])
+    return np.asarray(jaxpr_as_fun(rewrite_jaxpr(jaxpr, interpret_calls(True)))(x)[0])
 
 
 @cache  # for all rules
@@ -158,7 +158,7 @@ def _plain(kernel: Callable[..., Any], kind: str, n: int) -> tuple[jax.Array, An
 
 def _results(kernel: Callable[..., Any], rule: Rule, kind: str, n: int) -> tuple[np.ndarray, np.ndarray]:
     x, plain, result = _plain(kernel, kind, n)
-    changed = rewritten(plain, rule)
+    changed = rewrite_jaxpr(plain, rule)
     check_jaxpr(getattr(changed, "jaxpr", changed))
     return result, _interpreted(changed, x)
 
@@ -180,7 +180,7 @@ def test_a_kernel_that_relies_on_chance_does_not(rule: str, kernel: Callable[...
 
 def test_what_nobody_filled_is_nan_in_the_interpreter() -> None:
     plain = jax.make_jaxpr(empty(False))(jnp.arange(13.0))
-    (result,) = jaxpr_as_fun(rewritten(plain, interpreting(True)))(jnp.arange(13.0))
+    (result,) = jaxpr_as_fun(rewrite_jaxpr(plain, interpret_calls(True)))(jnp.arange(13.0))
     assert np.isnan(np.asarray(result)).tolist() == [False] * TILE + [True]
 
 
@@ -193,8 +193,8 @@ def test_a_kernel_is_interpreted_outside_of_jit(kernel: Callable[..., Any]) -> N
         return kernel(x)
 
     x = jnp.arange(13.0)
-    found = eagerly(spied, interpret=True)(x)
+    found = run_eagerly(spied, interpret=True)(x)
     assert seen == [False]
     assert np.array_equal(np.asarray(found), np.asarray(x) + (np.arange(13) // TILE * 3 if kernel is looped else x))
     with pytest.raises(ValueError, match="interpret"):
-        eagerly(double, interpret=False)(x)  # a CPU has no other way, and nothing is left switched on
+        run_eagerly(double, interpret=False)(x)  # a CPU has no other way, and nothing is left switched on

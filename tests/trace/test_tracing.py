@@ -24,12 +24,12 @@ from kernels.pipeline_copy import pipeline_copy
 from kernels.softmax import softmax_tiled
 from kernels.vector_add import vector_add
 from kerneltest.backends.registry import resolve
-from kerneltest.core.dtypes import TF32, FloatFormat, dtype_named, float_format
+from kerneltest.core.dtypes import TF32, FloatFormat, float_format, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import NVIDIA
 from kerneltest.plan.signatures import signatures
 from kerneltest.trace.tracing import Traced, trace, version_problem
-from kerneltest.trace.walk import computes_around, lowered_otherwise
+from kerneltest.trace.walk import computes_outside_calls, lowering_differences
 from tests.sample import double, elementwise, exponential
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +119,7 @@ def test_a_product_left_to_the_backend_is_recognised(dtype: str, precision: str 
     assert traced.reduced_dots is reduced
 
 
-BFLOAT16 = float_format(dtype_named("bfloat16"))
+BFLOAT16 = float_format(parse_dtype("bfloat16"))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_the_default_precision_of_products_is_that_of_the_error_model(
 ) -> None:
     with jax.default_matmul_precision(default):
         traced = _traced(matmul, x=kt.array("m k", "float32"), y=kt.array("k n", "float32"))
-    assert traced.products_on(NVIDIA).dot_input.get("float32") == operands
+    assert traced.adapt_precision(NVIDIA).dot_input.get("float32") == operands
 
 
 AROUND: dict[str, tuple[Callable[..., Any], bool]] = {
@@ -149,7 +149,7 @@ AROUND: dict[str, tuple[Callable[..., Any], bool]] = {
 @pytest.mark.parametrize("name", AROUND)
 def test_what_is_computed_around_the_calls_is_recognised(name: str) -> None:
     kernel, computed = AROUND[name]
-    assert computes_around(_vector(kernel).jaxpr.jaxpr) is computed
+    assert computes_outside_calls(_vector(kernel).jaxpr.jaxpr) is computed
 
 
 def test_calls_are_listed_with_grid_and_dialect() -> None:
@@ -212,7 +212,7 @@ def test_an_older_jax_is_named_before_anything_is_missed_in_it(tmp_path: Path) -
 UNAVAILABLE = """
 import kerneltest as kt
 from kernels.vector_add import vector_add
-from kerneltest.trace.tracing import environment
+from kerneltest.trace.tracing import jax_environment
 
 pairing = kt.oracle_for(vector_add, x=kt.array("n"), y=kt.array("n"))(lambda x, y: x + y)
 result = kt.check(pairing, backends=["interpret", "interpret-tpu", "lower:sm_90", "simulate:gfx942"], depth="quick")
@@ -289,4 +289,4 @@ def test_only_jax_compat_mentions_the_insides_of_jax() -> None:
 )
 def test_what_may_come_out_otherwise_where_it_is_lowered(function: Any, dtype: str, expected: tuple[str, ...]) -> None:
     kernel = jax.make_jaxpr(lambda x: elementwise(function, x))(jnp.ones((16, 16), dtype))
-    assert lowered_otherwise(kernel.jaxpr) == expected
+    assert lowering_differences(kernel.jaxpr) == expected

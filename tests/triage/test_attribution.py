@@ -13,8 +13,8 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.api import Result
-from kerneltest.records.schema import Evidence
-from kerneltest.records.sources import describe, source
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.sources import describe_pairing, source_of
 from kerneltest.triage.attribution import attribution, attributions
 from tests.pages import Page
 from tests.sample import double, elementwise
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_source_has_the_functions_that_it_names_and_their_lines() -> None:
-    found = source(double)
+    found = source_of(double)
     assert found.file == "tests/sample.py"
     lines = (ROOT / found.file).read_text(encoding="utf-8").splitlines()
     assert [text.splitlines()[0].split("(")[0] for _, text in found.parts] == ["def elementwise", "def double"]
@@ -34,12 +34,12 @@ def test_a_source_has_the_functions_that_it_names_and_their_lines() -> None:
 
 @pytest.mark.parametrize("wrapped", [jax.jit(double), functools.partial(double), functools.partial(jax.jit(double))])
 def test_wrapped_functions_have_their_own_source(wrapped: Callable[..., Any]) -> None:
-    assert source(wrapped) == source(double)
+    assert source_of(wrapped) == source_of(double)
 
 
 @pytest.mark.parametrize("without", [np.add, len, eval("lambda x: x")])
 def test_what_has_no_source_has_none(without: Callable[..., Any]) -> None:
-    assert source(without).parts == ()
+    assert source_of(without).parts == ()
 
 
 def test_a_declaration_is_told_in_words() -> None:
@@ -59,7 +59,7 @@ def test_a_declaration_is_told_in_words() -> None:
     def oracle(x: Any, lengths: Any, n: Any) -> Any:
         return x
 
-    assert describe(oracle).declaration == {
+    assert describe_pairing(oracle).declaration == {
         "x": "array [b n 3] of float32, int8, from 0 to 1",
         "lengths": "length [b] into n of int32",
         "mode": "one of up, down",
@@ -69,7 +69,7 @@ def test_a_declaration_is_told_in_words() -> None:
         "tolerance": "exact",
         "signed zeros": "compared",
     }
-    assert "@kt.oracle_for(" in describe(oracle).oracle.parts[0][1]
+    assert "@kt.oracle_for(" in describe_pairing(oracle).oracle.parts[0][1]
 
 
 @pytest.mark.parametrize(

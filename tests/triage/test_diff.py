@@ -11,15 +11,16 @@ import pytest
 
 from kerneltest.cli import main
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.runs import Run, read_runs
-from kerneltest.records.schema import Declared, NotApplicable, Record, Source
+from kerneltest.records.run_plan import FunctionSource, NotApplicable, PairingSummary
+from kerneltest.records.runs import RunRecords, read_runs
+from kerneltest.records.schema import Record
 from kerneltest.triage.changes import MEANING, REGRESSIONS
-from kerneltest.triage.diff import DiffError, compare
+from kerneltest.triage.run_comparison import DiffError, compare_runs
 from tests.written import ABSENT, HOSTILE, PASS, case, write_run
 
 OTHER = case(family="ones", case="c2")  # what both runs have, so that neither is empty
 ROOT = Path(__file__).parents[2]
-SOURCE = Source("", ())
+SOURCE = FunctionSource("", ())
 FACTS = {"row": {"registers": 40, "spills": 0}}
 
 NOT_FOR = {"not_applicable": (NotApplicable(PASS.pairing, PASS.backend, "another dialect", 7),)}
@@ -37,10 +38,10 @@ CHANGES = [
     ((PASS,), (case(dtypes={"x": "float32", "y": "int8"}),), "gone", ("pass", "absent")),
     ((PASS,), (case(statics={"mode": "up"}),), "gone", ("pass", "absent")),
     ((PASS,), (case(target="x"),), "gone", ("pass", "absent")),
-    ((PASS,), (case(used=0.41),), "error use", ("0.2 of the bound", "0.41")),
-    ((case(facts=FACTS),), (case(facts={"row": {"registers": 52, "spills": 0}}),), "compile facts",
-     ("row: registers 40", "row: registers 52")),
-    ((case(facts=FACTS),), (case(facts={}),), "compile facts",
+    ((PASS,), (case(bound_fraction=0.41),), "error use", ("0.2 of the bound", "0.41")),
+    ((case(compiler_metrics=FACTS),), (case(compiler_metrics={"row": {"registers": 52, "spills": 0}}),),
+     "compile facts", ("row: registers 40", "row: registers 52")),
+    ((case(compiler_metrics=FACTS),), (case(compiler_metrics={}),), "compile facts",
      ("row: registers 40, row: spills 0", "row: registers none, row: spills none")),
     ((PASS,), (case(verdict="xfail"),), "newly xfail", ("pass", "xfail")),
     ((case(verdict="mismatch"),), (PASS,), "newly passing", ("mismatch", "pass")),
@@ -55,7 +56,7 @@ def test_every_kind_of_change(
     tmp_path: Path, old: tuple[Record, ...], new: tuple[Record, ...], kind: str, words: tuple[str, str]
 ) -> None:
     older, newer = read_runs(write_run(tmp_path / "a", OTHER, *old)), read_runs(write_run(tmp_path / "b", OTHER, *new))
-    comparison = compare(older, newer)
+    comparison = compare_runs(older, newer)
     first = comparison.changes[0]
     assert (first.kind, first.before, first.after) == (kind, *words)
     assert first.cell == PASS.cell
@@ -88,7 +89,7 @@ WHOLE = [
 ]  # fmt: skip
 
 
-def _run_with(folder: Path, given: object) -> tuple[Run, ...]:
+def _run_with(folder: Path, given: object) -> tuple[RunRecords, ...]:
     elsewhere = case(pairing="suites/test_t.py::q", backend="cuda")  # so that no run is empty
     records = given if isinstance(given, tuple) else (given,) if isinstance(given, Record) else ()
     return read_runs(write_run(folder, elsewhere, *records, **given if isinstance(given, dict) else {}))
@@ -98,7 +99,7 @@ def _run_with(folder: Path, given: object) -> tuple[Run, ...]:
 def test_a_backend_that_was_not_served_is_one_change_of_the_pairing(
     tmp_path: Path, old: object, new: object, expected: list[tuple[str, ...]]
 ) -> None:
-    comparison = compare(_run_with(tmp_path / "a", old), _run_with(tmp_path / "b", new))
+    comparison = compare_runs(_run_with(tmp_path / "a", old), _run_with(tmp_path / "b", new))
     assert [(c.kind, c.cell.family, c.before, c.after) for c in comparison.changes] == expected
     assert {c.cell[:2] for c in comparison.changes} <= {PASS.cell[:2]}
     assert comparison.regressed is any(kind in REGRESSIONS for kind, *_ in expected)
@@ -120,7 +121,7 @@ def test_a_tolerance_that_was_changed_is_told(
     tmp_path: Path, before: dict[str, str], after: dict[str, str], told: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sides = [
-        str(write_run(tmp_path / side, PASS, pairings={PASS.pairing: Declared(words, SOURCE, SOURCE)}))
+        str(write_run(tmp_path / side, PASS, pairings={PASS.pairing: PairingSummary(words, SOURCE, SOURCE)}))
         for side, words in (("a", before), ("b", after))
     ]
     assert main(["diff", *sides]) == 0
@@ -187,7 +188,7 @@ def test_what_becomes_of_suspects(
 ) -> None:
     older = read_runs(write_run(tmp_path / "a", OTHER, *old, started="2026-01-05T00:00:00+00:00"))
     newer = read_runs(write_run(tmp_path / "b", OTHER, *new, started="2026-01-06T00:00:00+00:00"))
-    comparison = compare(older, newer)
+    comparison = compare_runs(older, newer)
     assert [f"{each.fate}: {each.suspect.headline}" for each in comparison.suspects] == fates
     assert all(each.regression is (each.fate == "new") for each in comparison.suspects)
     assert {each.since for each in comparison.suspects if each.fate == "still there"} <= {"2026-01-05T00:00:00+00:00"}
@@ -197,9 +198,9 @@ def test_what_becomes_of_suspects(
 SAME = [
     ((PASS,), (PASS,)),
     ((PASS,), (case(case="another seed"),)),
-    ((case(used=0.01),), (case(used=0.09),)),  # ninefold, and far from the bound still
-    ((PASS,), (case(used=0.39),)),
-    ((case(verdict="mismatch", used=1.5),), (case(verdict="mismatch", used=9.0),)),
+    ((case(bound_fraction=0.01),), (case(bound_fraction=0.09),)),  # ninefold, and far from the bound still
+    ((PASS,), (case(bound_fraction=0.39),)),
+    ((case(verdict="mismatch", bound_fraction=1.5),), (case(verdict="mismatch", bound_fraction=9.0),)),
     ((case(group="fuzz", dims={"n": 1}),), (case(group="fuzz", dims={"n": 7}),)),
     ((case(signature="n=1", dims={"n": 1, "m": 2}),), (case(signature="in other words", dims={"m": 2, "n": 1}),)),
 ]
@@ -208,7 +209,7 @@ SAME = [
 @pytest.mark.parametrize(("old", "new"), SAME)
 def test_what_is_no_change(tmp_path: Path, old: tuple[Record, ...], new: tuple[Record, ...]) -> None:
     older, newer = read_runs(write_run(tmp_path / "a", OTHER, *old)), read_runs(write_run(tmp_path / "b", OTHER, *new))
-    comparison = compare(older, newer)
+    comparison = compare_runs(older, newer)
     assert comparison.changes == ()
     assert not comparison.regressed
     assert comparison.unchanged == 1 + len(old)
@@ -216,7 +217,7 @@ def test_what_is_no_change(tmp_path: Path, old: tuple[Record, ...], new: tuple[R
 
 def test_a_gap_in_the_new_run_is_a_regression(tmp_path: Path) -> None:
     old = write_run(tmp_path / "a", PASS)
-    comparison = compare(read_runs(old), read_runs(write_run(tmp_path / "b", PASS, planned=2)))
+    comparison = compare_runs(read_runs(old), read_runs(write_run(tmp_path / "b", PASS, planned=2)))
     assert comparison.changes == ()
     assert comparison.regressed
     assert "incomplete: 1 of 1 planned cells" in comparison.problems[0]
@@ -254,9 +255,9 @@ def test_sets_of_runs_are_compared_by_name_and_a_run_that_is_gone_is_a_regressio
     for side in ("a", "b"):
         write_run(tmp_path / side / "cpu", PASS)
     write_run(tmp_path / "a" / "cuda", cuda, environment={"jax": "2"})
-    comparison = compare(read_runs(tmp_path / "a"), read_runs(tmp_path / "b"))
+    comparison = compare_runs(read_runs(tmp_path / "a"), read_runs(tmp_path / "b"))
     assert [(change.kind, change.run, change.cell[1]) for change in comparison.changes] == [("gone", "cuda", "cuda")]
-    back = compare(read_runs(tmp_path / "b"), read_runs(tmp_path / "a"))
+    back = compare_runs(read_runs(tmp_path / "b"), read_runs(tmp_path / "a"))
     assert [change.kind for change in back.changes] == ["new"]
 
 
@@ -353,7 +354,7 @@ def test_many_changes_are_counted_and_not_all_shown(tmp_path: Path, capsys: pyte
 
 
 def test_comparing_refuses_in_code_too(tmp_path: Path) -> None:
-    run: tuple[Run, ...] = read_runs(write_run(tmp_path / "a", PASS))
+    run: tuple[RunRecords, ...] = read_runs(write_run(tmp_path / "a", PASS))
     other = (replace(run[0], plan=replace(run[0].plan, seed=1)),)
     with pytest.raises(DiffError, match="seed: 0 before, 1 now"):
-        compare(run, other)
+        compare_runs(run, other)

@@ -15,8 +15,8 @@ import kerneltest as kt
 from kerneltest.records.runs import read_runs
 from kerneltest.records.schema import Record
 from kerneltest.triage.attribution import attributions
-from kerneltest.triage.diff import compare
-from kerneltest.triage.suspects import Suspect, suspects
+from kerneltest.triage.run_comparison import compare_runs
+from kerneltest.triage.suspects import Suspect, find_suspects
 from tests.written import write_run
 
 BACKENDS = ["interpret", "lower:sm_90", "lower:tpu-v5e", "simulate:sm_90"]
@@ -92,7 +92,7 @@ def _shown(suspect: Suspect) -> tuple[object, ...]:
 
 def test_suspects_and_attributions_are_the_same(records: tuple[Record, ...]) -> None:
     reworded = _reword(records)
-    before, after = suspects(records, {}), suspects(reworded, {})
+    before, after = find_suspects(records, {}), find_suspects(reworded, {})
     assert len(before) >= 5
     assert list(map(_shown, before)) == list(map(_shown, after))
     assert attributions(records) == attributions(reworded)
@@ -100,7 +100,7 @@ def test_suspects_and_attributions_are_the_same(records: tuple[Record, ...]) -> 
 
 def test_a_comparison_finds_no_change(records: tuple[Record, ...], tmp_path: Path) -> None:
     old, new = (write_run(tmp_path / name, *each) for name, each in (("a", records), ("b", _reword(records))))
-    comparison = compare(read_runs(old), read_runs(new))
+    comparison = compare_runs(read_runs(old), read_runs(new))
     assert not comparison.changes
     assert {str(each.fate) for each in comparison.suspects} == {"still there"}
     old_run, new_run = read_runs(old)[0], read_runs(new)[0]

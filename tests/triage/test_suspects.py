@@ -8,10 +8,11 @@ import pytest
 from kerneltest.core.details import Access, Detail, MemoryFault, Mismatch, NotBuilt, Stage, Unavailable, Visit
 from kerneltest.core.details.base import without_numbers
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.schema import Birth, Evidence, Part, Record, Smallest, SpecialInput, SpecialValue
+from kerneltest.records.evidence import Evidence, Fill, SpecialInput, SpecialValue
+from kerneltest.records.schema import FaultLocation, Record, Reproducer
 from kerneltest.report.text.suspects import told
 from kerneltest.triage.predicates import Features, input_condition, signature_condition, two_conditions
-from kerneltest.triage.suspects import Suspect, suspects
+from kerneltest.triage.suspects import Suspect, find_suspects
 from tests.written import PAIRING, case
 
 LENGTHS = (1, 15, 16, 17, 31, 32, 33, 48, 49, 64)
@@ -22,7 +23,7 @@ NAN = Evidence(index=(0,), actual=float("nan"), expected=1.0, wrong_blocks=(1, 1
 FAMILIES = (("structural", "ones"), ("structural", "ties"), ("numeric", "normal"), ("special", "nan_first"))
 X_NAN, Y_NAN = SpecialInput("x", SpecialValue.NAN), SpecialInput("y", SpecialValue.NAN)
 X_INF = SpecialInput("x", SpecialValue.NEGATIVE_INFINITY)
-ROW_INF = SpecialInput("x", SpecialValue.NEGATIVE_INFINITY, Part.ROW)
+ROW_INF = SpecialInput("x", SpecialValue.NEGATIVE_INFINITY, Fill.ROW)
 
 
 def _run(fails: Any, backend: str = "interpret", dtypes: Sequence[str] = ("float32", "bfloat16")) -> list[Record]:
@@ -86,8 +87,8 @@ def _either(*fails: Any) -> Any:
     return lambda *what: next((found for each in fails if (found := each(*what)) is not None), None)
 
 
-def _of(records: Sequence[Record], *smallest: Smallest) -> tuple[Suspect, ...]:
-    return suspects(records, {PAIRING: BLOCKS}, smallest)
+def _of(records: Sequence[Record], *smallest: Reproducer) -> tuple[Suspect, ...]:
+    return find_suspects(records, {PAIRING: BLOCKS}, smallest)
 
 
 @pytest.mark.parametrize(
@@ -165,11 +166,11 @@ def test_a_smallest_case_belongs_to_the_suspect_it_was_made_from() -> None:
     records = _run(_either(_tail, _rounded))
     first = next(r for r in records if r.verdict.is_finding)
     tiny = case(verdict="mismatch", message="tiny", case="made", evidence=WRONG)
-    born = Birth("kernels/k.py:5", "x < n", "with <= in place of < the result is right", True)
-    structure, precision = _of(records, Smallest(first.case, tiny, 0, 9, True, born))
-    assert structure.smallest is not None
+    born = FaultLocation("kernels/k.py:5", "x < n", "with <= in place of < the result is right", True)
+    structure, precision = _of(records, Reproducer(first.case, tiny, 0, 9, True, born))
+    assert structure.reproducer is not None
     assert structure.example is tiny
-    assert precision.smallest is None
+    assert precision.reproducer is None
     assert any("root cause: kernels/k.py:5   x < n" in line for line in told(structure))
 
 
@@ -253,4 +254,4 @@ def test_messages_that_say_the_same_are_alike(one: str, other: str) -> None:
 
 
 def test_a_pass_makes_no_suspect() -> None:
-    assert not suspects([case(verdict=Verdict.XFAIL), case(verdict=Verdict.UNAVAILABLE, case="c2")], {})
+    assert not find_suspects([case(verdict=Verdict.XFAIL), case(verdict=Verdict.UNAVAILABLE, case="c2")], {})

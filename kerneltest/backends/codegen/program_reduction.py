@@ -9,37 +9,37 @@ from typing import Any
 
 import jax
 
-from kerneltest.backends.codegen.lower import lower_call
-from kerneltest.backends.codegen.plain import script
+from kerneltest.backends.codegen.gpu_lowering import lower_call
+from kerneltest.backends.codegen.repro_script import write_script
 from kerneltest.backends.codegen.repro_source import NotPlainError
 from kerneltest.core.details import Detail, NotBuilt, ResourceExceeded
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
-from kerneltest.trace.equation_steps import Body, Step, body_of, everything, is_literal
-from kerneltest.trace.jax_compat.names import equations_being_lowered, line_of_nested
+from kerneltest.trace.equation_steps import JaxprBody, JaxprStep, inline_jaxpr, is_literal, iter_steps
+from kerneltest.trace.jax_compat.source_lines import equations_being_lowered, line_of_nested
 from kerneltest.trace.tracing import Call, Traced
-from kerneltest.trace.walk import name_of
+from kerneltest.trace.walk import primitive_name
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ReducedProgram:
     """A part of a kernel that fails by itself.
 
     Attributes:
       script: Python that imports only JAX and Pallas and needs no GPU. It exits with JAX's error and code 1 while the
         part does not lower, and with 0 once it does.
       equations: the number of the kernel's equations that are left.
-      of: the number of equations in the kernel, at any depth.
+      total: the number of equations in the kernel, at any depth.
       line: FILE:LINE of the user's source for the one that fails, or "".
     """
 
     script: str
     equations: int
-    of: int
+    total: int
     line: str
 
 
-def cut(traced: Traced, target: Target, failure: Failure, seconds: float = 5.0) -> Cut | None:
+def reduce_program(traced: Traced, target: Target, failure: Failure, seconds: float = 5.0) -> ReducedProgram | None:
     """Returns the smallest part of a kernel's jaxpr that still fails to lower with the same error.
 
     Args:
@@ -59,17 +59,17 @@ def cut(traced: Traced, target: Target, failure: Failure, seconds: float = 5.0) 
     path = equations_being_lowered(error)
     if not path:
         return None
-    kernel = body_of(call.equation.params["jaxpr"])
+    kernel = inline_jaxpr(call.equation.params["jaxpr"])
     search = _ReductionSearch(target, call.grid, _Kind.of(error), time.monotonic() + seconds)
     part = next((part for part in _starts(kernel, path) if search.fails(part)), None)
     if part is None:
         return None
     part = search.drop_steps(part)
     text = _header(error, target) + search.script(part, search.shorten_axes(part))
-    return Cut(text, _size(part), _size(kernel.steps), line_of_nested(path))
+    return ReducedProgram(text, _size(part), _size(kernel.steps), line_of_nested(path))
 
 
-Part = tuple[Step, ...]
+Part = tuple[JaxprStep, ...]
 Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
 Variable = Any  # a variable or a literal of a jaxpr
 
@@ -119,10 +119,10 @@ class _Kind:
     @classmethod
     def of(cls, error: BaseException) -> "_Kind":
         path = equations_being_lowered(error)
-        return cls(type(error), _words(str(error)), name_of(path[-1]) if path else "")
+        return cls(type(error), _words(str(error)), primitive_name(path[-1]) if path else "")
 
 
-def _starts(body: Body, path: Sequence[Equation]) -> Iterator[Part]:
+def _starts(body: JaxprBody, path: Sequence[Equation]) -> Iterator[Part]:
     """Yields parts of a kernel that may fail by themselves.
 
     First the failing equation with more and more of the steps that it depends on, then the same for the loop or
@@ -134,7 +134,7 @@ def _starts(body: Body, path: Sequence[Equation]) -> Iterator[Part]:
         yield from _slices(steps, at)
 
 
-def _enclosing_steps(body: Body, failing: Equation) -> list[tuple[Part, int]]:
+def _enclosing_steps(body: JaxprBody, failing: Equation) -> list[tuple[Part, int]]:
     """Returns the steps and the index in them of an equation, then of each equation around it, from the inside out."""
     for at, step in enumerate(body.steps):
         if step.equation is failing:
@@ -173,7 +173,7 @@ class _ReductionSearch:
 
     def script(self, part: Part, lengths: Mapping[int, int]) -> str:
         """Returns a part as a script."""
-        return script(part, self.target, self.grid, lengths)
+        return write_script(part, self.target, self.grid, lengths)
 
     def fails(self, part: Part, lengths: Mapping[int, int] = MappingProxyType({})) -> bool:
         """Checks whether a part fails with the kernel's error; never after the time limit."""
@@ -191,7 +191,7 @@ class _ReductionSearch:
         """Returns a part without the steps, at any depth, that the error does not need."""
         count = _size(part) // 2
         while count:
-            steps = list(everything(part))
+            steps = list(iter_steps(part))
             for start in range(0, len(steps), count):
                 dropped = steps[start : start + count]
                 smaller = next(filter(self.fails, _drop(part, dropped)), None)
@@ -213,10 +213,10 @@ class _ReductionSearch:
 
 
 def _size(steps: Part) -> int:
-    return sum(1 for _ in everything(steps))
+    return sum(1 for _ in iter_steps(steps))
 
 
-def _drop(part: Part, dropped: Sequence[Step]) -> Iterator[Part]:
+def _drop(part: Part, dropped: Sequence[JaxprStep]) -> Iterator[Part]:
     """Yields a part without some steps: their results become inputs, or an operand of a single one takes its place."""
     smaller = _remove(part, {id(step) for step in dropped}, {})
     if smaller:
@@ -250,7 +250,7 @@ def _remove(steps: Part, dropped: Collection[int], instead: Mapping[Variable, Va
 
 def _lengths(part: Part) -> set[int]:
     """Returns the lengths of all axes of a part's operands and results, but 1."""
-    variables = (v for step in everything(part) for v in (*step.operands, *step.results) if v is not None)
+    variables = (v for step in iter_steps(part) for v in (*step.operands, *step.results) if v is not None)
     return {n for v in variables for n in getattr(v.aval, "shape", ()) if isinstance(n, int) and n > 1}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import primitives
 
-from kerneltest.trace.equation_steps import Step, is_literal
+from kerneltest.trace.equation_steps import JaxprStep, is_literal
 
 Operand = Any  # a variable or a literal of a jaxpr, whose classes JAX keeps private
 Index = Any  # an int, a `Slice` or an operand
@@ -33,7 +33,7 @@ class OperationWriter:
     def __init__(self, name_of: NameOf, lengths: Mapping[int, int]) -> None:
         self.name_of, self.lengths = name_of, lengths
 
-    def statement(self, step: Step) -> str:
+    def statement(self, step: JaxprStep) -> str:
         """Returns an operation without a body as an assignment to its results.
 
         Raises:
@@ -77,7 +77,7 @@ class OperationWriter:
         """Returns the length to write for a length."""
         return self.lengths.get(length, length)
 
-    def _assignment(self, step: Step, text: str) -> str:
+    def _assignment(self, step: JaxprStep, text: str) -> str:
         names = ["_" if each is None else self.name_of(each) for each in step.results]
         return f"{', '.join(names)} = {text}" if any(step.results) else text
 
@@ -113,7 +113,7 @@ class OperationWriter:
     def _number(self, index: Index) -> str:
         return str(int(index)) if isinstance(index, (int, np.integer)) else self.name_of(index)
 
-    def _call(self, step: Step) -> str:
+    def _call(self, step: JaxprStep) -> str:
         operands = [self.name_of(each) for each in step.operands]
         params = {key: self._resize(key, value) for key, value in step.equation.params.items()}
         if step.name in _SPECIAL:

@@ -8,27 +8,27 @@ from typing import Any
 import jax
 import numpy as np
 
-from kerneltest.backends.base import Content, Samples
-from kerneltest.backends.codegen.lower import Kernel, lower_call
+from kerneltest.backends.base import OutputSamples, ProceduralArray
+from kerneltest.backends.codegen.gpu_lowering import LoweredKernel, lower_call
+from kerneltest.backends.simulate.access_checker import AccessChecker, Fault, memory_failure
 from kerneltest.backends.simulate.buffers import signless
 from kerneltest.backends.simulate.launch import Launch
-from kerneltest.backends.simulate.memory import AccessChecker, Fault, memory_failure
 from kerneltest.backends.simulate.overflow_shadow import OverflowInterpreter
 from kerneltest.backends.simulate.paging import PagedBuffer
-from kerneltest.backends.simulate.parse import parse
+from kerneltest.backends.simulate.parse import parse_body
 from kerneltest.backends.simulate.tape import BufferPointer
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.precision import Precision
 from kerneltest.core.targets import Target
 from kerneltest.core.verdicts import Verdict
-from kerneltest.plan.production import sample
-from kerneltest.trace.cost_model import work_of
+from kerneltest.plan.production_sizes import sample_positions
+from kerneltest.trace.cost_model import estimate_call_work
 from kerneltest.trace.evaluator import evaluate
-from kerneltest.trace.runnable import Reference, references
-from kerneltest.trace.tracing import Call, Traced, device
-from kerneltest.trace.undefined import PartialArray
-from kerneltest.trace.virtual import Virtual, unflat
+from kerneltest.trace.partial_arrays import PartialArray
+from kerneltest.trace.runnable import CallArray, call_arrays
+from kerneltest.trace.tracing import Call, Traced, kernel_device
+from kerneltest.trace.virtual_arrays import VirtualArray, axis_indices
 
 _MOST_PROGRAMS, _LEAST_PROGRAMS = 96, 4
 _MOST_COMPUTED = 2**26  # elements, in all programs that run
@@ -51,7 +51,7 @@ class SimulatedAtScale:
     target: Target
     precision: Precision
 
-    def run(self, leaves: Sequence[Content]) -> tuple[Samples, ...]:
+    def run(self, leaves: Sequence[ProceduralArray]) -> tuple[OutputSamples, ...]:
         """Returns samples of the elements of each output that the programs have written.
 
         Args:
@@ -62,7 +62,7 @@ class SimulatedAtScale:
             way.
         """
         calls = {id(call.equation): call for call in self.traced.calls}
-        with jax.default_device(device("cpu")):
+        with jax.default_device(kernel_device("cpu")):
             outputs = evaluate(
                 self.traced,
                 [_virtual(leaf) for leaf in leaves],
@@ -73,12 +73,12 @@ class SimulatedAtScale:
     def _call(self, call: Call, operands: Sequence[PartialArray]) -> list[PartialArray]:
         (kernel,) = lower_call(call, self.target)
         values = [each.values for each in operands]
-        launch, outputs = run_programs(call, kernel, values, programs_of(call, kernel))
+        launch, outputs = run_programs(call, kernel, values, select_programs(call, kernel))
         if faults := list(launch.checker.faults.values()):
             raise memory_failure(call.name, faults)
         # The output of another call is known only for the programs of it that ran; the rest is taken to be zeros.
         guessed = any(map(_is_guessed, values))
-        pairs = zip(outputs, references(call)[1], strict=True)
+        pairs = zip(outputs, call_arrays(call)[1], strict=True)
         return [
             PartialArray(_output_array(buffer, reference, launch, known=not (guessed or buffer.atomically_updated)))
             for buffer, reference in pairs
@@ -86,19 +86,19 @@ class SimulatedAtScale:
 
 
 def run_programs(
-    call: Call, kernel: Kernel, operands: Sequence[Any], programs: Array
+    call: Call, kernel: LoweredKernel, operands: Sequence[Any], programs: Array
 ) -> tuple[Launch, list[PagedBuffer]]:
     """Runs some programs of a call on paged buffers.
 
     Args:
       call, kernel: the call, and the code that it is lowered to.
-      operands: arrays, or `Virtual` ones.
+      operands: arrays, or `VirtualArray` ones.
       programs: the linear ids of those to run, ascending.
 
     Returns:
       The launch, whose `checker` has checked the accesses, and the outputs.
     """
-    inputs, outputs = references(call)
+    inputs, outputs = call_arrays(call)
     buffers = [_input_buffer(reference, operand) for reference, operand in zip(inputs, operands, strict=True)]
     results = []
     for number, reference in enumerate(outputs):
@@ -115,20 +115,20 @@ def run_programs(
     launch = Launch(kernel.grid, programs, every, AccessChecker(kernel.grid, hints, programs))
     guessed = frozenset(number for number, operand in enumerate(operands) if _is_guessed(operand))
     with np.errstate(all="ignore"):
-        body = parse(kernel.bytecode)
+        body = parse_body(kernel.bytecode)
         if programs.size:
             pointers = [BufferPointer(i, np.zeros(1, np.int64)) for i in range(len(every))]
             OverflowInterpreter(launch, guessed).enter(body, pointers)
     return launch, results
 
 
-def faults_on_zeros(call: Call, kernel: Kernel, programs: Array) -> list[Fault]:
+def faults_on_zeros(call: Call, kernel: LoweredKernel, programs: Array) -> list[Fault]:
     """Returns the faults of some programs of a call whose inputs are all zeros, whatever their size."""
-    zeros = [np.broadcast_to(np.zeros((), each.dtype), each.shape) for each in references(call)[0]]
+    zeros = [np.broadcast_to(np.zeros((), each.dtype), each.shape) for each in call_arrays(call)[0]]
     return list(run_programs(call, kernel, zeros, programs)[0].checker.faults.values())
 
 
-def programs_of(call: Call, kernel: Kernel) -> Array:
+def select_programs(call: Call, kernel: LoweredKernel) -> Array:
     """Returns the linear ids of the programs to run: at both ends, where an index reaches a power of two, and others.
 
     Raises:
@@ -138,36 +138,38 @@ def programs_of(call: Call, kernel: Kernel) -> Array:
     count = x * y * z
     if not count:
         return np.zeros(0, np.int64)
-    work = work_of(call.equation)
+    work = estimate_call_work(call.equation)
     if work.steps > _MOST_STEPS:
         raise _too_large(call, f"takes {work.steps:,.0f} sequential operations")
     if work.computed / count > _MOST_PER_PROGRAM:
         raise _too_large(call, f"computes {work.computed / count:,.0f} elements")
     most = int(np.clip(_MOST_COMPUTED * count / max(work.computed, 1), _LEAST_PROGRAMS, _MOST_PROGRAMS))
-    return sample(count, most, [math.prod(v.aval.shape) for v in (*call.equation.invars, *call.equation.outvars)])
+    return sample_positions(
+        count, most, [math.prod(v.aval.shape) for v in (*call.equation.invars, *call.equation.outvars)]
+    )
 
 
 def _too_large(call: Call, amount: str) -> Failure:
     return Failure(Verdict.UNAVAILABLE, f"kernel {call.name}: one program {amount}, too many to simulate")
 
 
-def _virtual(leaf: Content) -> Virtual:
+def _virtual(leaf: ProceduralArray) -> VirtualArray:
     shape: tuple[int, ...] = leaf.shape
 
     def read(at: Array) -> Array:
-        return np.asarray(np.broadcast_to(leaf.at(unflat(at, shape)), at.shape))
+        return np.asarray(np.broadcast_to(leaf.at(axis_indices(at, shape)), at.shape))
 
-    return Virtual(shape, leaf.dtype, read)
+    return VirtualArray(shape, leaf.dtype, read)
 
 
-def _input_buffer(reference: Reference, values: Any) -> PagedBuffer:
-    if isinstance(values, Virtual):
+def _input_buffer(reference: CallArray, values: Any) -> PagedBuffer:
+    if isinstance(values, VirtualArray):
         return _buffer(reference, lambda at: signless(values.read(at)))
     array = np.asarray(values)
-    return _buffer(reference, lambda at: signless(array[tuple(unflat(at, array.shape))]))
+    return _buffer(reference, lambda at: signless(array[tuple(axis_indices(at, array.shape))]))
 
 
-def _buffer(reference: Reference, read: Callable[[Array], Array] | None) -> PagedBuffer:
+def _buffer(reference: CallArray, read: Callable[[Array], Array] | None) -> PagedBuffer:
     data = signless(np.zeros(0, reference.dtype))
     buffer = PagedBuffer(reference.name, reference.shape, data, output=read is None, writable=read is None)
     buffer.length, buffer.read = math.prod(reference.shape), read
@@ -176,10 +178,10 @@ def _buffer(reference: Reference, read: Callable[[Array], Array] | None) -> Page
 
 def _is_guessed(operand: Any) -> bool:
     """Tells whether only some elements of an operand are known, since it is the output of another call."""
-    return isinstance(operand, Virtual) and operand.places is not None
+    return isinstance(operand, VirtualArray) and operand.known_offsets is not None
 
 
-def _output_array(buffer: PagedBuffer, reference: Reference, launch: Launch, *, known: bool) -> Virtual:
+def _output_array(buffer: PagedBuffer, reference: CallArray, launch: Launch, *, known: bool) -> VirtualArray:
     """Returns an output: the elements that programs of a call have written, and zeros elsewhere."""
     written = buffer.written_offsets()
 
@@ -193,19 +195,19 @@ def _output_array(buffer: PagedBuffer, reference: Reference, launch: Launch, *, 
     places = written if known else np.zeros(0, np.int64)
     undefined = np.zeros(places.size, bool) if buffer.undefined is None else buffer.undefined[buffer.positions(places)]
     unwritten = buffer.unwritten_ends(launch.grid, launch.programs) if known and buffer.read is None else places[:0]
-    return Virtual(reference.shape, reference.dtype, read, places, undefined, unwritten)
+    return VirtualArray(reference.shape, reference.dtype, read, places, undefined, unwritten)
 
 
-def _samples(output: Any) -> Samples:
+def _samples(output: Any) -> OutputSamples:
     """Returns known elements of an output: at both ends, where its offset reaches a power of two, and others."""
-    if not isinstance(output, Virtual):
+    if not isinstance(output, VirtualArray):
         array = np.asarray(output)
-        output = Virtual(array.shape, array.dtype, lambda at: array.reshape(-1)[at])
+        output = VirtualArray(array.shape, array.dtype, lambda at: array.reshape(-1)[at])
     count = math.prod(output.shape)
-    chosen = sample(count, _SAMPLED, [count])
+    chosen = sample_positions(count, _SAMPLED, [count])
     undefined = np.zeros(chosen.size, bool)
     if (known := output.places) is not None:
         at = np.unique(np.minimum(np.searchsorted(known, chosen), max(known.size - 1, 0)))[: known.size]
         chosen = known[at]
         undefined = output.undefined[at] if output.undefined is not None else np.zeros(at.size, bool)
-    return Samples(output.shape, output.dtype, chosen, output.read(chosen), undefined, output.unwritten)
+    return OutputSamples(output.shape, output.dtype, chosen, output.read(chosen), undefined, output.unwritten)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.trace.undefined import element
+from kerneltest.trace.partial_arrays import format_element
 
 _NO_PROGRAM = np.iinfo(np.int64).max
 
@@ -110,7 +110,7 @@ class SimulatedBuffer:
     def describe_element(self, offset: int) -> str:
         """Returns `[3, 4]` for an element, and its flat offset if it lies outside."""
         if 0 <= offset < self.size:
-            return element(self.shape, offset)
+            return format_element(self.shape, offset)
         return f"offset {offset} of {self.size} elements"
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from kerneltest.backends.simulate.access_checker import MemoryAccess
 from kerneltest.backends.simulate.ir import Operation, Region, Rule, any_operand, dense_masks, unsupported_failure
 from kerneltest.backends.simulate.launch import Launch
-from kerneltest.backends.simulate.memory import MemoryAccess
 from kerneltest.backends.simulate.tape import BufferPointer, Value
 from kerneltest.core.details import Access
 from kerneltest.core.dtypes import Array

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kerneltest.backends.simulate.access_checker import AccessChecker, MemoryAccess
 from kerneltest.backends.simulate.buffers import SimulatedBuffer
-from kerneltest.backends.simulate.memory import AccessChecker, MemoryAccess
 from kerneltest.core.details import Access
 from kerneltest.core.dtypes import Array
 

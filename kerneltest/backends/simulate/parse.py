@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation, Region, Semantics, Type, unsupported_failure
-from kerneltest.backends.simulate.operations.table import OPERATIONS
-from kerneltest.core.source_location import shown
+from kerneltest.backends.simulate.operations.operation_table import OPERATIONS
+from kerneltest.core.source_location import relative_path
 from kerneltest.trace.jax_compat.mlir import attributes_of, triton_body
 
 ELEMENTS: Mapping[str, np.dtype] = {
@@ -36,18 +36,18 @@ ELEMENTS: Mapping[str, np.dtype] = {
 _UNKNOWN = Semantics()
 
 
-def parse(bytecode: bytes, *, whole: bool = False) -> Region:
+def parse_body(bytecode: bytes, *, complete: bool = False) -> Region:
     """Returns the body of a module's only function, whose arguments are pointers.
 
     Args:
       bytecode: the module.
-      whole: whether to include the location of every operation, and computations whose results are unused.
+      complete: whether to include the location of every operation, and computations whose results are unused.
 
     Raises:
       Failure: `unimplemented`, for a type that the simulator does not support.
     """
     with triton_body(bytecode) as body:
-        return _Reader(whole).region(body)
+        return _Reader(complete).region(body)
 
 
 class _Reader:
@@ -138,4 +138,4 @@ _LINE = re.compile(r'"([^"]+\.py)":(\d+)')
 
 def _place(location: str) -> str:
     line = _LINE.search(location)
-    return f"{shown(line.group(1))}:{line.group(2)}" if line else ""
+    return f"{relative_path(line.group(1))}:{line.group(2)}" if line else ""

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from kerneltest.backends.simulate.access_checker import MemoryAccess
 from kerneltest.backends.simulate.ir import Operation, Rule
 from kerneltest.backends.simulate.ir_interpreter import Action, IRInterpreter
 from kerneltest.backends.simulate.launch import Launch
-from kerneltest.backends.simulate.memory import MemoryAccess
 from kerneltest.backends.simulate.tape import BufferPointer, Tape, TapeSlot, Value
 from kerneltest.core.details import Access, UndefinedCause, UndefinedSource
 from kerneltest.core.dtypes import Array

@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from kerneltest.backends.simulate.access_checker import AccessChecker, Fault
 from kerneltest.backends.simulate.buffers import SimulatedBuffer, uninitialised_value
 from kerneltest.backends.simulate.ir import Region
 from kerneltest.backends.simulate.launch import Launch
-from kerneltest.backends.simulate.memory import AccessChecker, Fault
 from kerneltest.backends.simulate.recorder import Recorder
 from kerneltest.backends.simulate.tape import BufferPointer, Tape
 from kerneltest.core.details import Race
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.undefined import UNINITIALISED, UNWRITTEN
+from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN
 
 
 class Simulation:

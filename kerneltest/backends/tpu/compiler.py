@@ -38,10 +38,10 @@ def compile_module(module: bytes, topology: str, folder: Path) -> dict[str, int]
       The bytes of VMEM and SMEM of the kernels, scheduled bundles of instructions, and bytes moved from and to main
       memory.
     """
-    from kerneltest.trace.jax_compat.tpu import compiled
+    from kerneltest.trace.jax_compat.tpu_compilation import compile_for_topology
 
     try:
-        costs = compiled(module, topology).cost_analysis() or {}
+        costs = compile_for_topology(module, topology).cost_analysis() or {}
         used = {"vmem": 0, "smem": 0}
         bundles = 0
         for path in _kernel_dumps(folder):

@@ -1,7 +1,8 @@
 """Failures as data: one frozen dataclass for each kind, from which its text is rendered. Nothing parses that text."""
 
-from kerneltest.core.details.build import NotBuilt, ResourceExceeded, Stage
-from kerneltest.core.details.memory import (
+from kerneltest.core.details.build_failures import NotBuilt, ResourceExceeded, Stage
+from kerneltest.core.details.exceptions import Raised, Stated, Unavailable
+from kerneltest.core.details.memory_faults import (
     Access,
     IndexOverflow,
     MemoryFault,
@@ -11,9 +12,8 @@ from kerneltest.core.details.memory import (
     UndefinedSource,
     Visit,
 )
-from kerneltest.core.details.process import Crashed, DeviceLost, Hung
-from kerneltest.core.details.raised import Raised, Stated, Unavailable
-from kerneltest.core.details.values import InputModified, Mismatch, Nondeterministic
+from kerneltest.core.details.process_failures import Crashed, DeviceLost, Hung
+from kerneltest.core.details.wrong_values import InputModified, Mismatch, Nondeterministic
 
 Detail = (
     Mismatch

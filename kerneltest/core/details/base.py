@@ -1,4 +1,4 @@
-"""What all kinds of details share."""
+"""The base of all kinds of details, and helpers for their texts."""
 
 import re
 from dataclasses import dataclass
@@ -33,16 +33,16 @@ def without_numbers(text: str) -> str:
     return _SEVERAL.sub("N", _NUMBER.sub("N", _TENSOR.sub("a tensor", text[:_LONGEST])))
 
 
-def at(place: str) -> str:
+def format_place(place: str) -> str:
     """` (FILE:LINE)`, or "" for no place."""
     return f" ({place})" if place else ""
 
 
-def indices(index: tuple[int, ...]) -> str:
+def format_index(index: tuple[int, ...]) -> str:
     """`[3, 4]`."""
     return f"[{', '.join(map(str, index))}]"
 
 
-def within(kernel: str, target: str = "") -> str:
+def kernel_prefix(kernel: str, target: str = "") -> str:
     """`kernel NAME: ` or `kernel NAME for TARGET: `, or "" for no name."""
     return f"kernel {kernel}{f' for {target}' if target else ''}: " if kernel else ""

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from kerneltest.declare.axes import Axis, parsed
-from kerneltest.declare.domains import Interval, domain_of
+from kerneltest.declare.axis_expressions import Axis, parse_axis
+from kerneltest.declare.domains import Interval, parse_domain
 from kerneltest.declare.kinds.base import ArrayArgument
 
 DEFAULT_FLOATS = ("float32", "bfloat16", "float16")
@@ -46,7 +46,7 @@ def array_argument(
             raise ValueError(f"on= gives dtypes by backend, as in on={{'tpu': 'bfloat16'}}, not {on!r}")
         others = {pattern: _dtype_names(each) for pattern, each in (on or {}).items()}
         known = tuple(dict.fromkeys([*names, *(name for each in others.values() for name in each)]))
-        return ArrayArgument(axes, names, role, domain_of(domain, known), by, exhaustive, mask_values, on=others)
+        return ArrayArgument(axes, names, role, parse_domain(domain, known), by, exhaustive, mask_values, on=others)
     except ValueError as error:
         return ArrayArgument((), (), role, problem=str(error))
 
@@ -55,7 +55,7 @@ def _axes(shape: object) -> tuple[Axis, ...]:
     if not isinstance(shape, str):
         axes = " ".join(map(str, shape if isinstance(shape, (tuple, list)) else (shape,)))
         raise ValueError(f"its shape is one string, as in {axes!r}, not {shape!r}")
-    return tuple(map(parsed, shape.split()))
+    return tuple(map(parse_axis, shape.split()))
 
 
 def _bounding_axis(given: object) -> Axis | None:
@@ -65,7 +65,7 @@ def _bounding_axis(given: object) -> Axis | None:
         raise ValueError(f"the axis that bounds its values is a dim such as 'n', or made of dims, not {given!r}")
     if len(given.split()) > 1:
         raise ValueError(f"the axis that bounds its values is one length, such as 'n' or 'n*m', not {given!r}")
-    return parsed(given)
+    return parse_axis(given)
 
 
 def _dtype_names(dtypes: object) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.declare.axes import Axis
+from kerneltest.declare.axis_expressions import Axis
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import EVERYTHING, Domain, DType, Interval
 from kerneltest.declare.relations import Derivation

@@ -10,7 +10,7 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import format_exception
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS, Dtypes, array_argument
 from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, Rng, Slot, register
-from kerneltest.declare.relations import Derivation, required
+from kerneltest.declare.relations import Derivation, required_parameters
 
 
 def derived(shape: str, function: Callable[..., Any], *, dtypes: Dtypes = DEFAULT_FLOATS) -> ArrayArgument:
@@ -27,7 +27,7 @@ def derived(shape: str, function: Callable[..., Any], *, dtypes: Dtypes = DEFAUL
       dtypes: as for `array`; the function's result is cast.
     """
     try:
-        of = required(function)
+        of = required_parameters(function)
     except (TypeError, ValueError) as error:
         problem = f"its function has no parameters that Python can inspect: {format_exception(error)}"
         return ArrayArgument((), (), "derived", problem=problem)

@@ -7,8 +7,8 @@ from numbers import Real
 import numpy as np
 from ml_dtypes import iinfo
 
-from kerneltest.core.dtypes import Array, dtype_named, is_float
-from kerneltest.declare.axes import all_names
+from kerneltest.core.dtypes import Array, is_float, parse_dtype
+from kerneltest.declare.axis_expressions import dims_in_axes
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.kinds.array_argument import Dtypes, array_argument
 from kerneltest.declare.kinds.base import ArgumentKind, ArrayArgument, EdgeValues, Rng, Slot, register
@@ -50,7 +50,7 @@ class Mask(ArgumentKind):
                     f"as a mask, {each} cannot represent both hidden={hidden:g} and shown={shown:g}; choose a dtype "
                     "that can, as in kt.mask('m n', 'float32', hidden=..., shown=...)"
                 )
-        if not any(dims[name].block for name in all_names(leaf.shape)):
+        if not any(dims[name].block for name in dims_in_axes(leaf.shape)):
             axes = " ".join(map(str, leaf.shape))
             return (
                 f"none of the mask's dims ({axes}) has a block, so it has no whole block to mask; declare one, as in "
@@ -116,7 +116,7 @@ class Mask(ArgumentKind):
 
 def _distinguishes(dtype_name: str, values: tuple[float, float]) -> bool:
     """Returns whether a dtype holds two values precisely enough to tell them apart."""
-    dtype = dtype_named(dtype_name)
+    dtype = parse_dtype(dtype_name)
     if is_float(dtype):
         rounded = [float(np.asarray(value).astype(dtype)) for value in values]
         return rounded[0] != rounded[1] and not any(math.isnan(value) for value in values)

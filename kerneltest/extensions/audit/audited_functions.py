@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kerneltest.core.source_location import shown
+from kerneltest.core.source_location import relative_path
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.audit.call_graph import Program, QualifiedName
 from kerneltest.report.text.tables import for_terminal, terminal_table
@@ -73,7 +73,10 @@ def audit_functions(program: Program, pairings: Sequence[Pairing], root: Path) -
         line = program.definition(place).def_line
         found.append(
             AuditedFunction(
-                f"{shown(str(place.path))}:{line}", place.name, through, place in paired or representative is not None
+                f"{relative_path(str(place.path))}:{line}",
+                place.name,
+                through,
+                place in paired or representative is not None,
             )
         )
     return found

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.backends.codegen.lower import Kernel, lower_call
+from kerneltest.backends.codegen.gpu_lowering import LoweredKernel, lower_call
+from kerneltest.backends.simulate.access_checker import Fault
 from kerneltest.backends.simulate.at_scale import faults_on_zeros
-from kerneltest.backends.simulate.memory import Fault
-from kerneltest.backends.simulate.simulate import contents, memory_of
+from kerneltest.backends.simulate.backend import allocate_buffers, input_contents
 from kerneltest.backends.simulate.simulation import Simulation
 from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
@@ -19,9 +19,9 @@ from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.proofs.formulas import Sizes
 from kerneltest.extensions.proofs.lowered_code import parse_code
 from kerneltest.plan.signatures import Signature
-from kerneltest.trace.runnable import references
+from kerneltest.trace.partial_arrays import PartialArray
+from kerneltest.trace.runnable import call_arrays
 from kerneltest.trace.tracing import Call, trace
-from kerneltest.trace.undefined import PartialArray
 
 _MAX_ELEMENTS = 2**22  # of all arrays together, up to which they are allocated
 
@@ -56,7 +56,7 @@ def replay_programs(
         return []
 
 
-def _ids(kernel: Kernel, programs: Sequence[tuple[int, ...]], with_others: bool) -> Array:
+def _ids(kernel: LoweredKernel, programs: Sequence[tuple[int, ...]], with_others: bool) -> Array:
     """Returns the linear ids of programs and, if `with_others`, of the first, the last and those at powers of two."""
     x, y, z = kernel.grid
     chosen = {a + x * (b + y * c) for a, b, c in programs}
@@ -67,14 +67,14 @@ def _ids(kernel: Kernel, programs: Sequence[tuple[int, ...]], with_others: bool)
     return np.array(sorted(chosen), np.int64)
 
 
-def _faults(call: Call, kernel: Kernel, ids: Array, values: Mapping[int, Mapping[int, int]]) -> list[Fault]:
-    inputs, outputs = references(call)
+def _faults(call: Call, kernel: LoweredKernel, ids: Array, values: Mapping[int, Mapping[int, int]]) -> list[Fault]:
+    inputs, outputs = call_arrays(call)
     if sum(math.prod(r.shape) for r in (*inputs, *outputs)) > _MAX_ELEMENTS:
         return faults_on_zeros(call, kernel, ids)
-    inputs_memory, outputs_memory, hints = memory_of(call, kernel)
+    inputs_memory, outputs_memory, hints = allocate_buffers(call, kernel)
     simulation = Simulation(parse_code(kernel.bytecode), kernel.grid, inputs_memory, outputs_memory, hints, ids)
     arrays = [_array_with(r.shape, r.dtype, values.get(i, {})) for i, r in enumerate(inputs)]
-    simulation.run(contents([PartialArray(array) for array in arrays]))
+    simulation.run(input_contents([PartialArray(array) for array in arrays]))
     return simulation.faults()
 
 

@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 
-from kerneltest.declare.axes import Axis, Extent
+from kerneltest.declare.axis_expressions import Axis, AxisExpression
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.domains import Interval
 from kerneltest.declare.pairing import Pairing
@@ -126,9 +126,9 @@ def length_polynomial(axis: Axis) -> Polynomial:
             return ONE * axis
         case str():
             return symbol(axis)
-        case Extent():
+        case AxisExpression():
             terms = (product([length_polynomial(factor) for factor in term]) for term in axis.terms)
-            return sum(terms, ONE * axis.more)
+            return sum(terms, ONE * axis.extra)
 
 
 def element_constraint(pairing: Pairing, path: str) -> Callable[[Polynomial], Constraint] | None:

@@ -95,7 +95,7 @@ class _FormLearner:
 
     def _admitted_near(self, row: Row) -> Row:
         """Returns admitted sizes near some others, or these if none is found."""
-        fitted = self.pairing.fitted(dict(row), dict(self.signature.statics))
+        fitted = self.pairing.fit_lengths(dict(row), dict(self.signature.statics))
         return tuple(fitted.items()) if fitted else row
 
     def _lower(self, row: Row) -> bool:

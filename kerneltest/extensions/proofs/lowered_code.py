@@ -7,9 +7,9 @@ from typing import Generic
 import numpy as np
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 
-from kerneltest.backends.codegen.lower import lower_call
+from kerneltest.backends.codegen.gpu_lowering import lower_call
 from kerneltest.backends.simulate.ir import Region
-from kerneltest.backends.simulate.parse import parse
+from kerneltest.backends.simulate.parse import parse_body
 from kerneltest.core.details import NotBuilt, Stage
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Target
@@ -17,9 +17,9 @@ from kerneltest.core.verdicts import Verdict
 from kerneltest.declare.pairing import Pairing
 from kerneltest.extensions.proofs.program_slice import M, N, SliceBlock, Undecided, map_block, slice_region
 from kerneltest.plan.signatures import Signature
-from kerneltest.trace.runnable import references
+from kerneltest.trace.runnable import call_arrays
 from kerneltest.trace.tracing import Call, Traced, trace
-from kerneltest.trace.walk import name_of, nested
+from kerneltest.trace.walk import nested_jaxprs, primitive_name
 
 _CONTROL = frozenset({"scan", "while", "cond"})
 _MOVES = frozenset({"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "transpose", "copy", "copy_p"})
@@ -109,7 +109,7 @@ def extract_code(traced: Traced, call: Call, target: Target, leaves: tuple[str, 
     if kernel.language != "triton":
         raise Undecided(f"{call.name} is not lowered to Triton IR")
     body = parse_code(kernel.bytecode)
-    inputs, outputs = references(call)
+    inputs, outputs = call_arrays(call)
     paths = _operand_origins(
         traced.jaxpr.jaxpr, call.equation, dict(zip(traced.jaxpr.jaxpr.invars, leaves, strict=True))
     )
@@ -130,7 +130,7 @@ def parse_code(bytecode: bytes) -> Region:
       Undecided: it has unknown types.
     """
     try:
-        return parse(bytecode)
+        return parse_body(bytecode)
     except Failure as failure:
         raise Undecided(str(failure)) from failure
     except Exception as error:  # by MLIR
@@ -150,22 +150,22 @@ def _operand_origins(jaxpr: Jaxpr, wanted: JaxprEqn, leaves: Mapping[Var, str]) 
         if equation is wanted:
             return operands
         for value in equation.params.values():
-            for inner in nested(value):
-                passed_on = len(inner.invars) == len(operands) and name_of(equation) not in _CONTROL
+            for inner in nested_jaxprs(value):
+                passed_on = len(inner.invars) == len(operands) and primitive_name(equation) not in _CONTROL
                 paths = operands if passed_on else [""] * len(inner.invars)
                 found = _operand_origins(
                     inner, wanted, {v: path for v, path in zip(inner.invars, paths, strict=True) if path}
                 )
                 if found is not None:
                     return found
-        if name_of(equation) in _MOVES or _is_widening(equation):
+        if primitive_name(equation) in _MOVES or _is_widening(equation):
             known[equation.outvars[0]] = operands[0]
     return None
 
 
 def _is_widening(equation: JaxprEqn) -> bool:
     """Returns whether an equation converts integers to a type that holds all of them."""
-    if name_of(equation) != "convert_element_type":
+    if primitive_name(equation) != "convert_element_type":
         return False
     before = np.dtype(equation.invars[0].aval.dtype)  # type: ignore[attr-defined]
     after = np.dtype(equation.params["new_dtype"])

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from kerneltest.backends.simulate.ir import Operation, Region
-from kerneltest.backends.simulate.operations.table import OPERATIONS
+from kerneltest.backends.simulate.operations.operation_table import OPERATIONS
 
 
 class Undecided(Exception):  # noqa: N818 - an answer, not an error

@@ -44,7 +44,7 @@ def describe_conditions(
             below = "" if leaf.kind.includes_end else " - 1"
             yield f"elements of {path} are from 0 to {leaf.bound}{below}"
     if pairing.where:
-        yield f"{', '.join(pairing.where.of)} satisfy where= as at the sizes that were lowered"
+        yield f"{', '.join(pairing.where.parameters)} satisfy where= as at the sizes that were lowered"
 
 
 def _describe_forms(present: Sequence[Form], count: int) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kerneltest.backends.base import Backend
 from kerneltest.core.failures import Failure
-from kerneltest.core.groups import GroupName
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import TARGETS, Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -16,16 +16,16 @@ from kerneltest.extensions.proofs.proof_search import ProofKind, choices, prove_
 from kerneltest.extensions.proofs.solver import MISSING, available
 from kerneltest.plan.cases import Case
 from kerneltest.plan.explicit import AnyCase
-from kerneltest.plan.families import without_values
+from kerneltest.plan.families import marker_family
 
 
 class ProofGroup(Group):
     """Proofs, one for each signature without lengths."""
 
     name = GroupName.PROOFS
-    _family = without_values("proof", name)
+    _family = marker_family("proof", name)
 
-    def is_asked_of(self, backend: Backend) -> bool:
+    def applies_to(self, backend: Backend) -> bool:
         return backend.tier is Tier.SIMULATE
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
@@ -45,7 +45,7 @@ class ProofGroup(Group):
         """
         if not available():
             raise Failure(Verdict.UNAVAILABLE, MISSING)
-        target = TARGETS[item.backend.lowered_by().partition(":")[2]]
+        target = TARGETS[item.backend.lowering_backend().partition(":")[2]]
         proofs = prove_choice(item.pairing, case.signature, target)
         for proof in proofs:
             if (found := proof.counterexample) is not None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kerneltest.backends.simulate.memory import Fault
+from kerneltest.backends.simulate.access_checker import Fault
 from kerneltest.core.details import MemoryFault, Race
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS, Target

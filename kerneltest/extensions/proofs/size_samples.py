@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kerneltest.declare.dims import Dim
 from kerneltest.declare.pairing import Pairing
-from kerneltest.plan.signatures import covering
+from kerneltest.plan.signatures import covering_array
 
 LIMIT = 2**31
 """Arrays without declared bounds are assumed to have fewer elements."""
@@ -79,7 +79,7 @@ def _length_generators(dim: Dim) -> list[Callable[[random.Random], int]]:
 def sample_sizes(pairing: Pairing, rng: random.Random) -> list[Row]:
     """Returns sizes to learn from: a pairwise covering of the generators of lengths, and random ones."""
     ways = [_length_generators(dim) for dim in pairing.dims.values()]
-    chosen = covering([tuple(range(len(each))) for each in ways], 2)
+    chosen = covering_array([tuple(range(len(each))) for each in ways], 2)
     rng.shuffle(chosen)
     found = []
     for numbers in chosen[:_SAMPLES]:

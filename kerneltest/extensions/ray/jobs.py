@@ -19,7 +19,7 @@ from kerneltest.extensions.ray.node_messages import (
 )
 from kerneltest.extensions.ray.record_log import RecordLog
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
-from kerneltest.records.journal import Doing
+from kerneltest.records.journal import Activity
 
 MAX_LOSSES = 3  # of nodes and workers while an item runs, before the rest of its cases is abandoned
 
@@ -39,7 +39,7 @@ class ClusterJob:
     requests: dict[str, ItemRequest]
     needs: Resources
     running: str = ""
-    activity: Doing | None = None
+    activity: Activity | None = None
     location: str = ""
 
 
@@ -60,7 +60,7 @@ class JobTable:
     jobs: Sequence[ClusterJob]
     log: RecordLog
     submit: Callable[[int, Sequence[QueuedItem], Resources], None]
-    abandon: Callable[[ItemRequest, Doing, str], ItemResult]
+    abandon: Callable[[ItemRequest, Activity, str], ItemResult]
     ended: dict[str, ItemDone] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
     served: Counter[str] = field(default_factory=Counter)
@@ -130,7 +130,7 @@ class JobTable:
         more = f", with {others} more item{'s' * (others > 1)}" if others else ""
         outcome = "continues elsewhere" if continues else "is abandoned"
         self.losses.append(f"{subject} that ran {item} was lost{location}: {lost.reason}; the item {outcome}{more}")
-        activity = job.activity or Doing(item)
+        activity = job.activity or Activity(item)
         job.running, job.location = "", ""
         if not continues:
             reason = f"{MAX_LOSSES} nodes or workers were lost while running it: {lost.reason}"

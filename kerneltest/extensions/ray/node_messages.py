@@ -8,7 +8,7 @@ from typing import Any
 
 from kerneltest.extensions.ray.code_comparison import ProjectCode
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult, PytestArguments, WorkerSetup
-from kerneltest.records.journal import Doing
+from kerneltest.records.journal import Activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class ItemProgress:
     files: Mapping[str, bytes]
     records: tuple[bytes, ...]
     smallest: tuple[bytes, ...]
-    activity: Doing | None = None
+    activity: Activity | None = None
 
 
 @dataclass(frozen=True, slots=True)

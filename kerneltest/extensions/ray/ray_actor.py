@@ -31,8 +31,8 @@ from kerneltest.pytest_plugin.crash_reports import UncollectedError
 from kerneltest.pytest_plugin.executor import ItemResult, PytestArguments, WorkerSetup
 from kerneltest.pytest_plugin.isolation import IsolatedWorker
 from kerneltest.pytest_plugin.worker import ItemWorker
-from kerneltest.records.io import RECORD_LINE, SMALLEST_LINE
-from kerneltest.records.journal import Doing
+from kerneltest.records.journal import Activity
+from kerneltest.records.record_files import RECORD_LINE, REPRODUCER_LINE
 from kerneltest.records.schema import Record
 
 _EVERY = 0.2  # seconds between two messages
@@ -70,7 +70,7 @@ class NodeWorker:
         main = ItemWorker(_local_setup(job.worker, root, self._folder, node), lambda activity, failure: None)
         self._isolated = IsolatedWorker(main, _local_arguments(job.arguments, session_root, root), job.memory)
         self._sent: dict[str, int] = {}  # bytes by file
-        self._last_activity: Doing | None = None
+        self._last_activity: Activity | None = None
 
     def serve(self, items: Sequence[QueuedItem]) -> Iterator[NodeEvent]:
         """Runs items one after another and yields messages about them."""
@@ -109,8 +109,8 @@ class NodeWorker:
             # A file is complete once a line names it.
             names = [name for line in records for name in _files_of(RECORD_LINE.validate_json(line).record)]
             for line in smallest:
-                found = SMALLEST_LINE.validate_json(line).smallest
-                names += [*_files_of(found.record), *([found.cut] if found.cut else [])]
+                found = REPRODUCER_LINE.validate_json(line).smallest
+                names += [*_files_of(found.record), *([found.reduced_script] if found.reduced_script else [])]
             yield ItemProgress(item, self._contents(names), tuple(records), tuple(smallest), changed)
 
     def _new_lines(self, path: Path) -> list[bytes]:

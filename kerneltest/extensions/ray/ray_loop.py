@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerneltest.backends.remote import Elsewhere
+from kerneltest.backends.remote import RemoteBackend
 from kerneltest.core.details import Crashed
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import Tier
@@ -31,8 +31,8 @@ from kerneltest.pytest_plugin import crash_reports
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.pytest_plugin.kernel_item import KernelItem
 from kerneltest.pytest_plugin.sharding import balance, part_costs, part_of
-from kerneltest.records.journal import Doing
-from kerneltest.trace.tracing import SETTINGS
+from kerneltest.records.journal import Activity
+from kerneltest.trace.tracing import JAX_SETTINGS
 
 if TYPE_CHECKING:
     from kerneltest.backends.base import Backend
@@ -45,7 +45,7 @@ _JOBS_PER_SLOT = 4
 _DEVICES = {"cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}  # Ray's resource of each backend
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _MAX_MEMORY = 0.9  # fraction of a GPU's memory for all jobs on it
-_FORWARDED_VARIABLES = {*(name.upper() for name in SETTINGS), "PYTEST_ADDOPTS"}
+_FORWARDED_VARIABLES = {*(name.upper() for name in JAX_SETTINGS), "PYTEST_ADDOPTS"}
 
 
 class RemoteItemError(Exception):
@@ -96,7 +96,7 @@ class RayLoop:
                 devices[backend.id] = f"no node of the cluster has a {kind}", {}
         for needs, ids in queries.items():
             devices |= self.ray_cluster.devices(ids, needs)
-        return tuple(Elsewhere(each, *devices[each.id]) if each.id in devices else each for each in backends)
+        return tuple(RemoteBackend(each, *devices[each.id]) if each.id in devices else each for each in backends)
 
     def _needs(self, backend: Backend) -> Resources:
         if _DEVICES.get(backend.id) == "TPU":
@@ -223,7 +223,7 @@ class RayLoop:
         name, count = ("TPU", needs.tpus) if needs.tpus else ("GPU", needs.gpus) if needs.gpus else ("CPU", 1)
         return self.ray_cluster.resources().get(name, 0.0) >= count
 
-    def _abandon(self, request: ItemRequest, activity: Doing, reason: str) -> ItemResult:
+    def _abandon(self, request: ItemRequest, activity: Activity, reason: str) -> ItemResult:
         failure = Failure(Verdict.CRASH, Crashed("", reason))
         planned = crash_reports.planned_items(self._run.folder.path, request.name)
         crash_reports.record_crash(self._run.dispatcher.worker.writer, planned, activity, failure)

@@ -10,8 +10,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.files import opened
-from kerneltest.records.io import RECORD_LINE, SMALLEST_LINE, line_of, read_records
+from kerneltest.records.files import open_inside
+from kerneltest.records.record_files import RECORD_LINE, REPRODUCER_LINE, line_of, read_records
 from kerneltest.records.schema import Record
 
 _FILE_FOLDERS = ("cases/", "artifacts/")  # of files that records name
@@ -71,7 +71,7 @@ class RecordLog:
         key = _key(record)
         known = self._verdicts.get(key)
         if known is None:
-            with opened(self.folder, self._name, "ab") as file:
+            with open_inside(self.folder, self._name, "ab") as file:
                 file.write(line.rstrip(b"\n") + b"\n")
         elif known is record.verdict or record.verdict is Verdict.UNAVAILABLE or known is Verdict.NONDETERMINISTIC:
             return
@@ -103,10 +103,10 @@ class RecordLog:
         """
         for line in lines:
             try:
-                SMALLEST_LINE.validate_json(line)
+                REPRODUCER_LINE.validate_json(line)
             except ValidationError as error:
                 raise RecordLogError("a node sent an invalid smallest case") from error
-            with opened(self.folder, self._smallest, "ab") as file:
+            with open_inside(self.folder, self._smallest, "ab") as file:
                 file.write(line.rstrip(b"\n") + b"\n")
 
     def save(self, files: Mapping[str, bytes]) -> None:
@@ -118,7 +118,7 @@ class RecordLog:
         for name, content in files.items():
             if not name.startswith(_FILE_FOLDERS):
                 raise RecordLogError(f"a node sent {name!a}, which belongs to no record")
-            with opened(self.folder, name, "wb") as file:
+            with open_inside(self.folder, name, "wb") as file:
                 file.write(content)
 
 

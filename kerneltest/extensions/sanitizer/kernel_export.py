@@ -11,7 +11,7 @@ from jax import export
 from kerneltest.core.dtypes import Array, is_packed
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.platforms import on_a
+from kerneltest.trace.platform_dispatch import abstract_platform
 from kerneltest.trace.runnable import runnable
 from kerneltest.trace.tracing import Traced
 
@@ -36,7 +36,7 @@ def write_kernel(traced: Traced, leaves: Sequence[Array], platform: str, folder:
     shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype) for i in traced.inputs]
     function = jax.jit(runnable(traced, interpret=False))
     try:
-        with on_a("" if _has_device(platform) else platform):
+        with abstract_platform("" if _has_device(platform) else platform):
             exported = export.export(function, platforms=[platform], disabled_checks=_CHECKS)(*shapes)
     except Exception as error:  # other groups report kernels that do not lower
         line = (str(error).splitlines() or [""])[0]

@@ -10,7 +10,7 @@ import jax
 from kerneltest.backends.base import Backend
 from kerneltest.core.details import Access, MemoryFault, Visit
 from kerneltest.core.failures import Failure
-from kerneltest.core.groups import GroupName
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
@@ -34,8 +34,8 @@ from kerneltest.plan.families import FAMILIES, Family, Rng, is_data
 from kerneltest.plan.signatures import signatures
 from kerneltest.plan.slots import Slot
 from kerneltest.records.journal import Phase
-from kerneltest.trace.accesses import defined_at, lines_of, on_device
-from kerneltest.trace.tracing import Traced, device
+from kerneltest.trace.access_lines import access_lines, definition_line, device_name
+from kerneltest.trace.tracing import Traced, kernel_device
 
 
 def family_of(tool: str) -> Family:
@@ -71,7 +71,7 @@ class SanitizedGroup(Group):
         absent = [tool for tool in TOOLS if reason_missing(tool) and any(tool in item.families() for item in mine)]
         return f"--kt-sanitize: {', '.join(absent)} not run: {reason_missing(absent[0])}" if absent else ""
 
-    def is_asked_of(self, backend: Backend) -> bool:
+    def applies_to(self, backend: Backend) -> bool:
         return backend.tier is Tier.DEVICE and any(supports(tool, backend.id) for tool in TOOLS)
 
     def cases(self, item: Item) -> Iterator[AnyCase]:
@@ -81,10 +81,10 @@ class SanitizedGroup(Group):
                     yield Case(item.pairing_id, item.pairing.name, signature, _FAMILIES[tool], "", item.seed)
 
     def outcomes(
-        self, item: Item, planned: Sequence[AnyCase], cache: Cache, judged: Callable[[AnyCase], Outcome]
+        self, item: Item, planned: Sequence[AnyCase], cache: Cache, judge_case: Callable[[AnyCase], Outcome]
     ) -> Iterator[Outcome]:
         self._pending, self._results = list(planned), {}
-        yield from super().outcomes(item, planned, cache, judged)
+        yield from super().outcomes(item, planned, cache, judge_case)
 
     def judge(self, item: Item, case: AnyCase, cache: Cache) -> Outcome:
         """Passes a case in whose Pallas calls the tool found no error.
@@ -100,7 +100,7 @@ class SanitizedGroup(Group):
         result = self._results.pop(case.id)
         if isinstance(result, Failure):
             raise result.with_traceback(None)
-        traced = cache.traced(item.pairing, case.signature, item.backend)
+        traced = cache.trace_for(item.pairing, case.signature, item.backend)
         errors = [error for error in result.errors if _is_in_kernel(traced, error)]
         if errors:
             raise failure_of(tool, errors, result.arrays, lambda error: _site(traced, error))
@@ -132,14 +132,14 @@ class SanitizedGroup(Group):
             for each in cases.values():
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 try:
-                    traces[each.id] = cache.traced(item.pairing, each.signature, item.backend)
+                    traces[each.id] = cache.trace_for(item.pairing, each.signature, item.backend)
                     exported.append(_export(item, each, cache, traces[each.id], folder))
                 except Failure as failure:
                     self._results[each.id] = failure
 
             def begin(started: ExportedCase) -> None:
-                cache.turn_to_case(item.name, cases[started.id])
-                cache.turn_to_phase(Phase.RUNNING)
+                cache.begin_case(item.name, cases[started.id])
+                cache.enter_phase(Phase.RUNNING)
 
             setup = _setup(tool, item.backend.id)
             try:
@@ -148,7 +148,7 @@ class SanitizedGroup(Group):
                 )
             except Failure as failure:
                 self._results |= {each.id: failure for each in exported}
-        cache.turn_to_case(item.name, case)
+        cache.begin_case(item.name, case)
 
 
 def _is_quarantined(item: Item, case: AnyCase) -> bool:
@@ -158,27 +158,27 @@ def _is_quarantined(item: Item, case: AnyCase) -> bool:
 def _setup(tool: str, platform: str) -> ToolSetup:
     devices = jax.devices(platform)
     x64 = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-    return ToolSetup(tool, platform, devices.index(device(platform)), x64)
+    return ToolSetup(tool, platform, devices.index(kernel_device(platform)), x64)
 
 
 def _export(item: Item, case: AnyCase, cache: Cache, traced: Traced, folder: Path) -> ExportedCase:
     arguments = cache.arguments(item.pairing, case)
     names = tuple(path for path, _ in case.signature.dtypes)
-    cache.turn_to_phase(Phase.COMPILING)
+    cache.enter_phase(Phase.COMPILING)
     write_kernel(traced, [arguments[name] for name in names], item.backend.id, folder)
     return ExportedCase(case.id, folder, names)
 
 
 def _is_in_kernel(traced: Traced, error: SanitizerError) -> bool:
     """Returns whether an error is in a Pallas call, rather than in code that XLA generates around it."""
-    return any(error.kernel.startswith(on_device(call.name)) for call in traced.calls if call.name)
+    return any(error.kernel.startswith(device_name(call.name)) for call in traced.calls if call.name)
 
 
 def _site(traced: Traced, error: SanitizerError) -> KernelSite:
     """Returns the kernel of an error, with its lines."""
-    calls = (call for call in traced.calls if call.name and error.kernel.startswith(on_device(call.name)))
+    calls = (call for call in traced.calls if call.name and error.kernel.startswith(device_name(call.name)))
     call = max(calls, key=lambda call: len(call.name))
-    return KernelSite(call.name, lines_of(call, error.access), defined_at(call))
+    return KernelSite(call.name, access_lines(call, error.access), definition_line(call))
 
 
 def _overrun(writes: Sequence[GuardZoneWrite]) -> Failure:

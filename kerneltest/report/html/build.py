@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerneltest.core.failures import printable
-from kerneltest.records.files import opened
-from kerneltest.records.overlay import Merged, merge
-from kerneltest.records.runs import Run
+from kerneltest.core.failures import escape_surrogates
+from kerneltest.records.files import open_inside
+from kerneltest.records.overlay import Overlay, overlay_runs
+from kerneltest.records.runs import RunRecords
 from kerneltest.report import templating
 from kerneltest.report.html.data import compressed, data
 from kerneltest.report.html.page import Page
@@ -14,20 +14,20 @@ from kerneltest.report.panels import Section
 from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, suspect_rows, title
 from kerneltest.report.text.tables import MOST
 from kerneltest.triage.changes import MEANING, REGRESSIONS
-from kerneltest.triage.diff import Comparison
+from kerneltest.triage.run_comparison import RunComparison
 
 # Concatenated in this order; each script uses those before it.
 _SCRIPTS = ("data", "filters", "results", "picture", "pairing", "finding", "suspects", "main")
 
 
-def write_html(path: Path, runs: Sequence[Run]) -> Path:
+def write_html(path: Path, runs: Sequence[RunRecords]) -> Path:
     """Writes the report of some runs and returns its path."""
-    with opened(path.parent, path.name, "wb") as file:
-        file.write(printable(render(merge(runs))).encode())
+    with open_inside(path.parent, path.name, "wb") as file:
+        file.write(escape_surrogates(render(overlay_runs(runs))).encode())
     return path
 
 
-def render(merged: Merged, sections: Sequence[Section] = ()) -> str:
+def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
     """Renders the report of some runs.
 
     Args:
@@ -49,7 +49,7 @@ def render(merged: Merged, sections: Sequence[Section] = ()) -> str:
     )
 
 
-def diff_page(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:
+def diff_page(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:
     """Renders the comparison of two sets of runs; its content security policy forbids all external content."""
     return templating.render(
         "diff.html",

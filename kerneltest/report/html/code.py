@@ -4,7 +4,7 @@ from pygments import lex
 from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
-from kerneltest.records.schema import Source
+from kerneltest.records.run_plan import FunctionSource
 
 # Token types of Pygments and their CSS classes.
 _CLASSES = (
@@ -21,7 +21,7 @@ Line = list[list[str]]
 """The tokens of a line: pairs of a CSS class, "" for none, and text."""
 
 
-def tokens(source: Source) -> list[tuple[int, list[Line]]]:
+def tokens(source: FunctionSource) -> list[tuple[int, list[Line]]]:
     """Highlights each part of a source; returns the number of its first line, and its lines."""
     return [(first, _highlight_lines(text)) for first, text in source.parts]
 

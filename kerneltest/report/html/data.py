@@ -9,8 +9,9 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 from kerneltest.core.verdicts import Gap, Verdict
-from kerneltest.records.overlay import Merged, Row
-from kerneltest.records.schema import ANY, Record
+from kerneltest.records.overlay import Overlay, OverlayRow
+from kerneltest.records.run_plan import ANY
+from kerneltest.records.schema import Record
 from kerneltest.report.html import code
 from kerneltest.report.html.findings import MOST_TEXT, Json, budget, details
 from kerneltest.report.html.suspects import ShownSuspects
@@ -53,7 +54,7 @@ def _json_pieces(value: object) -> Iterator[str]:
         yield json.dumps(value, separators=(",", ":"), allow_nan=False, default=list)  # a column is an array
 
 
-def data(merged: Merged, matrix: Matrix, suspects: ShownSuspects) -> Json:
+def data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
     """Returns the document."""
     pairings = _Dictionary(*(line.pairing for line in matrix.lines))
     backends = _Dictionary(*(column.title for column in matrix.columns))
@@ -62,7 +63,7 @@ def data(merged: Merged, matrix: Matrix, suspects: ShownSuspects) -> Json:
     endings = (*Verdict, *Gap)
     verdicts = _Dictionary(*endings)
     groups: dict[str, str] = {}
-    by_place: dict[tuple[int, int], list[Row]] = {}
+    by_place: dict[tuple[int, int], list[OverlayRow]] = {}
     for row in merged.rows:
         by_place.setdefault((pairings(row.record.pairing), backends(row.record.backend)), []).append(row)
     rows = [row for place in sorted(by_place) for row in by_place.pop(place)]
@@ -88,7 +89,7 @@ def data(merged: Merged, matrix: Matrix, suspects: ShownSuspects) -> Json:
         )
         for name, value in zip(_COLUMNS, values, strict=True):
             columns[name].append(value)
-        used.append(_round_fraction(record.used))
+        used.append(_round_fraction(record.bound_fraction))
     names = {"pairing": pairings.number, "backend": backends.number, "family": families.number}
     return {
         "verdicts": [
@@ -135,7 +136,7 @@ def _intern_number(text: str) -> float:
     return float(text)
 
 
-def _pairing(name: str, merged: Merged, records: Sequence[Record]) -> Json:
+def _pairing(name: str, merged: Overlay, records: Sequence[Record]) -> Json:
     """Returns a pairing's declaration and sources, of the last run that has it, and the compilers' output."""
     pairing: dict[str, object] = {}
     for run in reversed(merged.runs):
@@ -164,7 +165,7 @@ def _compiled(records: Sequence[Record]) -> list[list[object]]:
     """Returns backend, kernel, number of compiled signatures, and the largest value of each compiler metric."""
     facts: dict[tuple[str, str], list[Mapping[str, int]]] = {}
     for record in records:
-        for kernel, of_signature in record.facts.items():
+        for kernel, of_signature in record.compiler_metrics.items():
             facts.setdefault((record.backend, kernel), []).append(of_signature)
     return [
         [*place, len(each), [max(of_signature.get(fact, 0) for of_signature in each) for fact in COMPILER_FACTS]]
@@ -173,7 +174,7 @@ def _compiled(records: Sequence[Record]) -> list[list[object]]:
 
 
 def _budgets(
-    rows: Sequence[Row], pairings: Mapping[str, int], backends: Mapping[str, int], families: Mapping[str, int]
+    rows: Sequence[OverlayRow], pairings: Mapping[str, int], backends: Mapping[str, int], families: Mapping[str, int]
 ) -> list[list[object]]:
     """Returns pairing, backend, family, error / bound and error budget of the case closest to its bound.
 
@@ -182,18 +183,24 @@ def _budgets(
     most: dict[tuple[str, str], tuple[bool, float, Record]] = {}
     for row in rows:
         record = row.record
-        if record.budget and record.used is not None:
+        if record.error_budget and record.bound_fraction is not None:
             place = record.pairing, record.backend
-            rank = not row.is_finding, record.used
+            rank = not row.is_finding, record.bound_fraction
             if place not in most or rank > most[place][:2]:
                 most[place] = *rank, record
     return [
-        [pairings[pairing], backends[backend], families[record.family], _round_fraction(record.used), budget(record)]
+        [
+            pairings[pairing],
+            backends[backend],
+            families[record.family],
+            _round_fraction(record.bound_fraction),
+            budget(record),
+        ]
         for (pairing, backend), (_, _, record) in most.items()
     ]
 
 
-def _ulps(rows: Sequence[Row]) -> list[list[object]]:
+def _ulps(rows: Sequence[OverlayRow]) -> list[list[object]]:
     """Returns pairing, backend, dtype and the summed ULP histogram of its cases."""
     sums: dict[tuple[str, str, str], list[int]] = {}
     for row in rows:

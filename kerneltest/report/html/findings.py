@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kerneltest.core.verdicts import Gap
-from kerneltest.records.error_budget_text import unstable
-from kerneltest.records.evidence_windows import pictures
-from kerneltest.records.files import opened
-from kerneltest.records.overlay import Merged, Row
-from kerneltest.records.runs import Run
-from kerneltest.records.schema import Evidence, Record, Window
+from kerneltest.records.error_budget_text import instability_note
+from kerneltest.records.evidence import Evidence, Window
+from kerneltest.records.files import open_inside
+from kerneltest.records.overlay import Overlay, OverlayRow
+from kerneltest.records.runs import RunRecords, load_windows
+from kerneltest.records.schema import Record
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
 from kerneltest.triage.attribution import attributions
 
@@ -52,7 +52,7 @@ def budget(record: Record) -> list[list[object]]:
     """Returns the parts of a bound: description, FILE:LINE ("" if not one operation), and fraction."""
     return [
         [each.words[:MOST_TEXT], f"{each.file[:MOST_TEXT]}:{each.line}" if each.file else "", each.part]
-        for each in record.budget[:_MOST_PARTS]
+        for each in record.error_budget[:_MOST_PARTS]
     ]
 
 
@@ -75,7 +75,7 @@ def _window(window: Window) -> Json:
     }
 
 
-def details(merged: Merged, rows: Sequence[Row]) -> list[Json]:
+def details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
     """Returns the details of findings.
 
     Args:
@@ -86,7 +86,7 @@ def details(merged: Merged, rows: Sequence[Row]) -> list[Json]:
     scripts = 0
     chosen = []
     numbers = _most_diverse_first(rows)[:MOST_FINDINGS]
-    shown = pictures(merged.runs, _records_to_draw(rows[number].record for number in numbers))
+    shown = load_windows(merged.runs, _records_to_draw(rows[number].record for number in numbers))
     for number in numbers:
         row = rows[number]
         record, run = row.record, merged.runs[row.run]
@@ -102,8 +102,8 @@ def details(merged: Merged, rows: Sequence[Row]) -> list[Json]:
             "commands": _commands(record, run),
             "python": python_lines(run.plan, record) or "",
         } | _evidence(record, evidence)
-        if record.budget:
-            detail["budget"], detail["unstable"] = budget(record), unstable(record.budget)
+        if record.error_budget:
+            detail["budget"], detail["unstable"] = budget(record), instability_note(record.error_budget)
         if (pictured := shown.get(id(record))) is not None and (image := picture(pictured)) is not None:
             detail["picture"], detail["inputs"] = image, inputs(pictured)
         if scripts < MOST_SCRIPTS and (text := script(run.folder, evidence.script)):
@@ -123,7 +123,7 @@ def _records_to_draw(records: Iterable[Record]) -> list[Record]:
     return chosen
 
 
-def _most_diverse_first(rows: Sequence[Row]) -> list[int]:
+def _most_diverse_first(rows: Sequence[OverlayRow]) -> list[int]:
     """Returns the numbers of findings such that a limit cuts repetitions: the first of each kind come first."""
     seen: Counter[tuple[str, ...]] = Counter()
     ranked = []
@@ -138,7 +138,7 @@ def _most_diverse_first(rows: Sequence[Row]) -> list[int]:
     return [number for *_, number in sorted(ranked)]
 
 
-def _commands(record: Record, run: Run) -> list[str]:
+def _commands(record: Record, run: RunRecords) -> list[str]:
     """Returns the shell commands: one for the item, and one for the saved inputs if there are any."""
     commands = [pytest_command(run.plan, record.backend, record.item)]
     if record.evidence is not None and record.evidence.file:
@@ -173,7 +173,7 @@ def script(folder: Path, name: str) -> str:
     if not _SCRIPT.fullmatch(name):
         return ""
     try:
-        with opened(folder, name) as file:
+        with open_inside(folder, name) as file:
             text = file.read(_MOST_SCRIPT + 1)
         return text.decode("utf-8") if len(text) <= _MOST_SCRIPT else ""
     except (OSError, ValueError):

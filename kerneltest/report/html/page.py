@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kerneltest.core.verdicts import Ending
-from kerneltest.records.overlay import Merged, Past, Row
-from kerneltest.records.runs import Run
+from kerneltest.records.overlay import Overlay, OverlayRow, Past
+from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record
 from kerneltest.report.counts import (
     future,
@@ -23,7 +23,7 @@ from kerneltest.report.counts import (
 )
 from kerneltest.report.html.suspects import MOST_SUSPECTS, ShownSuspects
 from kerneltest.report.matrix import Matrix, by_backend, tallied
-from kerneltest.triage.suspects import Suspect, suspects_shown
+from kerneltest.triage.suspects import Suspect, suspects_in_overlay
 
 WIDTH, HEIGHT = 36, 10
 
@@ -61,7 +61,7 @@ class RunLine:
       sums: its planned cells by ending.
     """
 
-    run: Run
+    run: RunRecords
     state: str
     shown: bool
     sums: Mapping[Ending, int]
@@ -104,7 +104,7 @@ class Page:
       merged: the runs, overlaid.
     """
 
-    merged: Merged
+    merged: Overlay
 
     @cached_property
     def matrix(self) -> Matrix:
@@ -113,7 +113,7 @@ class Page:
     @cached_property
     def suspects(self) -> tuple[Suspect, ...]:
         """All suspects of the runs."""
-        return suspects_shown(self.merged)
+        return suspects_in_overlay(self.merged)
 
     @cached_property
     def shown_suspects(self) -> ShownSuspects:
@@ -142,7 +142,7 @@ class Page:
     @cached_property
     def reused(self) -> int:
         """The number of cases whose verdicts are from earlier runs."""
-        return sum(1 for row in self.merged.rows if row.record.case and row.record.kept)
+        return sum(1 for row in self.merged.rows if row.record.case and row.record.reused_from)
 
     @property
     def cases(self) -> int:
@@ -236,7 +236,7 @@ class Page:
 
     @property
     def families(self) -> list[FamilyLine]:
-        table: dict[tuple[str, str], list[Row]] = {}
+        table: dict[tuple[str, str], list[OverlayRow]] = {}
         for row in self.merged.rows:
             if row.record.case:
                 table.setdefault((row.record.group, row.record.family), []).append(row)
@@ -246,10 +246,12 @@ class Page:
                 family,
                 sums=tallied(row.ending for row in rows),
                 compared=sum(row.record.compared for row in rows),
-                used=max((row.record.used for row in rows if row.record.used is not None), default=None),
+                used=max(
+                    (row.record.bound_fraction for row in rows if row.record.bound_fraction is not None), default=None
+                ),
             )
             for (group, family), rows in table.items()
         ]
 
-    def _prefix(self, run: Run) -> str:
+    def _prefix(self, run: RunRecords) -> str:
         return f"{run.name}: " if len(self.merged.runs) > 1 else ""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from kerneltest.core.verdicts import Kind
-from kerneltest.records.error_budget_text import unstable
-from kerneltest.records.evidence_windows import pictures
-from kerneltest.records.overlay import Merged
-from kerneltest.records.runs import Run
-from kerneltest.records.schema import Evidence, Record, StaticValue
+from kerneltest.core.verdicts import VerdictKind
+from kerneltest.records.error_budget_text import instability_note
+from kerneltest.records.evidence import Evidence
+from kerneltest.records.overlay import Overlay
+from kerneltest.records.runs import RunRecords, load_windows
+from kerneltest.records.schema import Record, StaticValue
 from kerneltest.report.commands import pytest_command, python_lines, repro_command
 from kerneltest.report.html.findings import MOST_SCRIPTS, Json, budget, inputs, number, picture, script
 from kerneltest.report.text.suspects import counts, kernel_of, told
@@ -74,7 +74,7 @@ class ShownSuspects:
       suspects: their first `MOST_SUSPECTS` suspects.
     """
 
-    merged: Merged
+    merged: Overlay
     suspects: tuple[Suspect, ...]
 
     @property
@@ -105,7 +105,7 @@ class ShownSuspects:
           names: for `pairing`, `backend` and `family`, the number of each name in the page's dictionary.
         """
         tried, scripts = _CaseCounts(rows), 0
-        shown = pictures(self.merged.runs, self._drawable())
+        shown = load_windows(self.merged.runs, self._drawable())
         first: dict[tuple[int, str, str], int] = {}
         for row, record in enumerate(rows):
             if (suspect_number := self.number_of.get(id(record))) is not None:
@@ -128,7 +128,7 @@ class ShownSuspects:
                     for name, text in list((evidence.arguments or {}).items())[:_MOST_ARGUMENTS]
                 ],
                 "budget": budget(example),
-                "unstable": unstable(example.budget),
+                "unstable": instability_note(example.error_budget),
                 "lines": [_truncate(line) for line in suspect.lines[:4]],
                 "conditions": [*_conditions(suspect)],
                 "strips": _strips(suspect, tried),
@@ -143,14 +143,14 @@ class ShownSuspects:
                     number(evidence.expected),
                     number(float(evidence.bound)),
                 ]
-            if (smallest := suspect.smallest) is not None:
-                entry["smallest"] = [smallest.unusual, smallest.tries, smallest.complete]
-                if scripts < MOST_SCRIPTS and (text := script(self._run_of(example).folder, smallest.cut)):
+            if (smallest := suspect.reproducer) is not None:
+                entry["smallest"] = [smallest.nontrivial, smallest.attempts, smallest.complete]
+                if scripts < MOST_SCRIPTS and (text := script(self._run_of(example).folder, smallest.reduced_script)):
                     scripts += 1
-                    entry["reduced"] = [smallest.cut, text]
-                if (fault := smallest.birth) is not None:
+                    entry["reduced"] = [smallest.reduced_script, text]
+                if (fault := smallest.fault) is not None:
                     words = map(_truncate, (fault.place, fault.operation, fault.words))
-                    entry["fault"] = [*words, fault.certain, [_truncate(each) for each in fault.others[:4]]]
+                    entry["fault"] = [*words, fault.confirmed, [_truncate(each) for each in fault.alternatives[:4]]]
             if (pictured := shown.get(id(example))) is not None and (image := picture(pictured)) is not None:
                 entry["picture"], entry["inputs"] = image, inputs(pictured)[:_MOST_ARGUMENTS]
             yield entry
@@ -167,14 +167,14 @@ class ShownSuspects:
                 chosen.append(example)
         return chosen
 
-    def _run_of(self, record: Record) -> Run:
+    def _run_of(self, record: Record) -> RunRecords:
         """Returns the run of a finding or of a smallest case."""
         return self.merged.runs[self._runs.get(id(record), 0)]
 
     @cached_property
     def _runs(self) -> Mapping[int, int]:
         found = {id(row.record): row.run for row in self.merged.rows if id(row.record) in self.number_of}
-        return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.smallest}
+        return found | {id(each.record): i for i, run in enumerate(self.merged.runs) for each in run.reproducers}
 
     def _commands(self, suspect: Suspect) -> list[str]:
         """Returns the shell commands: one for the smallest case if it is saved, and one for an item that shows it."""
@@ -186,9 +186,9 @@ class ShownSuspects:
 
 def _planned_case(suspect: Suspect) -> Record:
     """Returns the planned case that the smallest one was shrunk from, or the example: a run of pytest contains it."""
-    if suspect.smallest is None:
+    if suspect.reproducer is None:
         return suspect.example
-    origin, backend = suspect.smallest.origin, suspect.smallest.record.backend
+    origin, backend = suspect.reproducer.origin, suspect.reproducer.record.backend
     return next(r for r in suspect.findings if r.case == origin and r.backend == backend)
 
 
@@ -211,7 +211,7 @@ class _CaseCounts:
     def __init__(self, records: Iterable[Record]) -> None:
         self._of: dict[tuple[str, str], list[Record]] = {}
         for record in records:
-            if record.case and record.verdict.kind is not Kind.UNAVAILABLE:
+            if record.case and record.verdict.kind is not VerdictKind.UNAVAILABLE:
                 self._of.setdefault((record.pairing, record.backend), []).append(record)
         self._counts: dict[tuple[str, str], _FeatureCounts] = {}
 

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kerneltest.records.runs import Run
-from kerneltest.records.schema import ANY, CellKey
+from kerneltest.records.run_plan import ANY, CellKey
+from kerneltest.records.runs import RunRecords
 from kerneltest.report.text.markdown import points
 from kerneltest.report.text.suspects import counts, kernel_of, told
 from kerneltest.report.text.tables import for_markdown, for_terminal, markdown_table
 from kerneltest.triage.changes import MEANING, REGRESSIONS, Change
-from kerneltest.triage.diff import Comparison
+from kerneltest.triage.run_comparison import RunComparison
 from kerneltest.triage.suspect_changes import Fate, SuspectChange
 
 _MOST_LINES = 20  # rows of one kind in a terminal; the pages show more
@@ -54,7 +54,7 @@ class Row:
         return self.first.message.splitlines()[0] if self.first.message else ""
 
 
-def rows(comparison: Comparison) -> Mapping[str, Sequence[Row]]:
+def rows(comparison: RunComparison) -> Mapping[str, Sequence[Row]]:
     """Groups changes by kind, and then by run and cell."""
     by_kind: dict[str, dict[tuple[str, CellKey], list[Change]]] = {}
     for change in comparison.changes:
@@ -86,7 +86,7 @@ class SuspectRow:
 
 
 def suspect_rows(
-    comparison: Comparison, old: Sequence[Run], new: Sequence[Run]
+    comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]
 ) -> Mapping[Fate, tuple[str, Sequence[SuspectRow]]]:
     """Groups suspects by their fate, the new ones first; returns a heading and rows for each fate."""
     declared = {name: each for run in (*old, *new) for name, each in run.plan.pairings.items()}
@@ -102,7 +102,7 @@ def _heading(fate: Fate, count: int) -> str:
     return f"{count} new {suspects}" if fate is Fate.NEW else f"{count} {suspects} {fate}"
 
 
-def conclusion(comparison: Comparison) -> str:
+def conclusion(comparison: RunComparison) -> str:
     """Formats the outcome in one line."""
     fates = Counter(change.fate for change in comparison.suspects)
     kinds = Counter(change.kind for change in comparison.changes)
@@ -115,14 +115,14 @@ def conclusion(comparison: Comparison) -> str:
     return "; ".join([result, *others, f"{comparison.unchanged} cases unchanged"])
 
 
-def title(runs: Sequence[Run]) -> str:
+def title(runs: Sequence[RunRecords]) -> str:
     """Formats a set of runs in one line: number, versions of JAX, depths and number of cases."""
     kinds = dict.fromkeys(f"JAX {r.plan.environment.get('jax', 'unknown')}, {r.plan.depth}" for r in runs)
     cases = sum(1 for run in runs for record in run.records if record.case)
     return f"{len(runs)} run{'s' * (len(runs) > 1)} ({'; '.join(kinds)}), {cases} cases"
 
 
-def terminal(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:
+def terminal(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:
     """Formats a comparison for a terminal."""
     lines = [f"old: {title(old)}", f"new: {title(new)}"]
     lines += [f"different: {line}" for line in comparison.unlike]
@@ -145,12 +145,12 @@ def terminal(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> 
     return "\n".join(for_terminal(line) for line in [*lines, "", conclusion(comparison)])
 
 
-def markdown(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> str:
+def markdown(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:
     """Formats a comparison as a Markdown page."""
     return "\n".join(_markdown(comparison, old, new)) + "\n"
 
 
-def _markdown(comparison: Comparison, old: Sequence[Run], new: Sequence[Run]) -> Iterator[str]:
+def _markdown(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> Iterator[str]:
     yield f"## {'❌' if comparison.regressed else '✅'} {for_markdown(conclusion(comparison))}\n"
     yield f"Old: {for_markdown(title(old))}  \nNew: {for_markdown(title(new))}\n"
     yield from (f"- different: {for_markdown(line)}" for line in comparison.unlike)

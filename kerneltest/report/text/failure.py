@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerneltest.core.failures import printable
+from kerneltest.core.failures import escape_surrogates
 from kerneltest.execute.item import Item
 from kerneltest.records.schema import Record
 from kerneltest.report.text.suspects import told
@@ -16,9 +16,9 @@ _MARK = "E   "  # pytest's prefix, which editors and CI look for
 def headline(findings: Sequence[Record], suspects: Sequence[Suspect]) -> str:
     """Formats the first suspect in one line, with the number of further ones; the first finding if none exists."""
     if not suspects:
-        return printable(f"{_title(findings[0])}: {findings[0].message.partition(chr(10))[0]}")
+        return escape_surrogates(f"{_title(findings[0])}: {findings[0].message.partition(chr(10))[0]}")
     more = f" (and {len(suspects) - 1} more)" if len(suspects) > 1 else ""
-    return printable(f"{suspects[0].title}{more}")
+    return escape_surrogates(f"{suspects[0].title}{more}")
 
 
 def failure(
@@ -59,7 +59,7 @@ def failure(
         lines += ["", f"... and {len(suspects) - _MOST} more suspects"]
     whole = [record for record in findings if not record.case]
     lines += [f"{_MARK}{record.verdict}: {record.family}: {record.message}" for record in whole]
-    return [printable(line) for line in [*lines, "", f"reproduce: {command}"]]
+    return [escape_surrogates(line) for line in [*lines, "", f"reproduce: {command}"]]
 
 
 def _title(record: Record) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kerneltest.records.files import write_text
-from kerneltest.records.overlay import merge
-from kerneltest.records.runs import Run
+from kerneltest.records.overlay import overlay_runs
+from kerneltest.records.runs import RunRecords
 from kerneltest.report.commands import pytest_command
 from kerneltest.report.counts import Counts
 from kerneltest.report.matrix import by_tier
@@ -23,12 +23,12 @@ _MOST_NOTES = 100
 _SIGNS = {"red": "❌", "orange": "❌", "yellow": "⚠️", "brightgreen": "✅"}
 
 
-def markdown(runs: Sequence[Run], counts: Counts, suspects: Sequence[Suspect]) -> str:
+def markdown(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> str:
     """Formats suspects, the matrix, and remarks as a Markdown page."""
     return "\n".join(_page(runs, counts, suspects)) + "\n"
 
 
-def _page(runs: Sequence[Run], counts: Counts, suspects: Sequence[Suspect]) -> Iterator[str]:
+def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> Iterator[str]:
     yield f"## {_SIGNS[colour(counts)]} Kernel conformance: {for_markdown(message(counts))}\n"
     yield from _suspects(runs, suspects)
     matrix = by_tier(runs)
@@ -45,9 +45,9 @@ def _page(runs: Sequence[Run], counts: Counts, suspects: Sequence[Suspect]) -> I
         yield from [f"- and {len(notes) - _MOST_NOTES} more"] * (len(notes) > _MOST_NOTES)
 
 
-def _suspects(runs: Sequence[Run], suspects: Sequence[Suspect]) -> Iterator[str]:
+def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterator[str]:
     """Yields a numbered list of suspects for each kernel, and the commands that run them again."""
-    declared = merge(runs).pairings
+    declared = overlay_runs(runs).pairings
     shown = suspects[:_MOST_SUSPECTS]
     for pairing, mine in itertools.groupby(shown, lambda each: each.pairing):
         yield f"### {for_markdown(kernel_of(pairing, declared.get(pairing)))}\n"

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kerneltest.records.error_budget_text import in_words, unstable
-from kerneltest.records.schema import Birth, Declared, Record
+from kerneltest.records.error_budget_text import format_budget, instability_note
+from kerneltest.records.run_plan import PairingSummary
+from kerneltest.records.schema import FaultLocation, Record
 from kerneltest.report.commands import repro_command
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import Level
@@ -14,7 +15,7 @@ _MOST_BACKENDS = 4
 
 
 def all_suspects(
-    suspects: Sequence[Suspect], declared: Mapping[str, Declared], folder: str = ""
+    suspects: Sequence[Suspect], declared: Mapping[str, PairingSummary], folder: str = ""
 ) -> Iterator[tuple[str, str]]:
     """Yields lines and their colours ("" for none): suspects by kernel, in the given order.
 
@@ -39,7 +40,7 @@ def all_suspects(
         yield f"and {len(suspects) - _MOST} more suspects, which the report shows", "red"
 
 
-def kernel_of(pairing: str, declared: Declared | None) -> str:
+def kernel_of(pairing: str, declared: PairingSummary | None) -> str:
     """Returns `softmax (test_softmax.py:9)`; the pairing's name if the kernel has no source."""
     if declared is None or not declared.kernel.parts:
         return pairing
@@ -59,16 +60,16 @@ def told(suspect: Suspect, folder: str = "") -> list[str]:
         first, _, _ = record.message.partition("\n")
         lines += [first, f"e.g. {record.signature}"]
     else:
-        lines += smallest(record, "smallest" if suspect.smallest is not None else "for example")
-    fault = suspect.smallest.birth if suspect.smallest is not None else None
+        lines += smallest(record, "smallest" if suspect.reproducer is not None else "for example")
+    fault = suspect.reproducer.fault if suspect.reproducer is not None else None
     if fault is not None:
         lines += origin(fault)
     elif suspect.lines and suspect.level is not Level.BUILD:
         lines.append(f"at {', '.join(suspect.lines[:3])}")
     if folder and record.evidence is not None and record.evidence.file:
         lines.append(repro_command(folder, record.case, record.backend))
-    if folder and suspect.smallest is not None and suspect.smallest.cut:
-        lines.append(f"only the failing operations: python {folder}/{suspect.smallest.cut}")
+    if folder and suspect.reproducer is not None and suspect.reproducer.reduced_script:
+        lines.append(f"only the failing operations: python {folder}/{suspect.reproducer.reduced_script}")
     return lines[:12]
 
 
@@ -101,18 +102,18 @@ def smallest(record: Record, how: str) -> list[str]:
     elif message:
         lines.append(f"  {message[0]}")
     lines += [f"  {evidence.diagnosis}"] if evidence is not None and evidence.diagnosis else []
-    if bound := in_words(record.budget):
+    if bound := format_budget(record.error_budget):
         lines.append(f"  the bound: {bound}")
-    lines += [f"  {remark}"] if (remark := unstable(record.budget)) else []
+    lines += [f"  {remark}"] if (remark := instability_note(record.error_budget)) else []
     return lines
 
 
-def origin(fault: Birth) -> list[str]:
+def origin(fault: FaultLocation) -> list[str]:
     """Formats the location that wrong values come from."""
-    title = "root cause" if fault.certain else "possible root cause"
+    title = "root cause" if fault.confirmed else "possible root cause"
     lines = [f"{title}: {fault.place}   {fault.operation}", f"  {fault.words}"]
-    if fault.others:
-        lines.append(f"  or {', '.join(fault.others[:4])}: a change there fixes it as well")
+    if fault.alternatives:
+        lines.append(f"  or {', '.join(fault.alternatives[:4])}: a change there fixes it as well")
     return lines
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from kerneltest.core.verdicts import Ending, Gap, Verdict
-from kerneltest.records.runs import Run
+from kerneltest.records.runs import RunRecords
 from kerneltest.report.counts import (
     future,
     gaps,
@@ -17,13 +17,13 @@ from kerneltest.report.counts import (
 from kerneltest.report.matrix import Matrix, by_tier
 from kerneltest.report.text.suspects import all_suspects
 from kerneltest.report.text.tables import SIGNS_EXPLAINED, in_signs, in_words, terminal_table
-from kerneltest.triage.suspects import suspects_of
+from kerneltest.triage.suspects import suspects_in_run
 
 _MOST_REASONS = 4
 _MOST = 20  # gaps, and cells of one kind; the page shows more
 
 
-def lines(run: Run, width: int | None = None, folder: str = "") -> Iterator[tuple[str, str]]:
+def lines(run: RunRecords, width: int | None = None, folder: str = "") -> Iterator[tuple[str, str]]:
     """Yields the lines of a run's summary and their colours ("" for none).
 
     Args:
@@ -31,11 +31,11 @@ def lines(run: Run, width: int | None = None, folder: str = "") -> Iterator[tupl
       width: the terminal's width in columns; a matrix of words that is wider is shown in signs. None for no limit.
       folder: the run's folder as the user wrote it; "" if the run is not saved.
     """
-    yield from all_suspects(suspects_of(run), run.plan.pairings, folder)
+    yield from all_suspects(suspects_in_run(run), run.plan.pairings, folder)
     yield from table(run, width)
 
 
-def table(run: Run, width: int | None = None) -> Iterator[tuple[str, str]]:
+def table(run: RunRecords, width: int | None = None) -> Iterator[tuple[str, str]]:
     """Yields the lines of a run's matrix and remarks, with their colours."""
     matrix = by_tier([run])
     if matrix.lines:
@@ -62,7 +62,7 @@ def _colour(endings: set[Ending]) -> str:
     return "green" if Verdict.PASS in endings else "yellow"
 
 
-def remarks(run: Run) -> Iterator[tuple[str, str]]:
+def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
     """Yields remarks on what the matrix does not show, with their colours."""
     plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
     if plan.shard and not plan.items:

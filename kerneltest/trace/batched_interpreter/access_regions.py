@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.trace.batched_interpreter.values import UnknownError, Value
+from kerneltest.trace.batched_interpreter.batched_values import UnknownError, Value
 from kerneltest.trace.jax_compat.jaxpr_types import AbstractValue
 
 

@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.trace.batched_interpreter.values import ArrayFunction, UnknownError, by_row, dtype_of, is_uniform
+from kerneltest.trace.batched_interpreter.batched_values import (
+    ArrayFunction,
+    UnknownError,
+    by_row,
+    dtype_of,
+    is_uniform,
+)
 from kerneltest.trace.jax_compat.jaxpr_types import DType, Equation
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kerneltest.core.dtypes import Array
-from kerneltest.trace.batched_interpreter.values import EquationFunction, UnknownError, Value
+from kerneltest.trace.batched_interpreter.batched_values import EquationFunction, UnknownError, Value
 from kerneltest.trace.jax_compat.jaxpr_types import Atom, ClosedJaxpr, Equation, Jaxpr, Var
 
 

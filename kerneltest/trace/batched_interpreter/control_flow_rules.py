@@ -6,7 +6,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator
-from kerneltest.trace.batched_interpreter.values import (
+from kerneltest.trace.batched_interpreter.batched_values import (
     BatchedRef,
     EquationFunction,
     UnknownError,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kerneltest.core.dtypes import Array, is_float, is_integer
-from kerneltest.trace.batched_interpreter.values import ArrayFunction, UnknownError
+from kerneltest.trace.batched_interpreter.batched_values import ArrayFunction, UnknownError
 from kerneltest.trace.jax_compat.jaxpr_types import DType, Equation, Params
 
 

@@ -9,7 +9,7 @@ from jax.experimental import pallas as pl
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.batched_evaluator import BatchedEvaluator, CompiledJaxpr
-from kerneltest.trace.batched_interpreter.values import (
+from kerneltest.trace.batched_interpreter.batched_values import (
     BatchedRef,
     EquationFunction,
     UnknownError,

@@ -8,7 +8,7 @@ import numpy as np
 
 from kerneltest.core.dtypes import Array
 from kerneltest.trace.batched_interpreter.access_regions import AccessRegion, OperandLeaf, locator
-from kerneltest.trace.batched_interpreter.values import (
+from kerneltest.trace.batched_interpreter.batched_values import (
     BatchedRef,
     EquationFunction,
     UnknownError,

@@ -88,20 +88,20 @@ def report_platform(answer: Callable[[], str]) -> Iterator[None]:
         _answer.reset(token)
 
 
-def without_disk_cache() -> AbstractContextManager[Any]:
+def disable_disk_cache() -> AbstractContextManager[Any]:
     """Compiles without JAX's cache on disk, from which code for a device that is not present cannot be read back."""
     off: AbstractContextManager[Any] = config.enable_compilation_cache(False)
     return off
 
 
-def whole_tracebacks() -> AbstractContextManager[Any]:
+def keep_jax_frames() -> AbstractContextManager[Any]:
     """Keeps JAX's own frames in the exceptions that JAX raises."""
     whole: AbstractContextManager[Any] = config.traceback_filtering("off")
     return whole
 
 
 @contextmanager
-def debugging_off_in_callbacks() -> Iterator[None]:
+def disable_debugging_in_callbacks() -> Iterator[None]:
     """Switches JAX's debugging modes off for all threads: callbacks run on XLA's, which ignore thread-local values."""
     modes = {
         "jax_debug_nans": config.debug_nans,

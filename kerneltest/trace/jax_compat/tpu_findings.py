@@ -8,9 +8,9 @@ from typing import Any
 
 from kerneltest.core.details import Access, Hung, MemoryFault, Race, Raised, Stated, Visit
 from kerneltest.core.failures import Failure
-from kerneltest.core.source_location import shown
+from kerneltest.core.source_location import relative_path
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.jax_compat.mosaic_threads import Wait
+from kerneltest.trace.jax_compat.interpreter_threads import Wait
 from kerneltest.trace.jax_compat.tpu_memory import PIPELINE_CODE, Leftover, MisuseError, TrackedSharedMemory, place_of
 
 _FIRST_COPY = 100  # JAX numbers devices from 0, and copies from here
@@ -176,7 +176,10 @@ def race(text: str, memory: TrackedSharedMemory) -> Race:
 def _access(match: tuple[str, ...], memory: TrackedSharedMemory) -> _RacingAccess:
     what, key, extent, device, core, at = match
     frame = _FRAME.match(at)
-    kind, line = (Access.LOAD if what == "read" else Access.STORE), f"{shown(frame[1])}:{frame[2]}" if frame else ""
+    kind, line = (
+        (Access.LOAD if what == "read" else Access.STORE),
+        f"{relative_path(frame[1])}:{frame[2]}" if frame else "",
+    )
     words = f"core {core} at {line or PIPELINE_CODE}"
     if at.startswith("pallas_call"):
         kind, line = Access.BLOCK, memory.layout.line

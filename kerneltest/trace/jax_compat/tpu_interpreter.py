@@ -20,18 +20,18 @@ from kerneltest.core.dtypes import Array
 from kerneltest.core.failures import Failure
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat import tpu_findings
-from kerneltest.trace.jax_compat.jaxpr_types import Equation
-from kerneltest.trace.jax_compat.mosaic_patches import grid_order
-from kerneltest.trace.jax_compat.mosaic_threads import (
+from kerneltest.trace.jax_compat.interpreter_threads import (
     COPIES,
-    Evaluate,
+    EvaluateThread,
     exclusive_interpreter,
     method_codes,
     supported_parameters,
 )
+from kerneltest.trace.jax_compat.jaxpr_types import Equation
+from kerneltest.trace.jax_compat.mosaic_patches import grid_order
 from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
-from kerneltest.trace.jax_compat.tpu_layout import Layout
-from kerneltest.trace.jax_compat.tpu_memory import Fill, TrackedSharedMemory
+from kerneltest.trace.jax_compat.tpu_layout import MemoryLayout
+from kerneltest.trace.jax_compat.tpu_memory import ChooseFill, TrackedSharedMemory
 
 _PARAMETERS = supported_parameters(pltpu.InterpretParams, detect_races=True, on_race="raise", vector_clock_size=COPIES)
 _WAITS = method_codes(tpu_memory.Semaphore, "wait")
@@ -40,7 +40,7 @@ _SEEDS = range(8)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ran:
+class InterpretResult:
     """The result of an interpreted call.
 
     Attributes:
@@ -54,7 +54,7 @@ class Ran:
     reads: tuple[UndefinedSource, ...] = ()
 
 
-def parameters(equation: Equation) -> dict[str, Any]:
+def interpret_parameters(equation: Equation) -> dict[str, Any]:
     """The parameters with which a call is interpreted.
 
     A call that declares parallel dimensions runs on two cores, its programs shuffled. The interpreter does not know
@@ -90,11 +90,11 @@ def _seed(lengths: Sequence[int], grid: Sequence[int], compiler: Any) -> int:
 
 def run(
     call: Callable[..., Any],
-    layout: Layout,
+    layout: MemoryLayout,
     operands: Sequence[Any],
-    fill: Fill | None,
-    evaluate: Evaluate | None = None,
-) -> Ran:
+    fill: ChooseFill | None,
+    evaluate: EvaluateThread | None = None,
+) -> InterpretResult:
     """Runs one interpreted call.
 
     Args:
@@ -123,7 +123,7 @@ def run(
         finally:
             tpu.reset_tpu_interpret_mode_state()
     unwritten = [_crop(memory.unwritten_mask(i), output.shape) for i, output in enumerate(outputs)]
-    return Ran(outputs, unwritten, tuple(memory.reads))
+    return InterpretResult(outputs, unwritten, tuple(memory.reads))
 
 
 def _crop(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
@@ -139,7 +139,7 @@ def _call_back_with_numpy(*args: Any, callback: Callable[..., Any], **_: Any) ->
 
 
 @contextmanager
-def _tracked_memory(layout: Layout, fill: Fill | None) -> Iterator[list[TrackedSharedMemory]]:
+def _tracked_memory(layout: MemoryLayout, fill: ChooseFill | None) -> Iterator[list[TrackedSharedMemory]]:
     """Has the interpreter make tracked memory, and call back with NumPy's arrays; yields the memory it makes."""
     made: list[TrackedSharedMemory] = []
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, Var
-from kerneltest.trace.jax_compat.names import is_of_jax, line_of
+from kerneltest.trace.jax_compat.source_lines import is_of_jax, line_of
 
 _MAIN = frozenset({"any", "hbm"})  # memory whose arrays are passed to the kernel whole
 
@@ -46,7 +46,7 @@ class EquationSite:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MemoryLayout:
     """The memory of one call.
 
     Attributes:
@@ -64,7 +64,7 @@ class Layout:
     sites: Mapping[int, EquationSite]
 
 
-def layout_of(equation: Equation) -> Layout:
+def layout_of(equation: Equation) -> MemoryLayout:
     """The memory of a Pallas call."""
     params = equation.params
     jaxpr = params["jaxpr"] if "jaxpr" in params else params["jaxprs"][0]
@@ -91,7 +91,7 @@ def layout_of(equation: Equation) -> Layout:
             buffers.append(KernelBuffer(name, padded=i < inputs))
     line = line_of(equation.source_info)
     sites = dict(_sites(jaxpr, dict(zip(refs, names, strict=True)), line))
-    return Layout(line, tuple(buffers), tuple(outputs), tuple(semaphores), sites)
+    return MemoryLayout(line, tuple(buffers), tuple(outputs), tuple(semaphores), sites)
 
 
 def overhanging_alias(equation: Equation) -> str:

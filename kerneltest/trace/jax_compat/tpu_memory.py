@@ -12,15 +12,15 @@ from kerneltest.core.details import Access, MemoryFault, Race, UndefinedCause, U
 from kerneltest.core.dtypes import Array
 from kerneltest.core.verdicts import Verdict
 from kerneltest.trace.jax_compat.jaxpr_types import DType, SourceInfo
-from kerneltest.trace.jax_compat.names import line_of
-from kerneltest.trace.jax_compat.tpu_layout import Layout
+from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.jax_compat.tpu_layout import MemoryLayout
 
 BufferKey: TypeAlias = tuple[Any, ...]  # memory space, number, device and core
 IndexRanges: TypeAlias = tuple[slice | int, ...]  # the indices of an access along each axis
 ThreadKey: TypeAlias = Any  # a core, by its number
 
 # From a dtype to the content of memory that was never written.
-Fill = Callable[[DType], Any]
+ChooseFill = Callable[[DType], Any]
 
 PIPELINE_CODE = "the pipeline's own code"
 """The place of an access that does not come from a line of the user's."""
@@ -63,7 +63,7 @@ class TrackedSharedMemory(tpu_memory.SharedMemory):
       copies: from JAX's number of a copy to the core that started it and its `source_info`.
     """
 
-    def track(self, layout: Layout, fill: Fill | None) -> None:
+    def track(self, layout: MemoryLayout, fill: ChooseFill | None) -> None:
         """Sets the layout of the allocations, and the content of unwritten memory (None for JAX's own)."""
         self.first: Exception | None = None
         self.reads: dict[UndefinedSource, None] = {}

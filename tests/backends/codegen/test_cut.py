@@ -18,15 +18,15 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import Primitive
 
-from kerneltest.backends.codegen.lower import lower
-from kerneltest.backends.codegen.plain import script
-from kerneltest.backends.codegen.program_reduction import Cut, cut
+from kerneltest.backends.codegen.gpu_lowering import lower
+from kerneltest.backends.codegen.program_reduction import ReducedProgram, reduce_program
+from kerneltest.backends.codegen.repro_script import write_script
 from kerneltest.core.details import NotBuilt
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
 from kerneltest.core.targets import TARGETS
 from kerneltest.core.verdicts import Verdict
-from kerneltest.trace.equation_steps import body_of
+from kerneltest.trace.equation_steps import inline_jaxpr
 from kerneltest.trace.tracing import Traced, trace_function
 from tests.sample import elementwise
 
@@ -53,14 +53,14 @@ def _failure(traced: Traced) -> Failure:
     return caught.value
 
 
-def _cut(body: Body, *shapes: tuple[int, ...], grid: tuple[int, ...] = ()) -> Cut:
+def _cut(body: Body, *shapes: tuple[int, ...], grid: tuple[int, ...] = ()) -> ReducedProgram:
     traced = _traced(body, *shapes, grid=grid)
-    found = cut(traced, SM_90, _failure(traced))
+    found = reduce_program(traced, SM_90, _failure(traced))
     assert found is not None
     return found
 
 
-def _code(found: Cut) -> list[str]:
+def _code(found: ReducedProgram) -> list[str]:
     """The lines of the kernel in a script, without comments."""
     _, _, after = found.script.partition("def kernel(")
     return [line.partition("  #")[0].strip() for line in after.partition("\n\n")[0].splitlines()[1:]]
@@ -86,7 +86,7 @@ def _ten(x_ref: Any, o_ref: Any) -> None:
 
 def test_one_operation_of_ten_remains(tmp_path: Path) -> None:
     found = _cut(_ten, (64,))
-    assert (found.equations, found.of, found.line) == (1, 10, _line("PRODUCTS"))
+    assert (found.equations, found.total, found.line) == (1, 10, _line("PRODUCTS"))
     assert _code(found) == ["x = x_ref[...]", "a = lax.cumprod(x)", "o_ref[...] = a"]
     assert "jax.ShapeDtypeStruct((2,), jnp.float32)" in found.script
     ended = _run(tmp_path, found.script)
@@ -105,7 +105,7 @@ def test_a_block_that_is_no_power_of_two() -> None:
         o_ref[...] = e / e.sum()
 
     found = _cut(softmax, (17,))
-    assert (found.equations, found.of) == (1, 8)
+    assert (found.equations, found.total) == (1, 8)
     assert _code(found) == ["a = x_ref[...]", "o_ref[...] = a"]
     with pytest.raises(ValueError, match=r"size is a power of 2. Encountered an array of shape \(3,\)"):
         exec(found.script, {})
@@ -117,7 +117,7 @@ def test_a_failure_that_needs_two_operations() -> None:
         o_ref[...] = jnp.exp(x_ref[...]) + jnp.sum(twelve)
 
     found = _cut(body, (16,))
-    assert (found.equations, found.of) == (2, 9)
+    assert (found.equations, found.total) == (2, 9)
     assert _code(found) == [
         "a = lax.broadcasted_iota(jnp.int32, (3,), 0)",
         "b = lax.reduce_sum(a, axes=(0,))",
@@ -186,7 +186,7 @@ def test_a_kernel_written_whole_lowers_to_the_same_code() -> None:
     (kernel,) = lower(traced, SM_90)
     (call,) = traced.calls
     namespace: dict[str, Any] = {}
-    exec(script(body_of(call.equation.params["jaxpr"]).steps, SM_90, call.grid, {}), namespace)
+    exec(write_script(inline_jaxpr(call.equation.params["jaxpr"]).steps, SM_90, call.grid, {}), namespace)
     inputs = tuple(ShapeDtype(i.shape, np.dtype(i.dtype)) for i in namespace["inputs"])
     (written,) = lower(trace_function(namespace["call"], inputs, "again"), SM_90)
     changes = [line for line in difflib.ndiff(_numberless(kernel.text), _numberless(written.text)) if line[0] != " "]
@@ -201,19 +201,19 @@ def test_a_kernel_written_whole_lowers_to_the_same_code() -> None:
 def test_what_lowers_or_fails_otherwise_is_not_cut() -> None:
     fails = _traced(_ten, (64,))
     lowers = _traced(lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...] + 1), (64,))
-    assert cut(lowers, SM_90, _failure(fails)) is None
+    assert reduce_program(lowers, SM_90, _failure(fails)) is None
     detail = _failure(fails).detail
     assert isinstance(detail, NotBuilt)
-    assert cut(fails, SM_90, Failure(Verdict.UNIMPLEMENTED, replace(detail, primitive="sort"))) is None
-    assert cut(fails, SM_90, Failure(Verdict.COMPILE_ERROR, detail)) is None
-    assert cut(fails, SM_90, _failure(fails), seconds=-1) is None
+    assert reduce_program(fails, SM_90, Failure(Verdict.UNIMPLEMENTED, replace(detail, primitive="sort"))) is None
+    assert reduce_program(fails, SM_90, Failure(Verdict.COMPILE_ERROR, detail)) is None
+    assert reduce_program(fails, SM_90, _failure(fails), seconds=-1) is None
 
 
 def test_no_name_of_a_kernel_is_code() -> None:
     named = Primitive("x; raise SystemExit")
     named.def_abstract_eval(lambda x: x)
     traced = _traced(lambda x_ref, o_ref: o_ref.__setitem__(..., named.bind(x_ref[...])), (16,))
-    assert cut(traced, SM_90, _failure(traced)) is None
+    assert reduce_program(traced, SM_90, _failure(traced)) is None
     namespace: dict[str, Any] = {"lax": lax}
     text = "def body(x_ref, o_ref): o_ref[...] = lax.cumprod(x_ref[...])"
     exec(compile(text, "a.py\nraise SystemExit", "exec"), namespace)
@@ -227,7 +227,7 @@ def test_double_precision_is_switched_on_where_it_is_on(tmp_path: Path) -> None:
         kernel = trace_function(
             lambda x: [elementwise(lax.cumprod, x)], (ShapeDtype((16,), np.dtype(np.float64)),), "for a test"
         )
-        found = cut(kernel, SM_90, _failure(kernel))
+        found = reduce_program(kernel, SM_90, _failure(kernel))
     assert found is not None
     assert "jnp.float64" in found.script
     assert "with jax.enable_x64(True), " in found.script

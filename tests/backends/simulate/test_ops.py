@@ -14,9 +14,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from kerneltest.backends.simulate.ir import Rule, Semantics, any_operand
-from kerneltest.backends.simulate.operations.table import OPERATIONS
+from kerneltest.backends.simulate.operations.operation_table import OPERATIONS
 from kerneltest.backends.simulate.operations.tensor_operations import tf32
-from kerneltest.core.dtypes import cast, dtype_named, float_format, is_float
+from kerneltest.core.dtypes import cast, float_format, is_float, parse_dtype
 from kerneltest.core.failures import Failure
 from tests.simulated import TARGETS, elementwise_block, simulated
 
@@ -48,7 +48,7 @@ class Op:
 
 def _values(kind: str, domain: tuple[float, float] | None, order: int) -> np.ndarray:
     rng = np.random.default_rng(order)
-    made = dtype_named(kind)
+    made = parse_dtype(kind)
     if made == np.bool_:
         return rng.random(N) < 0.5
     if not is_float(made):
@@ -168,16 +168,16 @@ CASTS = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "u
 @pytest.mark.parametrize("backend", TARGETS)
 @pytest.mark.parametrize(("old", "new"), [(a, b) for a in CASTS for b in CASTS if a != b])
 def test_casts(old: str, new: str, backend: str) -> None:
-    within = (-100.0, 100.0) if is_float(dtype_named(old)) and not is_float(dtype_named(new)) else None
+    within = (-100.0, 100.0) if is_float(parse_dtype(old)) and not is_float(parse_dtype(new)) else None
     if within and new.startswith("u"):
         within = (0.0, 100.0)
     (values,) = [_values(old, within, 0)]
     (got,) = simulated(elementwise_block(lambda x: x.astype(new)), [values], backend)
     wide = _wide(values)
-    wanted = wide if is_float(dtype_named(new)) else wide != 0 if new == "bool" else np.trunc(wide).astype(np.int64)
+    wanted = wide if is_float(parse_dtype(new)) else wide != 0 if new == "bool" else np.trunc(wide).astype(np.int64)
     _agree(
         got,
-        wanted.astype(np.int64) & (2 ** (8 * dtype_named(new).itemsize) - 1) if new.startswith("u") else wanted,
+        wanted.astype(np.int64) & (2 ** (8 * parse_dtype(new).itemsize) - 1) if new.startswith("u") else wanted,
         ulps=0,
     )
 
@@ -186,11 +186,11 @@ def test_casts(old: str, new: str, backend: str) -> None:
 @pytest.mark.parametrize("narrow", ["float8_e4m3fn", "float8_e5m2"])
 @pytest.mark.parametrize("wide", ["float32", "float16", "bfloat16"])
 def test_casts_of_eight_bit_floats(wide: str, narrow: str, backend: str) -> None:
-    values = np.linspace(-100, 100, N).astype(dtype_named(wide))
+    values = np.linspace(-100, 100, N).astype(parse_dtype(wide))
     (small,) = simulated(elementwise_block(lambda x: x.astype(narrow)), [values], backend)
-    np.testing.assert_array_equal(small.astype(np.float32), values.astype(dtype_named(narrow)).astype(np.float32))
+    np.testing.assert_array_equal(small.astype(np.float32), values.astype(parse_dtype(narrow)).astype(np.float32))
     (back,) = simulated(elementwise_block(lambda x: x.astype(wide)), [small], backend)
-    np.testing.assert_array_equal(back, small.astype(dtype_named(wide)))
+    np.testing.assert_array_equal(back, small.astype(parse_dtype(wide)))
 
 
 @pytest.mark.parametrize("backend", TARGETS)
@@ -228,7 +228,7 @@ def test_scans(axis: int, backend: str) -> None:
 @pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int8"])
 def test_dots_of_integers_are_exact(kind: str, backend: str) -> None:
     rng = np.random.default_rng(0)
-    a, b = (rng.integers(-8, 8, shape).astype(dtype_named(kind)) for shape in ((32, 16), (16, 64)))
+    a, b = (rng.integers(-8, 8, shape).astype(parse_dtype(kind)) for shape in ((32, 16), (16, 64)))
     out = jnp.int32 if kind == "int8" else jnp.float32
     (got,) = simulated(elementwise_block(lambda x, y: jnp.dot(x, y, preferred_element_type=out)), [a, b], backend)
     np.testing.assert_array_equal(got, (a.astype(np.int64) @ b.astype(np.int64)).astype(got.dtype))

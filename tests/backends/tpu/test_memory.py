@@ -9,7 +9,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kerneltest.backends.tpu.memory import Window, advice, limit, windows
+from kerneltest.backends.tpu.vmem import VmemWindow, tile_advice, vmem_limit, windows
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.targets import MIB, TPUS
 from kerneltest.trace.tracing import Call, trace_function
@@ -65,7 +65,7 @@ def test_a_grid_of_one_step_fetches_nothing_ahead() -> None:
 ])  # fmt: skip
 def test_a_call_may_have_what_there_is_or_what_it_asks_for(tpu: str, asked: int | None, most: int) -> None:
     call = _call(vmem_limit_bytes=asked) if asked else _call()
-    assert limit(call, TPUS[tpu]) == most
+    assert vmem_limit(call, TPUS[tpu]) == most
 
 
 @pytest.mark.parametrize(("shape", "dtype", "whole", "words"), [
@@ -81,7 +81,7 @@ def test_a_call_may_have_what_there_is_or_what_it_asks_for(tpu: str, asked: int 
 def test_what_wastes_most_of_a_tile_is_told(
     shape: tuple[int, ...], dtype: str, whole: tuple[int, ...], words: str
 ) -> None:
-    told = advice((Window("x", shape, np.dtype(dtype), whole, 1),))
+    told = tile_advice((VmemWindow("x", shape, np.dtype(dtype), whole, 1),))
     assert len(told) == bool(words)
     assert words in "".join(told)
 

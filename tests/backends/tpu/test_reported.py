@@ -11,7 +11,7 @@ from kerneltest.backends.base import Artifact
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
-from kerneltest.trace.platforms import on_a
+from kerneltest.trace.platform_dispatch import abstract_platform
 from kerneltest.trace.tracing import Traced, trace_function
 from tests.reported_by_mosaic import ENDING_THE_PROCESS
 from tests.reported_by_mosaic import REPORTED as COMPILING
@@ -31,7 +31,7 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 def _traced(kernel: Any, reported: Reported, tpu: str) -> Traced:
     inputs = tuple(ShapeDtype(shape, _dtype(dtype)) for shape, dtype in reported.inputs)
-    with on_a(tpu):
+    with abstract_platform(tpu):
         return trace_function(lambda *arrays: [kernel(*arrays)], inputs, "here")
 
 

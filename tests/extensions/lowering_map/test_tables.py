@@ -10,10 +10,10 @@ from kerneltest.cli import main
 from kerneltest.extensions.lowering_map.lowering_panel import section_of
 from kerneltest.extensions.lowering_map.map_model import LoweringMap, LoweringOutcome, LoweringResult, format_map
 from kerneltest.extensions.lowering_map.map_tables import format_markdown, print_table, tabulate_maps
-from kerneltest.records.io import write_plan
-from kerneltest.records.overlay import merge
+from kerneltest.records.overlay import overlay_runs
+from kerneltest.records.record_files import write_plan
+from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import read_all
-from kerneltest.records.schema import Plan
 from kerneltest.report.html.build import render
 from tests.extensions.lowering_map.sample_maps import EXP, MAP, with_exp, with_tpu
 from tests.pages import Page
@@ -33,7 +33,7 @@ HOSTILE_MAP = replace(
 def _report(folder: Path, *maps: LoweringMap) -> Page:
     folder.mkdir()
     write_plan(folder, Plan((), 0, "quick", {}, {}, {}))
-    return Page(render(merge(read_all([folder])), [section_of(maps)] if maps else []))
+    return Page(render(overlay_runs(read_all([folder])), [section_of(maps)] if maps else []))
 
 
 def test_in_the_report_messages_are_text(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 import pytest
 
 from kerneltest.backends.registry import resolve
-from kerneltest.core.groups import GroupName
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Verdict
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
-from kerneltest.execute.runner import run
+from kerneltest.execute.runner import run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.proofs import solver
 from kerneltest.records.schema import Record
@@ -18,7 +18,7 @@ def _proof(copy: Copy) -> Record:
     pairing = copy.pairing()
     items = plan_pairing(pairing, "p", resolve(["simulate:sm_90"]), RunSettings.of(depth="quick", prove=True)).items
     (item,) = (item for item in items if item.group.name == GroupName.PROOFS)
-    (outcome,) = run(item, Cache())
+    (outcome,) = run_item(item, Cache())
     return outcome.record
 
 

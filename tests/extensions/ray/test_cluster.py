@@ -10,11 +10,11 @@ import pytest
 
 import kerneltest as kt
 from kerneltest.backends.device import Device
-from kerneltest.backends.remote import Elsewhere
+from kerneltest.backends.remote import RemoteBackend
 from kerneltest.cli import main
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import Verdict
-from kerneltest.execute.planning import plan_of, plan_pairing
+from kerneltest.execute.planning import build_plan, plan_pairing
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.ray.code_comparison import code_differences, format_reasons, project_code
 from kerneltest.extensions.ray.jobs import MAX_LOSSES, ClusterJob, JobTable
@@ -31,8 +31,8 @@ from kerneltest.extensions.ray.record_log import RecordLog, RecordLogError
 from kerneltest.extensions.ray.source_archive import ArchiveError, pack, unpack
 from kerneltest.pytest_plugin.executor import ItemRequest, ItemResult
 from kerneltest.pytest_plugin.isolated_process import plan_differences
-from kerneltest.records.io import line_of, read_records
-from kerneltest.records.journal import Doing
+from kerneltest.records.journal import Activity
+from kerneltest.records.record_files import line_of, read_records
 from kerneltest.records.schema import Record
 from tests.faults import double
 
@@ -98,7 +98,7 @@ class _Desk:
 
     def __init__(self, folder: Path) -> None:
         self.out: list[tuple[int, list[QueuedItem]]] = []
-        self.given_up: list[tuple[str, Doing, str]] = []
+        self.given_up: list[tuple[str, Activity, str]] = []
         tasks = {name: ItemRequest(name, "") for name in ("i", "j")}
         self.jobs = JobTable([ClusterJob(tasks, Resources())], RecordLog(folder, "ray"), self._submit, self._give_up)
         self.jobs.start()
@@ -106,7 +106,7 @@ class _Desk:
     def _submit(self, number: int, works: Sequence[QueuedItem], needs: Resources) -> None:
         self.out.append((number, list(works)))
 
-    def _give_up(self, task: ItemRequest, doing: Doing, words: str) -> ItemResult:
+    def _give_up(self, task: ItemRequest, doing: Activity, words: str) -> ItemResult:
         self.given_up.append((task.name, doing, words))
         return ItemResult("crash")
 
@@ -169,7 +169,7 @@ def test_an_item_whose_case_changed_its_verdict_fails(tmp_path: Path) -> None:
 
 def test_an_item_that_loses_node_after_node_is_given_up_and_the_others_are_not(tmp_path: Path) -> None:
     desk = _Desk(tmp_path)
-    doing = Doing("i", "c", "ones", "n=3")
+    doing = Activity("i", "c", "ones", "n=3")
     for _ in range(MAX_LOSSES):
         desk.take(ItemStarted("i", "node", "host"), ItemProgress("i", {}, (), (), doing), JobLost(True, "it fell"))
     assert desk.given_up == [("i", doing, f"{MAX_LOSSES} nodes or workers were lost while running it: it fell")]
@@ -217,32 +217,32 @@ def _doubled(x: Any) -> Any:
     return 2 * x
 
 
-def _planned(backend: Elsewhere) -> Any:
+def _planned(backend: RemoteBackend) -> Any:
     x = kt.array("n", ("float32", "float16"))
     pairing = kt.oracle_for(double, x=x, dims=dict(n=kt.dim(values=(3,))))(_doubled)
     settings = RunSettings(depth="quick")
     planned = plan_pairing(pairing, "p", [backend], settings)
-    return planned.items, plan_of([planned], planned.items, [each.name for each in planned.items], settings, run="r")
+    return planned.items, build_plan([planned], planned.items, [each.name for each in planned.items], settings, run="r")
 
 
 def test_a_device_that_a_node_has_is_planned_for_here() -> None:
     cuda = Device("cuda", frozenset({"mosaic_tpu"}))
-    items, plan = _planned(Elsewhere(cuda, "", {"device": "NVIDIA H100"}))
+    items, plan = _planned(RemoteBackend(cuda, "", {"device": "NVIDIA H100"}))
     assert {item.name for item in items} >= {"p[cuda-float32]"}
     assert plan.environment["cuda: device"] == "NVIDIA H100"
     assert not plan.unavailable
-    items, plan = _planned(Elsewhere(cuda, "no node of the cluster has a GPU", {}))
+    items, plan = _planned(RemoteBackend(cuda, "no node of the cluster has a GPU", {}))
     assert [item.name for item in items] == ["p[cuda]"]
     assert plan.unavailable == {"cuda": "no node of the cluster has a GPU"}
 
 
 def test_a_node_refuses_what_it_would_run_otherwise() -> None:
     cuda = Device("cuda", frozenset({"mosaic_tpu"}))
-    items, plan = _planned(Elsewhere(cuda, "", {"device": "NVIDIA H100"}))
+    items, plan = _planned(RemoteBackend(cuda, "", {"device": "NVIDIA H100"}))
     name = items[0].name
     mine = [item for item in items if item.name == name]
     assert not list(plan_differences(plan, mine, name))
-    other = Elsewhere(cuda, "", {"device": "NVIDIA A100"})
+    other = RemoteBackend(cuda, "", {"device": "NVIDIA A100"})
     words = list(plan_differences(plan, [replace(each, backend=other) for each in mine], name))
     assert words == ["cuda: device is NVIDIA A100; the run was planned with NVIDIA H100"]
     assert list(

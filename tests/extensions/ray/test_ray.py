@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from kerneltest.records.runs import Run, read_runs
+from kerneltest.records.runs import RunRecords, read_runs
 from tests.plugins import PLUGINS
 from tests.pytest_plugin.test_plugin import _pytest
 
@@ -115,7 +115,7 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def runs(cluster: Any, folder: Path) -> tuple[Run, Run, str]:
+def runs(cluster: Any, folder: Path) -> tuple[RunRecords, RunRecords, str]:
     """A run in one process; and one on both nodes, of which a worker and then a node die; and what that said."""
     one = _pytest(folder, *QUICK, "--kt-report", "one", "--kt-isolate", "always", suite=None)
     assert one.returncode == pytest.ExitCode.TESTS_FAILED, one.stdout
@@ -138,11 +138,13 @@ def runs(cluster: Any, folder: Path) -> tuple[Run, Run, str]:
     return first, second, said
 
 
-def _told(run: Run) -> list[Any]:
+def _told(run: RunRecords) -> list[Any]:
     return sorted((record.cell, record.case, record.verdict, record.message) for record in run.records)
 
 
-def test_verdicts_are_those_of_one_process_though_a_worker_and_a_node_died(runs: tuple[Run, Run, str]) -> None:
+def test_verdicts_are_those_of_one_process_though_a_worker_and_a_node_died(
+    runs: tuple[RunRecords, RunRecords, str],
+) -> None:
     one, many, said = runs
     assert [each for each in _told(many) if each[0].backend != "cuda"] == [
         each for each in _told(one) if each[0].backend != "cuda"
@@ -154,17 +156,19 @@ def test_verdicts_are_those_of_one_process_though_a_worker_and_a_node_died(runs:
     assert "is abandoned" not in said
 
 
-def test_a_case_that_ends_its_process_is_a_crash_and_tells_what_it_wrote(runs: tuple[Run, Run, str]) -> None:
+def test_a_case_that_ends_its_process_is_a_crash_and_tells_what_it_wrote(
+    runs: tuple[RunRecords, RunRecords, str],
+) -> None:
     _, many, _ = runs
     crashes = [record for record in many.records if record.verdict == "crash"]
     assert {record.pairing for record in crashes} == {"test_suite.py::dies"}
     assert all(record.evidence and "said before the end" in record.evidence.stderr for record in crashes)
 
 
-def test_files_and_smallest_cases_come_along(runs: tuple[Run, Run, str]) -> None:
+def test_files_and_smallest_cases_come_along(runs: tuple[RunRecords, RunRecords, str]) -> None:
     one, many, _ = runs
-    assert {each.record.pairing for each in many.smallest} == {each.record.pairing for each in one.smallest}
-    named = [r.evidence for r in (*many.records, *(each.record for each in many.smallest)) if r.evidence]
+    assert {each.record.pairing for each in many.reproducers} == {each.record.pairing for each in one.reproducers}
+    named = [r.evidence for r in (*many.records, *(each.record for each in many.reproducers)) if r.evidence]
     assert any(each.file and each.script for each in named)
     for each in named:
         assert all((many.folder / name).is_file() for name in (each.file, each.script) if name)
@@ -173,7 +177,9 @@ def test_files_and_smallest_cases_come_along(runs: tuple[Run, Run, str]) -> None
     assert shown.returncode == 1, shown.stdout + shown.stderr
 
 
-def test_what_no_node_has_is_unavailable_for_a_reason_that_a_node_gave(runs: tuple[Run, Run, str]) -> None:
+def test_what_no_node_has_is_unavailable_for_a_reason_that_a_node_gave(
+    runs: tuple[RunRecords, RunRecords, str],
+) -> None:
     _, many, _ = runs
     assert many.plan.unavailable["cuda"].startswith("JAX finds no cuda device here: ")
     assert {r.verdict for r in many.records if r.backend == "fake"} >= {"pass", "crash"}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kerneltest.core.dtypes import ShapeDtype, dtype_named
+from kerneltest.core.dtypes import ShapeDtype, parse_dtype
 from kerneltest.core.failures import Failure
 from kerneltest.extensions.sanitizer import sanitizer_child
 from kerneltest.extensions.sanitizer.device_memory import PATTERN, GuardedArray
@@ -64,7 +64,7 @@ def _exported(folder: Path, function: Callable[..., Any], *leaves: Any) -> Path:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool"])
 def test_a_case_runs_on_memory_of_its_own_size(runner: Any, tmp_path: Path, dtype: str) -> None:
-    x = np.arange(6).reshape(2, 3).astype(dtype_named(dtype))
+    x = np.arange(6).reshape(2, 3).astype(parse_dtype(dtype))
     answer = runner.run(_exported(tmp_path, lambda x: [x + x], x))
     assert "error" not in answer, answer
     assert [(what, number, size) for what, number, _, size in answer["arrays"]] == [
@@ -122,5 +122,5 @@ def test_jax_sees_the_memory_itself(host: Host) -> None:
 
 def test_what_cannot_be_handed_over_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="elements of int4 have no addresses of their own") as caught:
-        _exported(tmp_path, lambda x: [x], np.zeros(4, dtype_named("int4")))
+        _exported(tmp_path, lambda x: [x], np.zeros(4, parse_dtype("int4")))
     assert caught.value.verdict == "unavailable"

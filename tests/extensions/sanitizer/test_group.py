@@ -14,17 +14,17 @@ from jax.experimental.pallas import triton
 import kerneltest as kt
 from kerneltest.backends.device import Device
 from kerneltest.backends.registry import resolve
-from kerneltest.core.groups import GroupName
+from kerneltest.core.group_names import GroupName
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.item import Item
-from kerneltest.execute.planning import plan_of, plan_pairing
-from kerneltest.execute.runner import judged, run
+from kerneltest.execute.planning import build_plan, plan_pairing
+from kerneltest.execute.runner import run_case, run_item
 from kerneltest.execute.settings import RunSettings
 from kerneltest.extensions.sanitizer import sanitized_process, sanitizer_group
 from kerneltest.extensions.sanitizer.sanitizer_group import SanitizedGroup, family_of
 from kerneltest.extensions.sanitizer.sanitizer_tools import MISSING, TOOLS
-from kerneltest.plan.explicit import DrawnCase
+from kerneltest.plan.explicit import ExplicitCase
 from kerneltest.records.schema import Record
 from tests.fake_sanitizer import Fake, installed
 
@@ -63,7 +63,7 @@ def _item(pairing: Pairing, tools: Sequence[str], backend: str = "cuda") -> Item
 
 
 def _records(pairing: Pairing, *tools: str, only: str = "") -> list[Record]:
-    return [outcome.record for outcome in run(_item(pairing, tools), Cache(), only)]
+    return [outcome.record for outcome in run_item(_item(pairing, tools), Cache(), only)]
 
 
 def _verdicts(records: Sequence[Record]) -> list[str]:
@@ -195,7 +195,7 @@ def test_without_compute_sanitizer_the_records_and_the_run_say_what_to_install(
 ) -> None:
     monkeypatch.setattr("kerneltest.extensions.sanitizer.sanitizer_tools.find_compute_sanitizer", lambda: "")
     item = _item(_pairing(over_body, [8]), ["memcheck", "guards"])
-    records = [outcome.record for outcome in run(item, Cache())]
+    records = [outcome.record for outcome in run_item(item, Cache())]
     assert [(record.family, record.verdict) for record in records] == [("memcheck", "unavailable"), ("guards", "pass")]
     assert records[0].message == MISSING
     assert SanitizedGroup().problem([item]) == f"--kt-sanitize: memcheck not run: {MISSING}"
@@ -228,8 +228,8 @@ def test_saved_inputs_are_judged_under_their_tool_again(fake: Fake) -> None:
     item = _item(_pairing(over_body), ["guards"])
     planned = list(item.cases())[1]
     arguments = planned.fill(item.pairing)
-    saved = DrawnCase("p", planned.signature, arguments, family=family_of("memcheck"), target="")
-    assert judged(item, saved, Cache()).record.verdict == "out_of_bounds"
+    saved = ExplicitCase("p", planned.signature, arguments, family=family_of("memcheck"), target="")
+    assert run_case(item, saved, Cache()).record.verdict == "out_of_bounds"
     assert len(set(arguments["x"].tolist())) == 16  # every element says where it came from
 
 
@@ -263,6 +263,6 @@ def test_the_plan_says_which_tools_were_asked(fake: Fake, monkeypatch: pytest.Mo
     monkeypatch.setattr(Device, "environment", lambda self: {})
     item = _item(_pairing(over_body, [8]), ["guards"])
     settings = RunSettings.of(depth="quick", sanitize=("guards",))
-    plan = plan_of([], [item], [item.name], settings, run="a")
+    plan = build_plan([], [item], [item.name], settings, run="a")
     assert plan.sanitize == ("guards",)
     assert plan.items[0].families == {"guards": 1}

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from kerneltest.backends.simulate.access_checker import MemoryAccess
 from kerneltest.backends.simulate.buffers import uninitialised_value
 from kerneltest.backends.simulate.ir import Compute, Mask, Operation
 from kerneltest.backends.simulate.ir_interpreter import Action, IRInterpreter
-from kerneltest.backends.simulate.memory import MemoryAccess
 from kerneltest.backends.simulate.operations.elementwise import as_unsigned
 from kerneltest.backends.simulate.tape import Value
 from kerneltest.core.details import Access

@@ -1,0 +1,204 @@
+"""JAX's interpreters of Mosaic kernels for GPUs and TPUs, on the CPU. They detect races and out-of-bounds reads."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from kerneltest.backends.base import Backend, DType, Executable, Outputs
+from kerneltest.backends.jitted import interpreting_failure
+from kerneltest.backends.numpy_path import NumpyPath
+from kerneltest.core.details import Raised
+from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.failures import Failure, exception_text
+from kerneltest.core.precision import XLA_CPU, Precision
+from kerneltest.core.targets import Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.batched_interpreter.batched_kernel import NumpyInterpretedCall
+from kerneltest.trace.batched_interpreter.batched_values import UnknownError
+from kerneltest.trace.cpu_options import fast_compile_options
+from kerneltest.trace.evaluator import evaluate
+from kerneltest.trace.jax_compat import mosaic_gpu_interpreter as gpu
+from kerneltest.trace.jax_compat import tpu_interpreter as tpu
+from kerneltest.trace.jax_compat.interpreter_threads import EvaluateThread
+from kerneltest.trace.jax_compat.mosaic_patches import patch_interpreters
+from kerneltest.trace.jax_compat.patches import disable_debugging_in_callbacks
+from kerneltest.trace.jax_compat.tpu_layout import layout_of, overhanging_alias
+from kerneltest.trace.jax_compat.tpu_memory import ChooseFill as AnyFill
+from kerneltest.trace.mosaic_rewrites import rewrite_for_interpreter
+from kerneltest.trace.partial_arrays import UNINITIALISED, UNWRITTEN, PartialArray, require_defined
+from kerneltest.trace.platform_dispatch import INTERPRETED_TPU, abstract_platform
+from kerneltest.trace.rewrite import Fill
+from kerneltest.trace.tracing import Call, Traced, device_problem, kernel_device
+
+Equation = Any  # jax.core.JaxprEqn, which JAX keeps private
+
+# Languages that each dialect excludes. A kernel for TPUs may leave its language open.
+_FOREIGN = {"mosaic_gpu": {"triton", "mosaic_tpu", "any"}, "mosaic_tpu": {"triton", "mosaic_gpu"}}
+
+
+@dataclass(frozen=True, slots=True)
+class InterpretMosaic(Backend):
+    """Runs Mosaic kernels with their threads, on-chip memory, asynchronous copies, barriers and order in time.
+
+    Attributes:
+      dialect: of the kernels it runs, `mosaic_gpu` or `mosaic_tpu`.
+    """
+
+    id: str
+    dialect: str
+    tier = Tier.INTERPRET
+    costly = True
+
+    @property
+    def platform(self) -> str:
+        return INTERPRETED_TPU if self.dialect == "mosaic_tpu" else "cuda"
+
+    def unavailable(self) -> str:
+        return device_problem("cpu")
+
+    def unsupported_reason(self, traced: Traced) -> str:
+        foreign = traced.foreign_dialect(_FOREIGN[self.dialect])
+        return f"the kernel is written for {foreign}, not for {self.dialect}" if foreign else ""
+
+    def prepare(self, traced: Traced) -> "Interpreted":
+        return Interpreted(traced, self._prepare_calls(traced, self._compile), XLA_CPU)
+
+    def fast_path(self, compiled: Callable[[Traced], Executable], count: Callable[[], None]) -> NumpyPath:
+        return NumpyPath(self.evaluate, compiled, count)
+
+    def evaluate(self, traced: Traced) -> "InterpretedInNumpy | None":
+        """Returns the kernel with the operations of JAX's interpreter in NumPy; None if it needs a compiler."""
+        if self.unsupported_reason(traced):
+            return None
+        try:
+            return InterpretedInNumpy(traced, self._prepare_calls(traced, self._evaluate), XLA_CPU)
+        except (Failure, UnknownError):
+            return None
+
+    def _prepare_calls(self, traced: Traced, prepare: Callable[[Call, Equation], "_Run"]) -> dict[int, "_Run"]:
+        try:
+            with jax.default_device(kernel_device("cpu")), self._place(), patch_interpreters():
+                return {id(call.equation): prepare(call, self._rewrite(call)) for call in traced.calls}
+        except (Failure, UnknownError):
+            raise
+        except Exception as error:
+            raise interpreting_failure(error, checks=True) from error
+
+    def _rewrite(self, call: Call) -> Equation:
+        """Returns a call's equation with the parameter that asks for the interpreter."""
+        equation = call.equation
+        if any(hasattr(v.aval, "inner_aval") for v in equation.invars):
+            raise Failure(
+                Verdict.UNAVAILABLE,
+                f"{call.name or 'a kernel'} uses references from outside (pl.run_state), which kerneltest does not "
+                "follow: call it by pl.kernel, which takes arrays",
+            )
+        on_a_gpu = self.dialect == "mosaic_gpu"
+        if not on_a_gpu and (name := overhanging_alias(equation)):
+            raise Failure(
+                Verdict.UNAVAILABLE,
+                f"{call.name or 'a kernel'} writes {name} over an input, and {name} ends within a block, which JAX's "
+                "interpreter cannot run: use lengths that are multiples of the block",
+            )
+        return rewrite_for_interpreter(
+            call, {"interpret": gpu.PARAMETERS} if on_a_gpu else tpu.interpret_parameters(equation)
+        )
+
+    def _compile(self, call: Call, equation: Equation) -> "_Run":
+        shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+        traced = jax.jit(partial(equation.primitive.bind, **equation.params)).trace(*shapes)
+        return self._runner(call, traced.lower().compile(compiler_options=fast_compile_options(traced.jaxpr.jaxpr)))
+
+    def _evaluate(self, call: Call, equation: Equation) -> "_Run":
+        evaluation = NumpyInterpretedCall(equation)
+        return self._runner(call, evaluation, evaluation.run_thread)
+
+    def _runner(self, call: Call, function: Callable[..., Any], thread: EvaluateThread | None = None) -> "_Run":
+        if self.dialect == "mosaic_gpu":
+            return lambda operands, fill: tpu.InterpretResult(gpu.run(function, operands, thread))
+        layout = layout_of(call.equation)
+        return lambda operands, fill: tpu.run(function, layout, operands, fill, thread)
+
+    def environment(self) -> dict[str, Any]:
+        lacking = f"JAX {jax.__version__} detects only those between copies into shared memory and reads"
+        return {"races": "detected" if gpu.DETECTS_ALL_RACES or self.dialect == "mosaic_tpu" else lacking}
+
+    def _place(self) -> AbstractContextManager[Any]:
+        return abstract_platform(INTERPRETED_TPU) if self.dialect == "mosaic_tpu" else nullcontext()
+
+
+# Runs a call on its operands. Unwritten memory holds the values of the second argument, or the interpreter's own if
+# that is None.
+_Run = Callable[[Sequence[Any], AnyFill | None], tpu.InterpretResult]
+
+
+def _other_fill(dtype: DType) -> Any:
+    """Returns another value for unwritten memory than JAX's interpreter puts there: NaN, or the largest integer."""
+    return Fill(nan=not is_float(dtype))(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreted:
+    """A kernel whose Mosaic calls are interpreted, by compiled code or in NumPy.
+
+    Attributes:
+      traced: the kernel.
+      calls: the function that runs each call, by the id of its equation.
+      precision: the rounding of the interpreter's operations.
+    """
+
+    traced: Traced
+    calls: dict[int, _Run]
+    precision: Precision
+
+    def run(self, leaves: Sequence[Array]) -> Outputs:
+        try:
+            with jax.default_device(kernel_device("cpu")), disable_debugging_in_callbacks():
+                outputs = evaluate(self.traced, leaves, lambda e, operands: _run_call(self.calls[id(e)], operands))
+        except Failure:
+            raise
+        except Exception as error:
+            detail = Raised("the kernel", type(error).__name__, exception_text(error))
+            raise Failure(Verdict.RUNTIME_ERROR, detail) from error
+        return require_defined(outputs)
+
+
+class InterpretedInNumpy(Interpreted):
+    """The same with NumPy in place of XLA. JAX's own interpreter runs there, so nothing else is substituted."""
+
+    def is_faithful(self, leaves: Sequence[Array]) -> bool:
+        return True
+
+
+def _run_call(run: _Run, operands: Sequence[PartialArray]) -> list[PartialArray]:
+    """Runs one call; if it reads unwritten memory, a second time with other values there, to see what depends on it."""
+    ran = run([operand.values for operand in operands], None)
+    sources = tuple(dict.fromkeys([*ran.reads, *(s for operand in operands for s in operand.sources)]))
+    if not sources and not any(mask is not None for mask in ran.unwritten):
+        return [PartialArray(output) for output in ran.outputs]
+    others = run([_refill(operand) for operand in operands], _other_fill)
+    results = []
+    for number, (output, other) in enumerate(zip(ran.outputs, others.outputs, strict=True)):
+        codes = np.where(_differ(output, other), np.uint8(UNINITIALISED), np.uint8(0))
+        if ran.unwritten and (mask := ran.unwritten[number]) is not None:
+            codes[mask] = UNWRITTEN
+        results.append(PartialArray(output, codes, sources) if codes.any() else PartialArray(output))
+    return results
+
+
+def _refill(operand: PartialArray) -> Any:
+    if operand.undefined is None:
+        return operand.values
+    values = np.array(operand.values)
+    values[operand.undefined != 0] = _other_fill(values.dtype)
+    return values
+
+
+def _differ(one: Array, other: Array) -> Array:
+    """Returns where two arrays differ (bool); NaN equals NaN."""
+    return np.asarray((one != other) & ~((one != one) & (other != other)))

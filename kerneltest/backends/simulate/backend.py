@@ -1,0 +1,221 @@
+"""The simulate tier: executes the lowered Triton IR of each Pallas call in NumPy, and JAX the code around the calls."""
+
+import math
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from weakref import WeakValueDictionary
+
+import jax
+import numpy as np
+
+from kerneltest.backends.base import Backend
+from kerneltest.backends.codegen.gpu_lowering import LoweredKernel, lower_call
+from kerneltest.backends.codegen.gpu_tiers import unsupported_on
+from kerneltest.backends.simulate.access_checker import memory_failure
+from kerneltest.backends.simulate.at_scale import SimulatedAtScale
+from kerneltest.backends.simulate.buffers import SimulatedBuffer, signless
+from kerneltest.backends.simulate.operations.math_functions import plain_name
+from kerneltest.backends.simulate.parse import parse_body
+from kerneltest.backends.simulate.simulation import Simulation
+from kerneltest.core.details import Nondeterministic, NotBuilt
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure, convert_exceptions
+from kerneltest.core.precision import SIMULATED, XLA_CPU, Precision
+from kerneltest.core.targets import Target, Tier
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.evaluator import evaluate
+from kerneltest.trace.partial_arrays import PartialArray, require_defined
+from kerneltest.trace.runnable import CallArray, call_arrays
+from kerneltest.trace.tracing import Call, Traced, kernel_device
+from kerneltest.trace.walk import computes_outside_calls
+
+
+@dataclass(frozen=True, slots=True)
+class Simulate(Backend):
+    """Runs the code lowered for `target`; needs neither a GPU nor the triton package.
+
+    Attributes:
+      target: the GPU.
+      orders: the number of random orders in which programs are also run one after another, to compare the bits of the
+        results.
+    """
+
+    id: str
+    target: Target
+    tier = Tier.SIMULATE
+    supports_scale = True
+    orders: int = 0
+
+    @property
+    def platform(self) -> str:
+        return self.target.platform
+
+    def lowering_backend(self) -> str:
+        return f"{Tier.LOWER}:{self.target}"
+
+    def with_program_orders(self, count: int) -> "Simulate":
+        return replace(self, orders=count)
+
+    def unsupported_reason(self, traced: Traced) -> str:
+        if "mosaic_gpu" in traced.dialects:
+            return "the simulator runs Triton IR, to which Mosaic GPU kernels are not lowered"
+        return unsupported_on(traced, self.target)
+
+    def prepare(self, traced: Traced) -> "Simulated":
+        calls = tuple(_prepare_call(call, self.target, self.orders) for call in traced.calls)
+        by_equation = {id(call.equation): each for call, each in zip(traced.calls, calls, strict=True)}
+        return _kernels.setdefault((traced, calls), Simulated(traced, by_equation, precision_of(traced)))
+
+    def prepare_at_scale(self, traced: Traced) -> SimulatedAtScale:
+        return SimulatedAtScale(traced, self.target, precision_of(traced))
+
+
+def precision_of(traced: Traced) -> Precision:
+    """Returns the precision of a simulated kernel: XLA computes the code around its Pallas calls on the CPU."""
+    row = SIMULATED.combine(XLA_CPU) if computes_outside_calls(traced.jaxpr.jaxpr) else SIMULATED
+    return traced.adapt_precision(row)
+
+
+class _SimulatedCall:
+    """One Pallas call of a kernel.
+
+    Raises:
+      Failure: the simulator does not support an operation.
+    """
+
+    def __init__(self, call: Call, kernel: LoweredKernel, orders: int) -> None:
+        self.name, self.orders = call.name, orders
+        inputs, outputs, hints = allocate_buffers(call, kernel)
+        self.outputs = list(zip(outputs, output_dtypes(call), strict=True))
+        try:
+            body = parse_body(kernel.bytecode)
+            self.simulation = Simulation(body, kernel.grid, inputs, outputs, hints)
+        except Failure as failure:
+            if isinstance(failure.detail, NotBuilt):
+                raise Failure(failure.verdict, replace(failure.detail, kernel=call.name)) from failure
+            raise
+        programs = self.simulation.launch.programs[: None if orders else 0]
+        self.by_program = [
+            Simulation(body, kernel.grid, inputs, outputs, hints, np.array([program])) for program in programs
+        ]
+
+    def run(self, operands: Sequence[PartialArray]) -> list[PartialArray]:
+        """Returns the outputs.
+
+        Raises:
+          Failure: the kernel's wrong uses of memory, or `nondeterministic`.
+        """
+        inputs = input_contents(operands)
+        self._compare_orders(inputs)
+        self.simulation.run(inputs)
+        faults = self.simulation.faults()
+        if faults:
+            raise memory_failure(self.name, faults)
+        return output_arrays(self.simulation, self.outputs)
+
+    def _compare_orders(self, inputs: Sequence[tuple[Array, Array | None]]) -> None:
+        """Runs the programs one after another, in ascending order and in random ones.
+
+        Raises:
+          Failure: `nondeterministic`, with the first element whose bits differ.
+        """
+        first: list[bytes] = []
+        rng = np.random.Generator(np.random.PCG64(0))
+        for number in range(self.orders + 1 if self.by_program else 0):
+            self.simulation.place(inputs)
+            order = rng.permutation(len(self.by_program)) if number else range(len(self.by_program))
+            for program in order:
+                self.by_program[program].execute()
+            if not number:
+                first = [buffer.data.tobytes() for buffer, _ in self.outputs]
+                continue
+            for before, (buffer, dtype) in zip(first, self.outputs, strict=True):
+                bits = np.frombuffer(before, f"u{dtype.itemsize}")
+                differs = np.flatnonzero(bits != buffer.data.view(bits.dtype))
+                if differs.size:
+                    at = int(differs[0])
+                    one, other = bits[at : at + 1].view(dtype)[0], buffer.data[at : at + 1].view(dtype)[0]
+                    detail = Nondeterministic(
+                        array=buffer.name,
+                        index=tuple(int(i) for i in np.unravel_index(at, buffer.shape)),
+                        first=str(one),
+                        second=str(other),
+                        differing=differs.size,
+                        total=buffer.size,
+                        how=("with programs in order", "in another order"),
+                        kernel=self.name,
+                    )
+                    raise Failure(Verdict.NONDETERMINISTIC, detail)
+
+
+# Calls and kernels that are in use. The code for two targets often differs only in the names of functions.
+_calls: "WeakValueDictionary[Hashable, _SimulatedCall]" = WeakValueDictionary()
+_kernels: "WeakValueDictionary[Hashable, Simulated]" = WeakValueDictionary()
+_SYMBOL = re.compile(r'symbol = "(\w+)"')
+
+
+def _prepare_call(call: Call, target: Target, orders: int) -> _SimulatedCall:
+    """Returns a call ready to be simulated, the same object for all targets whose code computes the same.
+
+    Raises:
+      Failure: the call does not lower, or the simulator does not support an operation.
+    """
+    (kernel,) = lower_call(call, target)
+    code = _SYMBOL.sub(lambda symbol: f'symbol = "{plain_name(symbol[1])}"', kernel.text)
+    key = call, code, kernel.grid, tuple(kernel.aliases.items()), orders
+    known = _calls.get(key)
+    return _calls.setdefault(key, _SimulatedCall(call, kernel, orders)) if known is None else known
+
+
+def allocate_buffers(
+    call: Call, kernel: LoweredKernel
+) -> tuple[list[SimulatedBuffer], list[SimulatedBuffer], dict[str, str]]:
+    """Returns the input buffers of a lowered call, its output buffers, and the hints of an `AccessChecker`."""
+    inputs, outputs = call_arrays(call)
+    read = [_buffer(reference, output=False) for reference in inputs]
+    made = [
+        read[kernel.aliases[i]] if i in kernel.aliases else _buffer(reference, output=True)
+        for i, reference in enumerate(outputs)
+    ]
+    return read, made, {r.name: r.hint for r in (*inputs, *outputs) if r.hint}
+
+
+def output_dtypes(call: Call) -> list[np.dtype]:
+    """Returns the dtypes of a call's outputs in JAX, which the IR's integers do not tell."""
+    return [reference.dtype for reference in call_arrays(call)[1]]
+
+
+def input_contents(operands: Sequence[PartialArray]) -> list[tuple[Array, Array | None]]:
+    """Returns the contents of a call's inputs, as `Simulation.run` takes them."""
+    return [(signless(np.asarray(operand.values)), operand.undefined) for operand in operands]
+
+
+def output_arrays(simulation: Simulation, outputs: Sequence[tuple[SimulatedBuffer, np.dtype]]) -> list[PartialArray]:
+    """Returns the contents of the outputs after a run, with their undefined elements."""
+    sources = tuple(simulation.launch.checker.sources)
+    arrays = []
+    for buffer, dtype in outputs:
+        undefined = simulation.undefined_codes(buffer)
+        mask = None if undefined is None else undefined.reshape(buffer.shape)
+        arrays.append(PartialArray(buffer.data.view(dtype).reshape(buffer.shape), mask, sources))
+    return arrays
+
+
+def _buffer(reference: CallArray, *, output: bool) -> SimulatedBuffer:
+    data = signless(np.zeros(math.prod(reference.shape), reference.dtype))
+    return SimulatedBuffer(reference.name, reference.shape, data, output)
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """A kernel whose Pallas calls are simulated; one object for all targets whose code computes the same."""
+
+    traced: Traced
+    calls: dict[int, _SimulatedCall]
+    precision: Precision
+
+    def run(self, leaves: Sequence[Array]) -> tuple[Array, ...]:
+        with convert_exceptions("the simulation", Verdict.RUNTIME_ERROR), jax.default_device(kernel_device("cpu")):
+            outputs = evaluate(self.traced, leaves, lambda equation, args: self.calls[id(equation)].run(args))
+        return require_defined(outputs)

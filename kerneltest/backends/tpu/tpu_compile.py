@@ -1,0 +1,156 @@
+"""Compilation of lowered TPU kernels by XLA, in parallel child processes, with a cache on disk."""
+
+import atexit
+import base64
+import functools
+import importlib.util
+import re
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import pallas as pl
+
+from kerneltest.backends.compile_cache import Answer, cached_compile
+from kerneltest.backends.kernel_names import prefix
+from kerneltest.backends.lowering_errors import match_rule
+from kerneltest.backends.tpu.tpu_errors import COMPILING, user_place
+from kerneltest.backends.tpu.tpu_lowering import MosaicModule, lower
+from kerneltest.backends.tpu.vmem import format_size, tile_advice, vmem_limit, windows
+from kerneltest.backends.workers import Workers
+from kerneltest.core.details import NotBuilt, ResourceExceeded, Stage
+from kerneltest.core.dtypes import ShapeDtype
+from kerneltest.core.failures import Failure
+from kerneltest.core.targets import Tpu
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.tracing import trace_function
+
+# XLA takes most of a minute to reject a window that is too large.
+SECONDS = 120.0
+
+_workers = Workers("kerneltest.backends.tpu.compiler", "XLA's TPU compiler")
+atexit.register(_workers.close)
+
+_NEEDS = re.compile(
+    r"(?:Used|Scoped allocation with size) ([\d.]+)([KMG]) (?:of|and limit) ([\d.]+)([KMG])"
+    r"|Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\).*?space=vmem",
+    re.DOTALL,
+)
+_REASON = "RESOURCE_EXHAUSTED: VMEM"  # the same for all wordings of XLA, and for kernels that are not compiled
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+_MOST_WINDOWS = 4  # that a message lists
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModule:
+    """One compiled kernel.
+
+    Attributes:
+      facts: bytes of VMEM and SMEM used and available, scheduled bundles of instructions, bytes moved.
+      advice: facts that its author may want to change, in words.
+    """
+
+    facts: dict[str, int]
+    advice: tuple[str, ...]
+
+
+@functools.cache
+def problem(tpu: Tpu) -> str:
+    """Returns why libtpu cannot compile for a generation here, or "". Compiles a minimal kernel to find out."""
+    if importlib.util.find_spec("libtpu") is None:
+        return "libtpu is not installed (pip install kerneltest[tpu]); lower:tpu-* works without it"
+
+    def copy(source: Any, target: Any) -> None:
+        target[...] = source[...]
+
+    tile = jax.ShapeDtypeStruct((8, 128), np.float32)
+    kernel = trace_function(
+        lambda x: [pl.pallas_call(copy, out_shape=tile)(x)], (ShapeDtype(tile.shape, np.dtype(np.float32)),), ""
+    )
+    try:
+        (module,) = lower(kernel, tpu)
+        compile_module(module, tpu)
+    except Failure as failure:
+        required = next((each for each in metadata.requires("jax") or () if each.startswith("libtpu")), "libtpu")
+        return (
+            f"libtpu {version()} with JAX {jax.__version__} cannot compile even a copy for {tpu}: "
+            f"{str(failure).splitlines()[0]} (this JAX requires {required.partition(';')[0].strip()}: "
+            "pip install 'jax[tpu]')"
+        )
+    return ""
+
+
+def version() -> str:
+    """Returns the version of the installed libtpu."""
+    return metadata.version("libtpu")
+
+
+def compile_module(module: MosaicModule, tpu: Tpu) -> CompiledModule:
+    """Compiles one kernel, or returns it from the cache.
+
+    Raises:
+      Failure: the compiler's error, its death or its timeout; also if the blocks need more VMEM than there is, without
+        a call of the compiler.
+    """
+    arrays = windows(module.call)
+    allowed = vmem_limit(module.call, tpu)
+    if (needed := sum(window.size for window in arrays)) > allowed:
+        raise Failure(Verdict.RESOURCE_EXCEEDED, _vmem_exceeded(module, tpu, needed, allowed))
+    request = {"module": base64.b64encode(module.stablehlo).decode(), "topology": tpu.topology}
+    try:
+        answer = cached_compile(request, {"libtpu": version()}, frozenset({"facts"}), lambda: _ask(request))
+    except Failure as failure:
+        known = match_rule(failure.stderr, COMPILING)
+        detail = prefix(failure.detail, f"{known.words}\n") if known else failure.detail
+        raise Failure(failure.verdict, detail, failure.stderr) from failure
+    if "verdict" in answer:
+        raise _compile_failure(answer["message"], module, tpu)
+    facts = answer["facts"]
+    memory = {
+        "VMEM": facts.pop("VMEM"),
+        "VMEM there is": tpu.vmem,
+        "SMEM": facts.pop("SMEM"),
+        "SMEM there is": tpu.smem,
+    }
+    return CompiledModule({**memory, **facts}, tile_advice(arrays))
+
+
+def _ask(request: dict[str, Any]) -> Answer:
+    answer: Answer = _workers.ask(request, SECONDS)
+    answer.pop("stderr")
+    return answer
+
+
+def _compile_failure(text: str, module: MosaicModule, tpu: Tpu) -> Failure:
+    """Returns the failure for an error of XLA or Mosaic, with the user's line."""
+    if found := _NEEDS.search(text):
+        used, unit, most, of_unit, size, available = found.groups()
+        needed = int(size) if size else int(float(used) * _UNITS[unit])
+        allowed = int(available) if available else int(float(most) * _UNITS[of_unit])
+        return Failure(Verdict.RESOURCE_EXCEEDED, _vmem_exceeded(module, tpu, needed, allowed), text)
+    source = user_place(text) or line_of(module.call.equation.source_info)
+    first = next(line for line in text.splitlines() if line.strip())
+    if known := match_rule(text, COMPILING):
+        if known.verdict is Verdict.UNAVAILABLE:
+            return Failure(known.verdict, f"{known.words} ({source})\n{first}", text)
+        return Failure(known.verdict, known.detail(Stage.COMPILE, module.name, first, source=source), text)
+    if "RESOURCE_EXHAUSTED" in text:
+        detail = ResourceExceeded(Stage.COMPILE, module.name, "memory", None, None, "B", first, source=source)
+        return Failure(Verdict.RESOURCE_EXCEEDED, detail, text)
+    return Failure(Verdict.COMPILE_ERROR, NotBuilt(Stage.COMPILE, module.name, "", first, source=source), text)
+
+
+def _vmem_exceeded(module: MosaicModule, tpu: Tpu, needed: int, allowed: int) -> ResourceExceeded:
+    """Returns the failure of a call that needs more VMEM than it may use, with its arrays and a size that fits."""
+    arrays = windows(module.call)
+    others = len(arrays) - _MOST_WINDOWS
+    parts = "; ".join(map(str, arrays[:_MOST_WINDOWS])) + (f"; and {others} more" if others > 0 else "")
+    times = 1 << (-(-needed // allowed) - 1).bit_length()
+    advised = f"blocks of 1/{times} the size fit"
+    if needed <= tpu.vmem:
+        advised += f", and so do these with pltpu.CompilerParams(vmem_limit_bytes={needed})"
+    words = f"needs {format_size(needed)} of VMEM, but may use only {format_size(allowed)}: {parts}; {advised}"
+    return ResourceExceeded(Stage.COMPILE, module.name, "VMEM", needed, allowed, "B", words, _REASON)

@@ -1,0 +1,267 @@
+"""Errors of JAX, Mosaic and XLA about TPU kernels, explained to the kernels' authors."""
+
+import re
+from pathlib import Path
+
+import jax
+
+from kerneltest.backends.lowering_errors import Excess, Rule
+from kerneltest.backends.tpu.vmem import LANES, SUBLANES
+from kerneltest.core.source_location import relative_path
+from kerneltest.core.verdicts import Verdict
+
+
+def _nearest(name: str, block: str, whole: str) -> str:
+    """Explains a wrong block of two dimensions or more by the nearest block that is allowed."""
+    lengths, lengths_of_array = (tuple(map(int, re.findall(r"\d+", each))) for each in (block, whole))
+    nearest = list(lengths)
+    for axis, multiple in ((-2, SUBLANES), (-1, LANES)):
+        if nearest[axis] % multiple and nearest[axis] != lengths_of_array[axis]:
+            up = -(-nearest[axis] // multiple) * multiple
+            nearest[axis] = lengths_of_array[axis] if up >= lengths_of_array[axis] else up
+    return (
+        f"{name} has blocks of {list(lengths)}, but on a TPU their last two dimensions must be multiples of "
+        f"{SUBLANES} and {LANES} or as long as the array's {list(lengths_of_array)}; the nearest is {nearest}"
+    )
+
+
+def _nearest_of_rank_1(multiple: str, least: str, name: str, block: str, whole: str) -> str:
+    """Explains a wrong block of one dimension by the nearest block that is allowed."""
+    length, of_array = int(block), int(whole)
+    rounded = -(-length // int(multiple)) * int(multiple)
+    power = max(1 << (length - 1).bit_length(), int(least))
+    near = min(rounded, power)
+    return (
+        f"{name} has blocks of [{length}], but on a TPU one-dimensional blocks must be multiples of {multiple}, "
+        f"powers of two from {least} on, or as long as the array's [{of_array}]; the nearest is "
+        f"[{of_array if near >= of_array else near}]"
+    )
+
+
+_BLOCKS = r"Block spec for (\S+) in pallas_call .*? has block shape \((.*?)\), array shape \((.*?)\)"
+
+
+def _scalar_memory(needed: str, available: str, use: str) -> Excess:
+    words = (
+        f"needs {needed} bytes of scalar memory for its {use}, but there are {available}: prefetch only the scalars "
+        "that the kernel reads, and pass the rest as an ordinary input"
+    )
+    return Excess(words, "SMEM", int(needed), int(available), "B")
+
+
+_REFUSED = Verdict.COMPILE_ERROR
+_LACKING = Verdict.UNIMPLEMENTED
+
+# The cause and what to write instead. JAX 0.10.2, 0.11.2 and 0.12.0.1 use the same words for each error.
+LOWERING: tuple[Rule, ...] = (
+    (
+        re.compile(r"last two dimensions of your block shape are divisible by.*?" + _BLOCKS, re.DOTALL),
+        _REFUSED,
+        _nearest,
+    ),
+    (
+        re.compile(
+            r"rank 1 block shapes.*?multiple of (\d+).*?tiling size \((\d+) .*?"
+            r"Block spec for (\S+) in pallas_call .*? has block shape \(.*?(\d+)\)?,?\), array shape \((\d+),?\)",
+            re.DOTALL,
+        ),
+        _REFUSED,
+        _nearest_of_rank_1,
+    ),
+    (
+        re.compile(r"in memory space (?:ANY|HBM) only blocks having the same block shape as the array"),
+        _REFUSED,
+        "an argument that stays in main memory has no blocks: leave memory_space out of its BlockSpec, or copy parts "
+        "with pltpu.make_async_copy",
+    ),
+    (
+        re.compile(r"(?:ANY|HBM) memory space can only be accessed using async_copy"),
+        _REFUSED,
+        "a reference in main memory cannot be loaded: leave memory_space out of its BlockSpec, or copy it to scratch "
+        "in VMEM with pltpu.make_async_copy",
+    ),
+    (
+        re.compile(r"Can only (load scalars from|store scalars to) SMEM"),
+        _REFUSED,
+        "scalar memory is read and written one number at a time: pass vectors as ordinary inputs, in VMEM",
+    ),
+    (
+        re.compile(r"Cannot store scalars to VMEM"),
+        _REFUSED,
+        "VMEM is written in vectors: store a slice of shape (1, n), or give the output "
+        "pl.BlockSpec(memory_space=pltpu.SMEM)",
+    ),
+    (
+        re.compile(r"`broadcast_to` is a Triton-specific primitive"),
+        _REFUSED,
+        "a reference is indexed by arrays, as only Triton allows: index it by integers, slices and pl.ds",
+    ),
+    (
+        re.compile(r"'vector.extract_strided_slice' op expected strides"),
+        _REFUSED,
+        "a loaded value is sliced with a stride: stride the reference, as x_ref[pl.ds(0, n, stride=2), :], or split "
+        "outside the kernel",
+    ),
+    (
+        re.compile(r"Expected matmul acc to be 32-bit"),
+        _REFUSED,
+        "a TPU sums products in 32 bits: set preferred_element_type=jnp.float32 (jnp.int32 for integers), then convert",
+    ),
+    (
+        re.compile(r"Scan with \d+ extensive (?:in|out)put"),
+        _LACKING,
+        "jax.lax.scan lowers only without xs and ys: use jax.lax.fori_loop, and index references by pl.ds",
+    ),
+    (
+        re.compile(r"Only take_along_axis-like gathers supported"),
+        _LACKING,
+        "gathers lower only in the form of jnp.take_along_axis: load row by row with indices in SMEM, multiply by a "
+        "one-hot matrix, or let an index map choose the block (scalar prefetch)",
+    ),
+    (
+        re.compile(r"is_stable=True is not supported"),
+        _LACKING,
+        "jax.lax.top_k lowers only with is_stable=False",
+    ),
+    (
+        re.compile(r"64-bit types are not supported"),
+        _LACKING,
+        "TPU kernels have no 64-bit types: use 32 bits; under jax_enable_x64, Python integers, jnp.arange and "
+        "jnp.argmax yield 64",
+    ),
+    (
+        re.compile(r"Unsigned integer dtype (\w+) is not supported for dot_general"),
+        _LACKING,
+        "products of {0} have no lowering: convert to a signed dtype that is wide enough",
+    ),
+    (
+        re.compile(r"masked swap with non-32-bit data"),
+        _LACKING,
+        "masked stores lower only for 32-bit types: select with jnp.where, and store the whole block",
+    ),
+    (
+        re.compile(r"Reductions over unsigned integers not implemented"),
+        _LACKING,
+        "reductions of unsigned integers have no lowering: convert to int32 or float32 first",
+    ),
+    (
+        re.compile(r"for reduce_index|^Only float32 is supported"),
+        _LACKING,
+        "jnp.argmax and jnp.argmin lower only for float32: convert, or compare an iota with the maximum",
+    ),
+    (
+        re.compile(r"Length of grid does not match length of dimension semantics"),
+        _REFUSED,
+        "dimension_semantics needs 'parallel' or 'arbitrary' for each dimension of the grid",
+    ),
+    (
+        re.compile(r"#tpu.dimension_semantics<(\w+)>"),
+        _REFUSED,
+        "dimension_semantics can be 'parallel' or 'arbitrary', not '{0}'",
+    ),
+    (
+        re.compile(r"DShapedArray\("),
+        _REFUSED,
+        "the size of a load is known only at run time: load the whole block, and mask with jnp.where",
+    ),
+)
+
+_JAX = str(Path(jax.__file__).parent)
+_LINE = re.compile(r'"([^"]+\.py)":(\d+)')
+
+COMPILING: tuple[Rule, ...] = (
+    (
+        re.compile(r"Could not convert JSON string to proto"),
+        Verdict.UNAVAILABLE,
+        "libtpu is older than this JAX, and cannot read its output",
+    ),
+    (
+        re.compile(r"Invalid vector type for load.*?xf16", re.DOTALL),
+        _LACKING,
+        "no TPU has vectors of float16: convert to bfloat16 or float32 before the call",
+    ),
+    (
+        re.compile(r"\(size=(\d+)\) would exceed memory \(size=(\d+)\).*?space=smem.*?tag = '([^']*)'", re.DOTALL),
+        Verdict.RESOURCE_EXCEEDED,
+        _scalar_memory,
+    ),
+    (
+        re.compile(r"Unsupported matmul \w+ type on target: vector<[\dx]*x(\w+)>"),
+        _LACKING,
+        "this TPU does not multiply matrices of {0}: convert to bfloat16, which holds int8 exactly, and sum in float32",
+    ),
+    (
+        re.compile(r"Bad lhs/rhs type: 'vector<[\dx]*x(\w+)>' 'vector<[\dx]*x(\w+)>'"),
+        _LACKING,
+        "this TPU does not multiply matrices of {0} and {1}: convert outside the kernel",
+    ),
+    (
+        re.compile(r"float acc with int lhs|Integer inputs with bitwidth (\d+) are not supported as matmul"),
+        _LACKING,
+        "integers are multiplied only as int8 and summed in int32: convert others to bfloat16 or float32",
+    ),
+    (
+        re.compile(r"unsupported shape cast|Check failed: rem == 0"),
+        _REFUSED,
+        "a reshape moves elements between lanes and sublanes as Mosaic cannot, or reshapes booleans: reshape outside "
+        "the kernel, keep the last dimension in place, and convert booleans to numbers first",
+    ),
+    (
+        re.compile(r"Multiple source vregs along gather dimension"),
+        _LACKING,
+        "jnp.take_along_axis gathers within 128 lanes or 8 sublanes: split the axis into such parts, or compare with "
+        "an iota and sum",
+    ),
+    (
+        re.compile(r"The last dim size is not 128 in original base memref"),
+        _LACKING,
+        "a strided load needs rows of 128 elements: split longer ones into blocks",
+    ),
+    (
+        re.compile(r"cannot statically prove that index in dimension (\d+) is a multiple of (\d+)"),
+        _REFUSED,
+        "Mosaic must know that the index along dimension {0} is a multiple of {1}: write pl.multiple_of(index, {1}) if "
+        "that is true, or load whole tiles and mask",
+    ),
+    (
+        re.compile(r"aligned to tiles.*?dimension (\d+) is divisible by the tile dimension (\d+)", re.DOTALL),
+        _REFUSED,
+        "a copy moves whole tiles: copy a multiple of {1} along dimension {0}, and slice afterwards",
+    ),
+    (
+        re.compile(r"inner slice in the DMA transfer must be divisible by|leading tiles have different trailing dim"),
+        _REFUSED,
+        "a copy moves whole rows of a tile, 512 bytes: copy more and slice afterwards, or pad the array",
+    ),
+    (
+        re.compile(r"failed to legalize operation '(arith\.\w+)'.*?vector<[\dx]*x(\w+)>", re.DOTALL),
+        _LACKING,
+        "no TPU has {0} for {1}: convert to a wider dtype first",
+    ),
+    (
+        re.compile(r"Unsupported type 'vector<[\dx]*x(\w+)>'"),
+        _LACKING,
+        "this TPU has no vectors of {0}: convert outside the kernel",
+    ),
+    (
+        re.compile(r"Core-parallel dimension (\d+) has iteration bound: (\d+).*?cores: (\d+)"),
+        _REFUSED,
+        "dimension {0} of the grid is core-parallel and {1} long, but the number of cores is {2}: use 'parallel'",
+    ),
+    (
+        re.compile(r"subcore_parallel is only supported on SparseCore"),
+        _REFUSED,
+        "SUBCORE_PARALLEL is for SparseCores: use 'parallel'",
+    ),
+    (
+        re.compile(r"to not contain X\{64\|128\} element types.*?(\w\d+)\[", re.DOTALL),
+        _LACKING,
+        "an argument is {0}, and TPU kernels have no 64-bit types: convert before the call",
+    ),
+)
+
+
+def user_place(text: str) -> str:
+    """Returns FILE:LINE of the user's code that a message of Mosaic names, or ""."""
+    lines = ((path, line) for path, line in _LINE.findall(text) if not path.startswith(_JAX))
+    return next((f"{relative_path(path)}:{line}" for path, line in lines), "")

@@ -1,0 +1,65 @@
+"""Lowering of Pallas calls to Mosaic modules without a TPU, by JAX's own lowering rules."""
+
+import functools
+from dataclasses import dataclass
+
+import jax
+
+from kerneltest.backends.lowering_errors import lowering_failure
+from kerneltest.backends.tpu.tpu_errors import LOWERING
+from kerneltest.core.targets import Tpu
+from kerneltest.trace.jax_compat.mlir import custom_calls
+from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.jax_compat.tpu_compilation import TPU_CUSTOM_CALL, module_bytes, mosaic_module, mosaic_text
+from kerneltest.trace.platform_dispatch import abstract_platform
+from kerneltest.trace.runnable import call_as_function
+from kerneltest.trace.tracing import Call, Traced
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MosaicModule:
+    """One Pallas call in the form that XLA's TPU compiler takes.
+
+    Attributes:
+      call: as the kernel has it.
+      stablehlo: the function around it, as bytecode.
+      mosaic: the modules that it calls, as bytecode.
+    """
+
+    call: Call
+    stablehlo: bytes
+    mosaic: tuple[bytes, ...]
+
+    @property
+    def name(self) -> str:
+        return self.call.name
+
+    @property
+    def text(self) -> str:
+        """The Mosaic modules as MLIR text."""
+        return "\n".join(map(mosaic_text, self.mosaic))
+
+
+def lower(traced: Traced, tpu: Tpu) -> tuple[MosaicModule, ...]:
+    """Lowers every Pallas call of a kernel for a generation.
+
+    Returns:
+      The lowered calls, in order.
+
+    Raises:
+      Failure: with the call, the primitive that has no rule, the user's line and advice.
+    """
+    return tuple(lower_call(call, tpu) for call in traced.calls)
+
+
+@functools.lru_cache(maxsize=512)
+def lower_call(call: Call, tpu: Tpu) -> MosaicModule:
+    """Lowers one Pallas call; see `lower`."""
+    run, shapes = call_as_function(call, "mosaic_tpu")
+    try:
+        with abstract_platform(tpu.id):
+            lowered = jax.jit(run).trace(*shapes).lower(lowering_platforms=("tpu",))
+    except Exception as error:
+        raise lowering_failure(error, call.name, LOWERING, line_of(call.equation.source_info)) from error
+    mosaic = tuple(map(mosaic_module, custom_calls(lowered, frozenset({TPU_CUSTOM_CALL}))))
+    return MosaicModule(call, module_bytes(lowered), mosaic)

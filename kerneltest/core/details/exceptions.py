@@ -1,0 +1,88 @@
+"""Exceptions, what kerneltest states itself, and what cannot be run here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kerneltest.core.details.base import BaseDetail, format_place, without_numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Raised(BaseDetail):
+    """An exception.
+
+    Attributes:
+      who: raised it: `the kernel`, `oracle NAME`, `backend ID`.
+      error: the exception's type.
+      said: its text.
+      phase: what was being done, as in `while traced for m=1,n=3`; "" for nothing in particular.
+      source: FILE:LINE of the user's source, or "".
+    """
+
+    who: str
+    error: str
+    said: str
+    phase: str = ""
+    source: str = ""
+    kind: Literal["raised"] = "raised"
+
+    @property
+    def place(self) -> str:
+        return self.source
+
+    @property
+    def essence(self) -> str:
+        return f"{self.error}: {without_numbers(self.said.partition(chr(10))[0])}"
+
+    def text(self) -> str:
+        phase = f" {self.phase}" if self.phase else ""
+        return f"{self.who} raised {self.error}{phase}: {self.said}{format_place(self.source)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stated(BaseDetail):
+    """A failure for which no other kind exists: a sentence with values in it.
+
+    Attributes:
+      sentence: with a place for each value, as `str.format` has it.
+      values: by name; they change from case to case.
+      source: FILE:LINE of the user's source, or ""; added to the text unless a value shows it.
+    """
+
+    sentence: str
+    values: Mapping[str, int | str] = field(default_factory=dict, hash=False)
+    source: str = ""
+    kind: Literal["stated"] = "stated"
+
+    @property
+    def place(self) -> str:
+        return self.source
+
+    @property
+    def essence(self) -> str:
+        return self.sentence
+
+    def text(self) -> str:
+        words = self.sentence.format(**self.values) if self.values else self.sentence
+        return words if self.source in words else words + format_place(self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable(BaseDetail):
+    """Something that cannot be run on this machine, or was left out.
+
+    Attributes:
+      reason: in words.
+      left_out: whether it could be run and was left out to keep to a budget of time.
+    """
+
+    reason: str
+    left_out: bool = False
+    kind: Literal["unavailable"] = "unavailable"
+
+    @property
+    def essence(self) -> str:
+        return "left out" if self.left_out else without_numbers(self.reason)
+
+    def text(self) -> str:
+        return f"left out: {self.reason}" if self.left_out else self.reason

@@ -1,0 +1,106 @@
+"""Outputs that are wrong, change from run to run, or are written where inputs are."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kerneltest.core.details.base import BaseDetail, format_index, kernel_prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch(BaseDetail):
+    """Elements that differ from the oracle's by more than their bound.
+
+    Attributes:
+      call: how the kernel was called, as an invariant words it; "" for a plain call.
+      output: which output, counted from 0.
+      gradient_of: the argument with respect to which the output is a gradient; "" for an output of the kernel itself.
+      wrong, total: elements.
+      pattern: where the wrong elements lie, in words; "" for nowhere in particular.
+      index: of the worst element.
+      block: the block that it lies in, as `m=1 n=0`; "" where the kernel has none.
+      comparison: the worst element beside its expectation, in words.
+      remarks: further lines: a diagnosis, special values among the inputs.
+    """
+
+    call: str
+    output: int
+    gradient_of: str
+    wrong: int
+    total: int
+    pattern: str
+    index: tuple[int, ...]
+    block: str
+    comparison: str
+    remarks: tuple[str, ...] = ()
+    kind: Literal["mismatch"] = "mismatch"
+
+    @property
+    def essence(self) -> str:
+        return f"gradient by {self.gradient_of}" if self.gradient_of else f"output {self.output}"
+
+    def text(self) -> str:
+        call = f"{self.call}: " if self.call else ""
+        which = f"by {self.gradient_of}: " if self.gradient_of else f"output {self.output}: " if self.output else ""
+        pattern = f", {self.pattern}" if self.pattern else ""
+        block = f", block {self.block}" if self.block else ""
+        first = (
+            f"{call}{which}{self.wrong} of {self.total} elements wrong{pattern}; "
+            f"worst at {format_index(self.index)}{block}: {self.comparison}"
+        )
+        return "\n".join([first, *self.remarks])
+
+
+@dataclass(frozen=True, slots=True)
+class Nondeterministic(BaseDetail):
+    """The same inputs gave different bits.
+
+    Attributes:
+      array: `output 0`, or the buffer in memory.
+      index: the first element that differs.
+      first, second: its two values, as text.
+      differing, total: elements.
+      how: what differed between the two runs: "with programs in order", "in another order"; "" for nothing.
+      kernel: the name of the kernel whose memory `array` is; "" for an output.
+    """
+
+    array: str
+    index: tuple[int, ...]
+    first: str
+    second: str
+    differing: int
+    total: int
+    how: tuple[str, str] = ("", "")
+    kernel: str = ""
+    kind: Literal["nondeterministic"] = "nondeterministic"
+
+    @property
+    def essence(self) -> str:
+        return f"nondeterministic {self.array}"
+
+    def text(self) -> str:
+        count = f"{self.differing} of {self.total} elements differ"
+        if any(self.how):
+            one, other = self.how
+            both = f"{self.first} {one} and {self.second} {other}"
+            return f"{kernel_prefix(self.kernel)}{self.array}{format_index(self.index)} is {both}; {count}"
+        place = format_index(self.index)
+        return f"{self.array}: the same inputs gave {self.first} and then {self.second} at {place}; {count}"
+
+
+@dataclass(frozen=True, slots=True)
+class InputModified(BaseDetail):
+    """The kernel wrote to an input.
+
+    Attributes:
+      argument: which of its array arguments, counted from 0.
+    """
+
+    argument: int
+    kind: Literal["input_modified"] = "input_modified"
+
+    @property
+    def essence(self) -> str:
+        return f"array argument {self.argument} modified"
+
+    def text(self) -> str:
+        return f"the kernel wrote to its array argument {self.argument}"

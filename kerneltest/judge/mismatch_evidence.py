@@ -1,0 +1,216 @@
+"""What shows that an output is wrong: where, how far, and what that looks like."""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kerneltest.core.details import Mismatch
+from kerneltest.core.dtypes import Array, is_float
+from kerneltest.core.failures import Failure
+from kerneltest.declare.axis_expressions import AxisExpression
+from kerneltest.declare.pairing import Pairing
+from kerneltest.judge.compare import Comparison, describe
+from kerneltest.judge.diagnose import MismatchContext, describe_special_inputs, diagnose
+from kerneltest.judge.locate import Axis, axes_of, locate
+from kerneltest.plan.signatures import Signature, signatures
+from kerneltest.records.evidence import Evidence, Window
+from kerneltest.records.schema import Record
+from kerneltest.trace.tracing import trace
+from kerneltest.trace.walk import lowering_differences
+
+_MOST = 1024  # elements of an output; 32 x 32 where it is large both ways
+_MOST_INPUT = 128
+
+
+def output_window(comparison: Comparison, index: tuple[int, ...], axes: Sequence[Axis]) -> Window:
+    """The part of an output around `index`: actual, expected, bound, and which elements are wrong."""
+    actual = comparison.actual
+    lengths, at = _part(actual.shape, index, _MOST)
+    return Window(
+        name="",
+        dtype=actual.dtype.name,
+        shape=actual.shape,
+        origin=_origin(at),
+        extent=lengths,
+        blocks=_last_two([axis.block or 0 for axis in axes], 0),
+        values=_plain(actual[at]),
+        expected=_plain(comparison.expected[at]),
+        bound=_plain(comparison.bound[at]),
+        wrong="".join("1" if each else "0" for each in comparison.wrong[at].flat),
+    )
+
+
+def input_windows(pairing: Pairing, arguments: Mapping[str, Array], place: Mapping[str, int]) -> tuple[Window, ...]:
+    """The part of each argument that meets an element of an output, by the dims that they share.
+
+    Args:
+      pairing: whose arguments these are.
+      arguments: array arguments, by path.
+      place: the element's index along each dim; other dims are shown from their first NaN or infinity, or from 0.
+    """
+    windows = []
+    for path, value in arguments.items():
+        dims = pairing.leaves[path].shape
+        special = np.argwhere(~np.isfinite(value.astype(np.float64))) if is_float(value.dtype) else np.empty((0, 0))
+        first = special[0].tolist() if len(special) else [0] * value.ndim
+        index = tuple(
+            min(place.get(name, start) if isinstance(name, str) else start, max(length - 1, 0))
+            for name, start, length in zip(dims, first, value.shape, strict=True)
+        )
+        lengths, at = _part(value.shape, index, _MOST_INPUT)
+        blocks = [(pairing.dims[name].block or 0) if isinstance(name, str) else 0 for name in dims]
+        windows.append(
+            Window(path, value.dtype.name, value.shape, _origin(at), lengths, _last_two(blocks, 0), _plain(value[at]))
+        )
+    return tuple(windows)
+
+
+def _part(shape: tuple[int, ...], index: tuple[int, ...], most: int) -> tuple[tuple[int, int], tuple[int | slice, ...]]:
+    """Rows and columns of a part of at most `most` elements around an index, and what selects it."""
+    rows, columns = _last_two(shape, 1)
+    side = int(np.sqrt(most))
+    shown_rows = min(rows, max(side, most // max(columns, 1)))
+    shown_columns = min(columns, most // max(shown_rows, 1))
+    if not shape:
+        return (1, 1), ()
+    start_columns = _start(index[-1], columns, shown_columns)
+    last = slice(start_columns, start_columns + shown_columns)
+    if len(shape) == 1:
+        return (1, shown_columns), (last,)
+    start_rows = _start(index[-2], rows, shown_rows)
+    return (shown_rows, shown_columns), (*index[:-2], slice(start_rows, start_rows + shown_rows), last)
+
+
+def _start(index: int, length: int, shown: int) -> int:
+    return max(0, min(index - shown // 2, length - shown))
+
+
+def _origin(at: Iterable[int | slice]) -> tuple[int, ...]:
+    return tuple(each.start if isinstance(each, slice) else int(each) for each in at)
+
+
+def _last_two(values: Sequence[int], missing: int) -> tuple[int, int]:
+    filled = (missing, missing, *values)
+    return int(filled[-2]), int(filled[-1])
+
+
+def _plain(values: Array) -> tuple[Any, ...]:
+    if is_float(values.dtype):
+        with np.errstate(all="ignore"):  # a NaN is a value like others here
+            wide = values.astype(np.float64)
+        return tuple(float(f"{value:.7g}") for value in wide.ravel().tolist())
+    return tuple(values.astype(bool if values.dtype == bool else np.int64).ravel().tolist())
+
+
+def mismatch(
+    record: Record,
+    pairing: Pairing,
+    signature: Signature,
+    arguments: Mapping[str, Array],
+    output: int,
+    comparison: Comparison,
+    *,
+    depth: str,
+    structural: bool,
+    models_operands: bool,
+    call: str = "",
+    gradient_of: str = "",
+) -> Record:
+    """A record as a finding, with its evidence.
+
+    Args:
+      record: of the case.
+      pairing, signature: of the case.
+      arguments: its array arguments, by path.
+      output: which output is wrong, counted from 0.
+      comparison: of that output; some element is wrong.
+      depth: of the run, whose signatures tell which dims the output has.
+      structural: the values keep the kernel's arithmetic exact, so specials among them are not what went wrong.
+      models_operands: whether the bound accounts for how a backend rounds the operands of products.
+      call: how the kernel was called, where that is not plainly.
+      gradient_of: the leaf with respect to which the output is a gradient, or "".
+    """
+    named = pairing.leaves[gradient_of].shape if gradient_of else output_dims(pairing, output, depth)
+    axes = _axes(pairing, [str(name) for name in named], comparison.actual.shape)
+    place = locate(comparison, axes)
+    diagnosis = ""
+    if not gradient_of:
+        diagnosis = diagnose(MismatchContext(pairing, signature, arguments, output, comparison, axes))
+    special = "" if structural else describe_special_inputs(arguments)
+    wrong, total = int(comparison.wrong.sum()), comparison.wrong.size
+    detail = Mismatch(
+        call=call,
+        output=output,
+        gradient_of=gradient_of,
+        wrong=wrong,
+        total=total,
+        pattern=place.pattern.text() if place.pattern else "",
+        index=place.index,
+        block=place.block,
+        comparison=describe(comparison, place.index),
+        remarks=tuple(filter(None, (diagnosis, special))),
+    )
+    evidence = Evidence(
+        output=output,
+        index=place.index,
+        block=place.block,
+        wrong_blocks=place.wrong_blocks,
+        pattern=place.pattern,
+        diagnosis=diagnosis,
+        actual=_number(comparison.actual[place.index]),
+        expected=_number(comparison.expected[place.index]),
+        bound=float(comparison.bound[place.index]),
+        arguments={path: excerpt(value) for path, value in arguments.items()},
+        window=output_window(comparison, place.index, axes),
+        inputs=input_windows(pairing, arguments, dict(zip([axis.name for axis in axes], place.index, strict=True))),
+        otherwise=_lowered_otherwise(pairing, signature, models_operands=models_operands),
+    )
+    return replace(
+        record, verdict=comparison.verdict, message=detail.text(), detail=detail, wrong=wrong, evidence=evidence
+    )
+
+
+def _axes(pairing: Pairing, names: Sequence[str], shape: tuple[int, ...]) -> tuple[Axis, ...]:
+    return tuple(
+        Axis(name or f"axis{i}", length, pairing.dims[name].block if name in pairing.dims else None)
+        for i, (name, length) in enumerate(zip(names, shape, strict=True))
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def output_dims(pairing: Pairing, output: int, depth: str) -> tuple[str, ...]:
+    """The dims of an output's axes, from its shapes over signatures. Traced again, since only a finding needs it."""
+    shapes, lengths = [], []
+    extents = [axis for leaf in pairing.leaves.values() for axis in leaf.shape if isinstance(axis, AxisExpression)]
+    for signature in signatures(pairing, depth):
+        try:
+            shapes.append(trace(pairing, signature).outputs[output].shape)
+        except Failure:
+            continue
+        lengths.append(dict(signature.dims))
+        if len(shapes) > 1 and all(axes_of(shapes, lengths, extents)):
+            break
+    return axes_of(shapes, lengths, extents)
+
+
+@functools.lru_cache(maxsize=64)
+def _lowered_otherwise(pairing: Pairing, signature: Signature, *, models_operands: bool) -> tuple[str, ...]:
+    try:
+        found = lowering_differences(trace(pairing, signature).jaxpr.jaxpr)
+    except Failure:
+        return ()
+    return tuple(each for each in found if not (models_operands and each == "TF32"))
+
+
+def _number(value: Any) -> float | int | bool:
+    number = value.item() if hasattr(value, "item") else value
+    return number if isinstance(number, (bool, int)) else float(number)
+
+
+def excerpt(value: Array) -> str:
+    """An array in a line or a few: dtype, shape, and values, in part where they are many."""
+    with np.printoptions(threshold=40, edgeitems=3, precision=6, linewidth=100):
+        return f"{value.dtype.name}{list(value.shape)} {value.astype(np.float64) if value.dtype != bool else value}"

@@ -1,0 +1,195 @@
+"""The reduction of a suspect to its smallest case, and the search for the cause of that case's failure."""
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from kerneltest.backends.codegen.gpu_lowering import lower
+from kerneltest.backends.codegen.program_reduction import reduce_program
+from kerneltest.core.details import MemoryFault, Race, Visit
+from kerneltest.core.failures import Failure
+from kerneltest.core.group_names import GroupName
+from kerneltest.core.targets import TARGETS
+from kerneltest.core.verdicts import Verdict, VerdictKind
+from kerneltest.execute.cache import Cache
+from kerneltest.execute.item import Item, Outcome
+from kerneltest.execute.variations import InvariantGroup
+from kerneltest.judge.mismatch_evidence import excerpt
+from kerneltest.localize.access_expression import describe_offset
+from kerneltest.localize.fault_location import locate_fault
+from kerneltest.localize.mutable_kernel import MutableKernel
+from kerneltest.localize.reruns import depends_on_memory, depends_on_order
+from kerneltest.plan.explicit import AnyCase
+from kerneltest.records.schema import Record, Reproducer
+from kerneltest.shrink.engine import minimize
+from kerneltest.trace.tracing import without_debugging
+
+REDUCTION_ROUNDS = 2  # of reduction: a smallest case may show that its suspect is two bugs
+_SHRINKING_SHARE = 0.6  # of the time; the rest is for the search for the cause
+_MOST_PER_FAMILY = 4  # failing cases on which the best mutants are tried again
+_MOST_FAILING, _MOST_PASSING = 12, 4  # further cases that a mutant must fix, and leave right
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReducedSuspect:
+    """The result of a reduction.
+
+    Attributes:
+      reproducer: the smallest case, without files.
+      outcome: the outcome of judging it, with its inputs.
+      reduced_script: a script with only the operations that do not lower; "" if there is none.
+    """
+
+    reproducer: Reproducer
+    outcome: Outcome
+    reduced_script: str
+
+
+@without_debugging()
+def reduce_suspect(
+    items: Sequence[Item], findings: Sequence[Record], cache: Cache, seconds: float
+) -> ReducedSuspect | None:
+    """Returns the smallest case that fails in the same way as one of some findings; None if that one passes now.
+
+    Args:
+      items: the items that the findings belong to.
+      findings: findings that are thought to have one cause.
+      cache: the cache that cases share.
+      seconds: the time to spend.
+    """
+    parts = {(item.name, item.group.name): item for item in items}
+    record = min(
+        findings, key=lambda each: (each.group == GroupName.PROOFS, sum(each.dims.values()), each.group != "structural")
+    )
+    item = parts[record.item, record.group]
+    cache.switch_to(item.pairing, item.dtype)
+    varied = isinstance(item.group, InvariantGroup)  # an invariant calls the kernel in ways of its own
+    alike = [each for each in items if each.name == item.name and isinstance(each.group, InvariantGroup) is varied]
+    alike = [
+        each for each in alike if (each.group.name == GroupName.PROOFS) is (record.group == GroupName.PROOFS)
+    ]  # proofs have no sizes
+    cases = [case for each in alike for case in each.cases()]
+    case = next((each for each in cases if each.id == record.case), None)
+    if case is None:
+        return None
+    cache.begin_case(item.name, case)  # the watchdog then ends it if it hangs
+    try:
+        return _reduce(item, case, record, cases, {each.case for each in findings}, cache, seconds)
+    finally:
+        cache.process.journal.stop()
+
+
+def _reduce(
+    item: Item,
+    case: AnyCase,
+    record: Record,
+    cases: Sequence[AnyCase],
+    findings: Collection[str],
+    cache: Cache,
+    seconds: float,
+) -> ReducedSuspect | None:
+    started = time.monotonic()
+    found = minimize(item, case, record, cache, _SHRINKING_SHARE * seconds)
+    if found is None:
+        return None
+    outcome, location = found.outcome, None
+    diagnoses = (diagnose(item, found.case, outcome.record, cache) for diagnose in _DIAGNOSES)
+    if words := next(filter(None, diagnoses), ""):
+        outcome = replace(outcome, record=_with_diagnosis(outcome.record, words))
+    if outcome.record.evidence is not None and outcome.arguments is not None:
+        arguments = {path: excerpt(value) for path, value in outcome.arguments.items()}
+        evidence = replace(outcome.record.evidence, arguments=arguments)
+        outcome = replace(outcome, record=replace(outcome.record, evidence=evidence))
+    if record.verdict.kind in (VerdictKind.VALUES, VerdictKind.MEMORY):
+        left = seconds - (time.monotonic() - started)
+        try:
+            also = _similar_cases(case, cases, findings)
+            failing = [each for each in cases if each.id in findings]
+            more = _spread_over_families(failing, {each.id for each in (case, *also)})
+            location = locate_fault(item.pairing, found.case, found.outcome, seconds=left, also=also, more=more)
+        except Failure:
+            location = None
+    smallest = Reproducer(record.case, outcome.record, found.nontrivial, found.attempts, found.complete, location)
+    left = seconds - (time.monotonic() - started)
+    script = _reduced_script(item, found.case, cache, left) if record.verdict.kind is VerdictKind.BUILD else ""
+    return ReducedSuspect(smallest, outcome, script)
+
+
+def _reduced_script(item: Item, case: AnyCase, cache: Cache, seconds: float) -> str:
+    """Returns a script with only the operations that do not lower; "" if the kernel lowers."""
+    lowering = item.backend.lowering_backend() or item.backend.id
+    target = TARGETS.get(lowering.partition(":")[2])
+    if target is None:
+        return ""
+    try:
+        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        lower(traced, target)
+    except Failure as failure:
+        found = reduce_program(traced, target, failure, seconds) if failure.does_not_lower else None
+        return found.script if found is not None else ""
+    return ""
+
+
+def _offset_expression(item: Item, case: AnyCase, record: Record, cache: Cache) -> str:
+    """Returns the offsets of wrong accesses, as the lowered code computes them; "" for any other finding."""
+    visits: tuple[Visit, ...]
+    match record.detail if record.verdict in (Verdict.OUT_OF_BOUNDS, Verdict.RACE) else None:
+        case MemoryFault(visit=visit, buffer=buffer, overflow=None):
+            visits = (visit,)
+        case Race(visits=visits, buffer=buffer):
+            pass
+        case _:
+            return ""
+    target = TARGETS.get(item.backend.lowering_backend().partition(":")[2])
+    if target is None or isinstance(item.group, InvariantGroup):
+        return ""
+    try:
+        traced = cache.trace_for(item.pairing, case.signature, item.backend)
+        calls = MutableKernel(traced, target, dict(case.signature.dims)).calls
+    except Failure:
+        return ""
+    offsets = (describe_offset(call.listing, visit.place, buffer) for visit in visits for call in calls)
+    distinct = dict.fromkeys(filter(None, offsets))
+    return f"{buffer} at offset {'; '.join(distinct)}" if distinct else ""
+
+
+# Each returns the cause of a failure in words, or nothing; the first that returns one is believed.
+_DIAGNOSES = (depends_on_memory, depends_on_order, _offset_expression)
+
+
+def _similar_cases(case: AnyCase, cases: Sequence[AnyCase], findings: Collection[str]) -> list[AnyCase]:
+    """Returns a few failing and passing cases of the shortest signatures, each of another family or signature."""
+    rest = sorted(cases, key=_total_length)
+    failing = [each for each in rest if each.id in findings and each.id != case.id]
+    chosen: dict[object, AnyCase] = {}
+    for each in failing:
+        chosen.setdefault(each.family.name, each)
+        chosen.setdefault(each.signature, each)
+    passing: dict[str, AnyCase] = {}
+    for each in rest:
+        if each.id not in findings:
+            passing.setdefault(each.family.name, each)
+    unique = {each.id: each for each in chosen.values()}
+    return [*list(unique.values())[:_MOST_FAILING], *list(passing.values())[:_MOST_PASSING]]
+
+
+def _spread_over_families(failing: Sequence[AnyCase], known: Collection[str]) -> list[AnyCase]:
+    """Returns a few failing cases of every family, with signatures from short to long, without those that are known."""
+    families: dict[str, list[AnyCase]] = {}
+    for each in sorted(failing, key=_total_length):
+        families.setdefault(each.family.name, []).append(each)
+    chosen: dict[str, AnyCase] = {}
+    for turn in range(_MOST_PER_FAMILY):
+        for number, cases in enumerate(families.values()):
+            each = cases[(turn * len(cases) // _MOST_PER_FAMILY + number) % len(cases)]
+            chosen[each.id] = each
+    return [each for each in chosen.values() if each.id not in known]
+
+
+def _total_length(case: AnyCase) -> int:
+    return sum(length for _, length in case.signature.dims)
+
+
+def _with_diagnosis(record: Record, words: str) -> Record:
+    assert record.evidence is not None
+    return replace(record, message=f"{record.message}\n{words}", evidence=replace(record.evidence, diagnosis=words))

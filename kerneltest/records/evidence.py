@@ -1,0 +1,210 @@
+"""Evidence of a finding: the worst element, the pattern of wrong elements, and the arrays around them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from kerneltest.records.files import escapes_folder
+from kerneltest.records.strict_json import ReadsSpecialFloats
+
+Float = Annotated[float, ReadsSpecialFloats()]
+Element = Annotated[float | int | bool, ReadsSpecialFloats()]  # of an array
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def _inside(path: str) -> str:
+    if escapes_folder(path):
+        raise ValueError("leads out of the run's folder")
+    return path
+
+
+FileName = Annotated[str, AfterValidator(_inside)]  # relative to the run's folder
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of an output or of an argument: some rows and columns of its last two axes, the other axes fixed.
+
+    Attributes:
+      name: the argument's path, "" for an output.
+      dtype, shape: of the whole array.
+      origin: index of the first element shown.
+      extent: rows and columns shown; one row for an array of one axis.
+      blocks: the kernel's block lengths along these two axes, in elements; 0 for none.
+      values: row by row, to seven digits.
+      expected, bound: likewise, for an output.
+      wrong: "1" for each wrong element and "0" for a right one, for an output.
+
+    Raises:
+      ValueError: the lengths do not agree with the extent, or the origin with the shape.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Count, ...]
+    origin: tuple[Count, ...]
+    extent: tuple[Count, Count]
+    blocks: tuple[Count, Count]
+    values: tuple[Element, ...]
+    expected: tuple[Element, ...] = ()
+    bound: tuple[Float, ...] = ()
+    wrong: str = ""
+
+    def __post_init__(self) -> None:
+        count = self.extent[0] * self.extent[1]
+        lengths = {len(each) for each in (self.values, self.expected, self.bound, self.wrong) if each}
+        if lengths - {count} or len(self.origin) != len(self.shape):
+            raise ValueError(f"a window of {self.extent} elements does not hold as many")
+
+
+class SpecialValue(StrEnum):
+    """Values among inputs that most inputs do not hold, as a reader sees them."""
+
+    NAN = "a NaN"
+    POSITIVE_INFINITY = "+inf"
+    NEGATIVE_INFINITY = "-inf"
+    SUBNORMAL = "a subnormal number"
+    NEAR_LARGEST = "a number near the largest"
+    NEGATIVE_ZERO = "a zero of negative sign"
+    FALSE = "False"
+
+
+class Fill(StrEnum):
+    """The part of an argument that a special value fills."""
+
+    SOME = "some elements"
+    ROW = "a row"
+    ALL = "every element"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialInput:
+    """A special value among a case's inputs.
+
+    Attributes:
+      argument: the path of the argument that holds it; "" for any argument.
+      value: the value.
+      part: how much of the argument it fills; rows lie along the last axis.
+    """
+
+    argument: str
+    value: SpecialValue
+    part: Fill = Fill.SOME
+
+    def text(self) -> str:
+        """`x holds a NaN`, `a row of x holds nothing but -inf`: it reads on after "where"."""
+        row = "a row of " if self.part is Fill.ROW else ""
+        only = "" if self.part is Fill.SOME else "nothing but "
+        return f"{row}{self.argument or 'an input'} holds {only}{self.value}"
+
+
+class PatternKind(StrEnum):
+    """A pattern that the wrong elements of an output make."""
+
+    EVERYWHERE = "everywhere"
+    PAST_THE_LAST_FULL_BLOCK = "past the last full block"
+    SHIFTED = "shifted"
+    ONE_BLOCK = "one block"
+    ONE_INDEX = "one index"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The pattern that the wrong elements of an output make.
+
+    Attributes:
+      kind: the rule that they follow.
+      axis: the axis that it is about; "" for all.
+      number: the first index past the last full block, the block or the index they lie in, or by how many blocks the
+        output is shifted: positive if it holds elements from further on.
+      blocks: how many blocks the axis has, for `ONE_BLOCK`.
+    """
+
+    kind: PatternKind
+    axis: str = ""
+    number: int = 0
+    blocks: Count = 0
+
+    def text(self) -> str:
+        """The pattern in words, numbers included."""
+        match self.kind:
+            case PatternKind.PAST_THE_LAST_FULL_BLOCK:
+                return f"{self.brief()} (from {self.number} on)"
+            case PatternKind.SHIFTED:
+                count = abs(self.number)
+                where = "further on" if self.number > 0 else "further back"
+                return f"holds what belongs {count} block{'s' * (count > 1)} of {self.axis} {where}"
+            case PatternKind.ONE_BLOCK:
+                return f"only in block {self.number} of {self.axis} ({self.blocks} blocks)"
+            case PatternKind.ONE_INDEX:
+                return f"only where {self.axis} is {self.number}"
+            case PatternKind.EVERYWHERE:
+                return self.brief()
+
+    def brief(self) -> str:
+        """The pattern in words that hold for all cases of one bug; "" if there are none."""
+        if self.kind is PatternKind.PAST_THE_LAST_FULL_BLOCK:
+            return f"only past the last full block of {self.axis}"
+        return "every element" if self.kind is PatternKind.EVERYWHERE else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The evidence of a finding.
+
+    Attributes:
+      output: the number of the output, counted from 0.
+      index: the worst element.
+      block: the block that the worst element lies in, as `m=1 n=0`.
+      wrong_blocks: number of blocks with a wrong element, and number of all blocks.
+      pattern: where the wrong elements lie; None where no rule fits.
+      actual, expected, bound: at that element.
+      arguments: an excerpt of each array argument, as text.
+      file: where the arguments are saved, relative to the run's folder; "" if they are not.
+      diagnosis: a likely mistake that explains the wrong elements, in words.
+      script: a script that reproduces the finding, relative to the run's folder; "" if there is none.
+      window: the output around the worst element; pytest keeps the first of each verdict and family of an item.
+      inputs: the arguments around it.
+      stderr: the last output of a compiler that died.
+      otherwise: operations whose lowered results may differ, as `trace.walk.lowering_differences` lists them.
+    """
+
+    output: Count = 0
+    index: tuple[Count, ...] = ()
+    block: str = ""
+    wrong_blocks: tuple[Count, Count] = (0, 0)
+    pattern: Pattern | None = None
+    actual: Element | None = None
+    expected: Element | None = None
+    bound: Float = 0.0
+    arguments: Mapping[str, str] | None = None
+    file: FileName = ""
+    diagnosis: str = ""
+    script: FileName = ""
+    window: Window | None = None
+    inputs: tuple[Window, ...] = ()
+    stderr: str = ""
+    otherwise: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetPart:
+    """A part of a bound.
+
+    Attributes:
+      words: the source of error: "TF32 rounding of the operands of `q @ k.T`".
+      file: file of the oracle's operation, relative to the folder that pytest ran in if it lies below; "" for none.
+      line: the operation's line, counted from 1; 0 for none.
+      part: share of the bound, from 0 to 1: the mean over an output's elements.
+      amplified: for the rounding of an elementwise operation, how many times as far as a rounding of the oracle's
+        inputs it moves the result, in the median; else 0.
+    """
+
+    words: str
+    file: str
+    line: Count
+    part: Annotated[Float, Field(ge=0, le=1)]
+    amplified: Annotated[Float, Field(ge=0)] = 0.0

@@ -1,0 +1,275 @@
+"""Reading and writing a run: plan and records as strict JSON lines in shards, arguments, artifacts."""
+
+import gzip
+import os
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import IO, Any, Literal, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from kerneltest.core.details import Detail
+from kerneltest.records.artifacts import load_arguments as load_arguments
+from kerneltest.records.artifacts import save_arguments as save_arguments
+from kerneltest.records.artifacts import save_artifacts as save_artifacts
+from kerneltest.records.files import RecordError as RecordError
+from kerneltest.records.files import open_inside
+from kerneltest.records.run_plan import End, Plan
+from kerneltest.records.schema import Record, Reproducer
+from kerneltest.records.strict_json import dumps
+from kerneltest.records.validation import SCHEMA as SCHEMA
+from kerneltest.records.validation import first_problem, is_not_json, validate_line
+
+# Limits of readers; no run writes as much.
+_MOST_PLAN = 2**24  # bytes
+_MOST_COMMAS = 2**20  # values of a plan: each takes two bytes there, but 400 in an error
+_MOST_LINE = 2**21  # bytes of one record
+_MOST_RECORDS = 2**31  # bytes of an unpacked shard: more than a million cases
+_MOST_TEXT = 20_000  # characters of a message
+_MOST_DETAIL = 4_000  # characters of a text in a detail, most of which the message has as well
+
+
+_Line = TypeVar("_Line")
+
+
+# No value is converted to the declared type; unknown fields, bare NaNs and infinities are errors.
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordLine:
+    schema: Literal[11]
+    record: Record
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanLine:
+    schema: Literal[11]
+    plan: Plan
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class _EndLine:
+    schema: Literal[11]
+    end: End
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class _SmallestLine:
+    schema: Literal[11]
+    smallest: Reproducer
+
+    __pydantic_config__ = _STRICT
+
+
+RECORD_LINE, _PLAN_LINE, _END_LINE = TypeAdapter(_RecordLine), TypeAdapter(_PlanLine), TypeAdapter(_EndLine)
+REPRODUCER_LINE = TypeAdapter(_SmallestLine)
+
+
+class RecordWriter:
+    """Appends records to one shard of a run's folder and flushes each."""
+
+    def __init__(self, folder: Path, shard: str) -> None:
+        self.folder, self.shard = folder, shard
+        self._file = open_inside(folder, f"records-{shard}.jsonl", "ab")
+
+    def write(self, record: Record) -> None:
+        self._file.write(line_of(record) + b"\n")
+        self._file.flush()
+
+    def copy(self, lines: bytes) -> None:
+        """Appends lines as `line_of` returns them."""
+        self._file.write(lines)
+        self._file.flush()
+
+    def write_reproducer(self, smallest: Reproducer) -> None:
+        """Appends a reproducer to a file of its own next to the shard."""
+        record = replace(smallest.record, message=shorten(smallest.record.message))
+        with open_inside(self.folder, f"smallest-{self.shard}.jsonl", "ab") as file:
+            file.write(dumps(_SmallestLine(SCHEMA, replace(smallest, record=record))).encode() + b"\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def line_of(record: Record) -> bytes:
+    """Returns a record as a line without its newline; overlong texts are shortened."""
+    if record.evidence is not None:
+        record = replace(record, evidence=replace(record.evidence, stderr=shorten(record.evidence.stderr)))
+    if len(record.message) > _MOST_TEXT:
+        record = replace(record, message=shorten(record.message))
+    if record.detail is not None:
+        record = replace(record, detail=_shorten_detail(record.detail))
+    return dumps(_RecordLine(SCHEMA, record)).encode()
+
+
+def _shorten_detail(detail: Detail) -> Detail:
+    """A detail whose overlong texts are shortened."""
+    texts = {field.name: getattr(detail, field.name) for field in fields(detail)}
+    changes: dict[str, Any] = {
+        name: shorten(text, _MOST_DETAIL)
+        for name, text in texts.items()
+        if isinstance(text, str) and len(text) > _MOST_DETAIL
+    }
+    return replace(detail, **changes) if changes else detail
+
+
+def shorten(text: str, most: int = _MOST_TEXT) -> str:
+    """Shortens a text of more than `most` characters to its beginning and end."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half:,} characters left out ...\n{text[-half:]}"
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Writes a run's plan, `plan.json`."""
+    _write_whole(folder, "plan.json", dumps(_PlanLine(SCHEMA, plan)))
+
+
+def read_plan(folder: Path) -> Plan:
+    """Reads the plan of a run.
+
+    Raises:
+      RecordError: there is none, or it cannot be read.
+    """
+    path = folder / "plan.json"
+    try:
+        with open_inside(folder, path.name) as file:
+            text = file.read(_MOST_PLAN + 1)
+        if len(text) > _MOST_PLAN or text.count(b",") > _MOST_COMMAS:
+            most = f"{_MOST_PLAN >> 20} MiB, or than {_MOST_COMMAS:,} values"
+            raise RecordError(f"{path}: exceeds {most}, more than any plan of kerneltest")
+        return validate_line(_PLAN_LINE, text).plan
+    except OSError as error:
+        raise RecordError(f"{path}: the plan cannot be read: {error}") from error
+    except ValidationError as error:
+        raise RecordError(f"{path}: the plan cannot be read: {first_problem(error)}") from error
+
+
+def write_end(folder: Path, end: End) -> None:
+    """Writes `end.json`, which marks all records as written."""
+    _write_whole(folder, "end.json", dumps(_EndLine(SCHEMA, end)))
+
+
+def read_end(folder: Path) -> End | None:
+    """Reads the end of a run; None if it has not ended.
+
+    Raises:
+      RecordError: it cannot be read.
+    """
+    path = folder / "end.json"
+    try:
+        with open_inside(folder, path.name) as file:
+            return validate_line(_END_LINE, file.read(_MOST_LINE)).end
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error}") from error
+    except ValidationError as error:
+        raise RecordError(f"{path}: {first_problem(error)}") from error
+
+
+def _write_whole(folder: Path, name: str, line: str) -> None:
+    """Writes a file atomically."""
+    temporary = f"{Path(name).stem}-{os.getpid()}.tmp"
+    with open_inside(folder, temporary, "wb") as file:
+        file.write(line.encode() + b"\n")
+    (folder / temporary).replace(folder / name)
+
+
+def shard_files(folder: Path) -> list[Path]:
+    """Returns the files that hold a run's records, ordered by name."""
+    return sorted([*folder.glob("records-*.jsonl"), *folder.glob("records-*.jsonl.gz")])
+
+
+def read_records(folder: Path) -> Iterator[Record]:
+    """Yields the records of a run, shard by shard in order of name; a shard may be gzipped.
+
+    A truncated last line is dropped.
+
+    Raises:
+      RecordError: a shard cannot be read, or a line is corrupt or of another schema.
+    """
+    for shard in shard_files(folder):
+        yield from (line.record for line in _read(shard, RECORD_LINE))
+
+
+def read_some(folder: Path, numbers: Collection[int]) -> Iterator[tuple[int, Record]]:
+    """Yields some records of a run with their numbers, counted from 0 in the order of `read_records`.
+
+    Raises:
+      RecordError: as `read_records`, for the lines that are read.
+    """
+    number = 0
+    for shard in shard_files(folder):
+        for in_shard, line in enumerate(_lines(shard), 1):
+            if number in numbers or not line.endswith(b"\n"):  # a truncated line has no number
+                if (parsed := _parsed(shard, in_shard, line, RECORD_LINE)) is None:
+                    continue
+                if number in numbers:
+                    yield number, parsed.record
+            number += 1
+
+
+def read_shard(folder: Path, shard: str) -> Iterator[Record]:
+    """Yields the records of one shard, as `read_records` does; none if the shard is missing."""
+    path = folder / f"records-{shard}.jsonl"
+    return (line.record for line in (_read(path, RECORD_LINE) if path.exists() else ()))
+
+
+def read_reproducers(folder: Path) -> Iterator[Reproducer]:
+    """Yields the reproducers of a run, shard by shard.
+
+    Raises:
+      RecordError: as `read_records`.
+    """
+    for shard in sorted([*folder.glob("smallest-*.jsonl"), *folder.glob("smallest-*.jsonl.gz")]):
+        yield from (line.smallest for line in _read(shard, REPRODUCER_LINE))
+
+
+def _read(shard: Path, adapter: TypeAdapter[_Line]) -> Iterator[_Line]:
+    for number, line in enumerate(_lines(shard), 1):
+        if (parsed := _parsed(shard, number, line, adapter)) is not None:
+            yield parsed
+
+
+def _parsed(shard: Path, number: int, line: bytes, adapter: TypeAdapter[_Line]) -> _Line | None:
+    """Parses a line of a shard; returns None for a truncated last line."""
+    try:
+        return validate_line(adapter, line.removesuffix(b"\n"))
+    except ValidationError as error:
+        if not line.endswith(b"\n") and is_not_json(error):
+            return None
+        raise RecordError(f"{shard}, line {number}: {first_problem(error)}") from error
+
+
+def _lines(shard: Path) -> Iterator[bytes]:
+    """Yields the lines of a shard with their newlines."""
+    try:
+        with ExitStack() as stack:
+            file: IO[bytes] | gzip.GzipFile = stack.enter_context(open_inside(shard.parent, shard.name))
+            if shard.suffix == ".gz":
+                file = stack.enter_context(gzip.open(file, "rb"))
+            number = size = 0
+            while line := file.readline(_MOST_LINE + 1):
+                number, size = number + 1, size + len(line)
+                if len(line) > _MOST_LINE:
+                    raise RecordError(f"{shard}, line {number}: exceeds {_MOST_LINE >> 20} MiB, more than any record")
+                if size > _MOST_RECORDS:
+                    most = f"{_MOST_RECORDS >> 20} MiB"
+                    raise RecordError(f"{shard}: exceeds {most}, more than any run of kerneltest writes")
+                yield line
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RecordError(f"{shard}: damaged gzip file: {error}") from error
+    except OSError as error:
+        raise RecordError(f"{shard}: cannot be read: {error}") from error

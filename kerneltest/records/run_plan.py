@@ -1,0 +1,172 @@
+"""The plan of a run, written before anything runs, and its end, written last."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kerneltest.core.targets import Tier
+from kerneltest.records.evidence import Count
+
+ANY = "*"  # the dtype, group and family of a backend that a machine lacks: one cell stands for all of them
+
+
+class CellKey(NamedTuple):
+    """The key of a cell: the cases that a report counts together."""
+
+    pairing: str
+    backend: str
+    dtype: str
+    family: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedItem:
+    """The plan of one pytest item.
+
+    Attributes:
+      item: its node id.
+      pairing, backend, tier, dtype, group: its parts; dtype and group are "*" if the machine lacks the backend.
+      families: number of cases by family.
+      digests: the `digest_ids` of these cases' ids by family; none if the ids follow from the run itself.
+    """
+
+    item: str
+    pairing: str
+    backend: str
+    tier: Tier
+    dtype: str
+    group: str
+    families: Mapping[str, Count]
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cells(self) -> Mapping[CellKey, int]:
+        """Cases by cell."""
+        return {CellKey(self.pairing, self.backend, self.dtype, name): count for name, count in self.families.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """A backend that does not apply to a kernel, so that no items are planned for it.
+
+    Attributes:
+      pairing, backend: of the cell.
+      reason: the reason in words.
+      cases: number of cases that it would have had.
+    """
+
+    pairing: str
+    backend: str
+    reason: str
+    cases: Count
+
+
+def digest_ids(cases: Iterable[str]) -> str:
+    """Returns twelve hexadecimal digits that identify a set of case ids, in any order."""
+    return hashlib.sha256(" ".join(sorted(cases)).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a run, written last. A run without it counts as interrupted.
+
+    Attributes:
+      run: the run's id, as in its plan.
+      records: number of records written.
+    """
+
+    run: str
+    records: Count
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSource:
+    """The text of a function and of the functions in its file that it names.
+
+    Attributes:
+      file: relative to the folder that pytest ran in, if it lies below.
+      parts: first line and text of each function, in the file's order; none if Python has no source.
+    """
+
+    file: str
+    parts: tuple[tuple[Count, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PairingSummary:
+    """A pairing as it is declared.
+
+    Attributes:
+      declaration: arguments, dims and semantics by name, in words.
+      kernel, oracle: their sources.
+      blocks: the kernel's block length by dim, in elements.
+    """
+
+    declaration: Mapping[str, str]
+    kernel: FunctionSource
+    oracle: FunctionSource
+    blocks: Mapping[str, Count] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run's plan, written before anything runs.
+
+    Attributes:
+      items: in order.
+      seed, depth: of the run.
+      fuzz: number of cases drawn for each pairing and dtype.
+      prove: whether kernels are also proved over all sizes.
+      sanitize: the tools under which device cases also run.
+      orders: number of random orders in which simulators also run programs.
+      budget: seconds for each pairing and backend, beyond which cases are left out; 0 for no limit.
+      shard: the part of a run that it is, as `2/3`; "" for a whole run.
+      whole: for a shard, a digest of the items of all shards.
+      run: the run's id.
+      problems: errors in the collection, such as a pairing that no module holds.
+      started: start time in UTC in ISO 8601; "" if unknown. It orders the runs of a report.
+      pairings: the declaration of each pairing.
+      environment: versions and devices.
+      unavailable: reason by backend that the machine lacks.
+      not_applicable: backends that do not apply to a pairing's kernel.
+      xfail: declared xfails by pairing, as text.
+    """
+
+    items: tuple[PlannedItem, ...]
+    seed: int
+    depth: str
+    environment: Mapping[str, str]
+    unavailable: Mapping[str, str]
+    xfail: Mapping[str, tuple[str, ...]]
+    not_applicable: tuple[NotApplicable, ...] = ()
+    fuzz: Count = 0
+    prove: bool = False
+    sanitize: tuple[str, ...] = ()
+    orders: Count = 0
+    budget: Count = 0
+    shard: str = ""
+    whole: str = ""
+    run: str = ""
+    problems: tuple[str, ...] = ()
+    started: str = ""
+    pairings: Mapping[str, PairingSummary] = field(default_factory=dict)
+
+
+# Facts that make numbers differ though no kernel changed. The driver and Python may differ from machine to machine.
+_ALWAYS = ("jax", "jaxlib", "machine")
+_IF_BOTH = ("jax_enable_x64", "jax_default_matmul_precision")  # older plans lack them
+_OF_BACKENDS = ("platform", "device", "triton", "jax-cuda13-plugin")
+
+
+def plan_differences(old: Plan, new: Plan) -> Iterator[tuple[str, object, object]]:
+    """Yields the settings and facts that could explain other results by themselves: name, old value, new value."""
+    pairs = [(name, getattr(old, name), getattr(new, name)) for name in ("seed", "depth", "fuzz", "orders", "budget")]
+    for key in dict.fromkeys([*old.environment, *new.environment]):
+        backend, _, fact = key.rpartition(": ")
+        # A backend that only one run had is not a difference of environment: its cells show it.
+        both = key in old.environment and key in new.environment
+        compared = key in _IF_BOTH or (backend and fact in _OF_BACKENDS)
+        if key in _ALWAYS or (compared and both):
+            pairs.append((key, old.environment.get(key, "unknown"), new.environment.get(key, "unknown")))
+    yield from ((name, before, after) for name, before, after in pairs if before != after)

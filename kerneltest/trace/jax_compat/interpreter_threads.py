@@ -1,0 +1,198 @@
+"""Running one of JAX's Mosaic interpreters: its threads, which may wait for each other, and its printed output."""
+
+import contextlib
+import ctypes
+import dataclasses
+import functools
+import io
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+import jax
+from jax._src.pallas.mosaic.interpret import thread_map
+
+from kerneltest.core.details import Hung
+from kerneltest.core.runtime import thread_stacks
+from kerneltest.trace.jax_compat.jaxpr_types import Jaxpr
+from kerneltest.trace.jax_compat.mosaic_patches import patch_interpreters
+from kerneltest.trace.jax_compat.patches import Replacement, replace_attributes
+
+# Number of copies that get a vector clock of their own. When copies share one, a copy in flight can seem complete.
+COPIES = 64
+
+_POLL_INTERVAL = 0.05  # seconds
+_POLLS_UNTIL_DEADLOCK = 10  # consecutive polls in which all threads wait and nothing changes
+
+_one_at_a_time = threading.Lock()  # the interpreters keep their state in globals
+
+# Runs one thread of a kernel that is not compiled, from an open jaxpr and the values of its constants and inputs.
+EvaluateThread = Callable[[Jaxpr, Sequence[Any]], None]
+
+
+def _eval_jaxpr(jaxpr: Jaxpr, consts: Any, *args: Any) -> None:
+    jax.core.eval_jaxpr(jaxpr, consts, *args)
+
+
+_jitted_eval = jax.jit(_eval_jaxpr, static_argnums=0)
+
+
+def _compile_and_run(jaxpr: Jaxpr, consts: Any, *args: Any) -> None:
+    # Not called directly: when threads make the first call together, one goes on and the others wait until it ends.
+    _jitted_eval.trace(jaxpr, consts, *args).lower().compile()(consts, *args)
+
+
+# JAX 0.10's own function compiles the same code for each thread of each run.
+_run_compiled = thread_map._run_jaxpr if jax.__version_info__ >= (0, 11) else _compile_and_run
+
+
+def _run_thread(evaluate: EvaluateThread | None, jaxpr: Jaxpr, consts: Any, *args: Any) -> None:
+    """Runs one of a kernel's threads, compiled if `evaluate` is None."""
+    # The default device belongs to the parent thread: without this, a machine with a GPU would run the thread there.
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        if evaluate is None:
+            _run_compiled(jaxpr, consts, *args)
+        else:
+            evaluate(jaxpr, [*consts, *args])
+
+
+class _DeadlockError(Exception):
+    """Raised in threads that wait for each other."""
+
+
+def supported_parameters(cls: Any, **wanted: Any) -> Any:
+    """An interpreter's parameters: those of `wanted` that this version of JAX has."""
+    known = {field.name for field in dataclasses.fields(cls)}
+    return cls(**{name: value for name, value in wanted.items() if name in known})
+
+
+def method_codes(cls: type, *names: str) -> frozenset[CodeType]:
+    """The code objects of those methods that a class has."""
+    return frozenset(getattr(cls, name).__code__ for name in names if hasattr(cls, name))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wait:
+    """A thread that waits for others.
+
+    Attributes:
+      words: the thread, and the barrier or semaphore.
+      line: FILE:LINE of the wait in the user's code, or "".
+    """
+
+    words: str
+    line: str = ""
+
+
+# From the local variables of the method in which a thread waits.
+DescribeWait = Callable[[Mapping[str, Any]], Wait]
+
+
+@contextlib.contextmanager
+def exclusive_interpreter(
+    waits: frozenset[CodeType], describe: DescribeWait, evaluate: EvaluateThread | None
+) -> Iterator[tuple["DeadlockDetector", io.StringIO]]:
+    """Holds the lock under which one interpreter at a time runs, with JAX patched for it.
+
+    Args:
+      waits: the code of the methods in which a thread waits for others.
+      describe: describes such a wait.
+      evaluate: runs the kernel's threads; None if they are compiled.
+
+    Yields:
+      The deadlock detector, and the text that the interpreter prints.
+    """
+    threads = Replacement(thread_map, "_run_jaxpr", functools.partial(_run_thread, evaluate))
+    with (
+        _one_at_a_time,
+        patch_interpreters(),
+        replace_attributes(threads),
+        _captured_output() as printed,
+        DeadlockDetector(waits, describe) as detector,
+    ):
+        yield detector, printed
+
+
+@contextlib.contextmanager
+def _captured_output() -> Iterator[io.StringIO]:
+    """Captures what JAX prints of races and semaphores, and suppresses the traceback that it logs for each thread."""
+    log = logging.getLogger("jax._src.callback")
+    before, log.disabled = log.disabled, True
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            yield printed
+    finally:
+        log.disabled = before
+        if "RACE DETECTED" not in printed.getvalue():
+            lines = printed.getvalue().splitlines(keepends=True)
+            sys.stdout.write("".join(line for line in lines if not _is_semaphore_warning(line)))
+
+
+def _is_semaphore_warning(line: str) -> bool:
+    return line.startswith("Semaphore ") and " at kernel exit: " in line
+
+
+class DeadlockDetector:
+    """Ends a run in which every thread waits for a signal that can no longer come.
+
+    Attributes:
+      deadlock: the barriers or semaphores that are waited for; None without a deadlock.
+    """
+
+    def __init__(self, waits: frozenset[CodeType], describe: DescribeWait) -> None:
+        self.deadlock: Hung | None = None
+        self._waits, self._describe = waits, describe
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+
+    def __enter__(self) -> "DeadlockDetector":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _poll(self) -> None:
+        before, unchanged = None, 0
+        while not self._over.wait(_POLL_INTERVAL):
+            waiting, running = _waiting_threads(self._waits)
+            now = frozenset((thread, *_progress(variables["self"])) for thread, variables in waiting.items())
+            unchanged = unchanged + 1 if waiting and len(waiting) >= running and now == before else 0
+            before = now
+            if unchanged < _POLLS_UNTIL_DEADLOCK:
+                continue
+            found = sorted(map(self._describe, waiting.values()), key=lambda wait: wait.words)
+            line = next((wait.line for wait in found if wait.line), "")
+            self.deadlock = Hung("deadlock: " + "; ".join(wait.words for wait in found), line)
+            for thread, variables in waiting.items():
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_DeadlockError))
+                with variables["self"].cv:
+                    variables["self"].cv.notify_all()
+            return
+
+
+def _waiting_threads(waits: frozenset[CodeType]) -> tuple[dict[int, Mapping[str, Any]], int]:
+    """The local variables of each thread that waits for others, and the number of the kernel's threads."""
+    waiting: dict[int, Mapping[str, Any]] = {}
+    running = 0
+    with thread_stacks() as frames:
+        for thread, frame in frames.items():
+            for at in (frame, frame.f_back):
+                if at is not None and at.f_code in waits and "self" in at.f_locals:
+                    waiting[thread] = dict(at.f_locals)
+            outer: FrameType | None = frame
+            while outer is not None and outer.f_code is not _run_thread.__code__:
+                outer = outer.f_back
+            running += outer is not None
+    return waiting, max(running, 1)
+
+
+def _progress(awaited: Any) -> tuple[Any, ...]:
+    """The state of a barrier or a semaphore, which changes with every arrival."""
+    counts = getattr(awaited, "count_by_core", None)
+    arrived = (getattr(awaited, name, 0) for name in ("phase", "arrivals_count"))
+    return (id(awaited), *arrived, () if counts is None else tuple(counts.tolist()))

@@ -1,0 +1,185 @@
+"""JAX's Mosaic GPU interpreter, and the primitives of Mosaic GPU that copy from shared to global memory."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src.pallas.mosaic_gpu import primitives
+from jax._src.pallas.mosaic_gpu.core import MemorySpace
+from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks, shared_memory
+from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
+
+from kerneltest.core.details import Access, Hung, MemoryFault, Race, Raised, Stated, Visit
+from kerneltest.core.dtypes import Array
+from kerneltest.core.failures import Failure
+from kerneltest.core.source_location import relative_path
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.interpreter_threads import (
+    COPIES,
+    EvaluateThread,
+    Wait,
+    exclusive_interpreter,
+    method_codes,
+    supported_parameters,
+)
+from kerneltest.trace.jax_compat.jaxpr_types import Equation
+from kerneltest.trace.jax_compat.source_lines import line_of
+
+# Before 0.11, copies to global memory, waits for them and `commit_smem` do not take part in the order of events.
+DETECTS_ALL_RACES = jax.__version_info__ >= (0, 11)
+
+PARAMETERS = supported_parameters(
+    InterpretGPUParams, detect_races=True, on_race="raise", num_tma_threads_per_device=COPIES
+)
+_WAITS = method_codes(shared_memory.Barrier, "wait", "_wait")
+
+# JAX's text: an access that is part of a race, an exception in a traceback, and an access outside a buffer.
+_ACCESS = re.compile(
+    r"^ *(read|write) of (.*?)(\[.*\]|) from (Warp\w*\(.*?\)|\d+, \d+),? (?:(\S+?):(\d+)[:\d]* .*)?$", re.MULTILINE
+)
+_EXCEPTION = re.compile(
+    r"^(?:\w+\.)*(\w+Error): (.*(?:\n(?!(?:\w+\.)*\w+Error: |Traceback|At:|\s|$).*)*)", re.MULTILINE
+)
+_OUTSIDE = re.compile(r"(read|swap|block index .*?)(?: of| for) (\w*Key\(.*?\)|.*?)[,:] .*?ing (\[.*\]) but")
+_SPACES: list[str] = [str(space.name).lower() for space in MemorySpace]
+# JAX's representations of memory, threads and indices, and the forms in which messages show them.
+_PLAIN_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"\w*Key\(memory_space_id=(\d+),.*?buffer_id=(\d+)\)"), lambda m: f"{_SPACES[int(m[1])]} {m[2]}"),
+    (re.compile(r"Warpgroup\(.*?block_id=(\d+), warpgroup_id=(\d+)\)"), lambda m: f"warpgroup {m[2]} of block {m[1]}"),
+    (re.compile(r"^(\d+), (\d+)$"), lambda m: f"warpgroup {m[2]}"),
+    (re.compile(r"slice\((\d+), (\d+)(?:, (?:1|None))?\)"), lambda m: f"{m[1]}:{m[2]}"),
+    (re.compile(r"\[Access\(range=\((.*?)\), permutation=\w+\)\]|\[\((.*?)\)\]"), lambda m: f"[{m[1] or m[2]}]"),
+)
+
+
+def run(call: Callable[..., Any], operands: Sequence[Any], evaluate: EvaluateThread | None = None) -> list[Array]:
+    """Runs one interpreted kernel and returns its outputs.
+
+    Args:
+      call: the interpreter, with the kernel in it.
+      operands: the kernel's.
+      evaluate: runs the kernel's threads if the interpreter is not compiled.
+
+    Raises:
+      Failure: the interpreter found a fault. Its state is reset for the next kernel.
+    """
+    with exclusive_interpreter(_WAITS, _describe_wait, evaluate) as (detector, printed):
+        try:
+            outputs = [np.asarray(output) for output in call(*operands)]
+            races = gpu_callbacks._races
+            if races is not None and races.races_found:  # JAX 0.11 prints them and goes on
+                raise Failure(Verdict.RACE, _race(printed.getvalue()))
+        except Failure:
+            raise
+        except Exception as error:
+            raise _failure(str(error), detector.deadlock) from error
+        finally:
+            gpu_callbacks.reset_gpu_interpret_mode_state()
+    return outputs
+
+
+def _failure(text: str, deadlock: Hung | None) -> Failure:
+    """The kernel's failure, from the text of an interpreter's exception or from a deadlock."""
+    if deadlock is not None:
+        return Failure(Verdict.HANG, deadlock)
+    if "RACE DETECTED" in text:
+        return Failure(Verdict.RACE, _race(text))
+    # The first exception is the cause. Those of other threads quote it, as XLA's do.
+    raised = [each for each in _EXCEPTION.findall(text) if not each[0].endswith("RuntimeError")]
+    name, said = raised[0] if raised else ("RuntimeError", text)
+    if name == "IndexError" or "out-of-bounds" in said.lower():
+        return Failure(Verdict.OUT_OF_BOUNDS, _outside(said))
+    message = _plain(said)
+    if name == "NotImplementedError":
+        return Failure(Verdict.UNIMPLEMENTED, Raised("JAX's interpreter of Mosaic GPU kernels", name, message))
+    if "read-side operations completed" in said:
+        words = (
+            "the kernel ends while a copy to global memory is still reading shared memory: end it with "
+            "plgpu.wait_smem_to_gmem(0)"
+        )
+        return Failure(Verdict.RACE, Race("", "shared memory", "", (Visit(Access.COPY),), words))
+    if re.search(r"[Bb]arrier.* phase", said):
+        return Failure(
+            Verdict.RUNTIME_ERROR,
+            Stated("a barrier is misused: {error}: {message}", {"error": name, "message": message}),
+        )
+    return Failure(Verdict.RUNTIME_ERROR, Raised("the interpreter", name, message))
+
+
+def _outside(said: str) -> MemoryFault:
+    """An access outside a buffer, in JAX's words."""
+    found = _OUTSIDE.search(said)
+    if found is None:
+        return MemoryFault("", Visit(Access.LOAD), "", "", _plain(said))
+    kind = {"read": Access.LOAD, "swap": Access.STORE}.get(found[1], Access.BLOCK)
+    return MemoryFault("", Visit(kind), _plain(found[2]), _plain(found[3]), _plain(said))
+
+
+def _race(text: str) -> Race:
+    """The first race that JAX reports."""
+    accesses = _ACCESS.findall(text[text.index("RACE DETECTED") :])[:2]
+    clauses = []
+    visits = []
+    for access, memory, indices, thread, file, number in accesses:
+        line = f"{relative_path(file)}:{number}" if file else ""
+        done, kind = ("read", Access.LOAD) if access == "read" else ("written", Access.STORE)
+        clauses.append(f"{_plain(memory)}{_plain(indices)} is {done} by {_plain(thread)}{_at(line)}")
+        visits.append(Visit(kind, place=line, thread=_plain(thread)))
+    words = (
+        f"{', and '.join(clauses)}, with no ordering between them (a copy runs concurrently with the warpgroup that "
+        "started it)"
+    )
+    buffer, element = (_plain(accesses[0][1]), _plain(accesses[0][2])) if accesses else ("", "")
+    return Race("", buffer, element, tuple(visits), words)
+
+
+def _at(line: str) -> str:
+    return f" at {line}" if line else " in the pipeline's own code"
+
+
+def _plain(text: str) -> str:
+    for pattern, form in _PLAIN_FORMS:
+        text = pattern.sub(form, text)
+    return text
+
+
+def _describe_wait(variables: Mapping[str, Any]) -> Wait:
+    """A thread's wait for a barrier, from the local variables of `Barrier.wait`."""
+    barrier, source = variables["self"], getattr(variables.get("logging_info"), "source_info", None)
+    if "num_arrivals" not in vars(barrier):
+        return Wait(f"a thread waits for {_barrier_name(barrier)}")
+    line = "" if source is None else line_of(source)
+    arrived = f"at which {barrier.arrivals_count} of {barrier.num_arrivals} arrived"
+    thread = _plain(str(variables.get("thread", "a thread")))
+    return Wait(f"{thread} waits for {_barrier_name(barrier)}{_at(line)}, {arrived}", line)
+
+
+def _barrier_name(barrier: Any) -> str:
+    memory: Any = gpu_callbacks._shared_memory
+    for key, allocation in (memory.mem if memory is not None else {}).items():
+        if allocation is barrier:
+            return f"barrier {getattr(key, 'buffer_id', key)}"
+    return "a barrier"
+
+
+def is_copy_out(equation: Equation) -> bool:
+    """Returns whether it starts a copy from shared to global memory."""
+    return equation.primitive is primitives.copy_smem_to_gmem_p
+
+
+def is_predicated_copy_out(equation: Equation) -> bool:
+    """Returns whether it starts such a copy only if its last operand, the predicate, is true."""
+    return is_copy_out(equation) and bool(equation.params["has_user_predicate"])
+
+
+def is_wait_for_copies_out(equation: Equation) -> bool:
+    """Returns whether it waits until at most `n`, a parameter of it, groups of such copies are in flight."""
+    # In JAX 0.10.2 `n` is an operand, and the interpreter does not wait.
+    return equation.primitive is primitives.wait_smem_to_gmem_p and "n" in equation.params
+
+
+def ends_copy_group(equation: Equation) -> bool:
+    """Returns whether the copies started before it form a group."""
+    return equation.primitive is primitives.commit_group_p or bool(equation.params.get("commit_group"))

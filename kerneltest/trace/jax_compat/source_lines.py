@@ -1,0 +1,141 @@
+"""Source lines behind equations and errors, and whether an error is due to JAX or to the kernel."""
+
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+from jax._src import source_info_util
+
+from kerneltest.core.source_location import location_of_exception, relative_path
+from kerneltest.trace.jax_compat.jaxpr_types import ClosedJaxpr, Equation, Jaxpr, SourceInfo
+
+_JAX = str(Path(jax.__file__).parent)
+
+
+def line_of(source_info: SourceInfo) -> str:
+    """`FILE:LINE` of the user's code that an equation's `source_info` remembers, or ""."""
+    frame = source_info_util.user_frame(source_info.traceback)
+    return f"{relative_path(frame.file_name)}:{frame.start_line}" if frame is not None else ""
+
+
+def line_of_nested(equations: list[Equation]) -> str:
+    """`FILE:LINE` of the user's code behind the last of some equations, or "".
+
+    The equations inside one of JAX's own jitted functions carry the line that first traced it, which may belong to
+    another kernel. For these, the line is that of the call.
+
+    Args:
+      equations: each nested in the one before it.
+    """
+    line = ""
+    for equation in equations:
+        line = line_of(equation.source_info) or line
+        inner: Jaxpr = equation.params.get("jaxpr") or equation.params.get("call_jaxpr")
+        if _JAX in _function_source(inner):
+            break
+    return line
+
+
+_DEFINED_AT = re.compile(r" at (.+):(\d+)$")  # JAX's text
+
+
+def line_of_function(jaxpr: Jaxpr) -> str:
+    """`FILE:LINE` at which the user's function behind a jaxpr is defined, or ""."""
+    found = _DEFINED_AT.search(_function_source(jaxpr))
+    return f"{relative_path(found.group(1))}:{found.group(2)}" if found and not found.group(1).startswith(_JAX) else ""
+
+
+def is_of_jax(jaxpr: Jaxpr) -> bool:
+    """Returns whether the function behind a jaxpr, open or closed, is one of JAX's own."""
+    return _JAX in _function_source(jaxpr)
+
+
+def _function_source(jaxpr: Jaxpr) -> str:
+    """JAX's text for the function behind a jaxpr, open or closed: its name, file and line; or ""."""
+    info = getattr(getattr(jaxpr, "jaxpr", jaxpr), "debug_info", None)
+    return str(getattr(info, "func_src_info", "") or "")
+
+
+def propagate_call_lines(equation: Equation, caller: Equation | None = None) -> Equation:
+    """Gives the equations inside JAX's own jitted functions the line of the call (see `line_of_nested`).
+
+    Args:
+      equation: looked into, at any depth.
+      caller: the call whose line `equation` itself gets; None if it keeps its own.
+    """
+    if caller is not None:
+        equation = equation.replace(source_info=caller.source_info)
+    inner = equation.params.get("jaxpr")
+    if not isinstance(inner, ClosedJaxpr) or (caller is None and not is_of_jax(inner)):
+        return equation
+    body = inner.jaxpr.replace(eqns=[propagate_call_lines(each, equation) for each in inner.jaxpr.eqns])
+    return equation.replace(params={**equation.params, "jaxpr": inner.replace(jaxpr=body)})
+
+
+def user_line(error: BaseException) -> str:
+    """` (FILE:LINE)` of the last frame outside JAX and kerneltest, or ""."""
+    return location_of_exception(error, _JAX)
+
+
+def raised_in_jax(error: BaseException | None) -> bool:
+    """Returns whether a line of JAX's own raised an error, rather than code that JAX called.
+
+    Reliable only for errors raised under `keep_jax_frames`.
+    """
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    return bool(frames) and frames[-1].filename.startswith(_JAX)
+
+
+def equations_being_lowered(error: BaseException | None) -> list[Equation]:
+    """The equations that JAX was lowering when it raised, outermost first, from the frames of its traceback."""
+    while error is not None:
+        if equations := [equation for equation, file in _equations_in_frames(error) if "lowering" in Path(file).stem]:
+            return equations
+        error = error.__cause__ or error.__context__
+    return []
+
+
+def line_being_processed(error: BaseException) -> str:
+    """` (FILE:LINE)` of the user's code behind the equation that JAX was processing when it raised, or ""."""
+    lines = [line_of(equation.source_info) for equation, _ in _equations_in_frames(error)]
+    return next((f" ({line})" for line in reversed(lines) if line), "")
+
+
+def _equations_in_frames(error: BaseException) -> Iterator[tuple[Equation, str]]:
+    """The equations in the frames of an error, each with the file of its frame."""
+    trace = error.__traceback__
+    while trace is not None:
+        if hasattr(equation := trace.tb_frame.f_locals.get("eqn"), "source_info"):
+            yield equation, trace.tb_frame.f_code.co_filename
+        trace = trace.tb_next
+
+
+# A `ValueError` of JAX's about its own limits.
+_OWN_LIMIT = re.compile(r"Cannot lower jaxpr with effects")
+
+
+def is_jax_limitation(error: BaseException, *, checks: bool = False) -> bool:
+    """Returns whether an interpreter of JAX's, or XLA's compiler for the CPU, failed although the kernel has no fault.
+
+    The kernel was traced before, so its shapes, dtypes and indices are right, and JAX runs it without calling it again.
+
+    Args:
+      error: the exception.
+      checks: whether the interpreter checks kernels and raises a `ValueError` for a faulty one.
+    """
+    if user_line(error):
+        return False
+    return not (checks and isinstance(error, ValueError)) or bool(_OWN_LIMIT.search(str(error)))
+
+
+def describe_limitation(error: BaseException, what: str) -> str:
+    """Text for a limit of JAX's: its version, `what` it cannot do, the error and the user's line.
+
+    Args:
+      error: the exception that JAX raised.
+      what: a predicate, such as `cannot interpret this`.
+    """
+    place = user_line(error) or line_being_processed(error)
+    return f"JAX {jax.__version__} {what}, which is not the kernel's fault: {type(error).__name__}: {error}{place}"

@@ -1,0 +1,135 @@
+"""Kernels that choose an implementation by platform, traced for a platform that this machine does not have."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+from jax.sharding import AbstractDevice, AbstractMesh
+
+from kerneltest.core.details import Stated
+from kerneltest.core.failures import Failure
+from kerneltest.core.targets import TPUS
+from kerneltest.core.verdicts import Verdict
+from kerneltest.trace.jax_compat.jaxpr_types import Equation, Jaxpr
+from kerneltest.trace.jax_compat.patches import report_platform
+from kerneltest.trace.jax_compat.source_lines import line_of
+from kerneltest.trace.rewrite import inline_equations, rewrite_jaxpr
+from kerneltest.trace.walk import iter_equations
+
+# Tried in turn for an implementation with a Pallas call.
+PLATFORMS = ("cuda", "tpu-v5e", "rocm")
+
+
+def jax_platform_name(platform: str) -> str:
+    """JAX's name for a platform, which for any TPU generation is `tpu`."""
+    return TPUS[platform].platform if platform in TPUS else platform
+
+
+# Part of the key of `jax.jit`'s traces, so that a trace for another platform or kernel is not reused.
+_traced_for = jax.make_user_context(default_value=None)
+_queried_by: set[int] = set()  # ids of kernels that have called `jax.default_backend()`
+
+
+@contextmanager
+def simulate_platform(platform: str, kernel: object) -> Iterator[None]:
+    """Has `jax.default_backend()` name a platform while a kernel is traced; "" stands for the machine's own."""
+
+    def answer() -> str:
+        _queried_by.add(id(kernel))
+        return "gpu" if platform in ("cuda", "rocm") else jax_platform_name(platform)
+
+    with report_platform(answer), _traced_for((platform, id(kernel))):
+        yield
+
+
+def queries_platform(kernel: object) -> bool:
+    """Returns whether a kernel has queried the platform in this trace or in an earlier one, which JAX may reuse."""
+    return id(kernel) in _queried_by
+
+
+def is_platform_dependent(jaxpr: Jaxpr) -> bool:
+    """Returns whether a jaxpr contains `jax.lax.platform_dependent`."""
+    return any(_branch_platforms(equation) is not None for equation, _ in iter_equations(jaxpr))
+
+
+def resolve_platform(jaxpr: Jaxpr, platform: str) -> Jaxpr:
+    """Replaces every `jax.lax.platform_dependent` of a jaxpr by its branch for a platform.
+
+    Args:
+      jaxpr: open or closed.
+      platform: "" stands for this machine's, or else the first of `PLATFORMS` that has a branch.
+
+    Raises:
+      Failure: there is no branch for the platform.
+    """
+    preferred = (
+        (jax_platform_name(platform),) if platform else (jax.default_backend(), *map(jax_platform_name, PLATFORMS))
+    )
+
+    def rule(equation: Equation) -> Sequence[Equation] | None:
+        platforms = _branch_platforms(equation)
+        if platforms is None:
+            return None
+        found = [i for each in preferred for i, names in enumerate(platforms) if names is None or each in names]
+        if not found:
+            known = ", ".join(name for names in platforms for name in names or ())
+            raise Failure(
+                Verdict.UNIMPLEMENTED,
+                Stated(
+                    "jax.lax.platform_dependent has a branch for {known}, but not for {platform}",
+                    {"known": known, "platform": jax_platform_name(platform)},
+                    line_of(equation.source_info),
+                ),
+            )
+        branch = rewrite_jaxpr(equation.params["branches"][found[0]], rule)
+        return inline_equations(jaxpr_as_fun(branch), equation.invars[1:], equation.outvars)
+
+    return rewrite_jaxpr(jaxpr, rule)
+
+
+def _branch_platforms(equation: Equation) -> Sequence[Sequence[str] | None] | None:
+    """The platforms of each branch, None for a default branch; None for other branches."""
+    found: Sequence[Sequence[str] | None] | None = equation.params.get("branches_platforms")
+    return found
+
+
+INTERPRETED_TPU = "tpu-v5e"
+"""The TPU generation for which TPU kernels are interpreted."""
+
+_SMALL_GPU = "a GPU of two multiprocessors"  # few enough for an interpreter to run in reasonable time
+_GPUS = {"cuda": ("NVIDIA H200", 132), "rocm": ("gfx942", 304), _SMALL_GPU: ("NVIDIA H200", 2)}
+
+
+def abstract_platform(platform: str) -> AbstractContextManager[Any]:
+    """A context in which a kernel is traced, lowered or interpreted for a platform that this machine does not have.
+
+    Kernels may query the device, and JAX's caches keep its traces apart.
+
+    Args:
+      platform: `cuda`, `rocm` or a TPU generation. For any other name the context does nothing.
+    """
+    if platform in TPUS:
+        device = AbstractDevice(device_kind=TPUS[platform].device_kind, num_cores=1, platform="tpu")
+    elif platform in _GPUS:
+        kind, cores = _GPUS[platform]
+        device = AbstractDevice(device_kind=kind, num_cores=cores, platform="gpu")
+    else:
+        return nullcontext()
+    mesh: AbstractContextManager[Any] = jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
+    return mesh
+
+
+def call_on(platform: str, function: Callable[..., Any], *leaves: Any) -> Any:
+    """Calls a function for a platform that this machine does not have."""
+    with abstract_platform(platform):
+        return function(*leaves)
+
+
+def required_device(error: Exception) -> str:
+    """The device for which tracing would not have raised, or ""."""
+    if "TPU device kind" in str(error):  # raised by `pltpu.emit_pipeline`
+        return INTERPRETED_TPU
+    # Raised by a kernel that starts one program on each multiprocessor.
+    return _SMALL_GPU if getattr(error, "name", None) == "core_count" else ""
