@@ -61,7 +61,7 @@ def value(description: tuple[Any, ...], arrays: Mapping[str, Any]) -> Any:
         case ("option", module, pairing, argument, option):
             return import_object(module, pairing).arguments[argument].value(option)
         case ("tree", module, pairing, argument):
-            return import_object(module, pairing).arguments[argument].filled(argument, arrays)
+            return import_object(module, pairing).arguments[argument].fill(argument, arrays)
         case ("dict", branches):
             return {key: value(branch, arrays) for key, branch in branches.items()}
         case ("list", branches):

@@ -222,7 +222,7 @@ class _CaseCounts:
         return self._counts[place]
 
     def gives_values(self, pairing: str, backend: str) -> bool:
-        """Whether a backend that ran cases of the pairing gives values."""
+        """Returns whether a backend that ran cases of the pairing gives values."""
         return self._of[pairing, backend][0].tier.gives_values
 
 
