@@ -336,7 +336,7 @@ def test_what_ended_the_process_or_took_no_values_is_not_tried_again(monkeypatch
 
 def test_nothing_is_left_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     item, case, record, cache = found(paired(two_bugs, same), verdict="mismatch")
-    stores = ("traces", "prepared", "expectations", "varied")
+    stores = ("traces", "prepared", "expectations", "variation_traces")
     before = {name: set(getattr(cache, name)) for name in stores}
 
     def watched(item: Item, case: AnyCase, cache: Cache) -> Outcome:
