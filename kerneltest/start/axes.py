@@ -1,7 +1,7 @@
-"""Which axes of a kernel's arguments are one dim: told by tracing the kernel with one or several of them longer.
+"""Infers which axes of a kernel's arguments share a dim, by tracing the kernel with some of them longer.
 
-An axis that can be longer alone is a dim of its own, if anything that the kernel computes depends on it. If nothing
-does, the kernel takes for granted that another axis is as long. Axes that can only be longer together are one dim.
+An axis that can be longer by itself is a dim of its own if the kernel's trace depends on it. If not, the kernel assumes
+that another axis has the same length. Axes that can only be longer together share a dim.
 """
 
 import itertools
@@ -16,9 +16,9 @@ class Axes:
     """The axes of a call.
 
     Attributes:
-      dims: the slots of each dim, the one that decides first.
-      fixed: slots that have one length alone.
-      guesses: what was taken for granted and is to be checked, each in a line.
+      dims: the slots of each dim, the one that determines its length first.
+      fixed: slots with a fixed length.
+      guesses: assumptions for the author to check, one line each.
     """
 
     dims: tuple[tuple[Slot, ...], ...]
@@ -26,68 +26,70 @@ class Axes:
     guesses: tuple[str, ...]
 
 
-_MOST = 10  # slots of one length, before not every subset of them is tried
+_MOST = 10  # slots of equal length of which every subset is tried
 
 
 def axes_of(probe: Probe, others: Sequence[Lengths] = ()) -> Axes:
-    """Tells the dims of a call.
+    """Infers the dims of a call.
 
     Args:
-      probe: of the call.
-      others: lengths in more calls, which tell axes apart that only happened to be as long in the first.
+      probe: the call.
+      others: lengths in further calls; they separate axes that have equal lengths in the first only by chance.
     """
-    joined: list[list[Slot]] = []
+    groups: list[list[Slot]] = []
     followers: list[Slot] = []
     fixed: list[Slot] = []
-    unlike = _unlike(probe, others)
+    differ = _differ(probe, others)
+    # Group the slots whose lengths the kernel checks against each other.
     for slot in probe.lengths:
-        if any(slot in group for group in joined):
+        if any(slot in group for group in groups):
             continue
-        alone = _longer(probe, [slot])
-        if alone is not None:
-            if slot.axis is None and alone.outputs == _first(probe).outputs:
-                continue  # a number that sets no length of an output is an option, such as a block's length
-            (joined.append([slot]) if alone != _first(probe) else followers.append(slot))
+        look = _trace_longer(probe, [slot])
+        if look is not None:
+            if slot.axis is None and look.outputs == _example_lengths(probe).outputs:
+                continue  # a number that affects no output shape is an option, such as a block size
+            (groups.append([slot]) if look != _example_lengths(probe) else followers.append(slot))
             continue
-        equal = [s for s in probe.lengths if s != slot and not unlike(s, slot)]
-        together = next((t for t in _subsets(slot, equal) if _longer(probe, t) is not None), None)
+        equal = [s for s in probe.lengths if s != slot and not differ(s, slot)]
+        together = next((t for t in _subsets(slot, equal) if _trace_longer(probe, t) is not None), None)
         if together is None:
             if slot.axis is not None:
                 fixed.append(slot)
             continue
-        meeting = [group for group in joined if set(group) & set(together)]
-        merged = list(dict.fromkeys([*itertools.chain(*meeting), *together]))
-        joined = [*(group for group in joined if group not in meeting), merged]
+        overlapping = [group for group in groups if set(group) & set(together)]
+        merged = list(dict.fromkeys([*itertools.chain(*overlapping), *together]))
+        groups = [*(group for group in groups if group not in overlapping), merged]
+    # No check constrains the remaining slots: assume that each shares the most similar dim.
     guesses = []
-    mapped = probe.mapped() if followers else {}
+    blocks = probe.mapped() if followers else {}
     for slot in followers:
-        if any(slot in group for group in joined):
+        if any(slot in group for group in groups):
             continue
-        rivals = [group for group in joined if not any(unlike(slot, each) for each in group)]
-        if not rivals:
-            joined.append([slot])
+        candidates = [group for group in groups if not any(differ(slot, each) for each in group)]
+        if not candidates:
+            groups.append([slot])
             continue
-        chosen = max(rivals, key=lambda group: _kinship(slot, group, mapped))
-        if _kinship(slot, chosen, mapped)[0] == 0:
-            leader = next(each for each in chosen)
+        chosen = max(candidates, key=lambda group: _affinity(slot, group, blocks))
+        if _affinity(slot, chosen, blocks)[0] == 0:
+            leader = chosen[0]
             guesses.append(
-                f"{slot} is as long as {leader}: they were in the example, and the kernel asks for the length of the "
-                "latter alone"
+                f"{slot} has the length of {leader}: they are equal in the example, and the kernel reads only the "
+                "latter's length"
             )
         chosen.append(slot)
     order = {slot: number for number, slot in enumerate(probe.lengths)}
-    dims = sorted((tuple(group) for group in joined), key=lambda group: min(order[slot] for slot in group))
+    dims = sorted((tuple(group) for group in groups), key=lambda group: min(order[slot] for slot in group))
     return Axes(tuple(dims), tuple(fixed), tuple(guesses))
 
 
-def _first(probe: Probe) -> Look:
+def _example_lengths(probe: Probe) -> Look:
     look = probe.look({})
-    assert look is not None  # a probe is made of a call that can be traced
+    assert look is not None  # a probe has traced its example
     return look
 
 
-def _longer(probe: Probe, slots: Sequence[Slot]) -> Look | None:
-    """What is seen where some slots of one length have another one, or None if they cannot. 1 would be broadcast."""
+def _trace_longer(probe: Probe, slots: Sequence[Slot]) -> Look | None:
+    """Traces with another length of some slots; returns None if none works. Length 1 is not tried, as it broadcasts."""
     length = probe.lengths[slots[0]]
     for other in (2 * length, 3 * length, length + 1, length // 2):
         if other > 1:
@@ -98,7 +100,7 @@ def _longer(probe: Probe, slots: Sequence[Slot]) -> Look | None:
 
 
 def _subsets(slot: Slot, equal: Sequence[Slot]) -> Iterator[list[Slot]]:
-    """Sets of slots with this one: those at the same axis, then all from the smallest on."""
+    """Yields sets of slots that contain a slot, smaller ones first, and limited to equal axes if there are many."""
     same_axis = [each for each in equal if each.axis == slot.axis]
     for size in range(1, min(len(equal), _MOST) + 1):
         for chosen in itertools.combinations(equal[:_MOST], size):
@@ -109,13 +111,13 @@ def _subsets(slot: Slot, equal: Sequence[Slot]) -> Iterator[list[Slot]]:
         yield [slot, *equal]
 
 
-def _unlike(probe: Probe, others: Sequence[Lengths]) -> Callable[[Slot, Slot], bool]:
-    """Whether two slots differ in one of the calls."""
+def _differ(probe: Probe, others: Sequence[Lengths]) -> Callable[[Slot, Slot], bool]:
+    """Returns a predicate: whether two slots have different lengths in one of the calls."""
     every = [probe.lengths, *others]
     return lambda one, other: any(each[one] != each[other] for each in every)
 
 
-def _kinship(slot: Slot, group: Sequence[Slot], mapped: dict[Slot, str]) -> tuple[int, int, int]:
-    """How much speaks for a slot being of a dim: cut into the same blocks; at the same axis; fewest slots before it."""
+def _affinity(slot: Slot, group: Sequence[Slot], mapped: dict[Slot, str]) -> tuple[int, int, int]:
+    """Returns a sort key for how likely a slot belongs to a dim: equal blocks, equal axis, few slots in the dim."""
     blocks = slot in mapped and any(mapped[slot] == mapped.get(each) for each in group)
     return int(blocks), int(any(slot.axis == each.axis for each in group)), -len(group)

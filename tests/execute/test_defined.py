@@ -118,7 +118,7 @@ def test_a_cell_in_which_nothing_is_asked_is_neither_green_nor_wrong(tmp_path: P
     assert not Gap.NOTHING_ASKED.is_finding
     counts = count([run])
     assert (counts.passed, counts.unasked, counts.gaps, counts.planned) == (1, 1, 1, 3)
-    assert "1 asked nothing" in str(counts)
+    assert "1 nothing asked" in str(counts)
 
 
 def test_no_gap_that_is_harmless_is_worse_than_a_finding() -> None:
@@ -128,7 +128,7 @@ def test_no_gap_that_is_harmless_is_worse_than_a_finding() -> None:
 def test_an_oracle_that_asks_nothing_of_most_ordinary_elements_is_told() -> None:
     ordinary = made_record(group="numeric", defined=40, undefined=60)
     (text,) = hardly_asked([ordinary, replace(ordinary, group="special", defined=1000)])
-    assert text.startswith(f"{ordinary.pairing}: the oracle asks nothing of 60% of all elements in ordinary cases")
+    assert text.startswith(f"{ordinary.pairing}: the oracle leaves 60% of all elements undefined in ordinary cases")
     assert hardly_asked([replace(ordinary, undefined=40)]) == []
 
 

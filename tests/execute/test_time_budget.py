@@ -174,7 +174,7 @@ def test_what_was_left_out_is_told_by_family_and_does_not_fail() -> None:
     records = (_record(0, "normal"), _record(1, "normal", **out), _record(2, "ties", **out), _record(3, "ties", **out))
     thinned = _run_of(records, 60)
     assert left_out(thinned) == [
-        "s.py::p on interpret-tpu: 3 of 4 cases left out, to keep to --kt-budget 60: ties 2, normal 1"
+        "s.py::p on interpret-tpu: 3 of 4 cases left out to meet --kt-budget 60: ties 2, normal 1"
     ]
     assert thinned.reconciled.complete
     assert {status.verdict for status in thinned.reconciled.cells.values()} == {Verdict.UNAVAILABLE}
@@ -184,7 +184,7 @@ def test_what_was_left_out_is_told_by_family_and_does_not_fail() -> None:
 def test_a_run_that_took_minutes_is_told_of_the_option_once() -> None:
     records = tuple(_record(number, "normal", seconds=7.25) for number in range(44))
     assert slow(_run_of(records, 0)) == [
-        "s.py::p on interpret-tpu took 319 s (44 cases at 7.2 s); --kt-budget 60 thins it"
+        "s.py::p on interpret-tpu took 319 s (44 cases at 7.2 s); --kt-budget 60 limits it"
     ]
     assert slow(_run_of(records, 60)) == []
     assert slow(_run_of(records[:4], 0)) == []

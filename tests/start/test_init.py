@@ -58,7 +58,7 @@ def test_a_grid_that_leaves_a_tail_out_is_not_taken_for_what_is_meant() -> None:
 def test_lengths_that_go_together_are_kept_and_told() -> None:
     made = _declared("grouped", "f(jnp.ones(12), jnp.ones(4))")
     assert kt.dim(values=(4,)) in made.dims.values() or kt.dim(values=(12,)) in made.dims.values()
-    assert any("say which lengths go together" in note for note in made.notes)
+    assert any("declare valid combinations" in note for note in made.notes)
 
 
 def test_options_are_static_and_defaults_are_left_out() -> None:
@@ -80,7 +80,7 @@ def test_integers_beside_floats_point_nowhere_until_their_author_says_where() ->
     argument = pairing_of(made).arguments["at"]
     assert isinstance(argument, ArrayArgument)
     assert (argument.domain.low, argument.domain.high) == (0, 0)
-    assert any("they go from 3 to 3" in note and "kt.indices(" in note for note in made.notes)
+    assert any("in the example, from 3 to 3" in note and "kt.indices(" in note for note in made.notes)
 
 
 def test_dtypes_are_those_of_the_call() -> None:
@@ -122,7 +122,7 @@ REFUSED = {
     "no function named": (SAMPLE, "x=8", "give MODULE:FUNCTION"),
     "no such parameter": (f"{SAMPLE}:tailed", "z=8", "has no parameter 'z'"),
     "a parameter without a shape": (f"{SAMPLE}:product", "x=8x8", "also needs y"),
-    "no shape": (f"{SAMPLE}:tailed", "x=8*8", "is no shape"),
+    "no shape": (f"{SAMPLE}:tailed", "x=8*8", "is not a shape"),
     "a call that raises": (f"{SAMPLE}:whole", "x=33", "whole blocks alone"),
     "no Pallas call": (f"{SAMPLE}:plain", "x=8", "reaches no Pallas call"),
 }
@@ -144,7 +144,7 @@ def test_a_file_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = tmp_path / "test_tailed.py"
     path.write_text("# mine\n", encoding="utf-8")
     assert main(command) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert path.read_text(encoding="utf-8") == "# mine\n"
 
 

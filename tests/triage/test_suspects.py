@@ -171,7 +171,7 @@ def test_a_smallest_case_belongs_to_the_suspect_it_was_made_from() -> None:
     assert structure.reproducer is not None
     assert structure.example is tiny
     assert precision.reproducer is None
-    assert any("born at kernels/k.py:5   x < n" in line for line in told(structure))
+    assert any("root cause: kernels/k.py:5   x < n" in line for line in told(structure))
 
 
 @pytest.mark.parametrize("records", [_run(_tail), _run(_outside, "simulate:sm_90"), _run(_unlowered, "lower:sm_90")])

@@ -1,6 +1,6 @@
-"""What the page's template shows of merged runs, a property for each part of it.
+"""The values that the report's template shows.
 
-A new section of the page is a property here and its lines in `templates/report.html`.
+A new built-in section is a property of `Page` and its lines in `templates/report.html`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from kerneltest.report.counts import (
     slow,
     suspected_lowerings,
 )
-from kerneltest.report.html.suspects import Lineup, lineup
+from kerneltest.report.html.suspects import MOST_SUSPECTS, ShownSuspects
 from kerneltest.report.matrix import Matrix, by_backend, tallied
 from kerneltest.triage.suspects import Suspect, suspects_in_overlay
 
@@ -30,7 +30,7 @@ WIDTH, HEIGHT = 36, 10
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """Points of an SVG polyline, the last of them, and the same in words."""
+    """A sparkline: the points of an SVG polyline, its last point, and its values in words."""
 
     points: str
     last: tuple[float, float]
@@ -38,11 +38,11 @@ class Spark:
 
 
 def sparks(history: Mapping[tuple[str, str], Sequence[Past]]) -> dict[tuple[str, str], Spark]:
-    """A line for each pairing and backend with a history: findings, the fewest at the bottom."""
-    return {place: _spark(past) for place, past in history.items()}
+    """Returns a sparkline of the number of findings for each pairing and backend with a history."""
+    return {place: _sparkline(past) for place, past in history.items()}
 
 
-def _spark(past: Sequence[Past]) -> Spark:
+def _sparkline(past: Sequence[Past]) -> Spark:
     most = max(1, *(each.findings for each in past))
     step = (WIDTH - 4) / (len(past) - 1)
     points = [(2 + i * step, 1 + (HEIGHT - 2) * (1 - each.findings / most)) for i, each in enumerate(past)]
@@ -55,10 +55,10 @@ class RunLine:
     """One run in the table of runs.
 
     Attributes:
-      run: as it was read.
+      run: the run.
       state: `INCOMPLETE`, `findings` or `no finding`.
-      shown: whether it served any backend, or alone planned it.
-      sums: its planned cells by how they ended.
+      shown: whether the page shows any of its cells.
+      sums: its planned cells by ending.
     """
 
     run: RunRecords
@@ -69,7 +69,7 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """Findings with one ending of a pairing on a backend, with the first one's message."""
+    """The findings of a pairing on a backend with one ending, and the message of the first."""
 
     pairing: str
     backend: str
@@ -84,9 +84,9 @@ class FamilyLine:
 
     Attributes:
       group, family: names.
-      sums: its cases by how they ended.
-      compared: elements.
-      used: the largest fraction of a bound that was used up; None where nothing had one.
+      sums: its cases by ending.
+      compared: the number of compared elements.
+      used: the largest error as a fraction of its bound; None if no case had a bound.
     """
 
     group: str
@@ -98,10 +98,10 @@ class FamilyLine:
 
 @dataclass(frozen=True)
 class Page:
-    """What the template shows of some runs.
+    """The values that the template shows.
 
     Attributes:
-      merged: the runs.
+      merged: the runs, overlaid.
     """
 
     merged: Overlay
@@ -112,27 +112,27 @@ class Page:
 
     @cached_property
     def suspects(self) -> tuple[Suspect, ...]:
-        """What is thought to be wrong."""
+        """All suspects of the runs."""
         return suspects_in_overlay(self.merged)
 
     @cached_property
-    def lineup(self) -> Lineup:
-        """Those of them that the page shows."""
-        return lineup(self.merged, self.suspects)
+    def shown_suspects(self) -> ShownSuspects:
+        """The suspects that the page has room for."""
+        return ShownSuspects(self.merged, self.suspects[:MOST_SUSPECTS])
 
     @property
     def sparks(self) -> Mapping[tuple[str, str], Spark]:
-        """The history of a pairing on a backend, where there is one."""
+        """Sparklines of each pairing and backend that several runs executed."""
         return sparks(self.merged.history)
 
     @property
     def totals(self) -> Mapping[Ending, int]:
-        """The planned cells by how they ended."""
+        """The planned cells by ending."""
         return tallied(status.verdict for status in self.merged.cells.values())
 
     @property
     def legend(self) -> list[Ending]:
-        """The endings that occur."""
+        """The endings that occur, harmless first."""
         return list(tallied(row.ending for row in self.merged.rows))
 
     @cached_property
@@ -140,8 +140,8 @@ class Page:
         return sum(row.is_finding for row in self.merged.rows)
 
     @cached_property
-    def kept(self) -> int:
-        """Cases that earlier runs judged."""
+    def reused(self) -> int:
+        """The number of cases whose verdicts are from earlier runs."""
         return sum(1 for row in self.merged.rows if row.record.case and row.record.reused_from)
 
     @property
@@ -150,18 +150,18 @@ class Page:
 
     @property
     def compared(self) -> int:
-        """Elements."""
+        """The number of compared elements."""
         return sum(row.record.compared for row in self.merged.rows)
 
     @property
     def gaps(self) -> list[str]:
-        """What is wrong with the bookkeeping of the runs shown."""
+        """Gaps in the bookkeeping of the runs that contribute to the page."""
         shown = [run for number, run in enumerate(self.merged.runs) if number in self.merged.contributing]
         return [f"{self._prefix(run)}{text}" for run in shown for text in gaps(run)]
 
     @property
     def remarks(self) -> list[str]:
-        """Where runs disagree, and clocks that cannot be right."""
+        """Disagreements between runs, and wrong clocks."""
         splits = [
             f"{split.pairing} on {split.backend}: "
             + ", ".join(f"{ending} in {run}" for run, ending in split.endings)
@@ -172,7 +172,7 @@ class Page:
 
     @property
     def unavailable(self) -> list[tuple[str, str, str]]:
-        """Backend, reason and, where the matrix shows another run's results for it, that run's name; for each run."""
+        """Backend, reason, and the run whose results the matrix shows for it instead ("" if none), for each run."""
         lacking = {(number, name) for number, run in enumerate(self.merged.runs) for name in run.plan.unavailable}
         served = {
             row.record.backend: self.merged.runs[row.run].name
@@ -187,19 +187,19 @@ class Page:
 
     @property
     def not_applicable(self) -> list[tuple[str, str]]:
-        """Backends, and why they are not for how many kernels."""
+        """Backends, and the reason why they are not applicable, with counts."""
         return not_applicable(self.merged.runs)
 
     @property
     def xfails(self) -> list[tuple[str, str]]:
-        """Pairing and text of each declared xfail."""
+        """Pairing and text of each declared xfail, sorted."""
         return sorted(
             {(name, each) for run in self.merged.runs for name, all_ in run.plan.xfail.items() for each in all_}
         )
 
     @property
     def notes(self) -> list[str]:
-        """What all records together make somebody look at."""
+        """Remarks on run times, reused verdicts, undefined elements and suspected lowering bugs."""
         records = [row.record for row in self.merged.rows]
         costs = [
             f"{self._prefix(run)}{line}"
@@ -210,7 +210,7 @@ class Page:
 
     @property
     def kinds(self) -> list[FindingKind]:
-        """Kinds of the findings that are no suspect's, as those of whole cells, the most severe first."""
+        """Findings outside of suspects, such as those of whole cells, by kind; the most severe first."""
         gathered = {id(record) for suspect in self.suspects for record in suspect.findings}
         grouped: dict[tuple[Ending, str, str], list[Record]] = {}
         for row in self.merged.rows:
@@ -225,7 +225,7 @@ class Page:
 
     @property
     def runs(self) -> list[RunLine]:
-        """In the order in which they were given."""
+        """The runs in the order in which they were given."""
         lines = []
         for number, run in enumerate(self.merged.runs):
             done = run.reconciled

@@ -1,4 +1,4 @@
-"""The summary of some runs as Markdown, for a job's page."""
+"""The summary of some runs as Markdown for the page of a CI job, and as a badge."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ _SIGNS = {"red": "❌", "orange": "❌", "yellow": "⚠️", "brightgreen": "✅
 
 
 def markdown(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> str:
-    """A page of the suspects, the matrix, and what was not run."""
+    """Formats suspects, the matrix, and remarks as a Markdown page."""
     return "\n".join(_page(runs, counts, suspects)) + "\n"
 
 
@@ -46,7 +46,7 @@ def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect
 
 
 def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterator[str]:
-    """A list for each kernel: what is wrong and how often, its smallest case, where it is born."""
+    """Yields a numbered list of suspects for each kernel, and the commands that run them again."""
     declared = overlay_runs(runs).pairings
     shown = suspects[:_MOST_SUSPECTS]
     for pairing, mine in itertools.groupby(shown, lambda each: each.pairing):
@@ -61,31 +61,37 @@ def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterat
     known = set(map(id, firsts))
     run_of = {id(record): run for run in runs for record in run.records if id(record) in known}
     commands = dict.fromkeys(pytest_command(run_of[id(r)].plan, r.backend, r.item) for r in firsts)
-    yield from ["To see them again:\n\n```", *map(for_terminal, commands), "```\n"] if suspects else []
+    yield from ["Reproduce:\n\n```", *map(for_terminal, commands), "```\n"] if suspects else []
 
 
 def points(suspect: Suspect) -> list[str]:
-    """A suspect as Markdown: its title with counts and id, then a line for each thing that is told of it."""
+    """Formats a suspect as Markdown lines; the first is its title with counts and id."""
     title = f"**{for_markdown(suspect.title)}** ({for_markdown(in_counts(suspect))}; {suspect.id})"
     return [title, *(for_markdown(line.strip()) for line in told(suspect)[1:])]
 
 
 _LABEL = "kernel conformance"
-_HEX = {"brightgreen": "#197b30", "yellow": "#8a6d00", "orange": "#b35900", "red": "#c0392b"}  # white on each: over 4.5
+# White text on each has a contrast over 4.5.
+_HEX = {
+    "brightgreen": "#197b30",
+    "yellow": "#8a6d00",
+    "orange": "#b35900",
+    "red": "#c0392b",
+}
 
 
 def write_badge(path: Path, counts: Counts) -> None:
-    """Writes a badge: `.svg`, or `.json` as shields.io takes it from an endpoint.
+    """Writes a badge: `.svg`, or `.json` for an endpoint of shields.io.
 
     Raises:
-      ValueError: another kind of file.
+      ValueError: the file has another suffix.
     """
     if path.suffix == ".json":
         badge = {"schemaVersion": 1, "label": _LABEL, "message": message(counts), "color": colour(counts)}
         write_text(path, json.dumps(badge) + "\n")
     elif path.suffix == ".svg":
         words = message(counts)
-        left, right = (round(6.6 * len(text)) + 10 for text in (_LABEL, words))  # the letters are stretched to fit
+        left, right = (round(6.6 * len(text)) + 10 for text in (_LABEL, words))  # stretched to fit
         fill = _HEX[colour(counts)]
         svg = render("badge.svg", label=_LABEL, message=words, left=left, right=right, colour=fill)
         write_text(path, svg + "\n")
@@ -94,12 +100,12 @@ def write_badge(path: Path, counts: Counts) -> None:
 
 
 def message(counts: Counts) -> str:
-    """What the runs come to, in a line."""
+    """Returns the outcome of the runs in one line."""
     return for_terminal(str(counts) if counts.complete else f"incomplete, {counts}")
 
 
 def colour(counts: Counts) -> str:
-    """`brightgreen`, `yellow`, `orange` or `red`. What was not run is never green."""
+    """Returns `brightgreen`, `yellow`, `orange` or `red`. A run that lacks anything is never green."""
     if counts.failed:
         return "red"
     if not counts.complete:

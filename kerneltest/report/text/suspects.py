@@ -1,4 +1,4 @@
-"""Suspects as text: how many things are wrong, what each is, the smallest case that shows it, where it is born."""
+"""Suspects as text: title, counts, smallest case and root cause."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,19 +10,19 @@ from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import Level
 
 _MOST = 20  # suspects in a terminal; the page shows more
-_WIDTH = 110  # of a line of a terminal that an argument may take
+_WIDTH = 110  # characters of an argument's value
 _MOST_BACKENDS = 4
 
 
 def all_suspects(
     suspects: Sequence[Suspect], declared: Mapping[str, PairingSummary], folder: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Lines and their colours ("" for none): by kernel, the most telling suspect first.
+    """Yields lines and their colours ("" for none): suspects by kernel, in the given order.
 
     Args:
-      suspects: of a run.
-      declared: its pairings.
-      folder: in which the run is kept, as the user named it; "" where it is not.
+      suspects: the suspects of a run.
+      declared: the run's pairings by name.
+      folder: the run's folder as the user wrote it; "" if the run is not saved.
     """
     by_pairing: dict[str, list[Suspect]] = {}
     for suspect in suspects[:_MOST]:
@@ -41,7 +41,7 @@ def all_suspects(
 
 
 def kernel_of(pairing: str, declared: PairingSummary | None) -> str:
-    """`softmax (test_softmax.py:9)`; the pairing where its kernel has no source."""
+    """Returns `softmax (test_softmax.py:9)`; the pairing's name if the kernel has no source."""
     if declared is None or not declared.kernel.parts:
         return pairing
     for line, text in declared.kernel.parts:
@@ -53,28 +53,28 @@ def kernel_of(pairing: str, declared: PairingSummary | None) -> str:
 
 
 def told(suspect: Suspect, folder: str = "") -> list[str]:
-    """A suspect in at most twelve lines, its title with counts first."""
+    """Formats a suspect in at most twelve lines. The first is its title with counts."""
     lines = [f"{suspect.title}    {counts(suspect)}"]
     record = suspect.example
     if suspect.level in (Level.BUILD, Level.BROKEN):
         first, _, _ = record.message.partition("\n")
-        lines += [first, f"as with {record.signature}"]
+        lines += [first, f"e.g. {record.signature}"]
     else:
         lines += smallest(record, "smallest" if suspect.reproducer is not None else "for example")
-    born = suspect.reproducer.fault if suspect.reproducer is not None else None
-    if born is not None:
-        lines += origin(born)
+    fault = suspect.reproducer.fault if suspect.reproducer is not None else None
+    if fault is not None:
+        lines += origin(fault)
     elif suspect.lines and suspect.level is not Level.BUILD:
         lines.append(f"at {', '.join(suspect.lines[:3])}")
     if folder and record.evidence is not None and record.evidence.file:
         lines.append(repro_command(folder, record.case, record.backend))
     if folder and suspect.reproducer is not None and suspect.reproducer.reduced_script:
-        lines.append(f"the operations that fail, by themselves: python {folder}/{suspect.reproducer.reduced_script}")
+        lines.append(f"only the failing operations: python {folder}/{suspect.reproducer.reduced_script}")
     return lines[:12]
 
 
 def counts(suspect: Suspect) -> str:
-    """`154 of 1,368 cases on interpret; also simulate:sm_90`."""
+    """Formats counts: `154 of 1,368 cases on interpret; also simulate:sm_90`."""
     (backend, most), *others = suspect.backends.items()
     if suspect.level is Level.BUILD:
         shown = f"{suspect.signatures.failing} of {suspect.signatures.tried} signatures on {backend}"
@@ -88,7 +88,7 @@ def counts(suspect: Suspect) -> str:
 
 
 def smallest(record: Record, how: str) -> list[str]:
-    """The inputs of a case, the shortest first, and what came of them."""
+    """Formats the inputs of a case, the shortest first, and its result."""
     evidence = record.evidence
     arguments = sorted((evidence.arguments or {}).items(), key=lambda pair: len(pair[1])) if evidence else []
     options = ", ".join(f"{name}={value}" for name, value in record.statics.items())
@@ -108,15 +108,16 @@ def smallest(record: Record, how: str) -> list[str]:
     return lines
 
 
-def origin(born: FaultLocation) -> list[str]:
-    """Where wrong values come from, and how sure that is."""
-    lines = [f"{'born at' if born.confirmed else 'perhaps born at'} {born.place}   {born.operation}", f"  {born.words}"]
-    if born.alternatives:
-        lines.append(f"  or at {', '.join(born.alternatives[:4])}: a change there makes it right as well")
+def origin(fault: FaultLocation) -> list[str]:
+    """Formats the location that wrong values come from."""
+    title = "root cause" if fault.confirmed else "possible root cause"
+    lines = [f"{title}: {fault.place}   {fault.operation}", f"  {fault.words}"]
+    if fault.alternatives:
+        lines.append(f"  or {', '.join(fault.alternatives[:4])}: a change there fixes it as well")
     return lines
 
 
 def _one_line(text: str) -> str:
-    """An array as text, in one line and no longer than a terminal is wide."""
+    """Formats the text of an array as one line, truncated to `_WIDTH` characters."""
     line = " ".join(text.split())
     return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"

@@ -1,4 +1,4 @@
-"""A finished run for a terminal: the matrix, and what is not in it."""
+"""The terminal summary of a finished run: suspects, the matrix, and remarks."""
 
 from collections.abc import Iterable, Iterator
 
@@ -20,23 +20,23 @@ from kerneltest.report.text.tables import SIGNS_EXPLAINED, in_signs, in_words, t
 from kerneltest.triage.suspects import suspects_in_run
 
 _MOST_REASONS = 4
-_MOST = 20  # gaps and cells of one kind; the page shows more
+_MOST = 20  # gaps, and cells of one kind; the page shows more
 
 
 def lines(run: RunRecords, width: int | None = None, folder: str = "") -> Iterator[tuple[str, str]]:
-    """A run for a terminal: lines and their colours ("" for none): its suspects, the matrix, and what is not in it.
+    """Yields the lines of a run's summary and their colours ("" for none).
 
     Args:
-      run: to show.
-      width: in columns; where words are wider, the matrix is in signs. None for lines of any length.
-      folder: of the run as its user named it; "" where it is not kept.
+      run: the run to show.
+      width: the terminal's width in columns; a matrix of words that is wider is shown in signs. None for no limit.
+      folder: the run's folder as the user wrote it; "" if the run is not saved.
     """
     yield from all_suspects(suspects_in_run(run), run.plan.pairings, folder)
     yield from table(run, width)
 
 
 def table(run: RunRecords, width: int | None = None) -> Iterator[tuple[str, str]]:
-    """The matrix of a run, and what is not in it, as `lines` has them."""
+    """Yields the lines of a run's matrix and remarks, with their colours."""
     matrix = by_tier([run])
     if matrix.lines:
         yield from _matrix(matrix, width)
@@ -63,30 +63,33 @@ def _colour(endings: set[Ending]) -> str:
 
 
 def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
-    """What is not in the matrix: lines and their colours."""
+    """Yields remarks on what the matrix does not show, with their colours."""
     plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
     if plan.shard and not plan.items:
-        yield f"shard {plan.shard} is empty: the run has fewer parts, each a pairing in one dtype", "yellow"
-    yield from _coloured("", (f"{backend} unavailable: {reason}" for backend, reason in plan.unavailable.items()))
+        yield (
+            f"shard {plan.shard} is empty: the run has fewer parts (pairings in one dtype) than shards",
+            "yellow",
+        )
+    yield from _with_colour("", (f"{backend} unavailable: {reason}" for backend, reason in plan.unavailable.items()))
     reasons = not_applicable([run])
-    yield from _coloured("", (f"not applicable on {backends}: {why}" for backends, why in reasons[:_MOST_REASONS]))
+    yield from _with_colour("", (f"not applicable on {backends}: {why}" for backends, why in reasons[:_MOST_REASONS]))
     if len(reasons) > _MOST_REASONS:
-        yield f"not applicable for {len(reasons) - _MOST_REASONS} more reasons, which the plan and the report give", ""
+        yield f"not applicable for {len(reasons) - _MOST_REASONS} more reasons; see the plan or the report", ""
     if "warning" in plan.environment:
         yield f"warning: {plan.environment['warning']}", "yellow"
     if clock := future(plan):
         yield clock, "yellow"
     if wrong := gaps(run):
         yield f"INCOMPLETE: {len(missing)} of {len(cells)} planned cells have cases without a record", "red"
-        yield from _coloured("red", (f"  {line}" for line in wrong[:_MOST]))
+        yield from _with_colour("red", (f"  {line}" for line in wrong[:_MOST]))
     idle = [cell for cell, status in cells.items() if status.verdict is Gap.NOTHING_COMPARED]
-    yield from _coloured("red", (f"nothing compared: {' / '.join(cell)}" for cell in idle[:_MOST]))
-    yield from _coloured("yellow", left_out(run))
-    yield from _coloured("", kept(run))
-    yield from _coloured("", slow(run))
-    yield from _coloured("yellow", hardly_asked(run.records))
-    yield from _coloured("yellow", suspected_lowerings(run.records))
+    yield from _with_colour("red", (f"nothing compared: {' / '.join(cell)}" for cell in idle[:_MOST]))
+    yield from _with_colour("yellow", left_out(run))
+    yield from _with_colour("", kept(run))
+    yield from _with_colour("", slow(run))
+    yield from _with_colour("yellow", hardly_asked(run.records))
+    yield from _with_colour("yellow", suspected_lowerings(run.records))
 
 
-def _coloured(colour: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _with_colour(colour: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     yield from ((line, colour) for line in lines)
