@@ -123,7 +123,7 @@ class Dispatcher:
           node_id: of the pytest item.
           is_retry: whether it was begun before.
         """
-        from kerneltest.report.commands import pytest_command
+        from kerneltest.report.rerun_commands import pytest_command
 
         file, _, name = node_id.partition("::")
         path = Path(os.path.relpath(self._config.rootpath / file, self._config.invocation_params.dir)).as_posix()

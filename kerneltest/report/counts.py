@@ -26,7 +26,7 @@ class Counts:
       passed, xfailed, failed: cells that passed, passed except for declared xfails, and have a finding.
       unavailable: cells of unavailable backends, one per pairing and backend, and cells from which a time budget
         dropped cases.
-      unasked: cells in which the oracle defines no element.
+      undefined: cells in which the oracle defines no element.
       gaps: cells that lack a verdict for a case, or in which nothing was compared.
       problems: other errors in the bookkeeping.
       not_run: the names of expected runs that are missing.
@@ -37,7 +37,7 @@ class Counts:
     xfailed: int
     failed: int
     unavailable: int
-    unasked: int
+    undefined: int
     gaps: int
     problems: tuple[str, ...]
     not_run: tuple[str, ...]
@@ -45,7 +45,7 @@ class Counts:
 
     @property
     def planned(self) -> int:
-        return self.passed + self.xfailed + self.failed + self.unavailable + self.unasked + self.gaps
+        return self.passed + self.xfailed + self.failed + self.unavailable + self.undefined + self.gaps
 
     @property
     def complete(self) -> bool:
@@ -63,14 +63,14 @@ class Counts:
             (self.failed, "fail"),
             (self.gaps, "without a verdict"),
             (self.unavailable, "unavailable"),
-            (self.unasked, "nothing asked"),
+            (self.undefined, "nothing asked"),
         ):
             parts += [f"{count} {word}"] * bool(count)
         cells = ", ".join([*parts, *(f"{name} not run" for name in self.not_run)])
         return f"{self.suspects} suspect{'s' * (self.suspects > 1)}; {cells}" if self.suspects else cells
 
 
-def count(runs: Sequence[RunRecords], suspects: int = 0, legs: Sequence[str] = ()) -> Counts:
+def count_cells(runs: Sequence[RunRecords], suspects: int = 0, legs: Sequence[str] = ()) -> Counts:
     """Counts the cells of some runs; a cell that several runs executed counts once for each of them.
 
     Args:
@@ -91,7 +91,7 @@ def count(runs: Sequence[RunRecords], suspects: int = 0, legs: Sequence[str] = (
         xfailed=endings[Verdict.XFAIL],
         failed=sum(n for ending, n in endings.items() if isinstance(ending, Verdict) and ending.is_finding),
         unavailable=endings[Verdict.UNAVAILABLE],
-        unasked=endings[Gap.NOTHING_ASKED],
+        undefined=endings[Gap.NOTHING_ASKED],
         gaps=endings[Gap.MISSING] + endings[Gap.NOTHING_COMPARED],
         problems=tuple(f"{run.name}: {each}" if run.name else each for run in runs for each in run.reconciled.problems),
         not_run=tuple(leg for leg in dict.fromkeys(legs) if leg not in there),
@@ -104,7 +104,7 @@ def gaps(run: RunRecords) -> list[str]:
     return [*run.reconciled.problems, *(f"no verdict: {' / '.join(cell)}" for cell in run.reconciled.missing)]
 
 
-def future(plan: Plan) -> str:
+def clock_warning(plan: Plan) -> str:
     """Returns a warning if a run started over a day in the future, which only a wrong clock explains; else ""."""
     try:
         started = datetime.fromisoformat(plan.started)
@@ -115,7 +115,7 @@ def future(plan: Plan) -> str:
     return f"the clock of this run was wrong: it started on {started:%Y-%m-%d}, which is in the future" if ahead else ""
 
 
-def not_applicable(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
+def inapplicable_backends(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     """Lists each reason why backends are not applicable: the backends, and the reason with the number of cases."""
     cases: dict[str, dict[tuple[str, str], int]] = {}
     for run in runs:
@@ -130,7 +130,7 @@ def not_applicable(runs: Sequence[RunRecords]) -> list[tuple[str, str]]:
     return lines
 
 
-def left_out(run: RunRecords) -> list[str]:
+def budget_remarks(run: RunRecords) -> list[str]:
     """Lists the cases that a run dropped to meet its time budget, by pairing and backend."""
     families: dict[tuple[str, str], Counter[str]] = {}
     cases: Counter[tuple[str, str]] = Counter()
@@ -150,7 +150,7 @@ def left_out(run: RunRecords) -> list[str]:
     return lines
 
 
-def kept(run: RunRecords) -> list[str]:
+def reuse_remarks(run: RunRecords) -> list[str]:
     """States how many verdicts were reused from earlier runs, because nothing that they depend on has changed."""
     judged = [record.reused_from for record in run.records if record.case]
     earlier = [when for when in judged if when]
@@ -162,7 +162,7 @@ def kept(run: RunRecords) -> list[str]:
     ]
 
 
-def slow(run: RunRecords) -> list[str]:
+def slow_remarks(run: RunRecords) -> list[str]:
     """Lists the slowest pairings on a backend, if they took minutes and the run had no time budget."""
     seconds: dict[tuple[str, str], list[float]] = {}
     for record in run.records if not run.plan.budget else ():
@@ -176,7 +176,7 @@ def slow(run: RunRecords) -> list[str]:
     ]
 
 
-def hardly_asked(records: Iterable[Record]) -> list[str]:
+def undefined_remarks(records: Iterable[Record]) -> list[str]:
     """Lists pairings whose oracle leaves most elements undefined in ordinary cases, which hides bugs."""
     defined: Counter[str] = Counter()
     undefined: Counter[str] = Counter()
@@ -192,7 +192,7 @@ def hardly_asked(records: Iterable[Record]) -> list[str]:
     ]
 
 
-def suspected_lowerings(records: Sequence[Record]) -> list[str]:
+def lowering_remarks(records: Sequence[Record]) -> list[str]:
     """Lists the lowering bugs that disagreements between backends suggest, the most frequent first."""
     return [
         f"suspected lowering bug in {count} case{'s' * (count > 1)}: {suspected.text()}"

@@ -179,7 +179,7 @@ def _matrix(
     )
 
 
-def tallied(endings: Iterable[Ending]) -> dict[Ending, int]:
+def count_endings(endings: Iterable[Ending]) -> dict[Ending, int]:
     """Counts endings, the harmless first."""
     return _sort_by_severity(Counter(endings))
 

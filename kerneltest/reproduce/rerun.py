@@ -40,7 +40,7 @@ class ReproductionError(ValueError):
     """A finding cannot be judged again. The message says what is missing or does not fit."""
 
 
-def again(folder: Path, case: str, backend: str = "") -> Record:
+def judge_again(folder: Path, case: str, backend: str = "") -> Record:
     """Judges the saved inputs of a finding and returns the new record.
 
     The suite is searched for in the current folder and its parents, up to the root of the project.
@@ -70,8 +70,8 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
     if plan.depth not in DEPTHS or plan.orders > _MOST_ORDERS:
         raise ReproductionError(f"{folder} has an invalid plan: depth {plan.depth!a}, {plan.orders} orders")
     chosen = _backend(backend or record.backend, plan.orders)
-    pairing = pairing_of(record, folder).on(record.backend)
-    signature = signature_of(pairing, record)
+    pairing = import_pairing(record, folder).on(record.backend)
+    signature = record_signature(pairing, record)
     if signature is None:
         raise ReproductionError(f"the declaration of {pairing.name} changed: it has no signature {record.signature!r}")
     arguments = _arguments(folder, record, pairing, signature)
@@ -113,7 +113,7 @@ def _backend(name: str, orders: int) -> Backend:
     return chosen
 
 
-def pairing_of(record: Record, report: Path) -> Pairing:
+def import_pairing(record: Record, report: Path) -> Pairing:
     """Imports the pairing of a record from its suite, whose path is relative to the folder in which pytest ran.
 
     Records and the files next to them are untrusted: the suite must be inside the project, and outside of the report's
@@ -191,7 +191,7 @@ def _import_suite(root: Path, suite: Path) -> ModuleType:
     return module
 
 
-def signature_of(pairing: Pairing, record: Record) -> Signature | None:
+def record_signature(pairing: Pairing, record: Record) -> Signature | None:
     """Returns the signature of a record, planned or not; None if the pairing's declaration does not admit it."""
     dims, dtypes = dict(record.dims), dict(record.dtypes)
     options = pairing.options()

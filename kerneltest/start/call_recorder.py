@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import pytest
 
 from kerneltest.core.failures import format_exception
-from kerneltest.start.calls import Example, Kernel, StartError, example_of
+from kerneltest.start.example_calls import Example, KernelFunction, StartError, example_from_call
 
 _MOST = 8  # recorded calls
 
 
-def watched(kernel: Kernel, script: str) -> list[Example]:
+def record_calls(kernel: KernelFunction, script: str) -> list[Example]:
     """Runs a script or a pytest node, and returns the first calls of a kernel with distinct shapes.
 
     If a call fails on this machine, the script continues with zeros as its result.
@@ -63,9 +63,9 @@ def _run_script(path: Path) -> str:
     return ""
 
 
-def _recorder(kernel: Kernel, seen: list[Example]) -> Callable[..., Any]:
+def _recorder(kernel: KernelFunction, seen: list[Example]) -> Callable[..., Any]:
     def recorder(*args: Any, **kwargs: Any) -> Any:
-        example = example_of(kernel, args, kwargs)
+        example = example_from_call(kernel, args, kwargs)
         if len(seen) < _MOST and not any(_same(example, each) for each in seen):
             seen.append(example)
         try:
@@ -85,7 +85,7 @@ def _same(one: Example, other: Example) -> bool:
 
 
 @contextmanager
-def _replace(kernel: Kernel, stand_in: Callable[..., Any]) -> Iterator[None]:
+def _replace(kernel: KernelFunction, stand_in: Callable[..., Any]) -> Iterator[None]:
     """Replaces the kernel by a stand-in in every module that refers to it."""
     references = [
         (vars(module) if module is not None else {}, name)

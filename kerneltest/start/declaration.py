@@ -9,9 +9,9 @@ import numpy as np
 from kerneltest.core.dtypes import is_float, is_integer
 from kerneltest.declare.dims import Dim
 from kerneltest.plan.boundaries import boundary_lengths
-from kerneltest.start.calls import Example, Kernel
-from kerneltest.start.literals import Speller
-from kerneltest.start.probe import Slot
+from kerneltest.start.example_calls import Example, KernelFunction
+from kerneltest.start.literals import SourceWriter
+from kerneltest.start.trace_probe import LengthSlot
 
 WIDTH = 120
 
@@ -27,18 +27,19 @@ class Declaration:
       axes: the name of the dim of each slot; slots with a fixed length are absent.
       dims: the dims by name.
       dtypes: the dtypes that the float arrays were observed in; () if a call mixes several.
-      reals: whether float domains exclude the largest and smallest numbers, whose products overflow or vanish.
+      excludes_extremes: whether float domains exclude the largest and smallest numbers, whose products overflow or
+        vanish.
       outputs: the shapes of the outputs in terms of dims.
       notes: assumptions for the author to check, one line each.
     """
 
-    kernel: Kernel
+    kernel: KernelFunction
     example: Example
     options: Mapping[str, Sequence[Any]]
-    axes: Mapping[Slot, str]
+    axes: Mapping[LengthSlot, str]
     dims: Mapping[str, Dim]
     dtypes: tuple[str, ...]
-    reals: bool
+    excludes_extremes: bool
     outputs: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -48,7 +49,7 @@ class Declaration:
 
     def axis(self, path: str, axis: int) -> str:
         """Returns an axis of an array as its declaration writes it: a dim's name, or a length."""
-        return self.axes.get(Slot(path, axis), str(self.example.leaves[path].shape[axis]))
+        return self.axes.get(LengthSlot(path, axis), str(self.example.leaves[path].shape[axis]))
 
     def shape(self, path: str) -> list[str]:
         """Returns all axes of an array as its declaration writes them."""
@@ -56,7 +57,7 @@ class Declaration:
 
     def source(self) -> str:
         """Returns the text of the file."""
-        speller = Speller()
+        speller = SourceWriter()
         named = [*self.example.trees, *self.options]
         arguments = [f"{name}={self._argument(name, speller)}," for name in named]
         dims = {name: _dim_source(dim) for name, dim in self.dims.items() if dim != Dim()}
@@ -90,20 +91,20 @@ class Declaration:
             ]
         )
 
-    def _argument(self, name: str, speller: Speller) -> str:
+    def _argument(self, name: str, speller: SourceWriter) -> str:
         if name in self.options:
-            dim = self.axes.get(Slot(name, None))
+            dim = self.axes.get(LengthSlot(name, None))
             return f'kt.dim_size("{dim}")' if dim else _static_source(name, self.options[name], speller)
         return self._tree(name, self.example.trees[name], speller)
 
-    def _tree(self, name: str, branch: Any, speller: Speller) -> str:
+    def _tree(self, name: str, branch: Any, speller: SourceWriter) -> str:
         if isinstance(branch, str):
             return self._array(branch)
 
         def inside(each: Any) -> str:
-            return self._array(each) if isinstance(each, str) else speller.container(name, each, inside)
+            return self._array(each) if isinstance(each, str) else speller.container_source(name, each, inside)
 
-        return f"kt.tree({speller.container(name, branch, inside)})"
+        return f"kt.tree({speller.container_source(name, branch, inside)})"
 
     def _array(self, path: str) -> str:
         dtype, shape = self.example.leaves[path].dtype, " ".join(self.shape(path))
@@ -116,21 +117,21 @@ class Declaration:
         if is_float(dtype):
             dtypes = self.dtypes or (str(dtype),)
             words.append(repr(dtypes) if len(dtypes) > 1 else f'"{dtypes[0]}"')
-            if self.reals:
+            if self.excludes_extremes:
                 words.append("domain=(-np.inf, np.inf)")
         else:
             words.append(f'"{dtype}"')
-            if self.points(path):
-                words.append(f"domain=(0, {self.least - 1})")
+            if self.may_point(path):
+                words.append(f"domain=(0, {self.shortest_length - 1})")
         return f"{start}{comma if words else ''}{', '.join(words)})".replace("'", '"')
 
-    def points(self, path: str) -> bool:
+    def may_point(self, path: str) -> bool:
         """Returns whether an array may hold positions or counts: it has integers, and another array has floats."""
         leaves = self.example.leaves
         return is_integer(leaves[path].dtype) and any(is_float(leaf.dtype) for leaf in leaves.values())
 
     @property
-    def least(self) -> int:
+    def shortest_length(self) -> int:
         """The shortest length in a plan of any dim."""
         return min((min(boundary_lengths(dim)) for dim in self.dims.values()), default=1)
 
@@ -143,8 +144,8 @@ class Declaration:
         return _wrap_comment(f"{arguments}Return {returned}.")
 
 
-def _static_source(name: str, values: Sequence[Any], speller: Speller) -> str:
-    texts = [speller.spell(name, value) for value in values]
+def _static_source(name: str, values: Sequence[Any], speller: SourceWriter) -> str:
+    texts = [speller.value_source(name, value) for value in values]
     plain = all(value is None or isinstance(value, (bool, int, float, str)) for value in values)
     if plain:
         return f"kt.static({', '.join(texts)})"

@@ -16,7 +16,7 @@ from kerneltest.report.text.tables import terminal_table
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class BackendRow:
     """A backend, or backends that differ only in their targets.
 
     Attributes:
@@ -71,7 +71,7 @@ _MISSING = {
 }
 
 
-def served() -> list[Served]:
+def list_backends() -> list[BackendRow]:
     """Returns all backends, grouped. Broken installations are reasons, not errors."""
     skip_tpu_discovery()
     groups: dict[tuple[str, str, str], list[str]] = {}
@@ -79,7 +79,7 @@ def served() -> list[Served]:
         reason = _reason(name)
         groups.setdefault((generic_id(name), reason, _how_to_install(name) if reason else ""), []).append(name)
     return [
-        Served(shown, tuple(name.partition(":")[2] for name in names) if shown != names[0] else (), reason, install)
+        BackendRow(shown, tuple(name.partition(":")[2] for name in names) if shown != names[0] else (), reason, install)
         for (shown, reason, install), names in groups.items()
     ]
 
@@ -152,7 +152,7 @@ def _settings() -> Iterator[Fact]:
             yield Fact(name, value)
 
 
-def lines(backends: Sequence[Served]) -> list[str]:
+def doctor_lines(backends: Sequence[BackendRow]) -> list[str]:
     """Returns the lines to print: tables of backends, of versions, and of devices and settings."""
     rows = []
     for each in backends:

@@ -15,16 +15,16 @@ from kerneltest.declare.dims import Dim
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS
 from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
 from kerneltest.plan.signatures import signatures
-from kerneltest.start.axes import axes_of
-from kerneltest.start.calls import Example, Kernel, StartError
 from kerneltest.start.declaration import Declaration
-from kerneltest.start.lengths import Taken, lengths_of, to_blame
-from kerneltest.start.naming import names_of
-from kerneltest.start.probe import Lengths, Probe, Slot
+from kerneltest.start.dim_inference import infer_dims
+from kerneltest.start.dim_names import name_dims
+from kerneltest.start.example_calls import Example, KernelFunction, StartError
+from kerneltest.start.length_inference import InferredLengths, dims_to_pin, infer_lengths
+from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe
 from kerneltest.trace.tracing import trace, without_debugging
 
 
-def written(kernel: Kernel, examples: Sequence[Example], folder: Path) -> tuple[Path, Declaration]:
+def write_pairing(kernel: KernelFunction, examples: Sequence[Example], folder: Path) -> tuple[Path, Declaration]:
     """Writes `test_NAME.py` for a kernel, and returns its path and content.
 
     Args:
@@ -38,13 +38,13 @@ def written(kernel: Kernel, examples: Sequence[Example], folder: Path) -> tuple[
     path = folder / f"test_{kernel.name}.py"
     if path.exists():
         raise StartError(f"{path} already exists; move it, or choose another folder with --output")
-    declaration = declared(kernel, examples)
+    declaration = infer_declaration(kernel, examples)
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(declaration.source(), encoding="utf-8")
     return path, declaration
 
 
-def declared(kernel: Kernel, examples: Sequence[Example]) -> Declaration:
+def infer_declaration(kernel: KernelFunction, examples: Sequence[Example]) -> Declaration:
     """Infers the declaration of a kernel from calls of it and from traces at other lengths.
 
     Raises:
@@ -52,11 +52,11 @@ def declared(kernel: Kernel, examples: Sequence[Example]) -> Declaration:
     """
     first, compatible = examples[0], [each for each in examples if _are_compatible(each, examples[0])]
     probe = Probe(kernel, first)
-    axes = axes_of(probe, [_lengths(probe, each) for each in compatible[1:]])
+    axes = infer_dims(probe, [_lengths(probe, each) for each in compatible[1:]])
     ranks = {path: len(leaf.shape) for path, leaf in first.leaves.items()}
-    names = names_of(kernel.function, axes.dims, ranks)
+    names = name_dims(kernel.function, axes.dims, ranks)
     dims = dict(zip(names, axes.dims, strict=True))
-    inferred = {name: lengths_of(probe, slots) for name, slots in dims.items()}
+    inferred = {name: infer_lengths(probe, slots) for name, slots in dims.items()}
     declaration = Declaration(
         kernel=kernel,
         example=first,
@@ -64,9 +64,9 @@ def declared(kernel: Kernel, examples: Sequence[Example]) -> Declaration:
         axes={slot: name for name, slots in dims.items() for slot in slots},
         dims=_dims(inferred),
         dtypes=_dtypes(compatible),
-        reals=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.trace({}).exact,
+        excludes_extremes=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.trace({}).exact,
         outputs=_outputs(probe, dims),
-        notes=(*axes.guesses, *_notes(inferred)),
+        notes=(*axes.assumptions, *_notes(inferred)),
     )
     declaration = replace(
         declaration, notes=(*declaration.notes, *_integers(declaration), *_more_dtypes(probe, declaration.dtypes))
@@ -83,9 +83,9 @@ def _are_compatible(one: Example, other: Example) -> bool:
     return kinds[0] == kinds[1] and one.statics.keys() == other.statics.keys()
 
 
-def _dims(inferred: dict[str, Taken]) -> dict[str, Dim]:
+def _dims(inferred: dict[str, InferredLengths]) -> dict[str, Dim]:
     """Returns the dims; those with a program for each index get few lengths, so that arrays stay small."""
-    rows = {name for name, each in inferred.items() if each.each and each.dim == Dim()}
+    rows = {name for name, each in inferred.items() if each.program_per_index and each.dim == Dim()}
     few = rows if len(rows) < len(inferred) else set()
     return {name: Dim(values=_FEW) if name in few else each.dim for name, each in inferred.items()}
 
@@ -134,15 +134,15 @@ def _accepts(probe: Probe, floats: dict[str, np.dtype[Any]], dtype: np.dtype[Any
     return True
 
 
-def _outputs(probe: Probe, dims: dict[str, tuple[Slot, ...]]) -> tuple[str, ...]:
+def _outputs(probe: Probe, dims: dict[str, tuple[LengthSlot, ...]]) -> tuple[str, ...]:
     """Returns the shape of each output as formulas of dims, from how it changes with the length of each dim."""
-    here = probe.look({})
+    here = probe.trace_lengths({})
     assert here is not None
     grown = {}
     for name, slots in dims.items():
         length = probe.lengths[slots[0]]
         for other in (2 * length, 3 * length, length + 1, length // 2):
-            look = probe.look(dict.fromkeys(slots, other)) if other else None
+            look = probe.trace_lengths(dict.fromkeys(slots, other)) if other else None
             if look is not None:
                 grown[name] = (length, other, look.outputs)
                 break
@@ -179,18 +179,18 @@ def _formula(length: int, parts: list[tuple[str, float, int]]) -> str:
     return f"{length} where {' and '.join(f'{name} is {own}' for name, _, own in parts)}"
 
 
-def _notes(inferred: dict[str, Taken]) -> list[str]:
+def _notes(inferred: dict[str, InferredLengths]) -> list[str]:
     notes = []
     for name, each in inferred.items():
-        if each.whole and each.dim.multiple_of % each.whole:
+        if each.whole_block and each.dim.multiple_of % each.whole_block:
             who = (
-                f"the grid has {name} // {each.whole} programs"
-                if each.programs
-                else f"a length in the kernel is {name} // {each.whole}"
+                f"the grid has {name} // {each.whole_block} programs"
+                if each.counted_by_grid
+                else f"a length in the kernel is {name} // {each.whole_block}"
             )
             notes.append(
-                f"{name}: {who}, so a tail may be skipped; if only multiples of {each.whole} are valid, declare "
-                f"kt.dim(multiple_of={each.whole})"
+                f"{name}: {who}, so a tail may be skipped; if only multiples of {each.whole_block} are valid, declare "
+                f"kt.dim(multiple_of={each.whole_block})"
             )
         for lengths, does in ((each.rejected, "raises"), (each.unlowered, "does not lower")):
             if lengths:
@@ -203,7 +203,7 @@ def _integers(declaration: Declaration) -> list[str]:
     """Returns notes on integer arrays that may hold positions or counts, with the declarations for these."""
     notes = []
     for path in declaration.example.leaves:
-        if declaration.points(path):
+        if declaration.may_point(path):
             shape = " ".join(declaration.shape(path))
             dim = next(iter(reversed(list(declaration.dims))), "n")
             known = declaration.example.ranges.get(path)
@@ -215,13 +215,13 @@ def _integers(declaration: Declaration) -> list[str]:
     return notes
 
 
-def _exclude_rejected(declaration: Declaration, probe: Probe, dims: dict[str, tuple[Slot, ...]]) -> Declaration:
+def _exclude_rejected(declaration: Declaration, probe: Probe, dims: dict[str, tuple[LengthSlot, ...]]) -> Declaration:
     """Restricts a declaration so that its plan has no combination of lengths at which the kernel raises."""
     for _ in dims:
         rejected = _rejected_lengths(declaration)
         if not rejected:
             break
-        pinned = {name: Dim(values=(probe.lengths[dims[name][0]],)) for name in to_blame(probe, dims, rejected)}
+        pinned = {name: Dim(values=(probe.lengths[dims[name][0]],)) for name in dims_to_pin(probe, dims, rejected)}
         at = ", ".join(f"{name}={length}" for name, length in rejected[0].items())
         names = " and ".join(pinned)
         note = f"{names}: fixed to the example's length, since the kernel raises at {at}; declare valid combinations"
@@ -230,7 +230,7 @@ def _exclude_rejected(declaration: Declaration, probe: Probe, dims: dict[str, tu
 
 
 def _rejected_lengths(declaration: Declaration) -> list[dict[str, int]]:
-    pairing = pairing_of(declaration)
+    pairing = execute_declaration(declaration)
     rejected = []
     for signature in signatures(pairing, "standard"):
         with without_debugging():
@@ -241,7 +241,7 @@ def _rejected_lengths(declaration: Declaration) -> list[dict[str, int]]:
     return rejected
 
 
-def pairing_of(declaration: Declaration) -> Pairing:
+def execute_declaration(declaration: Declaration) -> Pairing:
     """Executes the file of a declaration, and returns its pairing.
 
     Raises:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.start.calls import StartError
+from kerneltest.start.example_calls import StartError
 
 
 @dataclasses.dataclass
-class Speller:
+class SourceWriter:
     """Writes values as source, and collects the imports that the source needs.
 
     Attributes:
@@ -22,7 +22,7 @@ class Speller:
 
     imports: dict[tuple[str, str], None] = dataclasses.field(default_factory=dict)
 
-    def spell(self, name: str, value: object) -> str:
+    def value_source(self, name: str, value: object) -> str:
         """Returns the source of the value of an argument.
 
         Raises:
@@ -40,9 +40,9 @@ class Speller:
             return f"{self._import(name, type(value))}.{value.name}"
         if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
             return self._import(name, value)
-        return self.container(name, value, lambda each: self.spell(name, each))
+        return self.container_source(name, value, lambda each: self.value_source(name, each))
 
-    def container(self, name: str, value: Any, inside: Callable[[Any], str]) -> str:
+    def container_source(self, name: str, value: Any, inside: Callable[[Any], str]) -> str:
         """Returns the source of a dict, list, tuple, NamedTuple or dataclass; `inside` returns the source of its parts.
 
         Raises:

@@ -17,9 +17,9 @@ from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
-from kerneltest.report.html import findings
+from kerneltest.report.html import finding_data
 from kerneltest.report.html import page as page_module
-from kerneltest.report.html.build import render, write_html
+from kerneltest.report.html.render_page import render, write_html
 from tests.made_runs import HOSTILE, PAIRING, WRONG, hostile, made_record, made_run
 from tests.pages import Page
 
@@ -281,7 +281,7 @@ def test_every_verdict_has_a_letter_of_its_own() -> None:
 def test_findings_beyond_the_limit_lose_their_details_and_not_their_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "MOST_FINDINGS", 2)
+    monkeypatch.setattr(finding_data, "MOST_FINDINGS", 2)
     alike = [replace(WRONG, case=f"c{i}", evidence=Evidence()) for i in range(3)]
     other = replace(WRONG, case="c9", family="ones")
     data = _page(made_run(tmp_path / "run", *alike, other, planned=3)).data

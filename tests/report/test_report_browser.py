@@ -18,7 +18,7 @@ from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
-from kerneltest.report.html.build import write_html
+from kerneltest.report.html.render_page import write_html
 from kerneltest.triage.suspects import suspects_in_overlay
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 from tests.plugins import PLUGINS

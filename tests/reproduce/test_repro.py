@@ -21,8 +21,8 @@ from kerneltest.plan.signatures import signatures
 from kerneltest.records.artifacts import load_arguments
 from kerneltest.records.record_files import RecordWriter, read_plan, read_records, write_plan
 from kerneltest.records.schema import Record
-from kerneltest.reproduce import rejudge, script, standalone
-from kerneltest.reproduce.script import literal
+from kerneltest.reproduce import rejudge, script_writer, standalone
+from kerneltest.reproduce.script_writer import literal_source
 from tests import forked
 from tests.plugins import PLUGINS
 
@@ -203,7 +203,7 @@ def test_a_pytree_of_a_class_of_ones_own_is_filled_by_its_pairing(monkeypatch: p
     pairing = kt.oracle_for(lambda p: p, p=kt.tree({"a": _Named(kt.array("n"))}))(lambda p: p)
     pairing = replace(pairing, module=__name__)
     monkeypatch.setattr(here, "named_pairing", pairing, raising=False)
-    described, _ = script._call(pairing, signatures(pairing, "quick")[0], script._Imports(Path.cwd()))
+    described, _ = script_writer._call(pairing, signatures(pairing, "quick")[0], script_writer._Imports(Path.cwd()))
     assert described == [("tree", __name__, "named_pairing", "p")]
     assert standalone.value(described[0], {"p.a.w": 3}) == {"a": _Named(3)}
 
@@ -341,10 +341,10 @@ def test_an_unknown_folder_case_or_backend_is_said(project: Path, capsys: pytest
 
 def test_text_of_a_record_stays_text_in_a_script() -> None:
     for value in ("'''\"\"\"\n$kernel \\", float("-inf"), (1,), ("a", [True, None, {"b": 0.1}])):
-        assert literal(value).isascii()
-        assert eval(literal(value), {"float": float}) == value
+        assert literal_source(value).isascii()
+        assert eval(literal_source(value), {"float": float}) == value
     with pytest.raises(TypeError, match="object is not a literal"):
-        literal(object())
+        literal_source(object())
 
 
 CRAFTED = """

@@ -12,24 +12,24 @@ from kerneltest.records.overlay import Overlay, OverlayRow, Past
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record
 from kerneltest.report.counts import (
-    future,
+    budget_remarks,
+    clock_warning,
     gaps,
-    hardly_asked,
-    kept,
-    left_out,
-    not_applicable,
-    slow,
-    suspected_lowerings,
+    inapplicable_backends,
+    lowering_remarks,
+    reuse_remarks,
+    slow_remarks,
+    undefined_remarks,
 )
-from kerneltest.report.html.suspects import MOST_SUSPECTS, ShownSuspects
-from kerneltest.report.matrix import Matrix, by_backend, tallied
+from kerneltest.report.html.suspect_data import MOST_SUSPECTS, ShownSuspects
+from kerneltest.report.matrix import Matrix, by_backend, count_endings
 from kerneltest.triage.suspects import Suspect, suspects_in_overlay
 
 WIDTH, HEIGHT = 36, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Spark:
+class Sparkline:
     """A sparkline: the points of an SVG polyline, its last point, and its values in words."""
 
     points: str
@@ -37,17 +37,17 @@ class Spark:
     words: str
 
 
-def sparks(history: Mapping[tuple[str, str], Sequence[Past]]) -> dict[tuple[str, str], Spark]:
+def sparklines(history: Mapping[tuple[str, str], Sequence[Past]]) -> dict[tuple[str, str], Sparkline]:
     """Returns a sparkline of the number of findings for each pairing and backend with a history."""
     return {place: _sparkline(past) for place, past in history.items()}
 
 
-def _sparkline(past: Sequence[Past]) -> Spark:
+def _sparkline(past: Sequence[Past]) -> Sparkline:
     most = max(1, *(each.findings for each in past))
     step = (WIDTH - 4) / (len(past) - 1)
     points = [(2 + i * step, 1 + (HEIGHT - 2) * (1 - each.findings / most)) for i, each in enumerate(past)]
     words = "findings by run: " + ", ".join(f"{each.run} {each.findings:,} of {each.cases:,}" for each in past)
-    return Spark(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), points[-1], words)
+    return Sparkline(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), points[-1], words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +121,19 @@ class Page:
         return ShownSuspects(self.merged, self.suspects[:MOST_SUSPECTS])
 
     @property
-    def sparks(self) -> Mapping[tuple[str, str], Spark]:
+    def sparks(self) -> Mapping[tuple[str, str], Sparkline]:
         """Sparklines of each pairing and backend that several runs executed."""
-        return sparks(self.merged.history)
+        return sparklines(self.merged.history)
 
     @property
     def totals(self) -> Mapping[Ending, int]:
         """The planned cells by ending."""
-        return tallied(status.verdict for status in self.merged.cells.values())
+        return count_endings(status.verdict for status in self.merged.cells.values())
 
     @property
     def legend(self) -> list[Ending]:
         """The endings that occur, harmless first."""
-        return list(tallied(row.ending for row in self.merged.rows))
+        return list(count_endings(row.ending for row in self.merged.rows))
 
     @cached_property
     def findings(self) -> int:
@@ -168,7 +168,10 @@ class Page:
             + f" ({split.cells:,} cell{'s' * (split.cells > 1)}; the page shows the first)"
             for split in self.merged.splits
         ]
-        return [*splits, *(f"{self._prefix(run)}{text}" for run in self.merged.runs if (text := future(run.plan)))]
+        return [
+            *splits,
+            *(f"{self._prefix(run)}{text}" for run in self.merged.runs if (text := clock_warning(run.plan))),
+        ]
 
     @property
     def unavailable(self) -> list[tuple[str, str, str]]:
@@ -188,7 +191,7 @@ class Page:
     @property
     def not_applicable(self) -> list[tuple[str, str]]:
         """Backends, and the reason why they are not applicable, with counts."""
-        return not_applicable(self.merged.runs)
+        return inapplicable_backends(self.merged.runs)
 
     @property
     def xfails(self) -> list[tuple[str, str]]:
@@ -204,9 +207,9 @@ class Page:
         costs = [
             f"{self._prefix(run)}{line}"
             for run in self.merged.runs
-            for line in (*left_out(run), *kept(run), *slow(run))
+            for line in (*budget_remarks(run), *reuse_remarks(run), *slow_remarks(run))
         ]
-        return [*costs, *hardly_asked(records), *suspected_lowerings(records)]
+        return [*costs, *undefined_remarks(records), *lowering_remarks(records)]
 
     @property
     def kinds(self) -> list[FindingKind]:
@@ -230,7 +233,7 @@ class Page:
         for number, run in enumerate(self.merged.runs):
             done = run.reconciled
             state = "INCOMPLETE" if not done.complete else "no finding" if done.green else "findings"
-            sums = tallied(status.verdict for status in done.cells.values())
+            sums = count_endings(status.verdict for status in done.cells.values())
             lines.append(RunLine(run, state, number in self.merged.contributing, sums))
         return lines
 
@@ -244,7 +247,7 @@ class Page:
             FamilyLine(
                 group,
                 family,
-                sums=tallied(row.ending for row in rows),
+                sums=count_endings(row.ending for row in rows),
                 compared=sum(row.record.compared for row in rows),
                 used=max(
                     (row.record.bound_fraction for row in rows if row.record.bound_fraction is not None), default=None

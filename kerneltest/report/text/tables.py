@@ -9,7 +9,7 @@ from tabulate import tabulate
 from kerneltest.core.verdicts import Ending, Verdict
 from kerneltest.report.matrix import Field
 
-MOST = 300  # characters of one text on a Markdown page, since the page of a CI job may have 1 MiB in all
+MAX_TEXT = 300  # characters of one text on a Markdown page, since the page of a CI job may have 1 MiB in all
 
 
 def for_terminal(text: str) -> str:
@@ -18,13 +18,13 @@ def for_terminal(text: str) -> str:
 
 
 def for_markdown(text: str) -> str:
-    """Returns text as one line of at most `MOST` characters, with all Markdown syntax escaped."""
+    """Returns text as one line of at most `MAX_TEXT` characters, with all Markdown syntax escaped."""
     shown = for_terminal(text)
-    shown = shown if len(shown) <= MOST else shown[: MOST - 1] + "…"
+    shown = shown if len(shown) <= MAX_TEXT else shown[: MAX_TEXT - 1] + "…"
     return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@:$^-])", r"\\\1", shown)
 
 
-SIGNS_EXPLAINED = (
+SIGNS_LEGEND = (
     "✓ pass  ≈ xfail  – unavailable  ✗ finding  ? no verdict  ∅ nothing compared  · nothing asked; numbers: cases"
 )
 
@@ -41,7 +41,7 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
     return str(tabulate(shown, [for_markdown(text) for text in headings], tablefmt="pipe", disable_numparse=True))
 
 
-def in_words(field: Field) -> str:
+def field_words(field: Field) -> str:
     """Formats a field as words: `54 pass, 54 compile_error (gfx942 sm_90)`; "" if nothing was planned."""
     return ", ".join(_words(field, ending, count) for ending, count in field.counts.items())
 
@@ -52,7 +52,7 @@ def _words(field: Field, ending: Ending, count: int) -> str:
     return f"{ending}{on}" if ending is Verdict.UNAVAILABLE else f"{count} {ending}{on}"
 
 
-def in_signs(field: Field) -> str:
+def field_signs(field: Field) -> str:
     """Formats a field as signs: `✓54 ✗54`; "" if nothing was planned."""
     signs: Counter[str] = Counter()
     for ending, count in field.counts.items():

@@ -7,13 +7,13 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from kerneltest.start.probe import Slot
+from kerneltest.start.trace_probe import LengthSlot
 
 _BY_RANK = {1: "n", 2: "mn", 3: "bmn", 4: "bhmn"}
 _MORE = "nmkpqrstuvw"
 
 
-def names_of(function: Callable[..., Any], dims: Sequence[Sequence[Slot]], ranks: dict[str, int]) -> list[str]:
+def name_dims(function: Callable[..., Any], dims: Sequence[Sequence[LengthSlot]], ranks: dict[str, int]) -> list[str]:
     """Returns distinct names for dims.
 
     Args:
@@ -32,7 +32,7 @@ def names_of(function: Callable[..., Any], dims: Sequence[Sequence[Slot]], ranks
     return names
 
 
-def _names_in_source(function: Callable[..., Any]) -> Iterator[tuple[Slot, str]]:
+def _names_in_source(function: Callable[..., Any]) -> Iterator[tuple[LengthSlot, str]]:
     """Yields slots and the names that the source assigns to them, as in `m, n = x.shape` and `n = x.shape[1]`."""
     function = inspect.unwrap(getattr(function, "func", function))
     try:
@@ -46,7 +46,7 @@ def _names_in_source(function: Callable[..., Any]) -> Iterator[tuple[Slot, str]]
                     yield slot, name
 
 
-def _assigned_names(target: ast.expr, value: ast.expr) -> Iterator[tuple[Slot, str]]:
+def _assigned_names(target: ast.expr, value: ast.expr) -> Iterator[tuple[LengthSlot, str]]:
     match target, value:
         case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
             for each, its in zip(targets, values, strict=True):
@@ -54,10 +54,10 @@ def _assigned_names(target: ast.expr, value: ast.expr) -> Iterator[tuple[Slot, s
         case ast.Tuple(elts=targets), ast.Attribute(value=ast.Name(id=array), attr="shape"):
             for axis, each in enumerate(targets):
                 if isinstance(each, ast.Name):
-                    yield Slot(array, axis), each.id
+                    yield LengthSlot(array, axis), each.id
                 else:
                     return  # a starred name matches any number of axes
         case ast.Name(id=name), ast.Subscript(
             value=ast.Attribute(value=ast.Name(id=array), attr="shape"), slice=ast.Constant(value=int(axis))
         ):
-            yield Slot(array, axis), name
+            yield LengthSlot(array, axis), name

@@ -6,7 +6,7 @@ from pathlib import Path
 from kerneltest.core.failures import escape_surrogates
 from kerneltest.execute.item import Item
 from kerneltest.records.schema import Record
-from kerneltest.report.text.suspects import told
+from kerneltest.report.text.suspect_text import format_suspect
 from kerneltest.triage.suspects import Suspect
 
 _MOST = 5  # suspects of an item
@@ -21,7 +21,7 @@ def headline(findings: Sequence[Record], suspects: Sequence[Suspect]) -> str:
     return escape_surrogates(f"{suspects[0].title}{more}")
 
 
-def failure(
+def format_failure(
     item: Item,
     findings: Sequence[Record],
     suspects: Sequence[Suspect],
@@ -47,7 +47,7 @@ def failure(
     names = f"{_name_with_location(kernel, root)} against {_name_with_location(oracle, root)}"
     lines = [f"{_MARK}{count}: {names} on {item.backend.id}"]
     for suspect in suspects[:_MOST]:
-        lines += ["", *(_MARK + line for line in told(suspect, report))]
+        lines += ["", *(_MARK + line for line in format_suspect(suspect, report))]
         elsewhere = dict.fromkeys(r.item for r in suspect.findings if r.item != item.name)
         if elsewhere:
             shown = ", ".join(each.rpartition("[")[2].rstrip("]") for each in list(elsewhere)[:_MOST])

@@ -8,37 +8,37 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kerneltest.start.probe import Lengths, Look, Probe, Slot
+from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, TraceLengths
 
 
 @dataclass(frozen=True, slots=True)
-class Axes:
+class InferredDims:
     """The axes of a call.
 
     Attributes:
       dims: the slots of each dim, the one that determines its length first.
       fixed: slots with a fixed length.
-      guesses: assumptions for the author to check, one line each.
+      assumptions: assumptions for the author to check, one line each.
     """
 
-    dims: tuple[tuple[Slot, ...], ...]
-    fixed: tuple[Slot, ...]
-    guesses: tuple[str, ...]
+    dims: tuple[tuple[LengthSlot, ...], ...]
+    fixed: tuple[LengthSlot, ...]
+    assumptions: tuple[str, ...]
 
 
 _MOST = 10  # slots of equal length of which every subset is tried
 
 
-def axes_of(probe: Probe, others: Sequence[Lengths] = ()) -> Axes:
+def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
     """Infers the dims of a call.
 
     Args:
       probe: the call.
       others: lengths in further calls; they separate axes that have equal lengths in the first only by chance.
     """
-    groups: list[list[Slot]] = []
-    followers: list[Slot] = []
-    fixed: list[Slot] = []
+    groups: list[list[LengthSlot]] = []
+    followers: list[LengthSlot] = []
+    fixed: list[LengthSlot] = []
     differ = _differ(probe, others)
     # Group the slots whose lengths the kernel checks against each other.
     for slot in probe.lengths:
@@ -61,7 +61,7 @@ def axes_of(probe: Probe, others: Sequence[Lengths] = ()) -> Axes:
         groups = [*(group for group in groups if group not in overlapping), merged]
     # No check constrains the remaining slots: assume that each shares the most similar dim.
     guesses = []
-    blocks = probe.mapped() if followers else {}
+    blocks = probe.block_formulas() if followers else {}
     for slot in followers:
         if any(slot in group for group in groups):
             continue
@@ -79,27 +79,27 @@ def axes_of(probe: Probe, others: Sequence[Lengths] = ()) -> Axes:
         chosen.append(slot)
     order = {slot: number for number, slot in enumerate(probe.lengths)}
     dims = sorted((tuple(group) for group in groups), key=lambda group: min(order[slot] for slot in group))
-    return Axes(tuple(dims), tuple(fixed), tuple(guesses))
+    return InferredDims(tuple(dims), tuple(fixed), tuple(guesses))
 
 
-def _example_lengths(probe: Probe) -> Look:
-    look = probe.look({})
+def _example_lengths(probe: Probe) -> TraceLengths:
+    look = probe.trace_lengths({})
     assert look is not None  # a probe has traced its example
     return look
 
 
-def _trace_longer(probe: Probe, slots: Sequence[Slot]) -> Look | None:
+def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | None:
     """Traces with another length of some slots; returns None if none works. Length 1 is not tried, as it broadcasts."""
     length = probe.lengths[slots[0]]
     for other in (2 * length, 3 * length, length + 1, length // 2):
         if other > 1:
-            look = probe.look(dict.fromkeys(slots, other))
+            look = probe.trace_lengths(dict.fromkeys(slots, other))
             if look is not None:
                 return look
     return None
 
 
-def _subsets(slot: Slot, equal: Sequence[Slot]) -> Iterator[list[Slot]]:
+def _subsets(slot: LengthSlot, equal: Sequence[LengthSlot]) -> Iterator[list[LengthSlot]]:
     """Yields sets of slots that contain a slot, smaller ones first, and limited to equal axes if there are many."""
     same_axis = [each for each in equal if each.axis == slot.axis]
     for size in range(1, min(len(equal), _MOST) + 1):
@@ -111,13 +111,13 @@ def _subsets(slot: Slot, equal: Sequence[Slot]) -> Iterator[list[Slot]]:
         yield [slot, *equal]
 
 
-def _differ(probe: Probe, others: Sequence[Lengths]) -> Callable[[Slot, Slot], bool]:
+def _differ(probe: Probe, others: Sequence[Lengths]) -> Callable[[LengthSlot, LengthSlot], bool]:
     """Returns a predicate: whether two slots have different lengths in one of the calls."""
     every = [probe.lengths, *others]
     return lambda one, other: any(each[one] != each[other] for each in every)
 
 
-def _affinity(slot: Slot, group: Sequence[Slot], mapped: dict[Slot, str]) -> tuple[int, int, int]:
+def _affinity(slot: LengthSlot, group: Sequence[LengthSlot], mapped: dict[LengthSlot, str]) -> tuple[int, int, int]:
     """Returns a sort key for how likely a slot belongs to a dim: equal blocks, equal axis, few slots in the dim."""
     blocks = slot in mapped and any(mapped[slot] == mapped.get(each) for each in group)
     return int(blocks), int(any(slot.axis == each.axis for each in group)), -len(group)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kerneltest.declare.dims import Dim
 from kerneltest.plan.boundaries import boundary_lengths
-from kerneltest.start.probe import Look, Probe, Slot
+from kerneltest.start.trace_probe import LengthSlot, Probe, TraceLengths
 
 # Lengths around powers of two, where blocks end, and some with few divisors.
 _TRIED = (
@@ -19,37 +19,39 @@ _LARGEST_BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class InferredLengths:
     """The lengths that a dim admits.
 
     Attributes:
       dim: the dim as a pairing declares it.
       rejected: the tried lengths at which the kernel raises.
       unlowered: the tried lengths at which it does not lower.
-      whole: the block size if only whole blocks are counted, so that a tail may be skipped; else 0.
-      programs: whether the grid counts the whole blocks.
-      each: whether the grid has a program for each index, so that a few lengths suffice.
+      whole_block: the block size if only whole blocks are counted, so that a tail may be skipped; else 0.
+      counted_by_grid: whether the grid counts the whole blocks.
+      program_per_index: whether the grid has a program for each index, so that a few lengths suffice.
     """
 
     dim: Dim
     rejected: tuple[int, ...]
     unlowered: tuple[int, ...]
-    whole: int
-    programs: bool
-    each: bool
+    whole_block: int
+    counted_by_grid: bool
+    program_per_index: bool
 
 
-def lengths_of(probe: Probe, slots: Sequence[Slot]) -> Taken:
+def infer_lengths(probe: Probe, slots: Sequence[LengthSlot]) -> InferredLengths:
     """Traces a dim, all of its slots together, at many lengths; other dims keep the lengths of the example."""
     length = probe.lengths[slots[0]]
     tried = sorted({*_TRIED, length, 2 * length, 3 * length})
-    looks = {each: probe.look(dict.fromkeys(slots, each)) for each in tried}
+    looks = {each: probe.trace_lengths(dict.fromkeys(slots, each)) for each in tried}
     traced = {each: look for each, look in looks.items() if look is not None}
     unlowered = _unlowered(probe, slots, list(traced))
     admitted = {each: look for each, look in traced.items() if each not in unlowered}
     rejected = tuple(each for each in tried if each not in admitted)
     multiple = math.gcd(*admitted)
-    while not unlowered and multiple % 2 == 0 and probe.look(dict.fromkeys(slots, min(admitted) + multiple // 2)):
+    while (
+        not unlowered and multiple % 2 == 0 and probe.trace_lengths(dict.fromkeys(slots, min(admitted) + multiple // 2))
+    ):
         multiple //= 2
     blocks = _infer_blocks(admitted)
     block = blocks.all or (blocks.whole if blocks.programs else 0)
@@ -58,11 +60,11 @@ def lengths_of(probe: Probe, slots: Sequence[Slot]) -> Taken:
         dim = _listed_lengths(cut, list(admitted), length)
     else:
         dim = _bounded_dim(cut, list(admitted), rejected, multiple, length)
-    if dim.maximum is None and not dim.values and probe.look(dict.fromkeys(slots, dim.fit(_LONG))) is None:
+    if dim.maximum is None and not dim.values and probe.trace_lengths(dict.fromkeys(slots, dim.fit(_LONG))) is None:
         dim = replace(dim, maximum=max(admitted))
-    grids = {n: look.numbers[: look.grids] for n, look in admitted.items()}
+    grids = {n: look.numbers[: look.grid_count] for n, look in admitted.items()}
     raised = tuple(each for each in tried if each not in traced)
-    return Taken(
+    return InferredLengths(
         dim,
         raised,
         unlowered,
@@ -72,7 +74,7 @@ def lengths_of(probe: Probe, slots: Sequence[Slot]) -> Taken:
     )
 
 
-def _unlowered(probe: Probe, slots: Sequence[Slot], lengths: Sequence[int]) -> tuple[int, ...]:
+def _unlowered(probe: Probe, slots: Sequence[LengthSlot], lengths: Sequence[int]) -> tuple[int, ...]:
     """Returns the lengths at which the kernel does not lower. If it lowers at all odd ones, no others are tried."""
 
     def lowers(length: int) -> bool:
@@ -99,10 +101,10 @@ class _Blocks:
     programs: bool
 
 
-def _infer_blocks(looks: Mapping[int, Look]) -> _Blocks:
+def _infer_blocks(looks: Mapping[int, TraceLengths]) -> _Blocks:
     begun: list[int] = []
     whole: list[tuple[bool, int]] = []
-    by_skeleton: dict[tuple[str, ...], dict[int, Look]] = {}
+    by_skeleton: dict[tuple[str, ...], dict[int, TraceLengths]] = {}
     for length, look in looks.items():
         by_skeleton.setdefault(look.skeleton, {})[length] = look
     for seen in by_skeleton.values():
@@ -112,7 +114,7 @@ def _infer_blocks(looks: Mapping[int, Look]) -> _Blocks:
             if different > 1 and (block := _fit_block(counts, up=True)):
                 begun.append(block)
             elif different > 2 and (block := _fit_block(counts, up=False)):
-                whole.append((place < next(iter(seen.values())).grids, block))
+                whole.append((place < next(iter(seen.values())).grid_count, block))
     programs, block = max(whole, default=(False, 0))
     return _Blocks(max(begun, default=0), block, programs)
 
@@ -145,13 +147,15 @@ def _listed_lengths(cut: Dim, admitted: Sequence[int], example: int) -> Dim:
     return Dim(values=tuple(sorted(list(dict.fromkeys([example, *boundaries, *evenly]))[:7])))
 
 
-def to_blame(probe: Probe, dims: Mapping[str, Sequence[Slot]], rejected: Sequence[Mapping[str, int]]) -> list[str]:
+def dims_to_pin(
+    probe: Probe, dims: Mapping[str, Sequence[LengthSlot]], rejected: Sequence[Mapping[str, int]]
+) -> list[str]:
     """Returns a small set of dims that must keep the example's length for all rejected combinations to work."""
     pinned: list[str] = []
 
     def works(lengths: Mapping[str, int], names: Sequence[str]) -> bool:
         changed = {slot: length for name, length in lengths.items() if name not in names for slot in dims[name]}
-        return probe.look(changed) is not None
+        return probe.trace_lengths(changed) is not None
 
     left = list(rejected)
     while left and len(pinned) < len(dims):

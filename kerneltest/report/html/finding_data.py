@@ -13,7 +13,7 @@ from kerneltest.records.files import open_inside
 from kerneltest.records.overlay import Overlay, OverlayRow
 from kerneltest.records.runs import RunRecords, load_windows
 from kerneltest.records.schema import Record
-from kerneltest.report.commands import pytest_command, python_lines, repro_command
+from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
 from kerneltest.triage.attribution import attributions
 
 Json = dict[str, object]
@@ -28,27 +28,27 @@ _MOST_PARTS = 8  # of a bound
 _SCRIPT = re.compile(r"cases/(reproduce|cut)_\w+-\w+\.py", re.ASCII)
 
 
-def picture(evidence: Evidence) -> Json | None:
+def picture_data(evidence: Evidence) -> Json | None:
     """Returns the output around the worst element, which the page draws on the block grid; None if not recorded."""
     window = evidence.window
     if window is None:
         return None
     return {
         **_window(window),
-        "expected": [number(value) for value in window.expected],
-        "bound": [number(float(f"{value:.3g}")) for value in window.bound],
+        "expected": [json_number(value) for value in window.expected],
+        "bound": [json_number(float(f"{value:.3g}")) for value in window.bound],
         "wrong": window.wrong,
         "worst": list(evidence.index),
         "output": evidence.output,
     }
 
 
-def inputs(evidence: Evidence) -> list[Json]:
+def input_data(evidence: Evidence) -> list[Json]:
     """Returns the arguments around the worst element."""
     return [_window(window) for window in evidence.inputs]
 
 
-def budget(record: Record) -> list[list[object]]:
+def budget_data(record: Record) -> list[list[object]]:
     """Returns the parts of a bound: description, FILE:LINE ("" if not one operation), and fraction."""
     return [
         [each.words[:MOST_TEXT], f"{each.file[:MOST_TEXT]}:{each.line}" if each.file else "", each.part]
@@ -56,7 +56,7 @@ def budget(record: Record) -> list[list[object]]:
     ]
 
 
-def number(value: float | int | bool | None) -> float | int | bool | str | None:
+def json_number(value: float | int | bool | None) -> float | int | bool | str | None:
     """Converts a number to strict JSON: strings for NaN and infinities, floats to nine digits."""
     if isinstance(value, float):
         return float(f"{value:.9g}") if math.isfinite(value) else str(value)
@@ -71,11 +71,11 @@ def _window(window: Window) -> Json:
         "origin": list(window.origin),
         "extent": list(window.extent),
         "blocks": list(window.blocks),
-        "values": [number(value) for value in window.values],
+        "values": [json_number(value) for value in window.values],
     }
 
 
-def details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
+def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
     """Returns the details of findings.
 
     Args:
@@ -103,10 +103,10 @@ def details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
             "python": python_lines(run.plan, record) or "",
         } | _evidence(record, evidence)
         if record.error_budget:
-            detail["budget"], detail["unstable"] = budget(record), instability_note(record.error_budget)
-        if (pictured := shown.get(id(record))) is not None and (image := picture(pictured)) is not None:
-            detail["picture"], detail["inputs"] = image, inputs(pictured)
-        if scripts < MOST_SCRIPTS and (text := script(run.folder, evidence.script)):
+            detail["budget"], detail["unstable"] = budget_data(record), instability_note(record.error_budget)
+        if (pictured := shown.get(id(record))) is not None and (image := picture_data(pictured)) is not None:
+            detail["picture"], detail["inputs"] = image, input_data(pictured)
+        if scripts < MOST_SCRIPTS and (text := read_script(run.folder, evidence.script)):
             scripts += 1
             detail["code"] = text
         chosen.append(detail)
@@ -155,9 +155,9 @@ def _evidence(record: Record, evidence: Evidence) -> Json:
         detail["at"] = {
             "output": evidence.output,
             "index": list(evidence.index),
-            "actual": number(evidence.actual),
-            "expected": number(evidence.expected),
-            "bound": number(float(evidence.bound)),
+            "actual": json_number(evidence.actual),
+            "expected": json_number(evidence.expected),
+            "bound": json_number(float(evidence.bound)),
             "wrong": record.wrong,
             "compared": record.compared,
             "blocks": list(evidence.wrong_blocks),
@@ -165,7 +165,7 @@ def _evidence(record: Record, evidence: Evidence) -> Json:
     return {name: value for name, value in detail.items() if value not in ("", {}, None)}
 
 
-def script(folder: Path, name: str) -> str:
+def read_script(folder: Path, name: str) -> str:
     """Reads a script that a run wrote; "" if it is missing or too long.
 
     The name is from a record and not trusted: no other file is read.

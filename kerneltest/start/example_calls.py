@@ -23,7 +23,7 @@ class StartError(Exception):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Kernel:
+class KernelFunction:
     """A function in a module.
 
     Attributes:
@@ -58,15 +58,15 @@ class Example:
     ranges: Mapping[str, tuple[int, int]]
 
 
-def kernel_named(words: str) -> Kernel:
+def import_kernel(name: str) -> KernelFunction:
     """Imports the function that `MODULE:FUNCTION` names, with the current folder first on the path, like `python -m`.
 
     Raises:
       StartError: the function does not exist.
     """
-    module_name, _, path = words.partition(":")
+    module_name, _, path = name.partition(":")
     if not (module_name and path):
-        raise StartError(f"{words!r} does not name a function: give MODULE:FUNCTION, such as kernels.softmax:softmax")
+        raise StartError(f"{name!r} does not name a function: give MODULE:FUNCTION, such as kernels.softmax:softmax")
     if os.getcwd() not in sys.path:  # noqa: PTH109
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
     try:
@@ -83,11 +83,11 @@ def kernel_named(words: str) -> Kernel:
             raise StartError(f"{module_name} has no {path!r}; it has {', '.join(sorted(known)) or 'no functions'}")
         found = getattr(found, part)
     if not callable(found):
-        raise StartError(f"{words} is not a function, but of type {type(found).__name__}")
-    return Kernel(module_name, path, found)
+        raise StartError(f"{name} is not a function, but of type {type(found).__name__}")
+    return KernelFunction(module_name, path, found)
 
 
-def example_of_shapes(kernel: Kernel, shapes: str, dtypes: str = "") -> Example:
+def example_from_shapes(kernel: KernelFunction, shapes: str, dtypes: str = "") -> Example:
     """Returns the call with arrays of the shapes `x=8x128,y=128`, in float32 or in the dtypes `y=int32`.
 
     Raises:
@@ -118,7 +118,7 @@ def example_of_shapes(kernel: Kernel, shapes: str, dtypes: str = "") -> Example:
             f"{kernel.name} also needs {', '.join(missing)}: give their shapes as well, or a whole call, as in "
             f"--call '{kernel.name}(jnp.ones((8, 128)), ...)'"
         )
-    return example_of(kernel, (), values)
+    return example_from_call(kernel, (), values)
 
 
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -131,7 +131,7 @@ def _parse_pairs(option: str, text: str, like: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def example_of_text(kernel: Kernel, text: str) -> Example:
+def example_from_text(kernel: KernelFunction, text: str) -> Example:
     """Evaluates the text of a call, such as `f(jnp.ones((8, 128)), axis=1)`; `f` and the kernel's name both work.
 
     Raises:
@@ -140,7 +140,7 @@ def example_of_text(kernel: Kernel, text: str) -> Example:
     seen: list[Example] = []
 
     def stand_in(*args: Any, **kwargs: Any) -> None:
-        seen.append(example_of(kernel, args, kwargs))
+        seen.append(example_from_call(kernel, args, kwargs))
 
     names = {"jax": jax, "jnp": jnp, "np": np, "pl": pl, **vars(sys.modules[kernel.module])}
     try:
@@ -154,7 +154,7 @@ def example_of_text(kernel: Kernel, text: str) -> Example:
     return seen[0]
 
 
-def example_of(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Example:
+def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Example:
     """Returns the arguments of a call.
 
     Raises:

@@ -11,7 +11,7 @@ import numpy as np
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
-from kerneltest.start.calls import Example, Kernel, StartError
+from kerneltest.start.example_calls import Example, KernelFunction, StartError
 from kerneltest.trace.tracing import Call, Traced, trace_function, without_debugging
 from kerneltest.trace.walk import (
     PALLAS_PRIMITIVES,
@@ -23,7 +23,7 @@ from kerneltest.trace.walk import (
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Slot:
+class LengthSlot:
     """A length in a call.
 
     Attributes:
@@ -38,26 +38,26 @@ class Slot:
         return self.path if self.axis is None else f"axis {self.axis} of {self.path}"
 
 
-Lengths = Mapping[Slot, int]
+Lengths = Mapping[LengthSlot, int]
 
 _BACKENDS = {"triton": "lower:sm_90", "mosaic_gpu": "lower:sm_90", "mosaic_tpu": "lower:tpu-v5e"}
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TraceLengths:
     """The lengths in a trace.
 
     Attributes:
       outputs: the shapes of the outputs.
       skeleton: the operations in the Pallas calls. If it is equal for two traces, their numbers correspond.
       numbers: grids, shapes of values and literals inside the calls, in the order of the skeleton.
-      grids: the count of leading numbers that are grid dimensions.
+      grid_count: the count of leading numbers that are grid dimensions.
     """
 
     outputs: tuple[tuple[int, ...], ...]
     skeleton: tuple[str, ...]
     numbers: tuple[int, ...]
-    grids: int
+    grid_count: int
 
 
 @dataclass(eq=False)
@@ -70,26 +70,26 @@ class Probe:
       lengths: the lengths in the call.
     """
 
-    kernel: Kernel
+    kernel: KernelFunction
     example: Example
     lengths: Lengths = field(init=False)
-    _looks: dict[tuple[int, ...], Look | None] = field(default_factory=dict)
+    _looks: dict[tuple[int, ...], TraceLengths | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         arrays = {
-            Slot(path, axis): n for path, leaf in self.example.leaves.items() for axis, n in enumerate(leaf.shape)
+            LengthSlot(path, axis): n for path, leaf in self.example.leaves.items() for axis, n in enumerate(leaf.shape)
         }
         whole = {name: value for name, value in self.example.statics.items() if type(value) is int and value > 0}
-        self.lengths = {**arrays, **{Slot(name, None): value for name, value in whole.items()}}
+        self.lengths = {**arrays, **{LengthSlot(name, None): value for name, value in whole.items()}}
         try:
             traced = self.trace({})
         except Failure as error:
             raise StartError(str(error)) from error
         if not traced.calls:
             raise StartError(f"{self.kernel.name} reaches no Pallas call in this example; name a function that does")
-        self.look({})
+        self.trace_lengths({})
 
-    def look(self, changed: Lengths) -> Look | None:
+    def trace_lengths(self, changed: Lengths) -> TraceLengths | None:
         """Summarises the trace with some lengths changed; returns None if the kernel raises."""
         lengths = {**self.lengths, **changed}
         key = tuple(lengths[slot] for slot in self.lengths)
@@ -109,12 +109,12 @@ class Probe:
         lengths = {**self.lengths, **changed}
         inputs = tuple(
             ShapeDtype(
-                tuple(lengths[Slot(path, axis)] for axis in range(len(leaf.shape))),
+                tuple(lengths[LengthSlot(path, axis)] for axis in range(len(leaf.shape))),
                 (dtypes or {}).get(path, leaf.dtype),
             )
             for path, leaf in self.example.leaves.items()
         )
-        statics = {n: lengths.get(Slot(n, None), value) for n, value in self.example.statics.items()}
+        statics = {n: lengths.get(LengthSlot(n, None), value) for n, value in self.example.statics.items()}
 
         def flat(*arrays: Any) -> list[Any]:
             by_path = dict(zip(self.example.leaves, arrays, strict=True))
@@ -145,9 +145,9 @@ class Probe:
             return True
         return True
 
-    def mapped(self) -> dict[Slot, str]:
+    def block_formulas(self) -> dict[LengthSlot, str]:
         """Returns the Pallas call, the formula of the grid index and the block size of each axis with a block spec."""
-        found: dict[Slot, str] = {}
+        found: dict[LengthSlot, str] = {}
         jaxpr = self.trace({}).jaxpr.jaxpr
         paths = list(self.example.leaves)
         numbered = {variable: number for number, variable in enumerate(jaxpr.invars)}
@@ -166,11 +166,11 @@ class Probe:
                     formula = str(out.val) if hasattr(out, "val") else named.get(out)
                     whole = getattr(size, "block_size", 1) == length
                     if formula is not None:
-                        found[Slot(paths[operand], axis)] = f"{place} {formula} {'whole' if whole else size}"
+                        found[LengthSlot(paths[operand], axis)] = f"{place} {formula} {'whole' if whole else size}"
         return found
 
 
-def _summarize(traced: Traced) -> Look:
+def _summarize(traced: Traced) -> TraceLengths:
     grids = [length for call in traced.calls for length in call.grid]
     words: list[str] = [f"{len(call.grid)}" for call in traced.calls]
     numbers = list(grids)
@@ -179,7 +179,7 @@ def _summarize(traced: Traced) -> Look:
             words.append(f"{word} {len(found)}")
             numbers += found
     outputs = tuple(tuple(each.shape) for each in traced.outputs)
-    return Look(outputs, tuple(words), tuple(numbers), len(grids))
+    return TraceLengths(outputs, tuple(words), tuple(numbers), len(grids))
 
 
 def _operations(call: Call) -> Iterator[tuple[str, list[int]]]:

@@ -8,14 +8,14 @@ from pathlib import Path
 from kerneltest.records.files import write_text
 from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.runs import RunRecords
-from kerneltest.report.commands import pytest_command
 from kerneltest.report.counts import Counts
 from kerneltest.report.matrix import by_tier
+from kerneltest.report.rerun_commands import pytest_command
 from kerneltest.report.templating import render
-from kerneltest.report.text.suspects import counts as in_counts
-from kerneltest.report.text.suspects import kernel_of, told
-from kerneltest.report.text.tables import for_markdown, for_terminal, in_words, markdown_table
-from kerneltest.report.text.terminal import remarks
+from kerneltest.report.text.suspect_text import format_counts as in_counts
+from kerneltest.report.text.suspect_text import format_suspect, kernel_with_location
+from kerneltest.report.text.tables import field_words, for_markdown, for_terminal, markdown_table
+from kerneltest.report.text.terminal_summary import remarks
 from kerneltest.triage.suspects import Suspect
 
 _MOST_SUSPECTS = 50
@@ -23,17 +23,17 @@ _MOST_NOTES = 100
 _SIGNS = {"red": "❌", "orange": "❌", "yellow": "⚠️", "brightgreen": "✅"}
 
 
-def markdown(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> str:
+def markdown_summary(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> str:
     """Formats suspects, the matrix, and remarks as a Markdown page."""
     return "\n".join(_page(runs, counts, suspects)) + "\n"
 
 
 def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> Iterator[str]:
-    yield f"## {_SIGNS[colour(counts)]} Kernel conformance: {for_markdown(message(counts))}\n"
+    yield f"## {_SIGNS[badge_colour(counts)]} Kernel conformance: {for_markdown(badge_message(counts))}\n"
     yield from _suspects(runs, suspects)
     matrix = by_tier(runs)
     headings = ["pairing", *(column.title for column in matrix.columns)]
-    yield markdown_table(headings, [[line.pairing, *map(in_words, line.fields)] for line in matrix.lines])
+    yield markdown_table(headings, [[line.pairing, *map(field_words, line.fields)] for line in matrix.lines])
     notes = [f"{name}: not run" for name in counts.not_run]
     for run in runs:
         declared = [f"declared for {name}: {text}" for name, texts in run.plan.xfail.items() for text in texts]
@@ -50,9 +50,9 @@ def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterat
     declared = overlay_runs(runs).pairings
     shown = suspects[:_MOST_SUSPECTS]
     for pairing, mine in itertools.groupby(shown, lambda each: each.pairing):
-        yield f"### {for_markdown(kernel_of(pairing, declared.get(pairing)))}\n"
+        yield f"### {for_markdown(kernel_with_location(pairing, declared.get(pairing)))}\n"
         for number, suspect in enumerate(mine, 1):
-            first, *rest = points(suspect)
+            first, *rest = suspect_points(suspect)
             yield f"{number}. {first}"
             yield from (f"   - {line}" for line in rest)
         yield ""
@@ -64,10 +64,10 @@ def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterat
     yield from ["Reproduce:\n\n```", *map(for_terminal, commands), "```\n"] if suspects else []
 
 
-def points(suspect: Suspect) -> list[str]:
+def suspect_points(suspect: Suspect) -> list[str]:
     """Formats a suspect as Markdown lines; the first is its title with counts and id."""
     title = f"**{for_markdown(suspect.title)}** ({for_markdown(in_counts(suspect))}; {suspect.id})"
-    return [title, *(for_markdown(line.strip()) for line in told(suspect)[1:])]
+    return [title, *(for_markdown(line.strip()) for line in format_suspect(suspect)[1:])]
 
 
 _LABEL = "kernel conformance"
@@ -87,24 +87,24 @@ def write_badge(path: Path, counts: Counts) -> None:
       ValueError: the file has another suffix.
     """
     if path.suffix == ".json":
-        badge = {"schemaVersion": 1, "label": _LABEL, "message": message(counts), "color": colour(counts)}
+        badge = {"schemaVersion": 1, "label": _LABEL, "message": badge_message(counts), "color": badge_colour(counts)}
         write_text(path, json.dumps(badge) + "\n")
     elif path.suffix == ".svg":
-        words = message(counts)
+        words = badge_message(counts)
         left, right = (round(6.6 * len(text)) + 10 for text in (_LABEL, words))  # stretched to fit
-        fill = _HEX[colour(counts)]
+        fill = _HEX[badge_colour(counts)]
         svg = render("badge.svg", label=_LABEL, message=words, left=left, right=right, colour=fill)
         write_text(path, svg + "\n")
     else:
         raise ValueError(f"{path}: a badge is an .svg or a .json file")
 
 
-def message(counts: Counts) -> str:
+def badge_message(counts: Counts) -> str:
     """Returns the outcome of the runs in one line."""
     return for_terminal(str(counts) if counts.complete else f"incomplete, {counts}")
 
 
-def colour(counts: Counts) -> str:
+def badge_colour(counts: Counts) -> str:
     """Returns `brightgreen`, `yellow`, `orange` or `red`. A run that lacks anything is never green."""
     if counts.failed:
         return "red"

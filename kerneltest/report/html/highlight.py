@@ -17,17 +17,17 @@ _CLASSES = (
     (Name.Function, "f"),
 )
 
-Line = list[list[str]]
+TokenLine = list[list[str]]
 """The tokens of a line: pairs of a CSS class, "" for none, and text."""
 
 
-def tokens(source: FunctionSource) -> list[tuple[int, list[Line]]]:
+def highlight_source(source: FunctionSource) -> list[tuple[int, list[TokenLine]]]:
     """Highlights each part of a source; returns the number of its first line, and its lines."""
     return [(first, _highlight_lines(text)) for first, text in source.parts]
 
 
-def _highlight_lines(text: str) -> list[Line]:
-    lines: list[Line] = [[]]
+def _highlight_lines(text: str) -> list[TokenLine]:
+    lines: list[TokenLine] = [[]]
     for token, value in lex(text, PythonLexer(stripnl=False)):
         name = next((name for parent, name in _CLASSES if token in parent), "")
         for number, piece in enumerate(value.split("\n")):

@@ -12,9 +12,9 @@ from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.records.overlay import Overlay, OverlayRow
 from kerneltest.records.run_plan import ANY
 from kerneltest.records.schema import Record
-from kerneltest.report.html import code
-from kerneltest.report.html.findings import MOST_TEXT, Json, budget, details
-from kerneltest.report.html.suspects import ShownSuspects
+from kerneltest.report.html import highlight
+from kerneltest.report.html.finding_data import MOST_TEXT, Json, budget_data, finding_details
+from kerneltest.report.html.suspect_data import ShownSuspects
 from kerneltest.report.matrix import Matrix
 
 MOST_MESSAGES = 4000  # distinct messages; further ones are only in the records, and the page says so
@@ -36,7 +36,7 @@ class _Dictionary:
         return list(self.number)
 
 
-def compressed(value: object) -> str:
+def compress_json(value: object) -> str:
     """Returns a value as JSON, deflated and base64-encoded."""
     packer = zlib.compressobj(9)
     packed = b"".join(packer.compress(piece.encode()) for piece in _json_pieces(value))
@@ -54,7 +54,7 @@ def _json_pieces(value: object) -> Iterator[str]:
         yield json.dumps(value, separators=(",", ":"), allow_nan=False, default=list)  # a column is an array
 
 
-def data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
+def page_data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
     """Returns the document."""
     pairings = _Dictionary(*(line.pairing for line in matrix.lines))
     backends = _Dictionary(*(column.title for column in matrix.columns))
@@ -105,7 +105,7 @@ def data(merged: Overlay, matrix: Matrix, suspects: ShownSuspects) -> Json:
         "texts": messages.words,
         "rows": {**columns, "used": used},
         "suspects": list(suspects.data([row.record for row in rows], names)),
-        "findings": details(merged, rows),
+        "findings": finding_details(merged, rows),
         "runs": [
             {
                 "name": run.name,
@@ -144,7 +144,7 @@ def _pairing(name: str, merged: Overlay, records: Sequence[Record]) -> Json:
         if declared is not None:
             pairing["declaration"] = dict(declared.declaration)
             for part, source in (("kernel", declared.kernel), ("oracle", declared.oracle)):
-                pairing[part] = {"file": source.file, "parts": code.tokens(source)}
+                pairing[part] = {"file": source.file, "parts": highlight.highlight_source(source)}
             break
     pairing["compiled"] = _compiled(records)
     advice: dict[tuple[str, str], list[str]] = {}
@@ -194,7 +194,7 @@ def _budgets(
             backends[backend],
             families[record.family],
             _round_fraction(record.bound_fraction),
-            budget(record),
+            budget_data(record),
         ]
         for (pairing, backend), (_, _, record) in most.items()
     ]

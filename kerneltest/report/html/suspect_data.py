@@ -13,9 +13,17 @@ from kerneltest.records.evidence import Evidence
 from kerneltest.records.overlay import Overlay
 from kerneltest.records.runs import RunRecords, load_windows
 from kerneltest.records.schema import Record, StaticValue
-from kerneltest.report.commands import pytest_command, python_lines, repro_command
-from kerneltest.report.html.findings import MOST_SCRIPTS, Json, budget, inputs, number, picture, script
-from kerneltest.report.text.suspects import counts, kernel_of, told
+from kerneltest.report.html.finding_data import (
+    MOST_SCRIPTS,
+    Json,
+    budget_data,
+    input_data,
+    json_number,
+    picture_data,
+    read_script,
+)
+from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
+from kerneltest.report.text.suspect_text import format_counts, format_suspect, kernel_with_location
 from kerneltest.triage.predicates import Condition
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import Level
@@ -83,12 +91,12 @@ class ShownSuspects:
         declared = self.merged.pairings
         by_pairing: dict[str, list[SuspectText]] = {}
         for i, suspect in enumerate(self.suspects):
-            _, *lines = told(suspect, self._run_of(suspect.example).name)
+            _, *lines = format_suspect(suspect, self._run_of(suspect.example).name)
             words = tuple(map(_truncate, lines))
-            mine = SuspectText(i, suspect.id, _truncate(suspect.title), _truncate(counts(suspect)), words)
+            mine = SuspectText(i, suspect.id, _truncate(suspect.title), _truncate(format_counts(suspect)), words)
             by_pairing.setdefault(suspect.pairing, []).append(mine)
         return [
-            KernelSuspects(name, _truncate(kernel_of(name, declared.get(name))), tuple(each))
+            KernelSuspects(name, _truncate(kernel_with_location(name, declared.get(name))), tuple(each))
             for name, each in by_pairing.items()
         ]
 
@@ -127,7 +135,7 @@ class ShownSuspects:
                     [_truncate(name), text[:_MOST_TEXT]]
                     for name, text in list((evidence.arguments or {}).items())[:_MOST_ARGUMENTS]
                 ],
-                "budget": budget(example),
+                "budget": budget_data(example),
                 "unstable": instability_note(example.error_budget),
                 "lines": [_truncate(line) for line in suspect.lines[:4]],
                 "conditions": [*_conditions(suspect)],
@@ -139,20 +147,22 @@ class ShownSuspects:
             if evidence.actual is not None:
                 entry["at"] = [
                     list(evidence.index),
-                    number(evidence.actual),
-                    number(evidence.expected),
-                    number(float(evidence.bound)),
+                    json_number(evidence.actual),
+                    json_number(evidence.expected),
+                    json_number(float(evidence.bound)),
                 ]
             if (smallest := suspect.reproducer) is not None:
                 entry["smallest"] = [smallest.nontrivial, smallest.attempts, smallest.complete]
-                if scripts < MOST_SCRIPTS and (text := script(self._run_of(example).folder, smallest.reduced_script)):
+                if scripts < MOST_SCRIPTS and (
+                    text := read_script(self._run_of(example).folder, smallest.reduced_script)
+                ):
                     scripts += 1
                     entry["reduced"] = [smallest.reduced_script, text]
                 if (fault := smallest.fault) is not None:
                     words = map(_truncate, (fault.place, fault.operation, fault.words))
                     entry["fault"] = [*words, fault.confirmed, [_truncate(each) for each in fault.alternatives[:4]]]
-            if (pictured := shown.get(id(example))) is not None and (image := picture(pictured)) is not None:
-                entry["picture"], entry["inputs"] = image, inputs(pictured)[:_MOST_ARGUMENTS]
+            if (pictured := shown.get(id(example))) is not None and (image := picture_data(pictured)) is not None:
+                entry["picture"], entry["inputs"] = image, input_data(pictured)[:_MOST_ARGUMENTS]
             yield entry
 
     def _drawable(self) -> list[Record]:

@@ -27,7 +27,7 @@ from kerneltest.plan.signatures import Signature
 from kerneltest.records.artifacts import save_arguments
 from kerneltest.records.files import open_inside
 from kerneltest.records.schema import Record
-from kerneltest.reproduce.rerun import signature_of
+from kerneltest.reproduce.rerun import record_signature
 from kerneltest.trace.cpu_options import PORTABLE_OPTIONS
 
 _SHOWN_BY_VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH, Verdict.RUNTIME_ERROR)
@@ -38,7 +38,9 @@ Description = tuple[object, ...]
 """The description of a value, from which `standalone.value` builds it."""
 
 
-def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Array], kept: Path | None = None) -> Record:
+def save_reproduction(
+    folder: Path, record: Record, item: Item, arguments: Mapping[str, Array], run_folder: Path | None = None
+) -> Record:
     """Saves the inputs of a finding and a script that reproduces it.
 
     Args:
@@ -46,7 +48,8 @@ def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Arra
       record: the finding.
       item: its item.
       arguments: its inputs by path.
-      kept: the folder from which the script will be run; by default `folder`. Paths in the script are relative to it.
+      run_folder: the folder from which the script will be run; by default `folder`. Paths in the script are relative to
+        it.
 
     Returns:
       The record with the names of both files.
@@ -58,12 +61,12 @@ def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Arra
     assert record.evidence is not None
     path = Path(file).with_name(f"reproduce_{Path(file).stem}.py")
     with open_inside(folder, path.as_posix(), "wb") as script:
-        script.write(_text((kept or folder) / path, record, item).encode())
+        script.write(_text((run_folder or folder) / path, record, item).encode())
     return replace(record, evidence=replace(record.evidence, script=path.as_posix()))
 
 
 def _text(path: Path, record: Record, item: Item) -> str:
-    signature = signature_of(item.pairing, record)
+    signature = record_signature(item.pairing, record)
     # An invariant does not call the kernel plainly.
     shown_by_values = not isinstance(item.group, InvariantGroup) and record.verdict in _SHOWN_BY_VALUES
     if shown_by_values and item.backend.runs_jaxpr and signature is not None:
@@ -87,7 +90,7 @@ def fill_script(script: str, constants: Mapping[str, object]) -> str:
     text = files("kerneltest.reproduce").joinpath(script).read_text(encoding="utf-8")
     before, _, rest = text.partition(_BEFORE)
     _, _, after = rest.partition(_AFTER)
-    lines = [f"{name} = {literal(value)}\n" for name, value in constants.items()]
+    lines = [f"{name} = {literal_source(value)}\n" for name, value in constants.items()]
     return "".join([before, _BEFORE, *lines, _AFTER, after])
 
 
@@ -223,7 +226,7 @@ def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signat
             if described := imports.of_object(value):
                 return described
             try:
-                literal(value)
+                literal_source(value)
             except TypeError:
                 return imports.of_option(pairing, name, option)
             return "literal", value
@@ -245,18 +248,18 @@ def _tree(path: str, branches: object) -> Description:
     return "array", path
 
 
-def literal(value: object) -> str:
+def literal_source(value: object) -> str:
     """Returns the source of a plain value in ASCII, so that nothing in a record or a suite can become code.
 
     Raises:
       TypeError: the value is not a literal.
     """
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(key)}: {literal(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{literal_source(key)}: {literal_source(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):
-        return f"[{', '.join(map(literal, value))}]"
+        return f"[{', '.join(map(literal_source, value))}]"
     if isinstance(value, tuple):
-        return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
+        return f"({', '.join(map(literal_source, value))}{',' * (len(value) == 1)})"
     if type(value) is float:
         return repr(value) if math.isfinite(value) else f'float("{value}")'
     if value is None or type(value) in (bool, int, str):
