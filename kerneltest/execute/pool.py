@@ -9,11 +9,10 @@ _T = TypeVar("_T")
 
 
 class Pool:
-    """Like the standard library's pool of threads, but a compilation that never ends does not stop the process from
-    ending.
+    """A pool of threads whose calls cannot keep the process from exiting, even if they never return.
 
     Args:
-      threads: how many calls go on at once.
+      threads: the number of calls that run at once.
     """
 
     def __init__(self, threads: int) -> None:

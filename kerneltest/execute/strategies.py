@@ -174,8 +174,11 @@ def _families_for(pairing: Pairing, path: str, signature_pool: Sequence[Signatur
 
 
 def _float_range(leaf: ArrayArgument, dtype: np.dtype[Any]) -> tuple[float, float]:
-    """The ordinary numbers of an argument: its domain where it is finite, else so small that a product of two can
-    be summed in the dtype without overflow, since how a sum overflows depends on its order."""
+    """Returns the range of an argument's ordinary numbers: its domain if that is finite.
+
+    Otherwise numbers are so small that products of two can be summed in the dtype without overflow, since the order of
+    a sum decides whether it overflows.
+    """
     limit = min(1024.0, 2.0 ** (float_format(dtype).max_exponent // 2 - 2))
     domain = leaf.interval(dtype.name)
     low, high = domain.low, domain.high

@@ -47,15 +47,17 @@ class Dispatcher:
         executables: Path | None,
         reporter: Reporter | None,
     ) -> None:
-        """Args:
-        config: pytest's.
-        settings: of the run.
-        folder: of the run.
-        collection: of the session.
-        shard: the name of this process within the run.
-        arguments: pytest's, with which another process collects the same items.
-        executables: folder that keeps executables between runs; None to keep none.
-        reporter: reports to the user if this process has to end; None if its supervisor does.
+        """Initialises the instance.
+
+        Args:
+          config: pytest's.
+          settings: of the run.
+          folder: of the run.
+          collection: of the session.
+          shard: the name of this process within the run.
+          arguments: pytest's, with which another process collects the same items.
+          executables: folder that keeps executables between runs; None to keep none.
+          reporter: reports to the user if this process has to end; None if its supervisor does.
         """
         self.cluster: Cluster | None = None
         captures = config.getoption("capture") != "no"

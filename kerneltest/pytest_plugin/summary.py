@@ -73,9 +73,11 @@ class Reporter:
     """
 
     def __init__(self, folder: RunFolder, report: str) -> None:
-        """Args:
-        folder: of the run.
-        report: the folder as the user named it, or "".
+        """Initialises the instance.
+
+        Args:
+          folder: of the run.
+          report: the folder as the user named it, or "".
         """
         self.summary: Summary | None = None
         self.console = os.dup(2)

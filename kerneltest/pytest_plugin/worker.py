@@ -49,11 +49,13 @@ class ItemWorker:
     def __init__(
         self, setup: WorkerSetup, before_exit: Callable[[Activity, Failure], None], console: CrashLog | None = None
     ) -> None:
-        """Args:
-        setup: of the worker.
-        before_exit: called before the watchdog ends this process.
-        console: log in which to report why this process died; None if a supervisor reads a file instead and starts a
-          replacement.
+        """Initialises the instance.
+
+        Args:
+          setup: of the worker.
+          before_exit: called before the watchdog ends this process.
+          console: log in which to report why this process died; None if a supervisor reads a file instead and starts a
+            replacement.
         """
         self.setup = setup
         state = ProcessState(journal=Journal(setup.folder, setup.shard), planned=setup.planned)

@@ -13,15 +13,8 @@ from kerneltest.records.evidence import Evidence
 from kerneltest.records.overlay import Overlay
 from kerneltest.records.runs import RunRecords, load_windows
 from kerneltest.records.schema import Record, StaticValue
-from kerneltest.report.html.finding_data import (
-    MOST_SCRIPTS,
-    Json,
-    budget_data,
-    input_data,
-    json_number,
-    picture_data,
-    read_script,
-)
+from kerneltest.report.html import finding_data
+from kerneltest.report.html.finding_data import MOST_SCRIPTS, Json, budget_data, json_number
 from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
 from kerneltest.report.text.suspect_text import format_counts, format_suspect, kernel_with_location
 from kerneltest.triage.predicates import Condition
@@ -154,15 +147,17 @@ class ShownSuspects:
             if (smallest := suspect.reproducer) is not None:
                 entry["smallest"] = [smallest.nontrivial, smallest.attempts, smallest.complete]
                 if scripts < MOST_SCRIPTS and (
-                    text := read_script(self._run_of(example).folder, smallest.reduced_script)
+                    text := finding_data.read_script(self._run_of(example).folder, smallest.reduced_script)
                 ):
                     scripts += 1
                     entry["reduced"] = [smallest.reduced_script, text]
                 if (fault := smallest.fault) is not None:
                     words = map(_truncate, (fault.place, fault.operation, fault.words))
                     entry["fault"] = [*words, fault.confirmed, [_truncate(each) for each in fault.alternatives[:4]]]
-            if (pictured := shown.get(id(example))) is not None and (image := picture_data(pictured)) is not None:
-                entry["picture"], entry["inputs"] = image, input_data(pictured)[:_MOST_ARGUMENTS]
+            if (pictured := shown.get(id(example))) is not None and (
+                image := finding_data.picture_data(pictured)
+            ) is not None:
+                entry["picture"], entry["inputs"] = image, finding_data.input_data(pictured)[:_MOST_ARGUMENTS]
             yield entry
 
     def _drawable(self) -> list[Record]:
