@@ -25,9 +25,8 @@ class RoundingModel:
     """Rounds the samples of tracked arrays. Their first axis is the samples; its length is 1 if all are equal.
 
     Several cases may be sampled at once: each row then has a sample of each case, with the same random errors for all,
-    so that no result depends on other cases. The first axis is the samples of row 0, then those of row 1.
-
-    Row 0 stays exact. Without `rows_by_source`, rows 1 and 2 are rounded to nearest, as by a machine that makes no
+    so that no result depends on other cases. The first axis is the samples of row 0, then those of row 1. Row 0 stays
+    exact. Without `rows_by_source`, rows 1 and 2 are rounded to nearest, as by a machine that makes no
     other error (in row 2 all subnormal results become zero), and in all further rows each result is perturbed at random
     within the error that the machine may make before it rounds. With `rows_by_source`, each source of error perturbs
     only its own rows, so that the rows show what each source contributes.
@@ -35,7 +34,7 @@ class RoundingModel:
     Attributes:
       precision: the backend's arithmetic.
       compute: the format of elementwise arithmetic and of sums; None for that of the operands.
-      rows: the number of samples of a case, including row 0.
+      rows: the number of samples of a case, row 0 included.
       rows_by_source: the rows that each source of error perturbs; None to perturb all rows by all sources.
       single: the one row that is evaluated if the oracle is evaluated row by row; None for all at once.
       seed: the seed of the random errors.
