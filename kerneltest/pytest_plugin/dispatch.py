@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kerneltest.execute.settings import RunSettings
     from kerneltest.pytest_plugin.collection import Collection
     from kerneltest.pytest_plugin.isolation import IsolatedWorker
+    from kerneltest.pytest_plugin.result_reuse import ResultReuse
     from kerneltest.pytest_plugin.summary import Reporter
     from kerneltest.pytest_plugin.worker import ItemWorker
     from kerneltest.records.journal import Activity
@@ -44,7 +45,7 @@ class Dispatcher:
         *,
         shard: str,
         arguments: Sequence[str],
-        executables: Path | None,
+        reuse: ResultReuse,
         reporter: Reporter | None,
     ) -> None:
         """Initialises the instance.
@@ -56,14 +57,14 @@ class Dispatcher:
           collection: of the session.
           shard: the name of this process within the run.
           arguments: pytest's, with which another process collects the same items.
-          executables: folder that keeps executables between runs; None to keep none.
+          reuse: keeps executables between runs.
           reporter: reports to the user if this process has to end; None if its supervisor does.
         """
         self.cluster: Cluster | None = None
-        captures = config.getoption("capture") != "no"
+        captures = config.getoption("capture", "no") != "no"
         self.arguments = PytestArguments(tuple(arguments), config.invocation_params.dir, captures)
         self._config, self._settings, self._folder, self._collection = config, settings, folder, collection
-        self._shard, self._executables, self._reporter = shard, executables, reporter
+        self._shard, self._reuse, self._reporter = shard, reuse, reporter
         self._worker: ItemWorker | None = None
         self._isolated: IsolatedWorker | None = None
 
@@ -83,7 +84,7 @@ class Dispatcher:
             planned=self._collection.selected,
             settings=self._settings,
             named_backends=self._settings.named_backends(),
-            executables=self._executables,
+            executables=self._reuse.cache_folder,
             root=self._config.rootpath,
             shows_cases=self._config.option.verbose > 0,
         )

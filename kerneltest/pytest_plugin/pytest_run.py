@@ -87,7 +87,7 @@ class PytestRun:
         settings, role, collects_only = read_settings(config), XdistRole.of(config), config.option.collectonly
         folder = _claim_folder(config, settings, role)
         plan = PlanFile.open(folder, settings, may_resume=not (role.is_worker or collects_only))
-        collection, reuse = Collection(), ResultReuse.of(config)
+        collection, reuse = Collection(), ResultReuse(config)
         reporter = Reporter(folder, settings.report)
         dispatcher = Dispatcher(
             config,
@@ -96,7 +96,7 @@ class PytestRun:
             collection,
             shard=role.name,
             arguments=pytest_arguments(config, role),
-            executables=reuse.cache_folder,
+            reuse=reuse,
             reporter=None if role.is_worker else reporter,
         )
         crashes = XdistCrashes(folder.path, dispatcher)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,23 +21,22 @@ class ResultReuse:
     """Green items of earlier runs.
 
     Attributes:
-      cache_folder: kerneltest's folder in pytest's cache; None without a cache.
       digests: of all that the verdicts of an item follow from, by node id; "" if some of that cannot be read.
     """
 
-    def __init__(self, cache_folder: Path | None) -> None:
-        self.cache_folder = cache_folder
+    def __init__(self, config: pytest.Config) -> None:
+        """Initialises the instance for the cache of a session."""
+        self._cache: pytest.Cache | None = getattr(config, "cache", None)
         self.digests: dict[str, str] = {}
 
-    @classmethod
-    def of(cls, config: pytest.Config) -> ResultReuse:
-        """Returns the results that the cache of a session holds."""
-        cache = getattr(config, "cache", None)
+    @functools.cached_property
+    def cache_folder(self) -> Path | None:
+        """Kerneltest's folder in pytest's cache, created on first use; None without a cache."""
         try:
-            return cls(None if cache is None else cache.mkdir("kerneltest"))
+            return None if self._cache is None else self._cache.mkdir("kerneltest")
         except OSError as error:
             warnings.warn(f"kerneltest caches no compiled code: {error}", pytest.PytestWarning, stacklevel=2)
-            return cls(None)
+            return None
 
     @property
     def store(self) -> ResultCache | None:
