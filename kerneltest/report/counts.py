@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from kerneltest.core.details import Unavailable
+from kerneltest.core.group_names import GroupName
 from kerneltest.core.verdicts import Ending, Gap, Verdict
 from kerneltest.records.overlay import superseded_backends
 from kerneltest.records.run_plan import Plan
@@ -181,7 +182,7 @@ def hardly_asked(records: Iterable[Record]) -> list[str]:
     asked: Counter[str] = Counter()
     unasked: Counter[str] = Counter()
     for record in records:
-        if record.group in ("structural", "numeric"):
+        if record.group in (GroupName.STRUCTURAL, GroupName.NUMERIC):
             asked[record.pairing] += record.defined
             unasked[record.pairing] += record.undefined
     return [
