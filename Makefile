@@ -14,6 +14,7 @@ lint: lint-js $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/python tools/check_style.py
 	$(VENV)/bin/lint-imports --no-logo
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 

@@ -57,7 +57,7 @@ def read(count: int, backend: str) -> tuple[int, float]:
     """Reads a run of so many records and makes its page: how many they were, and seconds."""
     from benchmarks.report_scale import synthesize
     from kerneltest.records.runs import read_runs
-    from kerneltest.report.html.build import write_html
+    from kerneltest.report.html.render_page import write_html
 
     with tempfile.TemporaryDirectory() as folder:
         made = synthesize(Path(folder) / "run", count)

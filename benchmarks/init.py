@@ -13,8 +13,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import kerneltest as kt
-from kerneltest.start.calls import example_of_text, kernel_named
-from kerneltest.start.init import declared
+from kerneltest.start.example_calls import example_from_text, import_kernel
+from kerneltest.start.init import infer_declaration
 
 OPS = "jax.experimental.pallas.ops"
 
@@ -123,8 +123,8 @@ def filled(
     pairable: Pairable, depth: str = "quick", backends: Sequence[str] = ("interpret", "interpret-tpu", "simulate:sm_90")
 ) -> kt.Result:
     """What comes of a kernel's pairing as it is written, with nothing but its oracle filled in."""
-    kernel = kernel_named(pairable.kernel)
-    made = declared(kernel, [example_of_text(kernel, pairable.call)])
+    kernel = import_kernel(pairable.kernel)
+    made = infer_declaration(kernel, [example_from_text(kernel, pairable.call)])
     body = textwrap.indent(pairable.oracle.strip(), "    ")
     source = re.sub(r"    raise NotImplementedError\(.*\)\n", lambda _: f"{body}\n", made.source())
     names: dict[str, object] = {"__name__": f"test_{kernel.name}"}

@@ -21,10 +21,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from kerneltest.core.groups import GroupName
+
 from benchmarks.sanitizer_kernels import SUITE
 from kerneltest.backends.base import Backend
 from kerneltest.backends.registry import resolve
-from kerneltest.core.group_names import SANITIZED
 from kerneltest.declare.pairing import Pairing
 from kerneltest.execute.cache import Cache
 from kerneltest.execute.planning import plan_pairing
@@ -111,7 +112,7 @@ def watched(tool: str, only: str) -> list[Told]:
 def _watched(tool: str, backend: Backend, name: str, pairing: Pairing, found: frozenset[str]) -> Told:
     cache, started = Cache(), time.perf_counter()
     items = plan_pairing(pairing, name, [backend], RunSettings.of(depth="quick", sanitize=(tool,))).items
-    mine = [item for item in items if item.group.name == SANITIZED]
+    mine = [item for item in items if item.group.name == GroupName.SANITIZED]
     records = tuple(outcome.record for item in mine for outcome in run_item(item, cache))
     cache.pool.close()
     told = Told(name, tool, tool in found, records, time.perf_counter() - started)

@@ -106,27 +106,28 @@ def _suspect(suspect: Suspect) -> dict[str, Any]:
 
 _ABOUT = """# Suspects, measured
 
-How kerneltest gathers failing cases into [suspects](guide.md#suspects), and how well that works. `python
-benchmarks/suspects.py` makes this page.
+This page describes how kerneltest groups failing cases into [suspects](guide.md#suspects), and measures how well that
+works. `python benchmarks/suspects.py` generates it.
 
-1. A finding has a *symptom*: what is wrong (a NaN, a number in place of one, elements that nobody wrote, an access, a
-   message without its numbers), and the most elementary question that it answers wrongly: structure, precision,
-   special values, an invariant.
-2. Where a signature fails an elementary question, that explains what else fails there. Imprecise values are no second
-   bug where elements are mixed up.
-3. Findings split in two where one condition does not tell failing from passing signatures and two do, where a part of
-   the signatures fails as a rule and the rest now and then, and where memory is misused and values are wrong at
+1. Each finding has a *symptom*: the kind of failure (a NaN, a number instead of one, unwritten elements, a memory
+   access, a message without its numbers), and the most basic question that it fails: structure, precision, special
+   values, an invariant.
+2. If a signature fails a basic question, that explains its other failures. If elements are misplaced, imprecise values
+   there are not counted as a second bug.
+3. Findings are split in two if two conditions separate failing from passing signatures and one does not. They are also
+   split if some signatures always fail and the others only sometimes, and if memory errors and wrong values occur at
    different signatures.
-4. The smallest case of a suspect is changed, one operation at a time, in the simulator. A change that makes only a part
-   of the failing cases right splits the suspect once more.
+4. The simulator runs the smallest case of a suspect again, with one operation changed at a time. A change that corrects
+   only some of the failing cases splits the suspect once more.
 
-The *right line* is one that the edit touched, or the operation that makes its NaN. Two bugs count as *told apart* where
-the cases of two suspects lie nearer to what each bug fails alone (Jaccard's index); where one bug fails all that the
-other does, where most cases of one suspect, and few of another, are of the lesser bug.
+The *right line* is a line that the edit touched, or the operation that produces its NaN. Two bugs count as *separated*
+if the cases of two suspects are closer to the cases that each bug fails by itself (Jaccard index). If one bug fails all
+cases that the other does, they are separated if most cases of one suspect, and few of another, belong to the lesser
+bug.
 
-One pytest item runs a pairing on a backend in a dtype. With an item for each group of families, as before, a bug of
-these variants failed 9 items in the median on interpret mode (21 at most) and 18 with `simulate:sm_90` (42). Now it
-fails 3 (6), and 6 (12). The README's example fails 6 in place of 12.
+One pytest item runs a pairing on a backend in a dtype. Before, there was an item for each group of families. Then a bug
+of these variants failed a median of 9 items in interpret mode (21 at most), and 18 with `simulate:sm_90` (42 at most).
+Now it fails 3 (6 at most), and 6 (12 at most). The README's example fails 6 instead of 12.
 """
 
 
@@ -190,13 +191,13 @@ def report(results: dict[str, Any]) -> str:
             f"One bug each, {len(found)} variants found of {len(single)}, depth {DEPTH}, {' and '.join(BACKENDS)}:",
             "",
             f"- one suspect: {counts.count(1)} ({counts.count(1) / len(found):.0%}); at most {max(counts)}",
-            f"- the right line named: {named.count('right')} ({named.count('right') / len(found):.0%}); "
-            f"another, not stated as certain: {named.count('wrong')}; stated as certain: "
-            f"{named.count('wrong and certain')}; none: {named.count('none')}",
-            f"- elements of the smallest case that are neither 0 nor 1: {statistics.median(unusual):g} in the median, "
-            f"{max(unusual)} at most, of {len(unusual)} smallest cases",
+            f"- right line: {named.count('right')} ({named.count('right') / len(found):.0%}); "
+            f"wrong line, reported as possible: {named.count('wrong')}; wrong line, reported as confirmed: "
+            f"{named.count('wrong and certain')}; no line: {named.count('none')}",
+            f"- elements of the smallest case that are neither 0 nor 1: median {statistics.median(unusual):g}, "
+            f"maximum {max(unusual)}, of {len(unusual)} smallest cases",
             "",
-            "| variant | findings | suspects | the first | line | unusual |",
+            "| variant | findings | suspects | first suspect | line named | elements not 0 or 1 |",
             "| --- | --- | --- | --- | --- | --- |",
             *(
                 f"| {row['name']} | {row['findings']} | {len(row['suspects'])} | "
@@ -210,14 +211,14 @@ def report(results: dict[str, Any]) -> str:
         told = {row["name"]: told_apart(row, single) for row in results["pairs"]}
         counted = [each for each in told.values() if each is not None]
         lines += [
-            f"Two bugs in one kernel, {len(counted)} pairs: both told apart in {sum(counted)} "
+            f"Two bugs in one kernel, {len(counted)} pairs: separated in {sum(counted)} "
             f"({sum(counted) / len(counted):.0%}).",
             "",
-            "| pair | suspects | told apart |",
+            "| pair | suspects | separated |",
             "| --- | --- | --- |",
             *(
                 f"| {row['name']} | {len(row['suspects'])} | "
-                f"{'one is not found alone' if told[row['name']] is None else 'yes' if told[row['name']] else 'no'} |"
+                f"{'one is not found' if told[row['name']] is None else 'yes' if told[row['name']] else 'no'} |"
                 for row in results["pairs"]
             ),
             "",

@@ -68,7 +68,7 @@ def shares(precision: Precision) -> Iterator[str]:
     """What makes it, the largest parts first."""
     for share in EXPECTED.bounds[0].shares(precision):
         if share.part >= 0.01:
-            yield f"{share.part:4.0%}  {share.source.kind} of {share.source.place}"
+            yield f"{share.part:4.0%}  {share.source.kind} of {share.source.origin}"
 
 
 def machines() -> dict[str, list[float]]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kerneltest.core.details import Stated
 from kerneltest.core.verdicts import Verdict
 from kerneltest.records.evidence import BudgetPart, Evidence, Pattern, PatternKind, Window
 from kerneltest.records.record_files import RecordWriter, write_end, write_plan
@@ -53,7 +54,8 @@ def made_record(**more: Any) -> Record:
 
 WRONG = made_record(
     verdict="mismatch",
-    message="1 of 4 elements wrong at kernels/k.py:4",
+    message="1 of 4 elements wrong (kernels/k.py:4)",
+    detail=Stated("1 of 4 elements wrong", source="kernels/k.py:4"),
     wrong=1,
     bound_fraction=2.0,
     evidence=Evidence(

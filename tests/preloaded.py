@@ -12,7 +12,7 @@ import kerneltest.pytest_plugin.kernel_item
 import kerneltest.pytest_plugin.summary
 import kerneltest.pytest_plugin.suspect_tracker
 import kerneltest.pytest_plugin.worker
-import kerneltest.report.html.build
+import kerneltest.report.html.render_page
 
 __all__ = ["jax", "kerneltest", "pytest", "xdist"]
 

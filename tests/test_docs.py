@@ -340,6 +340,7 @@ def test_links_lead_somewhere() -> None:
         ("README.md", "docs/guide.md#invariants", "guide.md#invariants"),
         ("README.md", "docs/images/finding.png", "images/finding.png"),
         ("README.md", "CONTRIBUTING.md", "contributing.md"),
+        ("docs/scaling.md", "images/scaling.svg", "images/scaling.svg"),
         ("docs/guide.md", "../README.md", "index.md"),
         ("docs/guide.md", "#running", "#running"),
         ("docs/guide.md", "https://example.org/a", "https://example.org/a"),

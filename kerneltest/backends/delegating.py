@@ -15,9 +15,11 @@ class DelegatingBackend(Backend):
     """
 
     def __init__(self, wrapped: Backend, id: str = "") -> None:  # noqa: A002
-        """Args:
-        wrapped: the backend to forward to.
-        id: its own id; by default the wrapped backend's.
+        """Initialises the instance.
+
+        Args:
+          wrapped: the backend to forward to.
+          id: its own id; by default the wrapped backend's.
         """
         self.wrapped, self.id = wrapped, id or wrapped.id
         self.tier, self.costly = wrapped.tier, wrapped.costly  # type: ignore[misc]

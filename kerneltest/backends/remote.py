@@ -14,10 +14,12 @@ class RemoteBackend(DelegatingBackend):
     """A backend as another machine serves it."""
 
     def __init__(self, wrapped: Backend, reason: str, facts: Mapping[str, str]) -> None:
-        """Args:
-        wrapped: the same backend on this machine.
-        reason: why the other machine cannot serve it; "" if it can.
-        facts: recorded about the device.
+        """Initialises the instance.
+
+        Args:
+          wrapped: the same backend on this machine.
+          reason: why the other machine cannot serve it; "" if it can.
+          facts: recorded about the device.
         """
         super().__init__(wrapped)
         self._reason, self._facts = reason, facts

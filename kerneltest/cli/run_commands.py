@@ -37,7 +37,7 @@ def _report(chosen: argparse.Namespace) -> int:
     from kerneltest.records.files import RecordError, write_text
     from kerneltest.records.overlay import overlay_runs
     from kerneltest.records.runs import read_all
-    from kerneltest.report.html.build import render
+    from kerneltest.report.html.render_page import render
     from kerneltest.report.panels import PanelError, registered_panels
     from kerneltest.report.text.tables import for_terminal
 
@@ -68,27 +68,27 @@ def _summary(chosen: argparse.Namespace) -> int:
     from kerneltest.records.files import RecordError, write_text
     from kerneltest.records.overlay import overlay_runs
     from kerneltest.records.runs import read_all
-    from kerneltest.report.counts import count
-    from kerneltest.report.text.markdown import markdown, write_badge
-    from kerneltest.report.text.suspects import all_suspects
+    from kerneltest.report.counts import count_cells
+    from kerneltest.report.text.markdown_summary import markdown_summary, write_badge
+    from kerneltest.report.text.suspect_text import format_suspects
     from kerneltest.report.text.tables import for_terminal
-    from kerneltest.report.text.terminal import table
+    from kerneltest.report.text.terminal_summary import matrix_lines
     from kerneltest.triage.suspects import suspects_in_overlay
 
     try:
         runs = read_all(chosen.runs)
         merged = overlay_runs(runs)
         suspects = suspects_in_overlay(merged)
-        counts = count(runs, len(suspects), chosen.leg)
+        counts = count_cells(runs, len(suspects), chosen.leg)
         if chosen.markdown:
-            write_text(chosen.markdown, markdown(runs, counts, suspects))
+            write_text(chosen.markdown, markdown_summary(runs, counts, suspects))
         for path in chosen.badge:
             write_badge(path, counts)
     except (RecordError, ValueError, OSError) as error:
         return refuse("summary", error)
-    shown = [*all_suspects(suspects, merged.pairings)]
+    shown = [*format_suspects(suspects, merged.pairings)]
     for run in runs:
-        shown += [(run.name, ""), *table(run)]
+        shown += [(run.name, ""), *matrix_lines(run)]
     for line, _ in shown:
         print(for_terminal(line))
     print(for_terminal(str(counts)))
@@ -149,8 +149,8 @@ def _add_diff_arguments(parser: argparse.ArgumentParser) -> None:
 def _diff(chosen: argparse.Namespace) -> int:
     from kerneltest.records.files import RecordError, write_text
     from kerneltest.records.runs import read_runs
-    from kerneltest.report.html.build import diff_page
-    from kerneltest.report.text.diff import markdown, terminal
+    from kerneltest.report.html.render_page import render_diff
+    from kerneltest.report.text.diff_text import markdown_diff, terminal_diff
     from kerneltest.triage.run_comparison import DiffError, compare_runs, find_baseline
 
     try:
@@ -159,12 +159,12 @@ def _diff(chosen: argparse.Namespace) -> int:
         old, new = read_runs(chosen.old or find_baseline(Path.cwd())), read_runs(chosen.new)
         comparison = compare_runs(old, new, allow_unlike=chosen.allow_unlike, factor=chosen.factor)
         if chosen.markdown:
-            write_text(chosen.markdown, markdown(comparison, old, new))
+            write_text(chosen.markdown, markdown_diff(comparison, old, new))
         if chosen.html:
-            write_text(chosen.html, diff_page(comparison, old, new))
+            write_text(chosen.html, render_diff(comparison, old, new))
     except (DiffError, RecordError, OSError) as error:
         return refuse("diff", error)
-    print(terminal(comparison, old, new))
+    print(terminal_diff(comparison, old, new))
     return int(comparison.regressed)
 
 
@@ -176,10 +176,10 @@ def _add_repro_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _repro(chosen: argparse.Namespace) -> int:
     from kerneltest.report.text.tables import for_terminal
-    from kerneltest.reproduce.rerun import ReproductionError, again
+    from kerneltest.reproduce.rerun import ReproductionError, judge_again
 
     try:
-        record = again(chosen.folder, chosen.case, chosen.backend)
+        record = judge_again(chosen.folder, chosen.case, chosen.backend)
     except ReproductionError as error:
         return refuse("repro", error)
     text = f"{record.verdict} on {record.backend}: {record.family}, {record.signature}\n{record.message}".strip()

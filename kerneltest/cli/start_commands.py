@@ -20,21 +20,21 @@ def _add_init_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _init(chosen: argparse.Namespace) -> int:
     from kerneltest.report.text.tables import for_terminal
-    from kerneltest.start.call_recorder import watched
-    from kerneltest.start.calls import StartError, example_of_shapes, example_of_text, kernel_named
-    from kerneltest.start.init import written
+    from kerneltest.start.call_recorder import record_calls
+    from kerneltest.start.example_calls import StartError, example_from_shapes, example_from_text, import_kernel
+    from kerneltest.start.init import write_pairing
 
     try:
         if chosen.dtypes and not chosen.shapes:
             raise StartError("--dtypes is for --shapes; a call has its own dtypes")
-        kernel = kernel_named(chosen.kernel)
+        kernel = import_kernel(chosen.kernel)
         if chosen.shapes is not None:
-            examples = [example_of_shapes(kernel, chosen.shapes, chosen.dtypes)]
+            examples = [example_from_shapes(kernel, chosen.shapes, chosen.dtypes)]
         elif chosen.call is not None:
-            examples = [example_of_text(kernel, chosen.call)]
+            examples = [example_from_text(kernel, chosen.call)]
         else:
-            examples = watched(kernel, chosen.watch)
-        path, declaration = written(kernel, examples, chosen.output)
+            examples = record_calls(kernel, chosen.watch)
+        path, declaration = write_pairing(kernel, examples, chosen.output)
     except (StartError, OSError) as error:
         return refuse("init", error)
     print(for_terminal(f"{path}: write {declaration.oracle}, then run: pytest -p kerneltest {path}"))
@@ -44,10 +44,10 @@ def _init(chosen: argparse.Namespace) -> int:
 
 
 def _doctor(chosen: argparse.Namespace) -> int:
-    from kerneltest.start.doctor import lines, served
+    from kerneltest.start.doctor import doctor_lines, list_backends
 
-    backends = served()
-    print("\n".join(lines(backends)))
+    backends = list_backends()
+    print("\n".join(doctor_lines(backends)))
     return int(all(each.reason for each in backends))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from kerneltest.core.dtypes import Array, float_format, is_float
-from kerneltest.records.evidence import Fill, SpecialInput, SpecialValue
+from kerneltest.records.evidence import FillExtent, SpecialInput, SpecialValue
 
 
 def special_inputs(arguments: Mapping[str, Array]) -> tuple[SpecialInput, ...]:
@@ -13,14 +13,14 @@ def special_inputs(arguments: Mapping[str, Array]) -> tuple[SpecialInput, ...]:
     return tuple(SpecialInput(path, *found) for path, values in arguments.items() for found in _special_values(values))
 
 
-def _special_values(values: Array) -> Iterator[tuple[SpecialValue, Fill]]:
+def _special_values(values: Array) -> Iterator[tuple[SpecialValue, FillExtent]]:
     if not values.size:
         return
     if values.dtype == bool:
         if not values.any():
-            yield SpecialValue.FALSE, Fill.ALL
+            yield SpecialValue.FALSE, FillExtent.ALL
         elif values.ndim and not values.any(axis=-1).all():
-            yield SpecialValue.FALSE, Fill.ROW
+            yield SpecialValue.FALSE, FillExtent.ROW
         return
     if not is_float(values.dtype):
         return
@@ -34,21 +34,21 @@ def _special_values(values: Array) -> Iterator[tuple[SpecialValue, Fill]]:
         return
     fmt, least = float_format(values.dtype), size.min()
     if least < fmt.smallest_normal and ((size > 0) & (size < fmt.smallest_normal)).any():
-        yield SpecialValue.SUBNORMAL, Fill.SOME
+        yield SpecialValue.SUBNORMAL, FillExtent.SOME
     if size.max() >= float(np.nextafter(fmt.overflow, 0)) / 2:
-        yield SpecialValue.NEAR_LARGEST, Fill.SOME
+        yield SpecialValue.NEAR_LARGEST, FillExtent.SOME
     if least == 0 and np.signbit(wide[wide == 0]).any():
-        yield SpecialValue.NEGATIVE_ZERO, Fill.SOME
+        yield SpecialValue.NEGATIVE_ZERO, FillExtent.SOME
 
 
-def _not_finite(wide: Array) -> Iterator[tuple[SpecialValue, Fill]]:
+def _not_finite(wide: Array) -> Iterator[tuple[SpecialValue, FillExtent]]:
     if np.isnan(wide).any():
-        yield SpecialValue.NAN, Fill.SOME
+        yield SpecialValue.NAN, FillExtent.SOME
     for value, infinity in ((SpecialValue.NEGATIVE_INFINITY, -np.inf), (SpecialValue.POSITIVE_INFINITY, np.inf)):
         fills = wide == infinity
         if fills.all():
-            yield value, Fill.ALL
+            yield value, FillExtent.ALL
         if wide.ndim and fills.all(axis=-1).any():
-            yield value, Fill.ROW
+            yield value, FillExtent.ROW
         if fills.any():
-            yield value, Fill.SOME
+            yield value, FillExtent.SOME

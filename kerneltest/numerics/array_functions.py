@@ -39,7 +39,7 @@ def call(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) ->
 
 def apply_to_samples(func: Operand, args: tuple[Operand, ...], kwargs: dict[str, Option]) -> Operand:
     """Applies a function that moves values to each sample, and records it as `moved`."""
-    tracked = list(_tracked_in((args, kwargs)))
+    tracked = list(_find_tracked((args, kwargs)))
     first = tracked[0]
     rows = max(len(w.samples) for w in tracked)
     row_arguments = [_row((args, kwargs), row) for row in range(rows)]
@@ -59,15 +59,15 @@ def apply_to_samples(func: Operand, args: tuple[Operand, ...], kwargs: dict[str,
     return made
 
 
-def _tracked_in(tree: Option) -> Iterator[SampledArray]:
+def _find_tracked(tree: Option) -> Iterator[SampledArray]:
     """Yields the tracked arrays in arguments, including those nested in lists, tuples and dicts."""
     if isinstance(tree, SampledArray):
         yield tree
     elif isinstance(tree, (list, tuple)):
         for one in tree:
-            yield from _tracked_in(one)
+            yield from _find_tracked(one)
     elif isinstance(tree, dict):
-        yield from _tracked_in(list(tree.values()))
+        yield from _find_tracked(list(tree.values()))
 
 
 def replace_tracked(tree: Option, change: Callable[[SampledArray], Operand]) -> Operand:
@@ -115,7 +115,7 @@ def set_item(array: SampledArray, index: Option, value: Operand) -> None:
     if array.machine.tape is not None:
         raise UntrackedError("the gradient of an assignment to a part of an array")
     parts = tuple(map(_constant_index, index if isinstance(index, tuple) else (index,)))
-    rows = max(len(w.samples) for w in (array, *_tracked_in((index, value))))
+    rows = max(len(w.samples) for w in (array, *_find_tracked((index, value))))
     samples = np.array(np.broadcast_to(array.samples, (rows, *array.shape)))
     for row in range(rows):
         samples[row][_row(parts, row) if parts else ()] = _row(value, row)
@@ -203,14 +203,14 @@ def _sliding_windows(x: Operand, *args: Operand, **kwargs: Option) -> Operand:
 def _where(condition: Operand, *choices: Operand) -> Operand:
     if not choices:
         raise UntrackedError("np.where(condition) without choices")
-    first = next(_tracked_in((condition, *choices)))
+    first = next(_find_tracked((condition, *choices)))
     made = first.with_samples(np.where(*align_samples((condition, *choices))), promote(choices))
     return made.record("where", (condition, *choices))
 
 
 @rule("concatenate", "concat")
 def _concatenate(arrays: Sequence[Operand], axis: int | None = 0) -> Operand:
-    tracked = list(_tracked_in(arrays))
+    tracked = list(_find_tracked(arrays))
     if axis is None:
         arrays, axis = [np.reshape(a, -1) for a in arrays], 0
     rows = max(len(w.samples) for w in tracked)
@@ -284,7 +284,7 @@ RULES.update(
 
 @rule("array_equal")
 def _array_equal(a: Operand, b: Operand, **kwargs: Option) -> bool:
-    cases = next(_tracked_in((a, b))).machine.cases
+    cases = next(_find_tracked((a, b))).machine.cases
     equal = {bool(np.array_equal(_row(a, case), _row(b, case), **kwargs)) for case in range(cases)}
     if len(equal) > 1:
         raise UntrackedError("np.array_equal that differs between cases")

@@ -112,8 +112,10 @@ def saturate_tf32(magnitudes: Array) -> Array:
 
 
 def distance(near: Array, value: Array) -> Array:
-    """Returns the distance of each element from its perturbed value: zero if it is not finite, infinite if only the
-    perturbed value is not."""
+    """Returns the distance of each element from its perturbed value.
+
+    It is zero if the element is not finite, and infinite if only the perturbed value is not.
+    """
     with np.errstate(all="ignore"):
         moved = np.abs(np.asarray(near, np.float64) - np.asarray(value, np.float64))
     return np.where(np.isfinite(value), np.where(np.isnan(moved), np.inf, moved), 0.0)

@@ -92,8 +92,10 @@ class RoundingLimit:
     output: int
 
     def at(self, precision: Precision) -> Array:
-        """Returns the largest absolute error of each element before it is rounded to the output's dtype; infinite for
-        elements that are not checked."""
+        """Returns the largest absolute error of each element before it is rounded to the output's dtype.
+
+        It is infinite for elements that are not checked.
+        """
         found = self.samples.at(precision)[0][self.output]
         value = np.asarray(self.samples.case.values[self.output], np.float64)
         return bound_from_spread(value, found, (self.samples.compute or FLOAT32).unit_roundoff)

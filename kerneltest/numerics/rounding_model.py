@@ -14,9 +14,7 @@ from kerneltest.numerics.formats import fits, nearly_equal, round_to_nearest, tr
 from kerneltest.numerics.origins import BACKWARDS, FLUSHED, INPUTS, STORED, ErrorSource, ValueOrigin, current_origin
 from kerneltest.numerics.random_errors import noise, perturb, scale_randomly, select_rows
 
-NOISELESS_ROWS = (
-    3  # the rows without random errors: exact; rounded to nearest, not flushed; rounded to nearest, flushed
-)
+NOISELESS_ROWS = 3  # rows without random errors: exact; rounded to nearest, not flushed; rounded to nearest, flushed
 _SAME_WAY = 0.25  # of n u: the error of n equal terms if all partial sums are rounded the same way, whatever the binade
 _LEAST = 2.0**-40  # of an ulp: marks an operation that is not correctly rounded, though hardly more inaccurate
 _STORED = 0.75  # of a roundoff: an error uniform within it is as large in the mean as that of rounding
@@ -26,20 +24,17 @@ _STORED = 0.75  # of a roundoff: an error uniform within it is as large in the m
 class RoundingModel:
     """Rounds the samples of tracked arrays. Their first axis is the samples; its length is 1 if all are equal.
 
-    Several cases may be sampled at once. Each row then has a sample of each case, and all cases get the same random
-    errors, so that no result depends on the other cases. The first axis is the samples of row 0, then those of row 1.
-
-    Row 0 stays exact. Without `rows_by_source`, rows 1 and 2 are rounded to nearest, as by a machine that makes no
-    other
-    error (in row 2 all subnormal results become zero), and in all further rows each result is perturbed at random
-    within
-    the error that the machine may make before it rounds. With `rows_by_source`, each source of error perturbs only its
-    own rows, so that the rows show what each source contributes.
+    Several cases may be sampled at once: each row then has a sample of each case, with the same random errors for all,
+    so that no result depends on other cases. The first axis is the samples of row 0, then those of row 1. Row 0 stays
+    exact. Without `rows_by_source`, rows 1 and 2 are rounded to nearest, as by a machine that makes no
+    other error (in row 2 all subnormal results become zero), and in all further rows each result is perturbed at random
+    within the error that the machine may make before it rounds. With `rows_by_source`, each source of error perturbs
+    only its own rows, so that the rows show what each source contributes.
 
     Attributes:
       precision: the backend's arithmetic.
       compute: the format of elementwise arithmetic and of sums; None for that of the operands.
-      rows: the number of samples of a case, including row 0.
+      rows: the number of samples of a case, row 0 included.
       rows_by_source: the rows that each source of error perturbs; None to perturb all rows by all sources.
       single: the one row that is evaluated if the oracle is evaluated row by row; None for all at once.
       seed: the seed of the random errors.

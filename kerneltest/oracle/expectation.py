@@ -35,7 +35,7 @@ class Expectation:
 
     def __post_init__(self) -> None:
         if not self.defined:
-            object.__setattr__(self, "asked", tuple(np.broadcast_to(np.True_, value.shape) for value in self.values))
+            object.__setattr__(self, "defined", tuple(np.broadcast_to(np.True_, value.shape) for value in self.values))
 
     def bound(self, output: int, output_dtype: DType, precision: Precision) -> Array:
         """Returns the largest absolute error of an output, including its rounding to a dtype.

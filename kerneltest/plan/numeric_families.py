@@ -25,8 +25,7 @@ def wide_magnitudes(slot: Slot, rng: Rng) -> Array:
 
 @family(group=GroupName.NUMERIC, applies=lambda slot: slot.is_float_data)
 def small_rows(slot: Slot, rng: Rng) -> Array:
-    """Normal values scaled by a power of two from 2^-20 to 2^-4 for each row, so that a constant that is added to their
-    sum, such as an epsilon, is visible."""
+    """Normal values, each row scaled by a power of two from 2^-20 to 2^-4, to expose constants such as an epsilon."""
     scales = np.exp2(rng.integers(-20, -3, (*slot.shape[:-1], 1) if slot.shape else ()))
     return slot.cast(rng.standard_normal(slot.shape) * scales)
 

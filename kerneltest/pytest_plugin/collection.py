@@ -52,7 +52,7 @@ class Collection:
         self.selected: frozenset[PlannedPart] = frozenset()
         self._dtypes: Counter[tuple[str, str]] = Counter()  # by pairing and backend
         declared = sys.modules.get("kerneltest.declare.pairing")
-        self._made_before = len(declared.MADE) if declared is not None else 0
+        self._made_before = len(declared.ALL_PAIRINGS) if declared is not None else 0
 
     def select(self, items: Iterable[Item]) -> None:
         """Notes the items that the run does."""

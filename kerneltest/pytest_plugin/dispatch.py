@@ -47,15 +47,17 @@ class Dispatcher:
         executables: Path | None,
         reporter: Reporter | None,
     ) -> None:
-        """Args:
-        config: pytest's.
-        settings: of the run.
-        folder: of the run.
-        collection: of the session.
-        shard: the name of this process within the run.
-        arguments: pytest's, with which another process collects the same items.
-        executables: folder that keeps executables between runs; None to keep none.
-        reporter: reports to the user if this process has to end; None if its supervisor does.
+        """Initialises the instance.
+
+        Args:
+          config: pytest's.
+          settings: of the run.
+          folder: of the run.
+          collection: of the session.
+          shard: the name of this process within the run.
+          arguments: pytest's, with which another process collects the same items.
+          executables: folder that keeps executables between runs; None to keep none.
+          reporter: reports to the user if this process has to end; None if its supervisor does.
         """
         self.cluster: Cluster | None = None
         captures = config.getoption("capture") != "no"
@@ -123,7 +125,7 @@ class Dispatcher:
           node_id: of the pytest item.
           is_retry: whether it was begun before.
         """
-        from kerneltest.report.commands import pytest_command
+        from kerneltest.report.rerun_commands import pytest_command
 
         file, _, name = node_id.partition("::")
         path = Path(os.path.relpath(self._config.rootpath / file, self._config.invocation_params.dir)).as_posix()

@@ -250,9 +250,9 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     if run is None or (summary := run.reporter.summary) is None:
         return
     if config.option.verbose < 0 and summary.complete:
-        from kerneltest.report.counts import kept
+        from kerneltest.report.counts import reuse_remarks
 
-        for line in kept(summary.run) if summary.run is not None else ():
+        for line in reuse_remarks(summary.run) if summary.run is not None else ():
             terminalreporter.write_line(line)
         return
     terminalreporter.section("kerneltest")

@@ -63,10 +63,12 @@ class IsolatedWorker:
     """
 
     def __init__(self, main: ItemWorker, arguments: PytestArguments, memory: float) -> None:
-        """Args:
-        main: the worker of this process, which records what the isolated process cannot.
-        arguments: with which the isolated process collects the same items.
-        memory: its limit in GiB; 0 for 90 % of the memory free at its start.
+        """Initialises the instance.
+
+        Args:
+          main: the worker of this process, which records what the isolated process cannot.
+          arguments: with which the isolated process collects the same items.
+          memory: its limit in GiB; 0 for 90 % of the memory free at its start.
         """
         self._main, self._arguments, self._memory = main, arguments, memory
         self._pool: ProcessPool | None = None

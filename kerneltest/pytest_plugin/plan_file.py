@@ -21,9 +21,11 @@ class PlanFile:
     """
 
     def __init__(self, folder: RunFolder, resumed: Plan | None) -> None:
-        """Args:
-        folder: of the run.
-        resumed: the plan of the run to resume; None for a new run.
+        """Initialises the instance.
+
+        Args:
+          folder: of the run.
+          resumed: the plan of the run to resume; None for a new run.
         """
         self.is_written = False
         self._folder, self._resumed = folder, resumed

@@ -28,9 +28,11 @@ class ShardPlugin:
     """
 
     def __init__(self, shard: RunShard, seconds: Mapping[str, float]) -> None:
-        """Args:
-        shard: to select.
-        seconds: that items took in an earlier run, by node id.
+        """Initialises the instance.
+
+        Args:
+          shard: to select.
+          seconds: that items took in an earlier run, by node id.
         """
         self.shard, self._seconds = shard, seconds
         self.whole: list[KernelItem] = []

@@ -44,18 +44,18 @@ def finish(folder: Path, *, report: str, width: int | None = None) -> Summary:
     from kerneltest.core.runtime import throttle_gc
     from kerneltest.records.files import RecordError
     from kerneltest.records.runs import end_run, read_running
-    from kerneltest.report.text.terminal import lines
+    from kerneltest.report.text.terminal_summary import summary_lines
 
     with throttle_gc():
         try:
             run = read_running(folder)
         except RecordError as error:
             return Summary(False, False, ((f"INCOMPLETE: {error}", "red"),))
-        shown = list(lines(run, width, report))
+        shown = list(summary_lines(run, width, report))
         try:
             end_run(run)
             if report:
-                from kerneltest.report.html.build import write_html
+                from kerneltest.report.html.render_page import write_html
 
                 shown.append((f"report: {write_html(folder / 'report.html', [run])}", ""))
         except (OSError, RecordError) as error:
@@ -73,9 +73,11 @@ class Reporter:
     """
 
     def __init__(self, folder: RunFolder, report: str) -> None:
-        """Args:
-        folder: of the run.
-        report: the folder as the user named it, or "".
+        """Initialises the instance.
+
+        Args:
+          folder: of the run.
+          report: the folder as the user named it, or "".
         """
         self.summary: Summary | None = None
         self.console = os.dup(2)

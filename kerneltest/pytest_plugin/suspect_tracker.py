@@ -11,7 +11,7 @@ from kerneltest.pytest_plugin.crash_reports import ends_its_process
 from kerneltest.records.files import open_inside
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.schema import Record, Reproducer
-from kerneltest.reproduce.script import saved
+from kerneltest.reproduce.script_writer import save_reproduction
 from kerneltest.triage.suspects import Suspect, find_suspects
 
 
@@ -19,10 +19,12 @@ class SuspectTracker:
     """The records of the current pairing, and the suspects that follow from them."""
 
     def __init__(self, folder: Path, seconds: float, published_folder: Path | None = None) -> None:
-        """Args:
-        folder: of the run.
-        seconds: to search for the smallest case of each suspect; 0 for no search.
-        published_folder: the run's folder in paths that files of the run hold; None if that is `folder`.
+        """Initialises the instance.
+
+        Args:
+          folder: of the run.
+          seconds: to search for the smallest case of each suspect; 0 for no search.
+          published_folder: the run's folder in paths that files of the run hold; None if that is `folder`.
         """
         self._folder, self._seconds, self._published_folder = folder, seconds, published_folder
         self._records: list[Record] = []
@@ -71,7 +73,9 @@ class SuspectTracker:
         smallest = found.reproducer
         if found.outcome.arguments is not None:
             part = next(each for each in parts if each.group.name == smallest.record.group)
-            record = saved(self._folder, smallest.record, part, found.outcome.arguments, self._published_folder)
+            record = save_reproduction(
+                self._folder, smallest.record, part, found.outcome.arguments, self._published_folder
+            )
             smallest = replace(smallest, record=record)
         if found.reduced_script:
             backend = "".join(c if c.isalnum() else "_" for c in smallest.record.backend)

@@ -51,11 +51,13 @@ class Watchdog:
     def __init__(
         self, journal: Journal, seconds: float, log: CrashLog, before_exit: Callable[[Activity, Failure], None]
     ) -> None:
-        """Args:
-        journal: of this process.
-        seconds: that a phase may last.
-        log: of this process.
-        before_exit: called before the process ends.
+        """Initialises the instance.
+
+        Args:
+          journal: of this process.
+          seconds: that a phase may last.
+          log: of this process.
+          before_exit: called before the process ends.
         """
         self.journal, self.seconds = journal, seconds
         self._log, self._before_exit = log, before_exit

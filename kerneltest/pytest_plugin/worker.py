@@ -29,8 +29,8 @@ from kerneltest.records.journal import Activity, Journal
 from kerneltest.records.record_files import RecordWriter, read_shard
 from kerneltest.records.resume import SHARD
 from kerneltest.records.schema import Record
-from kerneltest.report.text.failure import failure, headline
-from kerneltest.reproduce.script import saved
+from kerneltest.report.text.item_failure import format_failure, headline
+from kerneltest.reproduce.script_writer import save_reproduction
 from kerneltest.trace.tracing import without_debugging
 from kerneltest.triage.suspects import Suspect
 
@@ -49,11 +49,13 @@ class ItemWorker:
     def __init__(
         self, setup: WorkerSetup, before_exit: Callable[[Activity, Failure], None], console: CrashLog | None = None
     ) -> None:
-        """Args:
-        setup: of the worker.
-        before_exit: called before the watchdog ends this process.
-        console: log in which to report why this process died; None if a supervisor reads a file instead and starts a
-          replacement.
+        """Initialises the instance.
+
+        Args:
+          setup: of the worker.
+          before_exit: called before the watchdog ends this process.
+          console: log in which to report why this process died; None if a supervisor reads a file instead and starts a
+            replacement.
         """
         self.setup = setup
         state = ProcessState(journal=Journal(setup.folder, setup.shard), planned=setup.planned)
@@ -231,7 +233,7 @@ class ItemWorker:
         """Returns the findings of an item in one line, and in full."""
         setup = self.setup
         report, shows_cases = setup.settings.report, setup.shows_cases
-        lines = failure(item, findings, suspects, setup.root, report, request.command, cases=shows_cases)
+        lines = format_failure(item, findings, suspects, setup.root, report, request.command, cases=shows_cases)
         return headline(findings, suspects), "\n".join(lines)
 
     def _write(self, part: Item, outcome: Outcome, findings: Sequence[Record]) -> Record:
@@ -239,7 +241,7 @@ class ItemWorker:
         record = outcome.record
         is_known_kind = (record.verdict, record.family) in self._kinds
         if outcome.arguments is not None and (not is_known_kind or len(findings) < _MAX_SAVED):
-            record = saved(self.setup.folder, record, part, outcome.arguments, self.setup.published_folder)
+            record = save_reproduction(self.setup.folder, record, part, outcome.arguments, self.setup.published_folder)
         if record.evidence is not None and is_known_kind:  # one window for each kind is enough
             record = replace(record, evidence=replace(record.evidence, window=None, inputs=()))
         if self.setup.settings.artifacts and (texts := outcome.files()):

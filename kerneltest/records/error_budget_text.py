@@ -30,7 +30,7 @@ def budget_parts(shares: Iterable[ErrorShare]) -> tuple[BudgetPart, ...]:
 def format_budget(parts: Sequence[BudgetPart]) -> str:
     """Formats parts: `72% TF32 rounding of the operands of `q @ k.T` (test_attention.py:12), 20% ...`."""
     shown_parts = [part for part in parts[:_MOST_SHOWN] if part.part >= _LEAST_SHOWN]
-    return ", ".join(f"{part.part:.0%} {_placed(part)}" for part in shown_parts)
+    return ", ".join(f"{part.part:.0%} {_format_part(part)}" for part in shown_parts)
 
 
 def instability_note(parts: Sequence[BudgetPart]) -> str:
@@ -39,8 +39,8 @@ def instability_note(parts: Sequence[BudgetPart]) -> str:
     if worst is None or worst.amplified < _UNSTABLE:
         return ""
     return (
-        f"{_placed(worst)} moves the result {worst.amplified:.3g} times as far as a rounding of the inputs does: a "
-        "formula that cancels less there, if there is one, makes the bound tighter"
+        f"{_format_part(worst)} moves the result {worst.amplified:.3g} times as far as a rounding of the inputs does: "
+        "a formula that cancels less there, if there is one, makes the bound tighter"
     )
 
 
@@ -61,5 +61,5 @@ def _advice(largest: ErrorShare) -> str:
     return "give values that cancel less (domain=), or a closed form of the bound, such as kt.tolerance.reduction"
 
 
-def _placed(part: BudgetPart) -> str:
+def _format_part(part: BudgetPart) -> str:
     return f"{part.words} ({PurePosixPath(part.file).name}:{part.line})" if part.file else part.words

@@ -72,7 +72,7 @@ class SpecialValue(StrEnum):
     FALSE = "False"
 
 
-class Fill(StrEnum):
+class FillExtent(StrEnum):
     """The part of an argument that a special value fills."""
 
     SOME = "some elements"
@@ -92,12 +92,12 @@ class SpecialInput:
 
     argument: str
     value: SpecialValue
-    part: Fill = Fill.SOME
+    part: FillExtent = FillExtent.SOME
 
     def text(self) -> str:
         """`x holds a NaN`, `a row of x holds nothing but -inf`: it reads on after "where"."""
-        row = "a row of " if self.part is Fill.ROW else ""
-        only = "" if self.part is Fill.SOME else "nothing but "
+        row = "a row of " if self.part is FillExtent.ROW else ""
+        only = "" if self.part is FillExtent.SOME else "nothing but "
         return f"{row}{self.argument or 'an input'} holds {only}{self.value}"
 
 

@@ -214,7 +214,7 @@ def read_some(folder: Path, numbers: Collection[int]) -> Iterator[tuple[int, Rec
     for shard in shard_files(folder):
         for in_shard, line in enumerate(_lines(shard), 1):
             if number in numbers or not line.endswith(b"\n"):  # a truncated line has no number
-                if (parsed := _parsed(shard, in_shard, line, RECORD_LINE)) is None:
+                if (parsed := _parse_line(shard, in_shard, line, RECORD_LINE)) is None:
                     continue
                 if number in numbers:
                     yield number, parsed.record
@@ -239,11 +239,11 @@ def read_reproducers(folder: Path) -> Iterator[Reproducer]:
 
 def _read(shard: Path, adapter: TypeAdapter[_Line]) -> Iterator[_Line]:
     for number, line in enumerate(_lines(shard), 1):
-        if (parsed := _parsed(shard, number, line, adapter)) is not None:
+        if (parsed := _parse_line(shard, number, line, adapter)) is not None:
             yield parsed
 
 
-def _parsed(shard: Path, number: int, line: bytes, adapter: TypeAdapter[_Line]) -> _Line | None:
+def _parse_line(shard: Path, number: int, line: bytes, adapter: TypeAdapter[_Line]) -> _Line | None:
     """Parses a line of a shard; returns None for a truncated last line."""
     try:
         return validate_line(adapter, line.removesuffix(b"\n"))

@@ -14,7 +14,7 @@ from kerneltest.records.evidence import Count as Count
 from kerneltest.records.evidence import Element as Element
 from kerneltest.records.evidence import Evidence as Evidence
 from kerneltest.records.evidence import FileName as FileName
-from kerneltest.records.evidence import Fill as Fill
+from kerneltest.records.evidence import FillExtent as FillExtent
 from kerneltest.records.evidence import Float as Float
 from kerneltest.records.evidence import Pattern as Pattern
 from kerneltest.records.evidence import PatternKind as PatternKind

@@ -23,7 +23,7 @@ from kerneltest.core.details import (
 )
 from kerneltest.core.details.base import BaseDetail, without_numbers
 from kerneltest.core.verdicts import Verdict, VerdictKind
-from kerneltest.records.evidence import Fill, Pattern, PatternKind, SpecialInput, SpecialValue
+from kerneltest.records.evidence import FillExtent, Pattern, PatternKind, SpecialInput, SpecialValue
 from kerneltest.records.strict_json import dumps
 
 OLDER_SCHEMA: Final = 10
@@ -105,7 +105,7 @@ def _special_input(words: str) -> SpecialInput | None:
     match = _SPECIAL.fullmatch(words)
     if match is None or match[4] not in list(SpecialValue):
         return None
-    part = Fill.ROW if match[1] else Fill.ALL if match[3] else Fill.SOME
+    part = FillExtent.ROW if match[1] else FillExtent.ALL if match[3] else FillExtent.SOME
     return SpecialInput(match[2], SpecialValue(match[4]), part)
 
 

@@ -34,7 +34,7 @@ def describe_pairing(pairing: Pairing) -> PairingSummary:
 
 def source_of(function: Callable[..., Any]) -> FunctionSource:
     """Returns the text of a function, jitted or partial, and of the functions in its module that it names."""
-    innermost = _unwrapped(function)
+    innermost = _unwrap(function)
     code = getattr(innermost, "__code__", None)
     if code is None:
         return FunctionSource("", ())
@@ -49,20 +49,20 @@ def source_of(function: Callable[..., Any]) -> FunctionSource:
 def _parts(function: Any, names: dict[str, Any], seen: set[str]) -> Iterator[tuple[int, str]]:
     lines, first = inspect.getsourcelines(function)
     yield first, "".join(lines)
-    for name in sorted(_named(function.__code__) - seen):
+    for name in sorted(_global_names(function.__code__) - seen):
         seen.add(name)
-        other = _unwrapped(names.get(name))
+        other = _unwrap(names.get(name))
         if inspect.isfunction(other) and other.__module__ == function.__module__ and other is not function:
             yield from _parts(other, names, seen)
 
 
-def _named(code: CodeType) -> set[str]:
+def _global_names(code: CodeType) -> set[str]:
     """Returns the global names that a function and the functions inside it use."""
-    inner = [_named(each) for each in code.co_consts if isinstance(each, CodeType)]
+    inner = [_global_names(each) for each in code.co_consts if isinstance(each, CodeType)]
     return set(code.co_names).union(*inner)
 
 
-def _unwrapped(function: Any) -> Any:
+def _unwrap(function: Any) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
     try:

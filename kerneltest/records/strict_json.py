@@ -18,19 +18,19 @@ def dumps(value: Any) -> str:
     try:
         text = _PLAIN.encode(value)
     except ValueError:  # a NaN or an infinity
-        return _STRICT.encode(_encoded(value))
-    return _STRICT.encode(_encoded(value)) if "\\ud" in text else text  # half of a surrogate pair
+        return _STRICT.encode(_encode(value))
+    return _STRICT.encode(_encode(value)) if "\\ud" in text else text  # half of a surrogate pair
 
 
-def _simpler(value: Any) -> Any:
+def _convert_level(value: Any) -> Any:
     """Converts one level of a value that the standard encoder does not know."""
     if is_dataclass(value):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
-    return _encoded(value)
+    return _encode(value)
 
 
 _STRICT = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-_PLAIN = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_simpler)  # twice as fast
+_PLAIN = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_convert_level)  # twice as fast
 
 
 class ReadsSpecialFloats:
@@ -52,7 +52,7 @@ def _special_float(value: Any) -> float:
     raise ValueError("not a special float")
 
 
-def _encoded(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     if isinstance(value, str):  # not every reader accepts half of a surrogate pair
         return escape_surrogates(value)
     if isinstance(value, (bool, int)) or value is None:
@@ -62,9 +62,9 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, (np.integer, np.bool_)):
         return value.item()
     if isinstance(value, Mapping):
-        return {_encoded(str(key)): _encoded(item) for key, item in value.items()}
+        return {_encode(str(key)): _encode(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_encoded(item) for item in value]
+        return [_encode(item) for item in value]
     if is_dataclass(value):
-        return {name: _encoded(getattr(value, name)) for name in value.__dataclass_fields__}
+        return {name: _encode(getattr(value, name)) for name in value.__dataclass_fields__}
     raise TypeError(f"{type(value).__name__} has no place in a record")

@@ -31,6 +31,7 @@ def validate_line(adapter: TypeAdapter[_Line], line: bytes) -> _Line:
 
 
 def is_not_json(error: ValidationError) -> bool:
+    """Returns whether a line is not JSON at all."""
     return error.error_count() == 1 and error.errors()[0]["type"] == "json_invalid"
 
 

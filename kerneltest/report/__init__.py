@@ -1,7 +1,6 @@
-"""All that people look at or run again.
+"""Renders finished runs for people: lines for a terminal, Markdown, badges and HTML pages.
 
-Finished runs enter, read and reconciled by `records.runs`; lines for a terminal, pages, badges, commands and scripts
-leave. What the renderings share is here: the matrix (`matrix`), the counts (`counts`), commands (`commands`) and
-templates (`templating`). This room calls those before it, up to `lowering_map`; `pytest_plugin` and the command line
-call its three rooms.
+The input is runs that `records.runs` has read and reconciled, the output is text; no kernel is executed. This package
+holds what all renderings share: the matrix (`matrix`), counts and remarks (`counts`), shell commands (`commands`),
+sections of extensions (`panels`) and templates (`templating`). `html` and `text` render.
 """

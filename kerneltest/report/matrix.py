@@ -1,4 +1,4 @@
-"""The matrix of a report: pairings and their dtypes against backends, or pairings against the tiers of some runs."""
+"""The matrix of a report: pairings and their dtypes by backend, or pairings by tier and run."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ class Column:
     """One backend, or all backends of a tier in one run.
 
     Attributes:
-      title: the backend's id, or what the tier's backends are called.
-      tier: of the backends.
+      title: the backend's id, or the tier's prefix of backend ids.
+      tier: the tier of the backends.
     """
 
     title: str
@@ -33,9 +33,9 @@ class Field:
     """A pairing, or one dtype of it, in one column.
 
     Attributes:
-      counts: cases by how they ended, harmless first; empty where nothing was planned.
-      targets: of the backends behind them, by how the cases ended; "" for a backend without a target.
-      applicable: whether the column's backends are for the kernel.
+      counts: the number of cases by ending, harmless first; empty if nothing was planned.
+      targets: the targets of the backends by ending; "" for a backend without a target.
+      applicable: whether the column's backends apply to the kernel.
     """
 
     counts: Mapping[Ending, int]
@@ -44,7 +44,7 @@ class Field:
 
     @property
     def worst(self) -> Ending:
-        """The most severe ending; there must be one."""
+        """The most severe ending. The field must not be empty."""
         return worst(self.counts)
 
     @property
@@ -58,7 +58,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A pairing, or one dtype of it; `dtype` is "" for all. It has a field for each column."""
+    """A row: a pairing (`dtype` is ""), or one dtype of it, with a field for each column."""
 
     pairing: str
     dtype: str
@@ -75,20 +75,20 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The table: lines of one file stand together, the dtypes of a pairing below it."""
+    """The table. Lines of one file are adjacent, and the dtypes of a pairing follow it."""
 
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
 
     @property
     def tiers(self) -> list[tuple[Tier, int]]:
-        """Each with how many columns it has; they stand side by side."""
+        """The tiers with their numbers of columns, which are adjacent."""
         return list(Counter(column.tier for column in self.columns).items())
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[_Key]):
-    """One case, and where in the table it counts."""
+    """One case, and the field in which it counts."""
 
     pairing: str
     dtype: str
@@ -98,7 +98,7 @@ class _Entry(Generic[_Key]):
 
 
 def by_backend(merged: Overlay) -> Matrix:
-    """A column for each backend, a line for each pairing and for each of its dtypes."""
+    """Returns the matrix with a column for each backend, and a line for each pairing and each of its dtypes."""
     tier_of = {item.backend: item.tier for run in merged.runs for item in run.plan.items}
     order = list(Tier)
     backends = sorted(sort_ids(backend for _, backend, _, _ in merged.cells), key=lambda b: order.index(tier_of[b]))
@@ -107,7 +107,7 @@ def by_backend(merged: Overlay) -> Matrix:
         dtypes.setdefault(pairing, {"": None})[dtype] = None
     return _matrix(
         {backend: Column(backend, tier_of[backend]) for backend in backends},
-        [(pairing, dtype) for pairing in _by_file(dtypes) for dtype in dtypes[pairing] if dtype != ANY],
+        [(pairing, dtype) for pairing in _group_by_file(dtypes) for dtype in dtypes[pairing] if dtype != ANY],
         (
             _Entry(row.record.pairing, dtype, row.record.backend, row.ending)
             for row in merged.rows
@@ -118,23 +118,23 @@ def by_backend(merged: Overlay) -> Matrix:
 
 
 def by_tier(runs: Sequence[RunRecords]) -> Matrix:
-    """A column for each tier of each run, a line for each pairing.
+    """Returns the matrix with a column for each tier of each run, and a line for each pairing.
 
-    A backend that one run lacked and another served is shown for the latter alone.
+    If a backend was unavailable in one run and available in another, only the latter shows it.
     """
     dropped = superseded_backends(runs)
     tiers: dict[tuple[int, str], Tier] = {}
     for number, run in enumerate(runs):
         items = [item for item in run.plan.items if (number, item.pairing, item.backend) not in dropped]
         tier_of = {item.backend: item.tier for item in items}
-        tiers |= {(number, _untargeted(backend)): tier_of[backend] for backend in sort_ids(tier_of)}
+        tiers |= {(number, _tier_prefix(backend)): tier_of[backend] for backend in sort_ids(tier_of)}
     runs_of = Counter(title for _, title in tiers)
     return _matrix(
         {
             (number, title): Column(f"{title} ({runs[number].name})" if runs_of[title] > 1 else title, tier)
             for (number, title), tier in tiers.items()
         },
-        [(pairing, "") for pairing in _by_file(item.pairing for run in runs for item in run.plan.items)],
+        [(pairing, "") for pairing in _group_by_file(item.pairing for run in runs for item in run.plan.items)],
         _entries_by_tier(runs, dropped),
     )
 
@@ -146,11 +146,11 @@ def _entries_by_tier(
         for row in overlay_runs([run]).rows:
             pairing, backend = row.record.pairing, row.record.backend
             if (number, pairing, backend) not in dropped:
-                column = number, _untargeted(backend)
+                column = number, _tier_prefix(backend)
                 yield _Entry(pairing, "", column, row.ending, backend.partition(":")[2])
 
 
-def _untargeted(backend: str) -> str:
+def _tier_prefix(backend: str) -> str:
     return backend.partition(":")[0]
 
 
@@ -171,7 +171,7 @@ def _matrix(
     def field(pairing: str, dtype: str, column: _Key) -> Field:
         place = pairing, dtype, column
         shown = {ending: sorted(each) for ending, each in targets.get(place, {}).items()}
-        return Field(_harmless_first(endings.get(place, Counter())), shown, (pairing, column) not in excluded)
+        return Field(_sort_by_severity(endings.get(place, Counter())), shown, (pairing, column) not in excluded)
 
     return Matrix(
         tuple(columns.values()),
@@ -179,17 +179,17 @@ def _matrix(
     )
 
 
-def tallied(endings: Iterable[Ending]) -> dict[Ending, int]:
-    """How many of each there are, the harmless first."""
-    return _harmless_first(Counter(endings))
+def count_endings(endings: Iterable[Ending]) -> dict[Ending, int]:
+    """Counts endings, the harmless first."""
+    return _sort_by_severity(Counter(endings))
 
 
-def _harmless_first(counts: Counter[Ending]) -> dict[Ending, int]:
+def _sort_by_severity(counts: Counter[Ending]) -> dict[Ending, int]:
     return dict(sorted(counts.items(), key=lambda pair: pair[0].severity))
 
 
-def _by_file(pairings: Iterable[str]) -> list[str]:
-    """Pairings, each once, in their order, but those of one file together."""
+def _group_by_file(pairings: Iterable[str]) -> list[str]:
+    """Returns distinct pairings in their order, grouped by file."""
     files: dict[str, dict[str, None]] = {}
     for pairing in pairings:
         files.setdefault(pairing.rpartition("::")[0], {})[pairing] = None

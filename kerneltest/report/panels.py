@@ -1,4 +1,7 @@
-"""Sections of the page that extensions and users add. Imports no other module of the page, for the command line."""
+"""The registry of report sections that extensions and users add.
+
+The command line imports it for its options, so it imports no other module of the page.
+"""
 
 import argparse
 from collections.abc import Callable
@@ -8,7 +11,7 @@ from kerneltest.core.extension_registry import AFTER_BUILT_IN, Registry
 
 
 class PanelError(ValueError):
-    """A section that cannot be made; says why."""
+    """A section cannot be made. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +19,9 @@ class Section:
     """A section of one page.
 
     Attributes:
-      name: in its address, `#/NAME`.
-      title: in the page's navigation.
-      html: a `<section>` with `id="view-NAME"` and `data-view="NAME"`. It is not escaped.
+      name: the view's name in the page's address, `#/NAME`.
+      title: the text of its link in the page's navigation.
+      html: a `<section>` with `id="view-NAME"` and `data-view="NAME"`; it is inserted without escaping.
     """
 
     name: str
@@ -31,9 +34,10 @@ class Panel:
     """A kind of section.
 
     Attributes:
-      name: of its sections.
+      name: the name of its sections.
       add_arguments: adds its options to `kerneltest report`.
-      section: makes the section for some options; None if they ask for none. Raises a PanelError if it cannot.
+      section: makes the section for the parsed options; returns None if they do not request one, and raises a
+        `PanelError` if it cannot be made.
     """
 
     name: str
@@ -48,8 +52,8 @@ def register_panel(panel: Panel, *, order: int = AFTER_BUILT_IN) -> None:
     """Registers a panel.
 
     Args:
-      panel: with a name that no other panel has.
-      order: its position after the page's own sections.
+      panel: the panel; its name must be unique.
+      order: its position among the panels, which follow the built-in sections.
 
     Raises:
       ValueError: the name is taken.
@@ -58,5 +62,5 @@ def register_panel(panel: Panel, *, order: int = AFTER_BUILT_IN) -> None:
 
 
 def registered_panels() -> tuple[Panel, ...]:
-    """All panels, in order."""
+    """Returns all panels, in order."""
     return _REGISTRY.entries()

@@ -1,15 +1,14 @@
-"""The one Jinja environment of all reports: what is missing raises, what comes from records is escaped."""
+"""The Jinja environment of all reports: undefined names raise, and all values are escaped."""
 
 import base64
 import hashlib
 from importlib.resources import files
-from typing import Any
 
 import jinja2
 
 
 def csp_digest(text: str) -> str:
-    """The SHA-256 by which a content-security policy allows one inline script or style."""
+    """Returns the SHA-256 digest by which a content security policy allows an inline script or style."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -23,16 +22,21 @@ _ENVIRONMENT = jinja2.Environment(
 _ENVIRONMENT.filters["csp_digest"] = csp_digest
 
 
-def render(template: str, **values: Any) -> str:
-    """A file of `templates/`, filled in."""
+def render(template: str, **values: object) -> str:
+    """Renders a file of `templates/`.
+
+    Args:
+      template: the name of the file.
+      **values: the template's variables.
+    """
     return _ENVIRONMENT.get_template(template).render(values)
 
 
-def render_text(template: str, **values: Any) -> str:
-    """The text of a template, filled in."""
+def render_text(template: str, **values: object) -> str:
+    """Renders the text of a template, such as one of an extension."""
     return _ENVIRONMENT.from_string(template).render(values)
 
 
 def static(name: str) -> str:
-    """The text of a file of `html/static/`: our own scripts and styles, which a template includes as they are."""
+    """Reads a script or style of `html/static/`, which a template includes without escaping."""
     return (files("kerneltest.report.html") / "static" / name).read_text(encoding="utf-8")

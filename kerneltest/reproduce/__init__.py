@@ -1,7 +1,6 @@
-"""Findings shown again.
+"""Reproduction of findings; it executes kernels, which `report` never does.
 
-While a run goes on, a finding and its item enter `script.saved`, and a script beside the saved inputs leaves; its
-text is that of `standalone` or `rejudge`. Later a run's folder and the id of a case enter `again.again`, and a new
-record leaves. Names in records are imported only from suites, and never become code. It calls `run` and the rooms
-before it.
+During a run, `script` saves the inputs of a finding and writes a script next to them, from the text of `standalone` or
+`rejudge`. Later, `rerun` judges the saved inputs again for `kerneltest repro`. Names in records are untrusted: they
+are imported only from suites in the current project, and never become code.
 """

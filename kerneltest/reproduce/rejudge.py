@@ -1,16 +1,16 @@
-"""Judges a finding of kerneltest again; needs kerneltest, and the suite where it was, from this report's folder.
+"""Judges a finding of kerneltest again. Run it where pytest ran; it needs kerneltest and the suite.
 
-Exits with 1 while it is found, with 0 once it is not.
+Exits with 1 if the finding still occurs, with 0 if it does not, and with 2 if it cannot be judged.
 """
 
 import runpy
 import sys
 from pathlib import Path
 
-# What was found; the names in it are imported, and nothing in it is code.
+# The finding. Names are imported; nothing here is code.
 CASE: str = ""
 BACKEND: str = ""
-# What shows it again.
+# Reproduction.
 
 if __name__ == "__main__":
     sys.argv[1:] = ["repro", str(Path(__file__).parent.parent), CASE, "--backend", BACKEND]

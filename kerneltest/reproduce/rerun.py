@@ -32,26 +32,26 @@ from kerneltest.records.record_files import read_plan, read_records, read_reprod
 from kerneltest.records.schema import Record
 
 _MOST_BYTES = 2**30  # of saved inputs
-_MOST_ORDERS = 1000  # each runs the kernel once more
+_MOST_ORDERS = 1000  # orders of programs; each executes the kernel once more
 _ROOT_HAS = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", ".git")
 
 
 class ReproductionError(ValueError):
-    """A finding that cannot be judged again; says what is missing or does not fit."""
+    """A finding cannot be judged again. The message says what is missing or does not fit."""
 
 
-def again(folder: Path, case: str, backend: str = "") -> Record:
-    """Judges a finding's saved inputs and returns the new record.
+def judge_again(folder: Path, case: str, backend: str = "") -> Record:
+    """Judges the saved inputs of a finding and returns the new record.
 
-    The suite's file is looked for in the current folder and in those above it, up to the root of the project.
+    The suite is searched for in the current folder and its parents, up to the root of the project.
 
     Args:
-      folder: of a run, as `--kt-report` wrote it.
-      case: the finding's id.
-      backend: where to run it; by default where it was found.
+      folder: the folder of a run that `--kt-report` wrote.
+      case: the case id of the finding.
+      backend: the backend to run it on; by default that of the finding.
 
     Raises:
-      ReproductionError: no such finding, its inputs or its suite do not fit, or the backend cannot serve it.
+      ReproductionError: the finding does not exist, its inputs or suite do not fit, or the backend is unavailable.
     """
     try:
         plan = read_plan(folder)
@@ -64,22 +64,22 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
         known = sorted({record.case for record in saved if re.fullmatch("[0-9a-f]{16}", record.case)})
         raise ReproductionError(
             f"{folder} has no finding {case!r} with saved inputs; it has "
-            + (", ".join(known[:8]) + ", ..." * (len(known) > 8) if known else "none at all")
+            + (", ".join(known[:8]) + ", ..." * (len(known) > 8) if known else "no saved inputs")
         )
     record = next((each for each in findings if each.backend == backend), findings[0])
     if plan.depth not in DEPTHS or plan.orders > _MOST_ORDERS:
-        raise ReproductionError(f"{folder} has a plan that no run wrote: depth {plan.depth!a}, {plan.orders} orders")
+        raise ReproductionError(f"{folder} has an invalid plan: depth {plan.depth!a}, {plan.orders} orders")
     chosen = _backend(backend or record.backend, plan.orders)
-    pairing = pairing_of(record, folder).on(record.backend)
-    signature = signature_of(pairing, record)
+    pairing = import_pairing(record, folder).on(record.backend)
+    signature = record_signature(pairing, record)
     if signature is None:
-        raise ReproductionError(f"the declaration of {pairing.name} has changed: no signature {record.signature!r}")
+        raise ReproductionError(f"the declaration of {pairing.name} changed: it has no signature {record.signature!r}")
     arguments = _arguments(folder, record, pairing, signature)
     group, family = _group_and_family(record)
     settings = RunSettings(depth=plan.depth, seed=plan.seed)
     item = Item(record.item, pairing, record.pairing, chosen, signature.dtype, group, settings)
     if not chosen.tier.gives_values:
-        raise ReproductionError(f"{chosen.id} gives no values, which this finding is about")
+        raise ReproductionError(f"{chosen.id} computes no values, but this finding is about values")
     if reason := chosen.unavailable():
         raise ReproductionError(f"{chosen.id} unavailable: {reason}")
     cache = Cache()
@@ -94,14 +94,14 @@ def again(folder: Path, case: str, backend: str = "") -> Record:
 
 
 def _group_and_family(record: Record) -> tuple[Group, Family]:
-    """Under what the case was recorded; only together do they say how it was judged."""
+    """Returns the group and family of a record, which together determine how its case is judged."""
     group = find_group(record.group)
     varied = INVARIANTS.get(record.family)
     family = varied.family if varied else FAMILIES.get(record.family, DRAWN_FAMILY)
     if group is not None:
         family = group.find_family(record.family) or family
     if group is None or family.group != record.group:
-        raise ReproductionError(f"{record.family!a} is no family of the group {record.group!a}")
+        raise ReproductionError(f"the group {record.group!a} has no family {record.family!a}")
     return group, family
 
 
@@ -109,74 +109,77 @@ def _backend(name: str, orders: int) -> Backend:
     try:
         (chosen,) = resolve([name], orders)
     except ValueError as error:
-        raise ReproductionError(f"choose one backend, not {name!r}: {error}") from error
+        raise ReproductionError(f"{name!r} must name one backend: {error}") from error
     return chosen
 
 
-def pairing_of(record: Record, report: Path) -> Pairing:
-    """The pairing that a record is about, imported from its suite, whose path is relative to where pytest ran.
+def import_pairing(record: Record, report: Path) -> Pairing:
+    """Imports the pairing of a record from its suite, whose path is relative to the folder in which pytest ran.
 
-    Names in records come from outside, and so may the files beside them: what is imported must lie below the folder
-    that it is looked for in, and not in the report's.
+    Records and the files next to them are untrusted: the suite must be inside the project, and outside of the report's
+    folder.
 
     Args:
-      record: that names the pairing.
-      report: the folder of the run that the record is from.
+      record: the record.
+      report: the folder of the record's run.
 
     Raises:
-      ReproductionError: there is none under that name, or it is not to be imported.
+      ReproductionError: the suite or the pairing does not exist, or must not be imported.
     """
     file, *names = record.pairing.split("::")
-    root = _root_of(file, report) if names else None
+    root = _find_root(file, report) if names else None
     if root is None:
-        raise ReproductionError(f"{record.pairing!a} names no pairing below the current project")
+        raise ReproductionError(f"{record.pairing!a} is not a pairing in the current project")
     try:
-        found: object = _imported(root, root / file)
+        found: object = _import_suite(root, root / file)
         *outer, last = names
         for name in outer:
             found = getattr(found, name)
         pairing = dict(iter_pairings(last.partition("[")[0], getattr(found, last.partition("[")[0]))).get(last)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a module that skips itself or exits raises no Exception
+    except BaseException as error:  # a module may skip itself or exit, which raises no Exception
         raise ReproductionError(f"cannot import {record.pairing}: {format_exception(error)}") from error
     if pairing is None:
-        raise ReproductionError(f"{record.pairing} is no pairing")
+        raise ReproductionError(f"{record.pairing} is not a pairing")
     return pairing
 
 
-def _root_of(file: str, report: Path) -> Path | None:
-    """The folder that pytest ran in, which holds a suite's file; None where that is no relative path of a module.
+def _find_root(file: str, report: Path) -> Path | None:
+    """Returns the folder in which pytest ran, relative to which a suite's path is.
+
+    Returns:
+      None if the path is not the relative path of a module.
 
     Raises:
-      ReproductionError: there is no such file, or it is not to be imported.
+      ReproductionError: the file does not exist, or must not be imported.
     """
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts or path.suffix != ".py" or "\0" in file:
         return None
     here, written = Path.cwd().resolve(), report.resolve()
-    # A path's own `is_file` raises where the name is too long.
-    root = next((each for each in _project(here) if os.path.isfile(each / path)), None)  # noqa: PTH113
+    # `Path.is_file` raises if the name is too long.
+    root = next((each for each in _project_folders(here) if os.path.isfile(each / path)), None)  # noqa: PTH113
     if root is None:
-        raise ReproductionError(f"no file {file} in {here} or its project: run this in the folder in which pytest ran")
+        raise ReproductionError(f"no file {file} in {here} or its project: run this command where pytest ran")
     suite = (root / path).resolve()
     if suite.is_relative_to(written):
-        raise ReproductionError(f"{file} lies in {report}: nothing in a report's own folder is imported")
+        raise ReproductionError(f"{file} is in {report}: nothing is imported from a report's own folder")
     return root if suite.is_relative_to(root) else None
 
 
-def _project(here: Path) -> list[Path]:
-    """A folder, and those above it up to the root of its project; nothing beyond, where anybody may write."""
+def _project_folders(here: Path) -> list[Path]:
+    """Returns a folder and its parents up to the root of its project; folders above may be writable by others."""
     folders = [here, *here.parents]
     ends = [number for number, each in enumerate(folders) if any((each / name).exists() for name in _ROOT_HAS)]
     return folders[: ends[0] + 1 if ends else 1]
 
 
-def _imported(root: Path, suite: Path) -> ModuleType:
-    """A suite's module, by its path, so that its folders may be called as they like; named as pytest names it."""
+def _import_suite(root: Path, suite: Path) -> ModuleType:
+    """Imports a suite by its path, so that its folders need not be identifiers, under the name that pytest gives it."""
     home = suite.parent
     while (home / "__init__.py").exists() and home != root:
-        home = home.parent  # as pytest does: a package is imported from the folder that holds it
+        home = home.parent  # like pytest, which imports a package from its parent folder
     sys.path[:0] = [str(home), str(root)]
     name = ".".join(suite.relative_to(home).with_suffix("").parts)
     spec = importlib.util.spec_from_file_location(name, suite)
@@ -188,8 +191,8 @@ def _imported(root: Path, suite: Path) -> ModuleType:
     return module
 
 
-def signature_of(pairing: Pairing, record: Record) -> Signature | None:
-    """The signature of a record, planned or not; None where the pairing's declaration does not have it."""
+def record_signature(pairing: Pairing, record: Record) -> Signature | None:
+    """Returns the signature of a record, planned or not; None if the pairing's declaration does not admit it."""
     dims, dtypes = dict(record.dims), dict(record.dtypes)
     options = pairing.options()
     statics = {name: str(value) for name, value in record.statics.items()}
@@ -203,21 +206,21 @@ def signature_of(pairing: Pairing, record: Record) -> Signature | None:
     if not known:
         return None
     chosen = {pairing.leaves[path].dtypes: dtype for path, dtype in dtypes.items() if path in pairing.leaves}
-    made = Signature.from_choices(pairing, dims, {name: statics[name] for name in options}, chosen)
-    return replace(made, dtype=record.dtype) if dict(made.dtypes) == dtypes else None
+    signature = Signature.from_choices(pairing, dims, {name: statics[name] for name in options}, chosen)
+    return replace(signature, dtype=record.dtype) if dict(signature.dtypes) == dtypes else None
 
 
 def _arguments(folder: Path, record: Record, pairing: Pairing, signature: Signature) -> dict[str, Array]:
     assert record.evidence is not None
     if not re.fullmatch(r"cases/\w+-\w+\.npz", record.evidence.file, re.ASCII):
-        raise ReproductionError(f"{record.evidence.file!r} is no file of saved inputs")
+        raise ReproductionError(f"{record.evidence.file!r} is not a file of saved inputs")
     dtypes = dict(signature.dtypes)
-    wanted = {path: (dtypes[path], signature.shape(leaf)) for path, leaf in signature.leaves(pairing).items()}
-    most = min(_MOST_BYTES, sum(parse_dtype(dtype).itemsize * math.prod(shape) for dtype, shape in wanted.values()))
+    expected = {path: (dtypes[path], signature.shape(leaf)) for path, leaf in signature.leaves(pairing).items()}
+    most = min(_MOST_BYTES, sum(parse_dtype(dtype).itemsize * math.prod(shape) for dtype, shape in expected.values()))
     try:
         arguments = load_arguments(folder, record.evidence.file, most)
     except RecordError as error:
         raise ReproductionError(str(error)) from error
-    if {path: (value.dtype.name, value.shape) for path, value in arguments.items()} != wanted:
+    if {path: (value.dtype.name, value.shape) for path, value in arguments.items()} != expected:
         raise ReproductionError(f"{record.evidence.file}: the inputs do not fit the signature {signature}")
     return {path: arguments[path] for path, _ in signature.dtypes}

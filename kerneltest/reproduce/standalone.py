@@ -1,5 +1,7 @@
-"""A finding of kerneltest on its own. Exits with 1 while the kernel still fails, with 0 once it does not,
-with 2 where something cannot be imported or read, or the device is not there.
+"""Reproduces a finding of kerneltest.
+
+Exits with 1 if the kernel still fails, with 0 if it does not, and with 2 if an import, the inputs or the device is
+missing.
 """
 
 import sys
@@ -14,7 +16,7 @@ import ml_dtypes
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun  # type: ignore[attr-defined, unused-ignore]
 
-# What was found; the names in it are imported, and nothing in it is code.
+# The finding. Names are imported; nothing here is code.
 FOUND: str = ""
 NEEDS: str = ""
 KERNEL: tuple[Any, ...] = ()
@@ -31,22 +33,22 @@ INDEX: tuple[int, ...] | None = None
 EXPECTED: Any = None
 BOUND: float = 0.0
 SIGNED_ZEROS: bool = False
-# What shows it again.
+# Reproduction.
 
 HERE = Path(__file__).resolve().parent
 
 
-def imported(module: str, name: str) -> Any:
-    """What a module calls so; ends the script where there is no such thing."""
+def import_object(module: str, name: str) -> Any:
+    """Imports an object by name; ends the script if there is none."""
     try:
         return attrgetter(name)(import_module(module))
     except Exception as error:
-        print(f"cannot import {name} from {module}: {error}; this needs {NEEDS}", file=sys.stderr)
+        print(f"cannot import {name} from {module}: {error}; this script needs {NEEDS}", file=sys.stderr)
         sys.exit(2)
 
 
 def value(description: tuple[Any, ...], arrays: Mapping[str, Any]) -> Any:
-    """An argument of the kernel, or the kernel itself, as the constants above describe it."""
+    """Builds an argument of the kernel, or imports the kernel, from its description in the constants above."""
     match description:
         case ("array", path):
             return arrays[path]
@@ -55,32 +57,32 @@ def value(description: tuple[Any, ...], arrays: Mapping[str, Any]) -> Any:
         case ("literal", literal):
             return literal
         case ("import", module, name):
-            return imported(module, name)
+            return import_object(module, name)
         case ("option", module, pairing, argument, option):
-            return imported(module, pairing).arguments[argument].value(option)
+            return import_object(module, pairing).arguments[argument].value(option)
         case ("tree", module, pairing, argument):
-            return imported(module, pairing).arguments[argument].filled(argument, arrays)
+            return import_object(module, pairing).arguments[argument].fill(argument, arrays)
         case ("dict", branches):
             return {key: value(branch, arrays) for key, branch in branches.items()}
         case ("list", branches):
             return [value(branch, arrays) for branch in branches]
         case ("tuple", branches):
             return tuple(value(branch, arrays) for branch in branches)
-    raise ValueError(f"{description!r} describes no argument")
+    raise ValueError(f"{description!r} is not a description of an argument")
 
 
-def load() -> dict[str, Any]:
-    """The arrays that failed, bit for bit, by path."""
+def load_inputs() -> dict[str, Any]:
+    """Loads the failing inputs, bit for bit, by path."""
     with np.load(HERE / INPUTS, allow_pickle=False) as saved:
         bits = {tuple(key.split(":", 1)): saved[key] for key in saved.files}
     return {path: v.view(getattr(ml_dtypes, dtype, dtype)).reshape(v.shape) for (dtype, path), v in bits.items()}
 
 
-def rewritten(jaxpr: Jaxpr) -> Jaxpr:
-    """A jaxpr in which every Pallas call is interpreted, or compiled, as INTERPRET says."""
+def rewrite(jaxpr: Jaxpr) -> Jaxpr:
+    """Rewrites a jaxpr such that every Pallas call is interpreted, or compiled, according to INTERPRET."""
     equations = []
     for equation in jaxpr.eqns:
-        params = {key: within(each) for key, each in equation.params.items()}
+        params = {key: rewrite_parameter(each) for key, each in equation.params.items()}
         if equation.primitive.name in ("pallas_call", "core_map", "mpmd_map") and "interpret" in params:
             params["interpret"] = INTERPRET
         equations.append(equation.replace(params=params))
@@ -88,19 +90,19 @@ def rewritten(jaxpr: Jaxpr) -> Jaxpr:
     return changed
 
 
-def within(param: Any) -> Any:
-    """A parameter of an equation, with the jaxprs in it rewritten."""
+def rewrite_parameter(param: Any) -> Any:
+    """Rewrites the jaxprs in a parameter of an equation."""
     if isinstance(param, ClosedJaxpr):
-        return param.replace(jaxpr=rewritten(param.jaxpr))
+        return param.replace(jaxpr=rewrite(param.jaxpr))
     if isinstance(param, Jaxpr):
-        return rewritten(param)
+        return rewrite(param)
     if isinstance(param, (tuple, list)) and any(isinstance(each, (ClosedJaxpr, Jaxpr)) for each in param):
-        return type(param)(map(within, param))
+        return type(param)(map(rewrite_parameter, param))
     return param
 
 
 def run(arrays: Mapping[str, Any], device: jax.Device) -> list[Any]:
-    """The kernel's outputs."""
+    """Runs the kernel and returns its outputs."""
     kernel = value(KERNEL, {})
 
     def call(arrays: Mapping[str, Any]) -> list[Any]:
@@ -110,13 +112,13 @@ def run(arrays: Mapping[str, Any], device: jax.Device) -> list[Any]:
 
     leaves = jax.device_put(jax.tree_util.tree_leaves(arrays), device)
     with jax.default_device(device):
-        function = jax.jit(jaxpr_as_fun(within(jax.make_jaxpr(call)(arrays))))
+        function = jax.jit(jaxpr_as_fun(rewrite_parameter(jax.make_jaxpr(call)(arrays))))
         compiled = function.lower(*leaves).compile(compiler_options=dict(COMPILER_OPTIONS) or None)
         return [np.asarray(output) for output in compiled(*leaves)]
 
 
 def conforms(actual: Any) -> bool:
-    """Whether an element is what was expected: the same class, and within the bound where it is finite."""
+    """Returns whether an element is as expected: equal, the same kind of special value, or within the bound."""
     rounded = np.asarray(EXPECTED).astype(actual.dtype)
     if isinstance(EXPECTED, int):  # also booleans
         return bool(actual == rounded)
@@ -130,14 +132,14 @@ def conforms(actual: Any) -> bool:
 
 
 def main() -> int:
-    """Runs the kernel on the arrays that failed, and says what comes of it."""
+    """Runs the kernel on the failing inputs and prints the result."""
     sys.path += [str(HERE / folder) for folder in FOLDERS] + [str(Path.cwd())]
     jax.config.update("jax_enable_x64", X64)
     print(f"found: {FOUND}")
     try:
-        arrays, device = load(), jax.devices(PLATFORM)[0]
+        arrays, device = load_inputs(), jax.devices(PLATFORM)[0]
     except Exception as error:
-        print(f"nothing was run: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"cannot run: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     try:
         outputs = run(arrays, device)

@@ -1,6 +1,7 @@
-"""The first steps in somebody's repository: `kerneltest init`, `doctor` and `audit`.
+"""The first steps in a project: `kerneltest init` and `kerneltest doctor`.
 
-`calls` gets an example call of a kernel, `probe` traces it at other lengths, `axes` tells from that which axes belong
-together, `lengths` which lengths they take, and `init` writes the pairing. `doctor` asks the backends what this machine
-lacks. `audit` compares the functions that reach a Pallas call (`sources`) with the pairings there are.
+For `init`, `calls` and `call_recorder` obtain example calls of a kernel, `probe` traces it at other lengths, `axes`
+infers from the traces which axes share a dim, `lengths` infers the lengths that a dim admits, `naming` names the dims,
+and `init` writes the pairing, whose text `declaration` and `literals` produce. `doctor` lists the backends that this
+machine lacks.
 """

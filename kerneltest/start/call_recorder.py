@@ -1,4 +1,4 @@
-"""Example calls of a kernel from a script or a test that calls it."""
+"""Records example calls of a kernel while a script or a test runs."""
 
 import contextlib
 import inspect
@@ -14,48 +14,48 @@ import jax.numpy as jnp
 import pytest
 
 from kerneltest.core.failures import format_exception
-from kerneltest.start.calls import Example, Kernel, StartError, example_of
+from kerneltest.start.example_calls import Example, KernelFunction, StartError, example_from_call
 
-_MOST = 8  # calls that are kept
+_MOST = 8  # recorded calls
 
 
-def watched(kernel: Kernel, script: str) -> list[Example]:
-    """The first calls of a kernel in a script or a pytest node, one of each choice of shapes.
+def record_calls(kernel: KernelFunction, script: str) -> list[Example]:
+    """Runs a script or a pytest node, and returns the first calls of a kernel with distinct shapes.
 
-    Where a call cannot be run on this machine, the script goes on with zeros in place of its result.
+    If a call fails on this machine, the script continues with zeros as its result.
 
     Raises:
-      StartError: the kernel was not called; says what the script raised, if it did.
+      StartError: the kernel was not called.
     """
     seen: list[Example] = []
     raised = ""
-    with _replaced(kernel, _recorder(kernel, seen)):
+    with _replace(kernel, _recorder(kernel, seen)):
         file = script.partition("::")[0]
         if not Path(file).exists():
-            raise StartError(f"--watch: there is no file {file}")
+            raise StartError(f"--watch: {file} does not exist")
         if "::" in script or Path(file).name.startswith("test_") or Path(file).is_dir():
-            raised = _under_pytest(script)
+            raised = _run_pytest(script)
         else:
-            raised = _as_script(Path(file))
+            raised = _run_script(Path(file))
     if not seen:
-        why = f"; it raised {raised}" if raised else f"; it must call it as {kernel.module} has it"
+        why = f"; it raised {raised}" if raised else f"; it must call the function of {kernel.module}"
         raise StartError(f"--watch: {script} never calls {kernel.name}{why}")
     return seen
 
 
-def _under_pytest(node: str) -> str:
+def _run_pytest(node: str) -> str:
     code = pytest.main(["-q", "-p", "no:cacheprovider", node])
     return "" if code == pytest.ExitCode.OK else f"pytest's exit code {int(code)}"
 
 
-def _as_script(path: Path) -> str:
+def _run_script(path: Path) -> str:
     arguments, sys.argv = sys.argv, [str(path)]
     sys.path.insert(0, str(path.resolve().parent))
     try:
         runpy.run_path(str(path), run_name="__main__")
     except SystemExit:
         return ""
-    except Exception as error:  # what was called before is known all the same
+    except Exception as error:  # earlier calls are recorded nonetheless
         return format_exception(error)
     finally:
         sys.argv = arguments
@@ -63,9 +63,9 @@ def _as_script(path: Path) -> str:
     return ""
 
 
-def _recorder(kernel: Kernel, seen: list[Example]) -> Callable[..., Any]:
+def _recorder(kernel: KernelFunction, seen: list[Example]) -> Callable[..., Any]:
     def recorder(*args: Any, **kwargs: Any) -> Any:
-        example = example_of(kernel, args, kwargs)
+        example = example_from_call(kernel, args, kwargs)
         if len(seen) < _MOST and not any(_same(example, each) for each in seen):
             seen.append(example)
         try:
@@ -85,9 +85,9 @@ def _same(one: Example, other: Example) -> bool:
 
 
 @contextmanager
-def _replaced(kernel: Kernel, stand_in: Callable[..., Any]) -> Iterator[None]:
-    """Every module that holds the kernel holds the stand-in instead."""
-    held = [
+def _replace(kernel: KernelFunction, stand_in: Callable[..., Any]) -> Iterator[None]:
+    """Replaces the kernel by a stand-in in every module that refers to it."""
+    references = [
         (vars(module) if module is not None else {}, name)
         for module in list(sys.modules.values())
         for name, value in list(vars(module).items() if hasattr(module, "__dict__") else ())
@@ -97,12 +97,12 @@ def _replaced(kernel: Kernel, stand_in: Callable[..., Any]) -> Iterator[None]:
     home: Any = sys.modules[kernel.module]
     for part in outer:
         home = getattr(home, part)
-    for names, name in held:
+    for names, name in references:
         names[name] = stand_in
     setattr(home, last, stand_in)
     try:
         yield
     finally:
-        for names, name in held:
+        for names, name in references:
             names[name] = kernel.function
         setattr(home, last, kernel.function)

@@ -1,45 +1,45 @@
-"""What `kerneltest init` has found out about a kernel, and the file that says it."""
+"""The pairing that `kerneltest init` infers for a kernel, and the text of its file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from kerneltest.core.dtypes import is_float, is_integer
 from kerneltest.declare.dims import Dim
 from kerneltest.plan.boundaries import boundary_lengths
-from kerneltest.start.calls import Example, Kernel
-from kerneltest.start.literals import Speller
-from kerneltest.start.probe import Slot
+from kerneltest.start.example_calls import Example, KernelFunction
+from kerneltest.start.literals import SourceWriter
+from kerneltest.start.trace_probe import LengthSlot
 
 WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """All that the file of a pairing says.
+    """The content of a pairing's file.
 
     Attributes:
-      kernel: to pair.
+      kernel: the kernel.
       example: a call of it.
-      options: the values that each static argument had, the first being the example's.
-      axes: of which dim each slot is, by name; slots of one length alone are left out.
-      dims: by name.
-      dtypes: in which all arrays of floats were seen together; () where a call mixes them.
-      reals: the largest and the smallest numbers are left out, since products of them are.
-      outputs: what comes out, spelled in dims.
-      notes: what its author is to check, each in a line.
+      options: the observed values of each static argument, the example's first.
+      axes: the name of the dim of each slot; slots with a fixed length are absent.
+      dims: the dims by name.
+      dtypes: the dtypes that the float arrays were observed in; () if a call mixes several.
+      excludes_extremes: whether float domains exclude the largest and smallest numbers, whose products overflow or
+        vanish.
+      outputs: the shapes of the outputs in terms of dims.
+      notes: assumptions for the author to check, one line each.
     """
 
-    kernel: Kernel
+    kernel: KernelFunction
     example: Example
     options: Mapping[str, Sequence[Any]]
-    axes: Mapping[Slot, str]
+    axes: Mapping[LengthSlot, str]
     dims: Mapping[str, Dim]
     dtypes: tuple[str, ...]
-    reals: bool
+    excludes_extremes: bool
     outputs: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -48,19 +48,19 @@ class Declaration:
         return f"{self.kernel.name}_oracle"
 
     def axis(self, path: str, axis: int) -> str:
-        """An axis of an array as its declaration spells it: a dim's name, or a length."""
-        return self.axes.get(Slot(path, axis), str(self.example.leaves[path].shape[axis]))
+        """Returns an axis of an array as its declaration writes it: a dim's name, or a length."""
+        return self.axes.get(LengthSlot(path, axis), str(self.example.leaves[path].shape[axis]))
 
     def shape(self, path: str) -> list[str]:
-        """All axes of an array, spelled."""
+        """Returns all axes of an array as its declaration writes them."""
         return [self.axis(path, axis) for axis in range(len(self.example.leaves[path].shape))]
 
     def source(self) -> str:
-        """The text of the file."""
-        speller = Speller()
+        """Returns the text of the file."""
+        speller = SourceWriter()
         named = [*self.example.trees, *self.options]
         arguments = [f"{name}={self._argument(name, speller)}," for name in named]
-        dims = {name: _dim(dim) for name, dim in self.dims.items() if dim != Dim()}
+        dims = {name: _dim_source(dim) for name, dim in self.dims.items() if dim != Dim()}
         if dims:
             arguments.append(f"dims=dict({', '.join(f'{name}={text}' for name, text in dims.items())}),")
         outermost = self.kernel.path.partition(".")[0]
@@ -69,7 +69,7 @@ class Declaration:
         for module, name in sorted(speller.imports):
             by_module.setdefault(module, []).append(name)
         imports = [f"from {module} import {', '.join(names)}" for module, names in by_module.items()]
-        notes = [line for note in self.notes for line in _wrapped(note)]
+        notes = [line for note in self.notes for line in _wrap_comment(note)]
         return "\n".join(
             [
                 f'"""The pairing of {self.kernel.name}."""',
@@ -79,74 +79,73 @@ class Declaration:
                 *imports,
                 "",
                 "",
-                *(["# To check, since a trace cannot tell:", *notes] if notes else []),
+                *(["# Please check; tracing cannot determine this:", *notes] if notes else []),
                 "@kt.oracle_for(",
                 f"    {self.kernel.path},",
-                *(f"    {line}" for each in arguments for line in _broken(each)),
+                *(f"    {line}" for each in arguments for line in _break_line(each)),
                 ")",
                 f"def {self.oracle}({', '.join(named)}):",
-                *(f"    {line}" for line in self._task()),
-                f'    raise NotImplementedError("{self.oracle} is to be filled in")',
+                *(f"    {line}" for line in self._oracle_comment()),
+                f'    raise NotImplementedError("write {self.oracle}")',
                 "",
             ]
         )
 
-    def _argument(self, name: str, speller: Speller) -> str:
+    def _argument(self, name: str, speller: SourceWriter) -> str:
         if name in self.options:
-            dim = self.axes.get(Slot(name, None))
-            return f'kt.dim_size("{dim}")' if dim else _static(name, self.options[name], speller)
+            dim = self.axes.get(LengthSlot(name, None))
+            return f'kt.dim_size("{dim}")' if dim else _static_source(name, self.options[name], speller)
         return self._tree(name, self.example.trees[name], speller)
 
-    def _tree(self, name: str, branch: Any, speller: Speller) -> str:
+    def _tree(self, name: str, branch: Any, speller: SourceWriter) -> str:
         if isinstance(branch, str):
             return self._array(branch)
 
         def inside(each: Any) -> str:
-            return self._array(each) if isinstance(each, str) else speller.container(name, each, inside)
+            return self._array(each) if isinstance(each, str) else speller.container_source(name, each, inside)
 
-        return f"kt.tree({speller.container(name, branch, inside)})"
+        return f"kt.tree({speller.container_source(name, branch, inside)})"
 
     def _array(self, path: str) -> str:
         dtype, shape = self.example.leaves[path].dtype, " ".join(self.shape(path))
-        made = f'kt.array("{shape}"' if shape else "kt.scalar("
+        start = f'kt.array("{shape}"' if shape else "kt.scalar("
         comma = ", " if shape else ""
         if dtype == np.bool_:
             blocks = any(self.dims[dim].block for dim in self.shape(path) if dim in self.dims)
-            return f'kt.mask("{shape}")' if blocks else f'{made}{comma}"bool")'
+            return f'kt.mask("{shape}")' if blocks else f'{start}{comma}"bool")'
         words = []
         if is_float(dtype):
             dtypes = self.dtypes or (str(dtype),)
             words.append(repr(dtypes) if len(dtypes) > 1 else f'"{dtypes[0]}"')
-            if self.reals:
+            if self.excludes_extremes:
                 words.append("domain=(-np.inf, np.inf)")
         else:
             words.append(f'"{dtype}"')
-            if self.points(path):
-                words.append(f"domain=(0, {self.least - 1})")
-        return f"{made}{comma if words else ''}{', '.join(words)})".replace("'", '"')
+            if self.may_point(path):
+                words.append(f"domain=(0, {self.shortest_length - 1})")
+        return f"{start}{comma if words else ''}{', '.join(words)})".replace("'", '"')
 
-    def points(self, path: str) -> bool:
-        """Whether an array may hold positions or counts: integers, where others hold floats."""
+    def may_point(self, path: str) -> bool:
+        """Returns whether an array may hold positions or counts: it has integers, and another array has floats."""
         leaves = self.example.leaves
         return is_integer(leaves[path].dtype) and any(is_float(leaf.dtype) for leaf in leaves.values())
 
     @property
-    def least(self) -> int:
-        """The least length that a dim will have."""
+    def shortest_length(self) -> int:
+        """The shortest length in a plan of any dim."""
         return min((min(boundary_lengths(dim)) for dim in self.dims.values()), default=1)
 
-    def _task(self) -> list[str]:
-        """What the oracle gets and must return, as a comment."""
-        shapes = {path: ", ".join(self.shape(path)) for path in self.example.leaves}
-        given = [f"{path} ({shape})" for path, shape in shapes.items()]
-        gets = f"NumPy, floats in float64: {', '.join(given)}. " if given else ""
-        several = len(self.outputs) > 1
-        returned = f"a tuple of arrays {', '.join(self.outputs)}" if several else f"an array {self.outputs[0]}"
-        return _wrapped(f"{gets}Return {returned}.")
+    def _oracle_comment(self) -> list[str]:
+        """Returns a comment on the oracle's arguments and result."""
+        arrays = [f"{path} ({', '.join(self.shape(path))})" for path in self.example.leaves]
+        arguments = f"Arguments are NumPy arrays, floats in float64: {', '.join(arrays)}. " if arrays else ""
+        shapes = ", ".join(self.outputs)
+        returned = f"a tuple of arrays of shapes {shapes}" if len(self.outputs) > 1 else f"an array of shape {shapes}"
+        return _wrap_comment(f"{arguments}Return {returned}.")
 
 
-def _static(name: str, values: Sequence[Any], speller: Speller) -> str:
-    texts = [speller.spell(name, value) for value in values]
+def _static_source(name: str, values: Sequence[Any], speller: SourceWriter) -> str:
+    texts = [speller.value_source(name, value) for value in values]
     plain = all(value is None or isinstance(value, (bool, int, float, str)) for value in values)
     if plain:
         return f"kt.static({', '.join(texts)})"
@@ -154,14 +153,14 @@ def _static(name: str, values: Sequence[Any], speller: Speller) -> str:
     return f"kt.static({', '.join(f'{key}={text}' for key, text in zip(named, texts, strict=True))})"
 
 
-def _dim(dim: Dim) -> str:
+def _dim_source(dim: Dim) -> str:
     default = Dim()
-    options = {name: getattr(dim, name) for name in ("block", "multiple_of", "minimum", "maximum", "values")}
-    said = [f"{name}={value}" for name, value in options.items() if value != getattr(default, name)]
-    return f"kt.dim({', '.join(said)})"
+    values = {name: getattr(dim, name) for name in ("block", "multiple_of", "minimum", "maximum", "values")}
+    options = [f"{name}={value}" for name, value in values.items() if value != getattr(default, name)]
+    return f"kt.dim({', '.join(options)})"
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap_comment(text: str) -> list[str]:
     lines, line = [], "#"
     for word in text.split():
         if len(line) + len(word) > WIDTH - 8:
@@ -171,16 +170,16 @@ def _wrapped(text: str) -> list[str]:
     return [*lines, line]
 
 
-def _broken(line: str) -> list[str]:
-    """A line of the call, over several if it is too long."""
+def _break_line(line: str) -> list[str]:
+    """Returns a line of the call, broken into several if it is too long."""
     if len(line) <= WIDTH - 4:
         return [line]
     start, _, rest = line.partition("(")
-    return [f"{start}(", *(f"    {part}," for part in _parts(rest.removesuffix("),"))), "),"]
+    return [f"{start}(", *(f"    {part}," for part in _split_arguments(rest.removesuffix("),"))), "),"]
 
 
-def _parts(text: str) -> list[str]:
-    """Cut at the commas outside of brackets."""
+def _split_arguments(text: str) -> list[str]:
+    """Splits text at the commas outside of brackets."""
     depth, parts = 0, [""]
     for character in text:
         depth += (character in "([{") - (character in ")]}")
@@ -189,8 +188,3 @@ def _parts(text: str) -> list[str]:
         else:
             parts[-1] += character
     return [part.strip() for part in parts if part.strip()]
-
-
-def leaves_of(tree: Any) -> list[str]:
-    """The paths in an argument of an example."""
-    return list(jax.tree_util.tree_leaves(tree))

@@ -1,6 +1,6 @@
-"""`kerneltest doctor`: which backends this machine can serve, which not and why, and what to install.
+"""`kerneltest doctor`: lists the available and missing backends, with reasons and what to install.
 
-It imports JAX as late as it can, since a JAX that is missing or broken is one of the things that it tells.
+It imports JAX late, since it also reports a missing or broken JAX.
 """
 
 import os
@@ -16,14 +16,14 @@ from kerneltest.report.text.tables import terminal_table
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """Some backends that are alike: one, or one for each of several targets.
+class BackendRow:
+    """A backend, or backends that differ only in their targets.
 
     Attributes:
-      id: of all of them, as `lower:TARGET`.
-      targets: that they are for; () where there is but one.
-      reason: why this machine cannot serve them; "" where it can.
-      install: what to do about that.
+      id: the id, with `TARGET` in place of several targets: `lower:TARGET`.
+      targets: the targets; () for a single backend.
+      reason: why this machine lacks the backend; "" if it is available.
+      install: how to install it, or "".
     """
 
     id: str
@@ -34,11 +34,11 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that is there, or a setting that changes what kernels give.
+    """A version, a device, or a setting that affects results.
 
     Attributes:
-      name, value: to be shown.
-      install: what it would take, where it is missing.
+      name, value: the texts to show.
+      install: how to install it if it is missing, or "".
     """
 
     name: str
@@ -46,7 +46,7 @@ class Fact:
     install: str = ""
 
 
-# Of each distribution: what needs it, and how to get it.
+# For each distribution: what needs it, and how to install it.
 _PACKAGES = {
     "jax": ("", "pip install jax"),
     "jaxlib": ("", "pip install jax"),
@@ -71,21 +71,21 @@ _MISSING = {
 }
 
 
-def served() -> list[Served]:
-    """All backends, those alike together; none raises, whatever is broken."""
+def list_backends() -> list[BackendRow]:
+    """Returns all backends, grouped. Broken installations are reasons, not errors."""
     skip_tpu_discovery()
     groups: dict[tuple[str, str, str], list[str]] = {}
     for name in REGISTRY:
         reason = _reason(name)
-        groups.setdefault((generic_id(name), reason, _install(name) if reason else ""), []).append(name)
+        groups.setdefault((generic_id(name), reason, _how_to_install(name) if reason else ""), []).append(name)
     return [
-        Served(shown, tuple(name.partition(":")[2] for name in names) if shown != names[0] else (), reason, install)
+        BackendRow(shown, tuple(name.partition(":")[2] for name in names) if shown != names[0] else (), reason, install)
         for (shown, reason, install), names in groups.items()
     ]
 
 
 def _reason(name: str) -> str:
-    """Why a backend cannot be served. What a broken installation raises is a reason too, SystemExit included."""
+    """Returns why a backend is unavailable, or "". An exception of a broken installation, even SystemExit, is one."""
     try:
         return REGISTRY[name].make().unavailable()
     except KeyboardInterrupt:
@@ -94,7 +94,7 @@ def _reason(name: str) -> str:
         return format_exception(error).splitlines()[0]
 
 
-def _install(name: str) -> str:
+def _how_to_install(name: str) -> str:
     if jax_problem():
         return "pip install -U 'jax>=0.10.2'"
     tier, _, target = name.partition(":")
@@ -103,7 +103,7 @@ def _install(name: str) -> str:
 
 
 def jax_problem() -> str:
-    """Why JAX cannot be imported here, or ""."""
+    """Returns why JAX cannot be imported, or ""."""
     try:
         import_module("kerneltest.trace")
         import_module("jax")
@@ -115,19 +115,22 @@ def jax_problem() -> str:
 
 
 def versions() -> list[Fact]:
-    """What is installed, and what for."""
+    """Returns the versions of Python and of the packages that backends and options need."""
     found = [Fact("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")]
     for name, (use, install) in _PACKAGES.items():
         try:
             found.append(Fact(name, metadata.version(name)))
         except metadata.PackageNotFoundError:
-            if install and name not in ("jax-cuda13-plugin", "jax-rocm7-plugin"):  # the rows of backends tell of these
+            if install and name not in (
+                "jax-cuda13-plugin",
+                "jax-rocm7-plugin",
+            ):  # the backends report these
                 found.append(Fact(name, f"not installed{f'; {use} needs it' if use else ''}", install))
     return found
 
 
 def settings() -> list[Fact]:
-    """The devices that JAX finds, and what of its configuration changes what kernels give or where they run."""
+    """Returns JAX's devices, and its settings that affect results or devices."""
     problem = jax_problem()
     if problem:
         return [Fact("JAX", problem, "pip install -U 'jax>=0.10.2'")]
@@ -139,26 +142,24 @@ def _settings() -> Iterator[Fact]:
     trace = import_module("kerneltest.trace.tracing")
     if newer := trace.version_problem():
         yield Fact("JAX", newer)
-    yield Fact("devices", trace.environment()["devices"])
+    yield Fact("devices", trace.jax_environment()["devices"])
     bits = bool(jax.config.jax_enable_x64)
-    yield Fact("jax_enable_x64", f"{bits}: 64-bit dtypes {'are kept' if bits else 'become 32-bit ones'}")
+    yield Fact("jax_enable_x64", f"{bits}: 64-bit dtypes {'stay' if bits else 'become 32-bit'}")
     precision = jax.config.jax_default_matmul_precision
-    yield Fact(
-        "jax_default_matmul_precision", f"{precision or 'None'}{'' if precision else ': each backend has its own'}"
-    )
+    yield Fact("jax_default_matmul_precision", str(precision or "None: each backend has its own default"))
     for name in ("JAX_PLATFORMS", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
         if value := os.environ.get(name):
             yield Fact(name, value)
 
 
-def lines(backends: Sequence[Served]) -> list[str]:
-    """What to print: a table of backends, one of versions, one of devices and settings."""
+def doctor_lines(backends: Sequence[BackendRow]) -> list[str]:
+    """Returns the lines to print: tables of backends, of versions, and of devices and settings."""
     rows = []
     for each in backends:
         rows.append((each.id, "missing" if each.reason else "ready", each.reason or " ".join(each.targets)))
         if each.install:
-            rows.append(("", "", f"to get it: {each.install}"))
-    told = terminal_table(("", "", ""), rows)[1:]
+            rows.append(("", "", f"to install: {each.install}"))
+    output = terminal_table(("", "", ""), rows)[1:]
     for facts in (versions(), settings()):
-        told += ["", *terminal_table(("", "", ""), [(each.name, each.value, each.install) for each in facts])[1:]]
-    return told
+        output += ["", *terminal_table(("", "", ""), [(each.name, each.value, each.install) for each in facts])[1:]]
+    return output

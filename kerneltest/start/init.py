@@ -1,4 +1,4 @@
-"""`kerneltest init`: a pairing for a kernel, from calls of it."""
+"""`kerneltest init`: infers the pairing of a kernel from calls of it, and writes its file."""
 
 import sys
 import types
@@ -15,65 +15,67 @@ from kerneltest.declare.dims import Dim
 from kerneltest.declare.kinds.array_argument import DEFAULT_FLOATS
 from kerneltest.declare.pairing import ALL_PAIRINGS, Pairing
 from kerneltest.plan.signatures import signatures
-from kerneltest.start.axes import axes_of
-from kerneltest.start.calls import Example, Kernel, StartError
 from kerneltest.start.declaration import Declaration
-from kerneltest.start.lengths import Taken, lengths_of, to_blame
-from kerneltest.start.naming import names_of
-from kerneltest.start.probe import Lengths, Probe, Slot
+from kerneltest.start.dim_inference import infer_dims
+from kerneltest.start.dim_names import name_dims
+from kerneltest.start.example_calls import Example, KernelFunction, StartError
+from kerneltest.start.length_inference import InferredLengths, dims_to_pin, infer_lengths
+from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe
 from kerneltest.trace.tracing import trace, without_debugging
 
 
-def written(kernel: Kernel, examples: Sequence[Example], folder: Path) -> tuple[Path, Declaration]:
-    """Writes `test_NAME.py` for a kernel, and returns its path and what it says.
+def write_pairing(kernel: KernelFunction, examples: Sequence[Example], folder: Path) -> tuple[Path, Declaration]:
+    """Writes `test_NAME.py` for a kernel, and returns its path and content.
 
     Args:
-      kernel: to pair.
-      examples: calls of it; the first is traced, the others tell axes and options apart.
-      folder: where the file goes.
+      kernel: the kernel to pair.
+      examples: calls of it; the first is traced, the others separate axes and add options.
+      folder: the folder of the file.
 
     Raises:
-      StartError: there is such a file, or the call cannot be declared.
+      StartError: the file exists, or the call cannot be declared.
     """
     path = folder / f"test_{kernel.name}.py"
     if path.exists():
-        raise StartError(f"{path} is there already; move it away, or name another folder by --output")
-    declaration = declared(kernel, examples)
+        raise StartError(f"{path} already exists; move it, or choose another folder with --output")
+    declaration = infer_declaration(kernel, examples)
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(declaration.source(), encoding="utf-8")
     return path, declaration
 
 
-def declared(kernel: Kernel, examples: Sequence[Example]) -> Declaration:
-    """What the calls of a kernel, and traces of it at other lengths, say.
+def infer_declaration(kernel: KernelFunction, examples: Sequence[Example]) -> Declaration:
+    """Infers the declaration of a kernel from calls of it and from traces at other lengths.
 
     Raises:
       StartError: the call cannot be traced or declared.
     """
-    first, alike = examples[0], [each for each in examples if _alike(each, examples[0])]
+    first, compatible = examples[0], [each for each in examples if _are_compatible(each, examples[0])]
     probe = Probe(kernel, first)
-    axes = axes_of(probe, [_lengths(probe, each) for each in alike[1:]])
+    axes = infer_dims(probe, [_lengths(probe, each) for each in compatible[1:]])
     ranks = {path: len(leaf.shape) for path, leaf in first.leaves.items()}
-    names = names_of(kernel.function, axes.dims, ranks)
+    names = name_dims(kernel.function, axes.dims, ranks)
     dims = dict(zip(names, axes.dims, strict=True))
-    taken = {name: lengths_of(probe, slots) for name, slots in dims.items()}
-    made = Declaration(
+    inferred = {name: infer_lengths(probe, slots) for name, slots in dims.items()}
+    declaration = Declaration(
         kernel=kernel,
         example=first,
-        options={name: _different([each.statics[name] for each in alike]) for name in first.statics},
+        options={name: _distinct([each.statics[name] for each in compatible]) for name in first.statics},
         axes={slot: name for name, slots in dims.items() for slot in slots},
-        dims=_dims(taken),
-        dtypes=_dtypes(alike),
-        reals=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.trace({}).exact,
+        dims=_dims(inferred),
+        dtypes=_dtypes(compatible),
+        excludes_extremes=any(is_float(leaf.dtype) for leaf in first.leaves.values()) and not probe.trace({}).exact,
         outputs=_outputs(probe, dims),
-        notes=(*axes.guesses, *_notes(taken)),
+        notes=(*axes.assumptions, *_notes(inferred)),
     )
-    made = replace(made, notes=(*made.notes, *_integers(made), *_more_dtypes(probe, made.dtypes)))
-    return _narrowed(made, probe, dims)
+    declaration = replace(
+        declaration, notes=(*declaration.notes, *_integers(declaration), *_more_dtypes(probe, declaration.dtypes))
+    )
+    return _exclude_rejected(declaration, probe, dims)
 
 
-def _alike(one: Example, other: Example) -> bool:
-    """Whether two calls have the same arguments, but for lengths and values."""
+def _are_compatible(one: Example, other: Example) -> bool:
+    """Returns whether two calls have the same arguments except for lengths and values."""
     kinds = [
         {path: ("float" if is_float(leaf.dtype) else leaf.dtype, len(leaf.shape)) for path, leaf in each.leaves.items()}
         for each in (one, other)
@@ -81,18 +83,18 @@ def _alike(one: Example, other: Example) -> bool:
     return kinds[0] == kinds[1] and one.statics.keys() == other.statics.keys()
 
 
-def _dims(taken: dict[str, Taken]) -> dict[str, Dim]:
-    """The dims; those with a program for each index have few lengths, or else the arrays of all together are huge."""
-    rows = {name for name, each in taken.items() if each.each and each.dim == Dim()}
-    few = rows if len(rows) < len(taken) else set()
-    return {name: Dim(values=_FEW) if name in few else each.dim for name, each in taken.items()}
+def _dims(inferred: dict[str, InferredLengths]) -> dict[str, Dim]:
+    """Returns the dims; those with a program for each index get few lengths, so that arrays stay small."""
+    rows = {name for name, each in inferred.items() if each.program_per_index and each.dim == Dim()}
+    few = rows if len(rows) < len(inferred) else set()
+    return {name: Dim(values=_FEW) if name in few else each.dim for name, each in inferred.items()}
 
 
 _FEW = (1, 2, 5)
 
 
-def _different(values: Sequence[Any]) -> list[Any]:
-    """Each value once; not all of them can be hashed."""
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    """Returns distinct values, which need not be hashable."""
     found: list[Any] = []
     for value in values:
         if value not in found:
@@ -108,23 +110,23 @@ def _lengths(probe: Probe, example: Example) -> Lengths:
 
 
 def _dtypes(examples: Sequence[Example]) -> tuple[str, ...]:
-    """The dtypes in which all arrays of floats were seen together; () where a call mixes them."""
+    """Returns the dtypes that the float arrays were observed in; () if a call mixes several."""
     seen = [{str(leaf.dtype) for leaf in each.leaves.values() if is_float(leaf.dtype)} for each in examples]
     return () if any(len(each) != 1 for each in seen) else tuple(dict.fromkeys(name for each in seen for name in each))
 
 
 def _more_dtypes(probe: Probe, seen: tuple[str, ...]) -> list[str]:
-    """A note on dtypes that no call had and that the kernel takes."""
+    """Returns a note on dtypes that the kernel accepts but no call has."""
     floats = {path: leaf.dtype for path, leaf in probe.example.leaves.items() if is_float(leaf.dtype)}
-    others = [name for name in DEFAULT_FLOATS if name not in seen and _takes(probe, floats, parse_dtype(name))]
+    others = [name for name in DEFAULT_FLOATS if name not in seen and _accepts(probe, floats, parse_dtype(name))]
     if not (others and seen):
         return []
     return [
-        f"it was called in {' and '.join(seen)} and can be traced in {' and '.join(others)} too: add what it is for"
+        f"it was called in {' and '.join(seen)} and can be traced in {' and '.join(others)} too: add those it supports"
     ]
 
 
-def _takes(probe: Probe, floats: dict[str, np.dtype[Any]], dtype: np.dtype[Any]) -> bool:
+def _accepts(probe: Probe, floats: dict[str, np.dtype[Any]], dtype: np.dtype[Any]) -> bool:
     try:
         probe.trace({}, dict.fromkeys(floats, dtype))
     except Failure:
@@ -132,19 +134,19 @@ def _takes(probe: Probe, floats: dict[str, np.dtype[Any]], dtype: np.dtype[Any])
     return True
 
 
-def _outputs(probe: Probe, dims: dict[str, tuple[Slot, ...]]) -> tuple[str, ...]:
-    """The shape of each output, spelled in dims: what changes with which dim, and by how much."""
-    here = probe.look({})
+def _outputs(probe: Probe, dims: dict[str, tuple[LengthSlot, ...]]) -> tuple[str, ...]:
+    """Returns the shape of each output as formulas of dims, from how it changes with the length of each dim."""
+    here = probe.trace_lengths({})
     assert here is not None
     grown = {}
     for name, slots in dims.items():
         length = probe.lengths[slots[0]]
         for other in (2 * length, 3 * length, length + 1, length // 2):
-            look = probe.look(dict.fromkeys(slots, other)) if other else None
+            look = probe.trace_lengths(dict.fromkeys(slots, other)) if other else None
             if look is not None:
                 grown[name] = (length, other, look.outputs)
                 break
-    spelled = []
+    shapes = []
     for number, shape in enumerate(here.outputs):
         axes = []
         for axis, length in enumerate(shape):
@@ -156,12 +158,17 @@ def _outputs(probe: Probe, dims: dict[str, tuple[Slot, ...]]) -> tuple[str, ...]
                 and there[number][axis] != length
             ]
             axes.append(_formula(length, parts))
-        spelled.append(f"({', '.join(axes)})")
-    return tuple(spelled)
+        shapes.append(f"({', '.join(axes)})")
+    return tuple(shapes)
 
 
 def _formula(length: int, parts: list[tuple[str, float, int]]) -> str:
-    """A length in terms of dims, each with its slope and its length."""
+    """Returns a length as a formula of dims.
+
+    Args:
+      length: the length in the example.
+      parts: the dims that it depends on: name, slope, and the dim's length in the example.
+    """
     match parts:
         case []:
             return str(length)
@@ -172,84 +179,84 @@ def _formula(length: int, parts: list[tuple[str, float, int]]) -> str:
     return f"{length} where {' and '.join(f'{name} is {own}' for name, _, own in parts)}"
 
 
-def _notes(taken: dict[str, Taken]) -> list[str]:
+def _notes(inferred: dict[str, InferredLengths]) -> list[str]:
     notes = []
-    for name, each in taken.items():
-        if each.whole and each.dim.multiple_of % each.whole:
+    for name, each in inferred.items():
+        if each.whole_block and each.dim.multiple_of % each.whole_block:
             who = (
-                f"the grid has {name} // {each.whole} programs"
-                if each.programs
-                else f"the kernel has {name} // {each.whole} of something"
+                f"the grid has {name} // {each.whole_block} programs"
+                if each.counted_by_grid
+                else f"a length in the kernel is {name} // {each.whole_block}"
             )
             notes.append(
-                f"{name}: {who}, and a tail may get none; if the kernel is for multiples of {each.whole} alone, say "
-                f"kt.dim(multiple_of={each.whole})"
+                f"{name}: {who}, so a tail may be skipped; if only multiples of {each.whole_block} are valid, declare "
+                f"kt.dim(multiple_of={each.whole_block})"
             )
-        for lengths, does in ((each.refused, "raises"), (each.unlowered, "does not lower")):
+        for lengths, does in ((each.rejected, "raises"), (each.unlowered, "does not lower")):
             if lengths:
                 shown = ", ".join(map(str, lengths[:6])) + (", ..." if len(lengths) > 6 else "")
-                notes.append(f"{name}: the kernel {does} at lengths such as {shown}, so they are left out")
+                notes.append(f"{name}: the kernel {does} at lengths such as {shown}, so they are excluded")
     return notes
 
 
-def _integers(made: Declaration) -> list[str]:
-    """Of arrays that may point somewhere, what to declare instead."""
+def _integers(declaration: Declaration) -> list[str]:
+    """Returns notes on integer arrays that may hold positions or counts, with the declarations for these."""
     notes = []
-    for path in made.example.leaves:
-        if made.points(path):
-            shape = " ".join(made.shape(path))
-            dim = next(iter(reversed(list(made.dims))), "n")
-            known = made.example.ranges.get(path)
-            seen = f" (in the example they go from {known[0]} to {known[1]})" if known else ""
+    for path in declaration.example.leaves:
+        if declaration.may_point(path):
+            shape = " ".join(declaration.shape(path))
+            dim = next(iter(reversed(list(declaration.dims))), "n")
+            known = declaration.example.ranges.get(path)
+            seen = f" (in the example, from {known[0]} to {known[1]})" if known else ""
             notes.append(
-                f'{path} holds integers{seen}: if they are positions, say kt.indices("{shape}", into="{dim}"); if '
-                f'they count elements, kt.lengths("{shape}", up_to="{dim}"); else which values they take, as domain='
+                f'{path} holds integers{seen}: declare positions as kt.indices("{shape}", into="{dim}"), counts of '
+                f'elements as kt.lengths("{shape}", up_to="{dim}"), and the range of other values by domain='
             )
     return notes
 
 
-def _narrowed(made: Declaration, probe: Probe, dims: dict[str, tuple[Slot, ...]]) -> Declaration:
-    """The declaration without combinations of lengths that the kernel refuses, as the plan would try them."""
+def _exclude_rejected(declaration: Declaration, probe: Probe, dims: dict[str, tuple[LengthSlot, ...]]) -> Declaration:
+    """Restricts a declaration so that its plan has no combination of lengths at which the kernel raises."""
     for _ in dims:
-        refused = _refused(made)
-        if not refused:
+        rejected = _rejected_lengths(declaration)
+        if not rejected:
             break
-        pinned = {name: Dim(values=(probe.lengths[dims[name][0]],)) for name in to_blame(probe, dims, refused)}
-        at = ", ".join(f"{name}={length}" for name, length in refused[0].items())
-        kept = " and ".join(pinned)
-        note = f"{kept}: kept at the example's length, since the kernel raises at {at}; say which lengths go together"
-        made = replace(made, dims={**made.dims, **pinned}, notes=(*made.notes, note))
-    return made
+        pinned = {name: Dim(values=(probe.lengths[dims[name][0]],)) for name in dims_to_pin(probe, dims, rejected)}
+        at = ", ".join(f"{name}={length}" for name, length in rejected[0].items())
+        names = " and ".join(pinned)
+        note = f"{names}: fixed to the example's length, since the kernel raises at {at}; declare valid combinations"
+        declaration = replace(declaration, dims={**declaration.dims, **pinned}, notes=(*declaration.notes, note))
+    return declaration
 
 
-def _refused(made: Declaration) -> list[dict[str, int]]:
-    pairing = pairing_of(made)
-    refused = []
+def _rejected_lengths(declaration: Declaration) -> list[dict[str, int]]:
+    pairing = execute_declaration(declaration)
+    rejected = []
     for signature in signatures(pairing, "standard"):
         with without_debugging():
             try:
                 trace(pairing, signature)
             except Failure:
-                refused.append(dict(signature.dims))
-    return refused
+                rejected.append(dict(signature.dims))
+    return rejected
 
 
-def pairing_of(made: Declaration) -> Pairing:
-    """The pairing that the file of a declaration makes.
+def execute_declaration(declaration: Declaration) -> Pairing:
+    """Executes the file of a declaration, and returns its pairing.
 
     Raises:
-      StartError: it makes none.
+      StartError: the file raises.
     """
-    module = types.ModuleType(f"test_{made.kernel.name}")
+    module = types.ModuleType(f"test_{declaration.kernel.name}")
     known = len(ALL_PAIRINGS)
-    source = made.source()
+    source = declaration.source()
     try:
         sys.modules[module.__name__] = module
         exec(compile(source, f"{module.__name__}.py", "exec"), module.__dict__)
     except Exception as error:
-        raise StartError(f"{made.kernel.name}: the call cannot be declared: {error}\n{source}") from error
+        raise StartError(f"{declaration.kernel.name}: the call cannot be declared: {error}\n{source}") from error
     finally:
         sys.modules.pop(module.__name__, None)
         del ALL_PAIRINGS[known:]
-    pairing: Pairing = getattr(module, made.oracle)
+    pairing: Pairing = getattr(module, declaration.oracle)
     return pairing

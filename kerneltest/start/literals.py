@@ -1,4 +1,4 @@
-"""Values as Python source: what a pairing's file needs to say a static argument or a pytree again."""
+"""Python source of values, for the static arguments and pytrees in the file of a pairing."""
 
 import dataclasses
 import enum
@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from kerneltest.start.calls import StartError
+from kerneltest.start.example_calls import StartError
 
 
 @dataclasses.dataclass
-class Speller:
-    """Spells values, and remembers what has to be imported for that.
+class SourceWriter:
+    """Writes values as source, and collects the imports that the source needs.
 
     Attributes:
-      imports: module and name of each.
+      imports: the module and name of each import, in order.
     """
 
     imports: dict[tuple[str, str], None] = dataclasses.field(default_factory=dict)
 
-    def spell(self, name: str, value: Any) -> str:
-        """The source of the value of an argument.
+    def value_source(self, name: str, value: object) -> str:
+        """Returns the source of the value of an argument.
 
         Raises:
-          StartError: it has none; names the argument.
+          StartError: the value has no source.
         """
         match value:
             case None | bool() | int() | str():
@@ -37,22 +37,22 @@ class Speller:
             case np.dtype():
                 return f'np.dtype("{value.name}")'
         if isinstance(value, enum.Enum):
-            return f"{self._imported(name, type(value))}.{value.name}"
+            return f"{self._import(name, type(value))}.{value.name}"
         if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
-            return self._imported(name, value)
-        return self.container(name, value, lambda each: self.spell(name, each))
+            return self._import(name, value)
+        return self.container_source(name, value, lambda each: self.value_source(name, each))
 
-    def container(self, name: str, value: Any, inside: Callable[[Any], str]) -> str:
-        """The source of a dict, a list, a tuple, a NamedTuple or a dataclass, whose parts `inside` spells.
+    def container_source(self, name: str, value: Any, inside: Callable[[Any], str]) -> str:
+        """Returns the source of a dict, list, tuple, NamedTuple or dataclass; `inside` returns the source of its parts.
 
         Raises:
-          StartError: it is none of these; names the argument.
+          StartError: the value is none of these.
         """
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.init]
-            return self._made(name, value, [(key, each) for key, each in fields], inside)
+            return self._constructor_call(name, value, [(key, each) for key, each in fields], inside)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return self._made(name, value, list(zip(value._fields, value, strict=True)), inside)
+            return self._constructor_call(name, value, list(zip(value._fields, value, strict=True)), inside)
         if type(value) is dict:
             return "{" + ", ".join(f"{key!r}: {inside(each)}" for key, each in value.items()) + "}"
         if type(value) is list:
@@ -60,23 +60,25 @@ class Speller:
         if type(value) is tuple:
             return "(" + ", ".join(map(inside, value)) + ("," if len(value) == 1 else "") + ")"
         raise StartError(
-            f"argument {name!r} is a {type(value).__name__}, which cannot be written down; pair a function of yours "
-            "that makes it and calls the kernel"
+            f"argument {name!r} is a {type(value).__name__}, which has no source; pair a function that creates it and "
+            "calls the kernel instead"
         )
 
-    def _made(self, name: str, value: Any, fields: list[tuple[str, Any]], inside: Callable[[Any], str]) -> str:
-        return f"{self._imported(name, type(value))}({', '.join(f'{key}={inside(each)}' for key, each in fields)})"
+    def _constructor_call(
+        self, name: str, value: object, fields: list[tuple[str, Any]], inside: Callable[[Any], str]
+    ) -> str:
+        return f"{self._import(name, type(value))}({', '.join(f'{key}={inside(each)}' for key, each in fields)})"
 
-    def _imported(self, name: str, value: Any) -> str:
+    def _import(self, name: str, value: object) -> str:
         module, path = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
         outermost = path.partition(".")[0]
-        found: Any = sys.modules.get(module)
+        found: object = sys.modules.get(module)
         for part in path.split("."):
             found = getattr(found, part, None)
         if found is not value:
             raise StartError(
-                f"argument {name!r} is {value!r}, which no module has under its name; give it one, so that a file can "
-                "import it"
+                f"argument {name!r} is {value!r}, which cannot be imported by its name; define it at the top level of "
+                "a module"
             )
         if module != "builtins":
             self.imports[module, outermost] = None

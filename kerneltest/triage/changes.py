@@ -108,6 +108,7 @@ def count_unchanged(old: Sequence[Record], new: Sequence[Record]) -> int:
 
 
 def format_case_count(count: int) -> str:
+    """Formats a number of cases: `3 cases`."""
     return f"{count} case{'s' * (count != 1)}"
 
 

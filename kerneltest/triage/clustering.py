@@ -1,22 +1,19 @@
 """Clustering of one kernel's findings by cause: which failure explains which, and what reveals two causes."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kerneltest.core.group_names import GroupName
 from kerneltest.core.targets import Tier
 from kerneltest.core.verdicts import VerdictKind
 from kerneltest.records.schema import Record, Reproducer
-from kerneltest.triage.predicates import Features, two_conditions
+from kerneltest.triage.predicates import two_conditions
 from kerneltest.triage.symptoms import Effect, Level, Symptom
+from kerneltest.triage.tried_signatures import VALUE_LEVELS, Finding, MostBasic, signatures_tried
 
 _SHARP = 0.3  # share of a signature's structural cases that a wrong formula fails; rounding fails fewer
 
-Finding = tuple[Record, Symptom]
-MostBasic = Mapping[
-    tuple[str, str], int
-]  # the most basic level of failure, by backend and signature; 0 is the most basic
 Kind = tuple[Effect, str]  # an effect and its subject
 
 
@@ -73,9 +70,6 @@ def _is_memory(record: Record) -> bool:
     return record.verdict.kind is VerdictKind.MEMORY
 
 
-_LEVELS = (Level.STRUCTURE, Level.PRECISION, Level.SPECIAL, Level.INVARIANT)
-
-
 def _cluster_values(
     findings: Sequence[Finding], records: Sequence[Record], blocks: Mapping[str, int], most_basic: MostBasic
 ) -> list[FindingCluster]:
@@ -87,9 +81,9 @@ def _cluster_values(
     cases: dict[str, list[Finding]] = {}
     for pair in findings:
         cases.setdefault(pair[0].case, []).append(pair)
-    at: dict[Level, FindingCluster] = {level: FindingCluster(level, []) for level in _LEVELS}
+    at: dict[Level, FindingCluster] = {level: FindingCluster(level, []) for level in VALUE_LEVELS}
     for pairs in cases.values():
-        at[min((symptom.level for _, symptom in pairs), key=_LEVELS.index)].findings += pairs
+        at[min((symptom.level for _, symptom in pairs), key=VALUE_LEVELS.index)].findings += pairs
     structure, precision = at[Level.STRUCTURE], at[Level.PRECISION]
     if structure.findings and precision.findings and not _is_sharp(structure, records):
         precision.findings += structure.findings
@@ -100,7 +94,7 @@ def _cluster_values(
         for part in _split_by_condition(each, records, blocks, most_basic)
     ]
     own = [cause.kinds for cause in causes]
-    for level in _LEVELS[1:]:
+    for level in VALUE_LEVELS[1:]:
         unexplained: list[Finding] = []
         for pair in at[level].findings:
             known = next((c for c, kinds in zip(causes, own, strict=True) if _explains(c, kinds, pair)), None)
@@ -257,52 +251,3 @@ def _is_sharp(structure: FindingCluster, records: Sequence[Record]) -> bool:
     cases = [r for r in records if r.signature in touched and r.group == GroupName.STRUCTURAL]
     failing = {record.case for record, _ in structure.findings if record.group == GroupName.STRUCTURAL}
     return not cases or len(failing) >= _SHARP * len(cases)
-
-
-def most_basic_failures(findings: Iterable[Finding]) -> MostBasic:
-    """Returns the most basic level at which each signature fails on each backend."""
-    levels: dict[tuple[str, str], int] = {}
-    for record, symptom in findings:
-        place, order = (record.backend, record.signature), _FROM_BASIC.index(symptom.level)
-        levels[place] = min(order, levels.get(place, order))
-    return levels
-
-
-_FROM_BASIC = (Level.BUILD, Level.BROKEN, *_LEVELS)
-
-
-def signatures_tried(
-    records: Sequence[Record], failing: Collection[str], level: Level, most_basic: MostBasic
-) -> dict[str, Features]:
-    """Returns the features of the failing signatures and of those that pass, by signature.
-
-    Left out are: signatures with an empty array, in which nothing can be wrong; signatures that fail at a level at
-    least as basic, since that hides whether they would pass; and long signatures, which get structural cases only, if
-    no structural case shows the failure.
-
-    Args:
-      records: of one pairing.
-      failing: signatures that fail.
-      level: at which they fail.
-      most_basic: the most basic level at which each signature fails.
-    """
-    own = _FROM_BASIC.index(level)
-    groups: dict[str, set[str]] = {}
-    for record in records:
-        groups.setdefault(record.signature, set()).add(record.group)
-    structural = any(
-        r.group == GroupName.STRUCTURAL and r.verdict.is_finding for r in records if r.signature in failing
-    )
-    # A proof speaks of all lengths, a signature of some: they are not compared.
-    are_proofs = all(record.group == GroupName.PROOFS for record in records if record.signature in failing)
-    tried: dict[str, Features] = {}
-    for record in records:
-        if (record.group == GroupName.PROOFS) is not are_proofs:
-            continue
-        fails = record.signature in failing
-        hidden = 0 in record.dims.values() or most_basic.get((record.backend, record.signature), own + 1) <= own
-        hidden = hidden or (not structural and groups[record.signature] == {GroupName.STRUCTURAL})
-        if record.verdict.kind is not VerdictKind.UNAVAILABLE and (fails or not hidden):
-            options = {"dtype": record.dtype, **record.statics}
-            tried[record.signature] = Features(record.dims, options)
-    return tried

@@ -74,7 +74,7 @@ def signature_condition(
     fitting: list[tuple[int, int, str, int]] = []  # exceptions, cost, words, exceptions as bits
     for term in _terms([*failing, *passing], blocks):
         if all(map(term.holds, failing)):
-            exceptions = _fulfilled(term, passing)
+            exceptions = _matching_bits(term, passing)
             if exceptions.bit_count() < len(passing):
                 fitting.append((exceptions.bit_count(), term.cost, term.words, exceptions))
     if not fitting:
@@ -127,7 +127,7 @@ def two_conditions(
     if len(failing) < _ENOUGH or not passing or signature_condition(failing, passing, blocks).exact:
         return None
     terms = [
-        (term.cost, _fulfilled(term, failing), _fulfilled(term, passing))
+        (term.cost, _matching_bits(term, failing), _matching_bits(term, passing))
         for term in _terms([*failing, *passing], blocks)
     ]
     plain = [each for each in terms if each[0] <= 1]
@@ -148,7 +148,7 @@ def two_conditions(
     return _numbers(one), _numbers(other)
 
 
-def _fulfilled(term: _Term, signatures: Sequence[Features]) -> int:
+def _matching_bits(term: _Term, signatures: Sequence[Features]) -> int:
     """Returns the signatures that fulfil a term as bits."""
     return sum(1 << i for i, each in enumerate(signatures) if term.holds(each))
 

@@ -11,7 +11,7 @@ from kerneltest.triage.changes import case_identity
 from kerneltest.triage.suspects import Suspect, suspects_in_overlay
 
 
-class Fate(StrEnum):
+class SuspectFate(StrEnum):
     """The fate of a suspect, in the order of reports."""
 
     NEW = "new"
@@ -30,13 +30,13 @@ class SuspectChange:
       since: the start of the older run, for a suspect that is still there; else "".
     """
 
-    fate: Fate
+    fate: SuspectFate
     suspect: Suspect
     since: str = ""
 
     @property
     def regression(self) -> bool:
-        return self.fate is Fate.NEW
+        return self.fate is SuspectFate.NEW
 
 
 def suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
@@ -60,17 +60,19 @@ def suspect_changes(old: Overlay, new: Overlay) -> tuple[SuspectChange, ...]:
             earlier[j] = named[place]
     known = {*earlier.values(), *(i for (i, _), count in common.items() if count > _SAME * len(asked[i]))}
     changes = [
-        SuspectChange(Fate.STILL_THERE, suspect, _started(old, before[earlier[j]]))
+        SuspectChange(SuspectFate.STILL_THERE, suspect, _first_start(old, before[earlier[j]]))
         if j in earlier
-        else SuspectChange(Fate.NEW, suspect)
+        else SuspectChange(SuspectFate.NEW, suspect)
         for j, suspect in enumerate(after)
     ]
     gone = [i for i in range(len(before)) if i not in known]
     ran = (row.record for row in new.rows if row.record.case and row.record.verdict is not Verdict.UNAVAILABLE)
     tried = frozenset().union(*(asked[i] for i in gone)).intersection(map(case_identity, ran))
     for i in gone:
-        changes.append(SuspectChange(Fate.NOT_RUN if tried.isdisjoint(asked[i]) else Fate.GONE, before[i]))
-    return tuple(sorted(changes, key=lambda change: [*Fate].index(change.fate)))
+        changes.append(
+            SuspectChange(SuspectFate.NOT_RUN if tried.isdisjoint(asked[i]) else SuspectFate.GONE, before[i])
+        )
+    return tuple(sorted(changes, key=lambda change: [*SuspectFate].index(change.fate)))
 
 
 _SAME = 0.5  # share of a suspect's cases that must fail in the other runs for it to be there too
@@ -85,7 +87,7 @@ def _common(asked: Sequence[frozenset[Hashable]], asks: Sequence[frozenset[Hasha
     return Counter((i, j) for j, questions in enumerate(asks) for each in questions for i in holders.get(each, ()))
 
 
-def _started(merged: Overlay, suspect: Suspect) -> str:
+def _first_start(merged: Overlay, suspect: Suspect) -> str:
     """Returns the start of the first run that shows a suspect; "" if unknown."""
     mine = set(map(id, suspect.findings))
     starts = {merged.runs[row.run].plan.started for row in merged.rows if id(row.record) in mine}

@@ -12,16 +12,14 @@ from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record, Reproducer
 from kerneltest.triage.clustering import (
     FindingCluster,
-    MostBasic,
     cluster_by,
     cluster_by_cause,
     merge_device_diagnostics,
-    most_basic_failures,
-    signatures_tried,
     split_by_experiment,
 )
 from kerneltest.triage.predicates import Condition, input_condition, signature_condition
 from kerneltest.triage.symptoms import Effect, Level, symptom
+from kerneltest.triage.tried_signatures import MostBasic, most_basic_failures, signatures_tried
 
 
 @dataclass(frozen=True, slots=True)

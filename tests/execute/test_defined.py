@@ -16,7 +16,7 @@ from kerneltest.core.verdicts import Gap, Verdict
 from kerneltest.execute.values import _check_repeated
 from kerneltest.records.runs import read_runs
 from kerneltest.records.schema import Record
-from kerneltest.report.counts import count, hardly_asked
+from kerneltest.report.counts import count_cells, undefined_remarks
 from tests.made_runs import made_record, made_run
 from tests.sample import elementwise
 
@@ -116,9 +116,9 @@ def test_a_cell_in_which_nothing_is_asked_is_neither_green_nor_wrong(tmp_path: P
     assert endings[silent.backend] is Gap.NOTHING_ASKED
     assert endings[empty.backend] is Gap.NOTHING_COMPARED
     assert not Gap.NOTHING_ASKED.is_finding
-    counts = count([run])
-    assert (counts.passed, counts.unasked, counts.gaps, counts.planned) == (1, 1, 1, 3)
-    assert "1 asked nothing" in str(counts)
+    counts = count_cells([run])
+    assert (counts.passed, counts.undefined, counts.gaps, counts.planned) == (1, 1, 1, 3)
+    assert "1 nothing asked" in str(counts)
 
 
 def test_no_gap_that_is_harmless_is_worse_than_a_finding() -> None:
@@ -127,9 +127,9 @@ def test_no_gap_that_is_harmless_is_worse_than_a_finding() -> None:
 
 def test_an_oracle_that_asks_nothing_of_most_ordinary_elements_is_told() -> None:
     ordinary = made_record(group="numeric", defined=40, undefined=60)
-    (text,) = hardly_asked([ordinary, replace(ordinary, group="special", defined=1000)])
-    assert text.startswith(f"{ordinary.pairing}: the oracle asks nothing of 60% of all elements in ordinary cases")
-    assert hardly_asked([replace(ordinary, undefined=40)]) == []
+    (text,) = undefined_remarks([ordinary, replace(ordinary, group="special", defined=1000)])
+    assert text.startswith(f"{ordinary.pairing}: the oracle leaves 60% of all elements undefined in ordinary cases")
+    assert undefined_remarks([replace(ordinary, undefined=40)]) == []
 
 
 @pytest.mark.parametrize(

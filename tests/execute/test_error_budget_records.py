@@ -14,7 +14,7 @@ from kerneltest.numerics.error_budget import error_shares
 from kerneltest.numerics.rounding_model import RoundingModel
 from kerneltest.numerics.spread import sample_outputs
 from kerneltest.records.error_budget_text import format_budget
-from kerneltest.report.text.suspects import all_suspects
+from kerneltest.report.text.suspect_text import format_suspects
 from tests.sample import elementwise, exponential
 
 DIMS = dict(n=kt.dim(values=(3, 64)))
@@ -76,7 +76,7 @@ def test_a_finding_says_what_makes_its_bound() -> None:
         line,
     )
     assert 0.9 < sum(part.part for part in finding.budget) <= 1.001
-    text = "\n".join(line for line, _ in all_suspects(result.suspects, {}))
+    text = "\n".join(line for line, _ in format_suspects(result.suspects, {}))
     assert f"the bound: {format_budget(result.suspects[0].example.error_budget)}" in text
     assert f"rounding of `np.exp(x)` (test_error_budget_records.py:{line})" in text
 

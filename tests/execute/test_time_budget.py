@@ -22,7 +22,7 @@ from kerneltest.execute.time_budget import Budget, breadth_first, worth
 from kerneltest.records.run_plan import Plan, PlannedItem
 from kerneltest.records.runs import RunRecords, reconcile
 from kerneltest.records.schema import Record
-from kerneltest.report.counts import left_out, slow
+from kerneltest.report.counts import budget_remarks, slow_remarks
 from tests.sample import double
 
 
@@ -173,18 +173,18 @@ def test_what_was_left_out_is_told_by_family_and_does_not_fail() -> None:
     out = dict(verdict=Verdict.UNAVAILABLE, compared=0, detail=Unavailable("a case takes 2 s", left_out=True))
     records = (_record(0, "normal"), _record(1, "normal", **out), _record(2, "ties", **out), _record(3, "ties", **out))
     thinned = _run_of(records, 60)
-    assert left_out(thinned) == [
-        "s.py::p on interpret-tpu: 3 of 4 cases left out, to keep to --kt-budget 60: ties 2, normal 1"
+    assert budget_remarks(thinned) == [
+        "s.py::p on interpret-tpu: 3 of 4 cases left out to meet --kt-budget 60: ties 2, normal 1"
     ]
     assert thinned.reconciled.complete
     assert {status.verdict for status in thinned.reconciled.cells.values()} == {Verdict.UNAVAILABLE}
-    assert left_out(_run_of(records[:1], 0)) == []
+    assert budget_remarks(_run_of(records[:1], 0)) == []
 
 
 def test_a_run_that_took_minutes_is_told_of_the_option_once() -> None:
     records = tuple(_record(number, "normal", seconds=7.25) for number in range(44))
-    assert slow(_run_of(records, 0)) == [
-        "s.py::p on interpret-tpu took 319 s (44 cases at 7.2 s); --kt-budget 60 thins it"
+    assert slow_remarks(_run_of(records, 0)) == [
+        "s.py::p on interpret-tpu took 319 s (44 cases at 7.2 s); --kt-budget 60 limits it"
     ]
-    assert slow(_run_of(records, 60)) == []
-    assert slow(_run_of(records[:4], 0)) == []
+    assert slow_remarks(_run_of(records, 60)) == []
+    assert slow_remarks(_run_of(records[:4], 0)) == []

@@ -232,7 +232,7 @@ def test_settings_are_as_they_were():
     assert BEFORE == dict(jax.config.values)
 
 def test_the_default_device_is_taken():
-    assert device("cpu") == (jax.config.jax_default_device or jax.devices()[0])
+    assert kernel_device("cpu") == (jax.config.jax_default_device or jax.devices()[0])
 """
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kerneltest.records.record_files import read_plan, read_records
-from kerneltest.reproduce.rerun import again
+from kerneltest.reproduce.rerun import judge_again
 from tests.pytest_plugin.test_plugin import _pytest
 
 KERNEL = """
@@ -152,7 +152,7 @@ def test_pairings_of_one_factory_have_ids_of_their_own_and_are_found_again(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     found = next(r for r in read_records(tmp_path / "out") if r.evidence is not None and r.evidence.file)
-    assert again(tmp_path / "out", found.case).verdict == found.verdict
+    assert judge_again(tmp_path / "out", found.case).verdict == found.verdict
 
 
 @pytest.mark.parametrize("part", ["test_a.py", "--ignore=test_b.py"])

@@ -111,8 +111,8 @@ def test_an_ini_value_is_relative_to_the_ini_file(tmp_path: Path) -> None:
 
 
 def test_the_controller_waits_for_a_plan_that_takes_long(tmp_path: Path) -> None:
-    slow = "import time\nfrom kerneltest.records import record_files\nwrite = io.write_plan\n"
-    slow += "io.write_plan = lambda *args: (time.sleep(1), write(*args))\n"
+    slow = "import time\nfrom kerneltest.records import record_files\nwrite = record_files.write_plan\n"
+    slow += "record_files.write_plan = lambda *args: (time.sleep(1), write(*args))\n"
     (tmp_path / "conftest.py").write_text(slow)
     old = RunFolder.claim(tmp_path / "out")
     (tmp_path / "out" / "records-old.jsonl").write_text("")

@@ -170,7 +170,7 @@ def test_what_a_budget_leaves_out_is_named_and_fails_nothing(tmp_path: Path) -> 
     options = ("--kt-backends", "interpret", "--kt-depth", "quick", "--kt-report", "out", "--kt-budget", "4")
     run = _pytest(tmp_path, *options, suite=slow)
     assert run.returncode == 0, run.stdout
-    said = re.search(r"doubled on interpret: (\d+) of (\d+) cases left out, to keep to --kt-budget 4: ", run.stdout)
+    said = re.search(r"doubled on interpret: (\d+) of (\d+) cases left out to meet --kt-budget 4: ", run.stdout)
     assert said is not None, run.stdout
     records, plan = list(read_records(tmp_path / "out")), read_plan(tmp_path / "out")
     left = [record for record in records if record.message.startswith("left out: ")]

@@ -78,9 +78,8 @@ def test_a_bug_is_one_suspect_with_one_smallest_case_in_any_number_of_processes(
     run = _run(tmp_path, "--kt-backends", "interpret,simulate:sm_90", "-k", "copies", "-n", workers)
     assert "1 suspect in copied (test_suite.py:15)" in run.stdout
     assert "only past the last full block of n" in run.stdout
-    assert (
-        "born at test_suite.py:22   return pl.pallas_call(body, out_shape=x, grid=(max(n // 16, 1),))(x)" in run.stdout
-    )
+    line = "root cause: test_suite.py:22   return pl.pallas_call(body, out_shape=x, grid=(max(n // 16, 1),))(x)"
+    assert line in run.stdout
     assert "4 failed" in run.stdout
     (read,) = read_runs(tmp_path / "out")
     (suspect,) = suspects_in_run(read)

@@ -158,7 +158,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Files]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "path", [*sys.path])
-        pairing = rerun.pairing_of(replace(PASS, pairing=PAIRING), tmp_path_factory.mktemp("elsewhere"))
+        pairing = rerun.import_pairing(replace(PASS, pairing=PAIRING), tmp_path_factory.mktemp("elsewhere"))
         (finding, *_) = kt.check(pairing, backends=["interpret"], depth="quick").findings
         assert finding.arguments is not None
         record = replace(finding.record, pairing=PAIRING, item=f"{PAIRING}[i]")

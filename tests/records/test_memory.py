@@ -15,8 +15,8 @@ from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.record_files import line_of
 from kerneltest.records.runs import RunRecords, load_windows, read_runs, reconcile
 from kerneltest.records.schema import Record
-from kerneltest.report.html.build import render
-from kerneltest.report.text.terminal import lines
+from kerneltest.report.html.render_page import render
+from kerneltest.report.text.terminal_summary import summary_lines
 from tests.made_runs import WRONG
 from tests.records.test_records import FINDING
 from tests.written import PASS, write_run
@@ -70,7 +70,7 @@ def test_a_record_that_is_held(folders: list[Path]) -> None:
     ("work", "most"),
     [
         (lambda run: reconcile(run.plan, run.records), 100),
-        (lambda run: list(lines(run)), 120),
+        (lambda run: list(summary_lines(run)), 120),
         (lambda run: render(overlay_runs([run])), 300),
     ],
     ids=["reconciled", "summary", "page"],

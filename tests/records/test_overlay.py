@@ -14,8 +14,8 @@ from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.run_plan import ANY, NotApplicable, Plan
 from kerneltest.records.runs import read_all, read_runs
 from kerneltest.records.schema import Record
-from kerneltest.report.commands import pytest_command, python_lines, repro_command
-from kerneltest.report.html.build import render
+from kerneltest.report.html.render_page import render
+from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
 from tests.made_runs import PAIRING, WRONG, made_record, made_run
 from tests.pages import Page
 

@@ -21,8 +21,8 @@ from kerneltest.records.files import RecordError, open_inside
 from kerneltest.records.record_files import RecordWriter, read_plan, read_records, write_plan
 from kerneltest.records.runs import read_runs
 from kerneltest.records.strict_json import dumps
-from kerneltest.report.html.build import write_html
-from kerneltest.report.html.findings import script
+from kerneltest.report.html.finding_data import read_script
+from kerneltest.report.html.render_page import write_html
 from tests.records.test_records import FINDING, PLAN, RECORD, SCHEMA, _line
 from tests.written import PASS, write_run
 
@@ -320,7 +320,7 @@ def test_no_regular_file_in_place_of_inputs_or_script(
     make(tmp_path / name)
     with pytest.raises(RecordError, match=words):
         load_arguments(tmp_path, name)
-    assert script(tmp_path, name) == ""
+    assert read_script(tmp_path, name) == ""
 
 
 @pytest.mark.parametrize("field", ["file", "script", "files"])

@@ -17,7 +17,9 @@ from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
-from kerneltest.report.html.build import render, write_html
+from kerneltest.report.html import finding_data
+from kerneltest.report.html import page as page_module
+from kerneltest.report.html.render_page import render, write_html
 from tests.made_runs import HOSTILE, PAIRING, WRONG, hostile, made_record, made_run
 from tests.pages import Page
 
@@ -71,12 +73,12 @@ def test_a_suspect_has_its_smallest_case_its_place_and_where_it_shows(tmp_path: 
     small = replace(WRONG, case="c9", signature="n=9", dims={"n": 9})
     page = _page(_smallest(made_run(tmp_path / "run", WRONG, passing), WRONG, small))
     assert page.words.count("1 wrong values where n is at most 1 1 of 2 cases on interpret") == 1
-    assert "perhaps born at kernels/k.py:4 return x" in page.words  # without scripts
+    assert "possible root cause: kernels/k.py:4 return x" in page.words  # without scripts
     (suspect,) = page.data["suspects"]
     assert suspect["signature"] == "n=9"
     assert (suspect["picture"]["wrong"], suspect["inputs"][0]["name"]) == ("0001", "x")
-    assert suspect["birth"] == ["kernels/k.py:4", "return x", "x is wrong", False, ["kernels/k.py:9"]]
-    assert suspect["conditions"] == ["n is at most 1: 1 of 1 such signature fails; none of the other 1 does"]
+    assert suspect["fault"] == ["kernels/k.py:4", "return x", "x is wrong", False, ["kernels/k.py:9"]]
+    assert suspect["conditions"] == ["n is at most 1: 1 of 1 such signature fails; 1 other does not"]
     assert suspect["strips"] == [["n", [[1, 1, 1], [2, 0, 1]], 0], ["family", [["normal", 1, 1], ["ones", 0, 1]], 0]]
     assert suspect["commands"][0] == "kerneltest repro run c9 --backend interpret"
     assert f"{PAIRING}[i]" in suspect["commands"][1]
@@ -93,7 +95,7 @@ def test_a_script_of_the_operations_that_fail_is_shown_and_no_other_file(
     (folder / "cases").mkdir()
     (folder / name).write_text("print('cut')")
     (suspect,) = _page(folder).data["suspects"]
-    assert suspect.get("cut") == ([name, "print('cut')"] if shown else None)
+    assert suspect.get("reduced") == ([name, "print('cut')"] if shown else None)
 
 
 def test_a_bug_that_two_runs_show_is_one_suspect(tmp_path: Path) -> None:
@@ -129,12 +131,12 @@ def test_a_finding_of_a_whole_cell_is_no_suspect_and_is_shown(tmp_path: Path) ->
         made_run(tmp_path / "run", WRONG, made_record(verdict="crash", case="", family="ones", message="died"))
     )
     assert "✗ 1 suspect (2 findings)" in page.words
-    assert "Findings of no suspect" in page.words
+    assert "Findings outside of suspects" in page.words
     assert "K crash" in page.words
 
 
 def test_very_many_suspects_are_counted_and_their_texts_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kerneltest.report.html.suspects.MOST_SUSPECTS", 2)
+    monkeypatch.setattr(page_module, "MOST_SUSPECTS", 2)
     long, passing = (
         replace(each, dims={f"{i}" * 400: i + n for i in range(60)}, statics={f"{i}": f"{n}" for i in range(60)})
         for n, each in enumerate((replace(WRONG, message="x" * 20_000), made_record(case="c0", signature="n=0")))
@@ -143,7 +145,7 @@ def test_very_many_suspects_are_counted_and_their_texts_cut(tmp_path: Path, monk
     page = _page(made_run(tmp_path / "run", *many, planned=2))
     assert len(page.data["suspects"]) == 2
     assert sorted(set(page.data["rows"]["suspect"])) == [-1, 0, 1]
-    assert "and 3 more suspects, which are in the records" in page.words
+    assert "and 3 more suspects in the records" in page.words
     assert all(len(each["strips"]) == 16 for each in page.data["suspects"])
     assert all(len(name) <= 300 for each in page.data["suspects"] for name, *_ in each["strips"])
     assert "x" * 301 not in page.source
@@ -251,7 +253,7 @@ def test_runs_are_history_in_the_order_in_which_they_are_given(tmp_path: Path) -
 
 
 def test_a_run_from_the_future_is_remarked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = "the clock of this run was wrong: it began on 2099-01-01, which is in the future"
+    words = "the clock of this run was wrong: it started on 2099-01-01, which is in the future"
     run, text = made_run(tmp_path / "run", GREEN, started="2099-01-01T00:00:00+00:00"), tmp_path / "page.md"
     assert words in _page(run).words
     assert main(["summary", str(run), "--markdown", str(text)]) == 0
@@ -279,7 +281,7 @@ def test_every_verdict_has_a_letter_of_its_own() -> None:
 def test_findings_beyond_the_limit_lose_their_details_and_not_their_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kerneltest.report.html.findings.MOST_FINDINGS", 2)
+    monkeypatch.setattr(finding_data, "MOST_FINDINGS", 2)
     alike = [replace(WRONG, case=f"c{i}", evidence=Evidence()) for i in range(3)]
     other = replace(WRONG, case="c9", family="ones")
     data = _page(made_run(tmp_path / "run", *alike, other, planned=3)).data

@@ -18,7 +18,7 @@ from kerneltest.records.record_files import RecordWriter
 from kerneltest.records.run_plan import ANY
 from kerneltest.records.runs import read_all
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
-from kerneltest.report.html.build import write_html
+from kerneltest.report.html.render_page import write_html
 from kerneltest.triage.suspects import suspects_in_overlay
 from tests.made_runs import HOSTILE, WRONG, hostile, made_record, made_run
 from tests.plugins import PLUGINS
@@ -185,36 +185,36 @@ def test_everything_is_reached_with_the_keyboard(page: Any, report: str) -> None
 
 def test_the_page_opens_on_the_suspects(page: Any, findings: Path, report: str) -> None:
     suspects = suspects_in_overlay(overlay_runs(read_all([findings])))
-    (born,) = [each for each in suspects if each.title == "NaN where a row of x holds nothing but -inf"]
+    (suspect,) = [each for each in suspects if each.title == "NaN where a row of x holds nothing but -inf"]
     _open(page, report)
     assert page.locator("nav a").first.inner_text() == f"Suspects {len(suspects)}"
     assert page.locator("nav a[aria-current]").inner_text() == f"Suspects {len(suspects)}"
     assert page.locator(".suspect").count() == len(suspects)
-    article = page.get_by_role("article", name=born.title)
+    article = page.get_by_role("article", name=suspect.title)
     assert article.locator(".grid td.special").count() > 0
     assert article.locator(".source li.here").inner_text().strip() == "e = jnp.exp(row - jnp.max(row))"
-    assert "-inf - -inf is nan" in article.locator(".born").inner_text()
+    assert "-inf - -inf is nan" in article.locator(".root-cause").inner_text()
     bar = article.locator(".bars li", has_text="all_masked_row")
-    tried = sum(r.backend == "interpret" and r.family == "all_masked_row" for r in _records(findings, born.pairing))
-    failing = sum(r.backend == "interpret" and r.family == "all_masked_row" for r in born.findings)
+    tried = sum(r.backend == "interpret" and r.family == "all_masked_row" for r in _records(findings, suspect.pairing))
+    failing = sum(r.backend == "interpret" and r.family == "all_masked_row" for r in suspect.findings)
     assert bar.get_attribute("title") == f"family all_masked_row: {failing} of {tried} case{'s' * (tried > 1)} " + (
         "fails" if failing == 1 else "fail"
     )
-    article.get_by_role("button", name=f"Copy the commands of suspect {born.id}").click()
+    article.get_by_role("button", name=f"Copy the commands of suspect {suspect.id}").click()
     first, second = page.evaluate("navigator.clipboard.readText()").split("\n")
     assert first.startswith("kerneltest repro ")
     assert second.startswith("pytest -p kerneltest ")
 
-    article.get_by_text(f"{len(born.findings)} cases", exact=True).click()
-    article.get_by_role("link", name=f"List all {len(born.findings)}").click()
+    article.get_by_text(f"{len(suspect.findings)} cases", exact=True).click()
+    article.get_by_role("link", name=f"List all {len(suspect.findings)}").click()
     page.wait_for_selector("#view-results:visible")
-    shown = f"{len(born.findings)} of {sum(1 for _ in _records(findings)):,} results"
+    shown = f"{len(suspect.findings)} of {sum(1 for _ in _records(findings)):,} results"
     assert page.locator("#shown").inner_text() == shown
     page.locator("#view-results td a").first.click()
-    page.locator("#view-finding dd a", has_text=born.title).click()
+    page.locator("#view-finding dd a", has_text=suspect.title).click()
     page.wait_for_selector("#view-suspects:visible")
-    assert page.url.endswith(f"#/suspects/{born.id}")
-    assert page.evaluate("document.activeElement.textContent").endswith(born.title)
+    assert page.url.endswith(f"#/suspects/{suspect.id}")
+    assert page.evaluate("document.activeElement.textContent").endswith(suspect.title)
 
 
 def _records(findings: Path, pairing: str = "") -> Iterator[Record]:
@@ -369,7 +369,7 @@ def test_the_source_line_that_a_message_names_is_marked(page: Any, tmp_path: Pat
     )
     page.locator("#view-results td a").click()
     assert page.locator("#view-finding .source li.here").inner_text().strip() == "return x  # three"
-    assert page.locator("#view-finding .why").inner_text() == "What it looks like: the last one"
+    assert page.locator("#view-finding .why").inner_text() == "Diagnosis: the last one"
 
 
 def test_a_finding_its_suspect_and_its_pairing_show_what_makes_the_bound(page: Any, tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_a_finding_its_suspect_and_its_pairing_show_what_makes_the_bound(page: A
     )
     run = made_run(tmp_path / "run", WRONG, right)
     address = write_html(tmp_path / "report.html", read_all([run])).as_uri()
-    parts = ["70%rounding of x - y kernels/k.py:4", "20%flushed subnormal inputs", "10%all else"]
+    parts = ["70%rounding of x - y kernels/k.py:4", "20%flushed subnormal inputs", "10%other"]
     remark = "rounding of x - y (k.py:4) moves the result 90 times as far as a rounding of the inputs does"
     _open(page, address)
     suspect = page.locator(".suspect")

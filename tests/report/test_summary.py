@@ -14,11 +14,11 @@ from kerneltest.records.evidence import Evidence
 from kerneltest.records.run_plan import ANY, NotApplicable
 from kerneltest.records.runs import read_runs
 from kerneltest.records.schema import Record
-from kerneltest.report.counts import count
+from kerneltest.report.counts import count_cells
 from kerneltest.report.matrix import by_tier
-from kerneltest.report.text.failure import headline
-from kerneltest.report.text.tables import in_signs, in_words
-from kerneltest.report.text.terminal import lines
+from kerneltest.report.text.item_failure import headline
+from kerneltest.report.text.tables import field_signs, field_words
+from kerneltest.report.text.terminal_summary import summary_lines
 from tests.written import HOSTILE, PAIRING, PASS, case, write_run
 
 OTHER = case(family="ones", case="c2")
@@ -72,9 +72,9 @@ def test_a_leg_that_was_not_run_is_told_and_keeps_the_badge_from_green(tmp_path:
 def test_a_cell_unavailable_in_one_run_and_served_in_another_counts_once(tmp_path: Path) -> None:
     write_run(tmp_path / "cpu", ABSENT, OTHER, **UNSERVED)  # type: ignore[arg-type]
     write_run(tmp_path / "gpu", case(backend="cuda"))
-    counts = count(read_runs(tmp_path))
+    counts = count_cells(read_runs(tmp_path))
     assert (counts.passed, counts.unavailable, counts.green) == (2, 0, True)
-    assert count(read_runs(tmp_path / "cpu")).unavailable == 1
+    assert count_cells(read_runs(tmp_path / "cpu")).unavailable == 1
 
 
 def test_the_matrix_has_a_column_for_each_run_of_a_tier(tmp_path: Path) -> None:
@@ -85,18 +85,18 @@ def test_the_matrix_has_a_column_for_each_run_of_a_tier(tmp_path: Path) -> None:
     assert [column.title for column in matrix.columns] == ["interpret (new)", "interpret (old)", "lower"]
     (line,) = matrix.lines
     assert line.pairing == PAIRING
-    assert [in_words(field) for field in line.fields] == ["1 pass", "1 pass", "1 unimplemented (sm_90)"]
-    assert [in_signs(field) for field in line.fields] == ["✓1", "✓1", "✗1"]
+    assert [field_words(field) for field in line.fields] == ["1 pass", "1 pass", "1 unimplemented (sm_90)"]
+    assert [field_signs(field) for field in line.fields] == ["✓1", "✓1", "✗1"]
 
 
 def test_a_narrow_terminal_gets_signs_and_their_legend(tmp_path: Path) -> None:
     (run,) = read_runs(write_run(tmp_path / "run", PASS, case(verdict="mismatch", case="c2")))
-    wide, narrow = ([text for text, _ in lines(run, width)] for width in (80, 30))
+    wide, narrow = ([text for text, _ in summary_lines(run, width)] for width in (80, 30))
     assert any("1 pass, 1 mismatch" in line for line in wide)
     assert not any("✓ pass" in line for line in wide)
     assert any("✓1 ✗1" in line for line in narrow)
     assert any("✓ pass" in line for line in narrow)
-    assert dict(lines(run, 80))[next(line for line in wide if "1 mismatch" in line)] == "red"
+    assert dict(summary_lines(run, 80))[next(line for line in wide if "1 mismatch" in line)] == "red"
 
 
 def test_the_markdown_has_suspects_commands_matrix_and_what_was_not_run(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from kerneltest.plan.signatures import signatures
 from kerneltest.records.artifacts import load_arguments
 from kerneltest.records.record_files import RecordWriter, read_plan, read_records, write_plan
 from kerneltest.records.schema import Record
-from kerneltest.reproduce import rejudge, script, standalone
-from kerneltest.reproduce.script import literal
+from kerneltest.reproduce import rejudge, script_writer, standalone
+from kerneltest.reproduce.script_writer import literal_source
 from tests import forked
 from tests.plugins import PLUGINS
 
@@ -139,12 +139,12 @@ def test_a_script_that_cannot_run_does_not_say_still_wrong(
         monkeypatch.setattr(standalone, name, value)
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert standalone.main() == 2
-    assert f"nothing was run: {words}: " in capsys.readouterr().err
+    assert f"cannot run: {words}: " in capsys.readouterr().err
 
 
 def test_a_kernel_without_a_name_is_taken_from_its_pairing(project: Path) -> None:
     script = _script(project, _finding(project, "unnamed"))
-    assert "Also kerneltest: its pairing is imported" in script.read_text()
+    assert "Also kerneltest: the kernel or an option has no name" in script.read_text()
     assert _python(project, str(script), path=str(ROOT)).returncode == 1
     without = _python(project, "-c", ALONE, str(script))
     assert without.returncode == 2
@@ -203,7 +203,7 @@ def test_a_pytree_of_a_class_of_ones_own_is_filled_by_its_pairing(monkeypatch: p
     pairing = kt.oracle_for(lambda p: p, p=kt.tree({"a": _Named(kt.array("n"))}))(lambda p: p)
     pairing = replace(pairing, module=__name__)
     monkeypatch.setattr(here, "named_pairing", pairing, raising=False)
-    described, _ = script._call(pairing, signatures(pairing, "quick")[0], script._Imports(Path.cwd()))
+    described, _ = script_writer._call(pairing, signatures(pairing, "quick")[0], script_writer._Imports(Path.cwd()))
     assert described == [("tree", __name__, "named_pairing", "p")]
     assert standalone.value(described[0], {"p.a.w": 3}) == {"a": _Named(3)}
 
@@ -234,7 +234,7 @@ def test_the_suite_is_found_by_its_path_from_any_folder_of_its_project_and_from_
     assert main(["repro", str(folder), record.case]) == (1 if inside else 2)
     said = capsys.readouterr()
     assert ("elements wrong" in said.out) == inside
-    assert ("run this in the folder in which pytest ran" in said.err) != inside
+    assert ("run this command where pytest ran" in said.err) != inside
 
 
 def _changed(project: Path, folder: Path, record: Record) -> Path:
@@ -252,20 +252,20 @@ def _changed(project: Path, folder: Path, record: Record) -> Path:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (dict(pairing="../outside.py::p"), "names no pairing below the current project"),
-        (dict(pairing="/etc/outside.py::p"), "names no pairing below the current project"),
-        (dict(pairing="\0.py::p"), "names no pairing below the current project"),
+        (dict(pairing="../outside.py::p"), "is not a pairing in the current project"),
+        (dict(pairing="/etc/outside.py::p"), "is not a pairing in the current project"),
+        (dict(pairing="\0.py::p"), "is not a pairing in the current project"),
         (dict(pairing="x" * 9000 + ".py::p"), "no file x+.py in"),
         (dict(pairing="test_leaves.py::p"), "cannot import test_leaves.py::p: SystemExit: 0"),
         (dict(pairing="test_skips.py::p"), "cannot import test_skips.py::p: Skipped: "),
-        (dict(group="numeric"), "is no family of the group 'numeric'"),
-        (dict(group="nobody's"), "is no family of the group"),
-        (dict(family="ones"), "'ones' is no family of the group 'special'"),
-        (dict(pairing="test_mine.py::os.system"), "is no pairing|has no attribute"),
-        (dict(pairing="absent.py::p"), "no file absent.py in .*: run this in the folder in which pytest ran"),
-        (dict(dims={"n": 99}), "the declaration of named has changed: no signature"),
+        (dict(group="numeric"), "the group 'numeric' has no family"),
+        (dict(group="unknown"), "the group 'unknown' has no family"),
+        (dict(family="ones"), "the group 'special' has no family 'ones'"),
+        (dict(pairing="test_mine.py::os.system"), "is not a pairing|has no attribute"),
+        (dict(pairing="absent.py::p"), "no file absent.py in .*: run this command where pytest ran"),
+        (dict(dims={"n": 99}), "the declaration of named changed: it has no signature"),
         (dict(file="../../secret.npz"), "line 1: record.evidence.file: leads out of the run's folder"),
-        (dict(file="artifacts/a-b.npz"), "is no file of saved inputs"),
+        (dict(file="artifacts/a-b.npz"), "is not a file of saved inputs"),
         (dict(file="cases/a-b.npz"), "the inputs cannot be read"),
         (dict(file="cases/absent-b.npz"), "the inputs cannot be read"),
     ],
@@ -303,7 +303,7 @@ def test_a_plan_that_no_run_wrote_is_not_followed(
     folder = _changed(project, tmp_path / "out", record)
     write_plan(folder, replace(read_plan(folder), **changes))  # type: ignore[arg-type]
     assert main(["repro", str(folder), record.case]) == 2
-    assert "has a plan that no run wrote" in capsys.readouterr().err
+    assert "has an invalid plan" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("named", ["out/evil.py", "link.py", "out/below/evil.py", "package/evil.py"])
@@ -324,7 +324,7 @@ def test_nothing_in_the_reports_own_folder_is_imported(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert main(["repro", "out", record.case]) == 2
-    assert f"{named} lies in out: nothing in a report's own folder is imported" in capsys.readouterr().err
+    assert f"{named} is in out: nothing is imported from a report's own folder" in capsys.readouterr().err
     assert not (tmp_path / "trace").exists()
 
 
@@ -341,10 +341,10 @@ def test_an_unknown_folder_case_or_backend_is_said(project: Path, capsys: pytest
 
 def test_text_of_a_record_stays_text_in_a_script() -> None:
     for value in ("'''\"\"\"\n$kernel \\", float("-inf"), (1,), ("a", [True, None, {"b": 0.1}])):
-        assert literal(value).isascii()
-        assert eval(literal(value), {"float": float}) == value
-    with pytest.raises(TypeError, match="object is no literal"):
-        literal(object())
+        assert literal_source(value).isascii()
+        assert eval(literal_source(value), {"float": float}) == value
+    with pytest.raises(TypeError, match="object is not a literal"):
+        literal_source(object())
 
 
 CRAFTED = """

@@ -9,7 +9,7 @@ import pytest
 
 from kerneltest.backends.registry import REGISTRY
 from kerneltest.cli import main
-from kerneltest.start.doctor import served
+from kerneltest.start.doctor import list_backends
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -23,14 +23,16 @@ BROKEN = {
 
 
 def test_every_backend_is_in_one_row() -> None:
-    told = [name for row in served() for name in ([row.id.replace("TARGET", t) for t in row.targets] or [row.id])]
+    told = [
+        name for row in list_backends() for name in ([row.id.replace("TARGET", t) for t in row.targets] or [row.id])
+    ]
     assert sorted(told) == sorted(REGISTRY)
 
 
 def test_what_is_missing_comes_with_a_reason_and_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     told = capsys.readouterr().out
-    assert all(row.install for row in served() if row.reason)
+    assert all(row.install for row in list_backends() if row.reason)
     assert "interpret             ready" in told
     for name in ("Python", "jax", "jaxlib", "numpy", "devices", "jax_enable_x64", "jax_default_matmul_precision"):
         assert f"\n{name} " in told

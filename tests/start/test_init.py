@@ -9,17 +9,17 @@ from benchmarks.init import OF_JAX, OF_THE_SUITES, Pairable, filled
 from kerneltest.cli import main
 from kerneltest.declare.arguments import ArrayArgument, Static, Tree
 from kerneltest.declare.pairing import Pairing
-from kerneltest.start.call_recorder import watched
-from kerneltest.start.calls import StartError, example_of_shapes, example_of_text, kernel_named
+from kerneltest.start.call_recorder import record_calls
 from kerneltest.start.declaration import Declaration
-from kerneltest.start.init import declared, pairing_of
+from kerneltest.start.example_calls import StartError, example_from_shapes, example_from_text, import_kernel
+from kerneltest.start.init import execute_declaration, infer_declaration
 
 SAMPLE = "tests.start.sample"
 
 
 def _declared(name: str, call: str) -> Declaration:
-    kernel = kernel_named(f"{SAMPLE}:{name}")
-    return declared(kernel, [example_of_text(kernel, call)])
+    kernel = import_kernel(f"{SAMPLE}:{name}")
+    return infer_declaration(kernel, [example_from_text(kernel, call)])
 
 
 def _shapes(pairing: Pairing) -> str:
@@ -43,7 +43,7 @@ DIMS = {
 @pytest.mark.parametrize("case", DIMS)
 def test_dims_follow_from_traces_at_other_lengths(case: str) -> None:
     name, call, shapes, dims = DIMS[case]
-    pairing = pairing_of(_declared(name, call))
+    pairing = execute_declaration(_declared(name, call))
     assert _shapes(pairing) == shapes
     assert {name: pairing.dims[name] for name in dims} == dims
     assert all(dim == kt.dim() for name, dim in pairing.dims.items() if name not in dims)
@@ -58,11 +58,11 @@ def test_a_grid_that_leaves_a_tail_out_is_not_taken_for_what_is_meant() -> None:
 def test_lengths_that_go_together_are_kept_and_told() -> None:
     made = _declared("grouped", "f(jnp.ones(12), jnp.ones(4))")
     assert kt.dim(values=(4,)) in made.dims.values() or kt.dim(values=(12,)) in made.dims.values()
-    assert any("say which lengths go together" in note for note in made.notes)
+    assert any("declare valid combinations" in note for note in made.notes)
 
 
 def test_options_are_static_and_defaults_are_left_out() -> None:
-    pairing = pairing_of(_declared("doubled", "f(jnp.ones(100), twice=False, block=32)"))
+    pairing = execute_declaration(_declared("doubled", "f(jnp.ones(100), twice=False, block=32)"))
     assert {name: each for name, each in pairing.arguments.items() if isinstance(each, Static)} == {
         "twice": kt.static(False)
     }
@@ -72,48 +72,48 @@ def test_options_are_static_and_defaults_are_left_out() -> None:
 
 
 def test_a_number_that_sets_a_length_is_a_dim() -> None:
-    assert pairing_of(_declared("counted", "f(100)")).arguments == {"n": kt.dim_size("n")}
+    assert execute_declaration(_declared("counted", "f(100)")).arguments == {"n": kt.dim_size("n")}
 
 
 def test_integers_beside_floats_point_nowhere_until_their_author_says_where() -> None:
     made = _declared("picked", "f(jnp.ones((8, 4)), jnp.array([3]))")
-    argument = pairing_of(made).arguments["at"]
+    argument = execute_declaration(made).arguments["at"]
     assert isinstance(argument, ArrayArgument)
     assert (argument.domain.low, argument.domain.high) == (0, 0)
-    assert any("they go from 3 to 3" in note and "kt.indices(" in note for note in made.notes)
+    assert any("in the example, from 3 to 3" in note and "kt.indices(" in note for note in made.notes)
 
 
 def test_dtypes_are_those_of_the_call() -> None:
     made = _declared("tailed", "f(jnp.ones(100, jnp.bfloat16))")
-    assert pairing_of(made).arguments["x"].dtypes == ("bfloat16",)  # type: ignore[union-attr]
+    assert execute_declaration(made).arguments["x"].dtypes == ("bfloat16",)  # type: ignore[union-attr]
     assert any("can be traced in float32 and float16 too" in note for note in made.notes)
 
 
 def test_a_tree_is_written_as_it_is_given() -> None:
-    tree = pairing_of(_declared("weighed", DIMS["a pytree"][1])).arguments["params"]
+    tree = execute_declaration(_declared("weighed", DIMS["a pytree"][1])).arguments["params"]
     assert isinstance(tree, Tree)
     assert sorted(tree.branches) == ["b", "w"]
 
 
 def test_two_calls_tell_axes_apart(tmp_path: Path) -> None:
-    kernel = kernel_named(f"{SAMPLE}:product")
+    kernel = import_kernel(f"{SAMPLE}:product")
     script = tmp_path / "script.py"
     calls = "".join(f"product(jnp.ones(({m}, {k})), jnp.ones(({k}, {n})))\n" for m, k, n in ((8, 8, 8), (4, 8, 2)))
     script.write_text(f"import jax.numpy as jnp\nfrom {SAMPLE} import product\n{calls}raise SystemExit(3)\n")
-    examples = watched(kernel, str(script))
+    examples = record_calls(kernel, str(script))
     assert [each.leaves["y"].shape for each in examples] == [(8, 8), (8, 2)]
-    assert _shapes(pairing_of(declared(kernel, examples))) == "m n, n k"
-    assert kernel_named(f"{SAMPLE}:product").function is kernel.function  # it was put back
+    assert _shapes(execute_declaration(infer_declaration(kernel, examples))) == "m n, n k"
+    assert import_kernel(f"{SAMPLE}:product").function is kernel.function  # it was put back
 
 
 def test_a_test_is_watched_too(tmp_path: Path) -> None:
-    kernel = kernel_named(f"{SAMPLE}:tailed")
+    kernel = import_kernel(f"{SAMPLE}:tailed")
     test = tmp_path / "test_it.py"
     test.write_text(f"import numpy as np\nfrom {SAMPLE} import tailed\ndef test_it():\n    tailed(np.ones(50, 'f4'))\n")
-    (example,) = watched(kernel, f"{test}::test_it")
+    (example,) = record_calls(kernel, f"{test}::test_it")
     assert example.leaves["x"].shape == (50,)
     with pytest.raises(StartError, match="never calls whole"):
-        watched(kernel_named(f"{SAMPLE}:whole"), f"{test}::test_it")
+        record_calls(import_kernel(f"{SAMPLE}:whole"), f"{test}::test_it")
 
 
 REFUSED = {
@@ -122,7 +122,7 @@ REFUSED = {
     "no function named": (SAMPLE, "x=8", "give MODULE:FUNCTION"),
     "no such parameter": (f"{SAMPLE}:tailed", "z=8", "has no parameter 'z'"),
     "a parameter without a shape": (f"{SAMPLE}:product", "x=8x8", "also needs y"),
-    "no shape": (f"{SAMPLE}:tailed", "x=8*8", "is no shape"),
+    "no shape": (f"{SAMPLE}:tailed", "x=8*8", "is not a shape"),
     "a call that raises": (f"{SAMPLE}:whole", "x=33", "whole blocks alone"),
     "no Pallas call": (f"{SAMPLE}:plain", "x=8", "reaches no Pallas call"),
 }
@@ -144,7 +144,7 @@ def test_a_file_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = tmp_path / "test_tailed.py"
     path.write_text("# mine\n", encoding="utf-8")
     assert main(command) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert path.read_text(encoding="utf-8") == "# mine\n"
 
 
@@ -155,9 +155,9 @@ def test_a_pairing_passes_once_its_oracle_is_filled_in(pairable: Pairable) -> No
 
 
 def test_the_text_of_a_call_must_call_the_kernel() -> None:
-    kernel = kernel_named(f"{SAMPLE}:tailed")
+    kernel = import_kernel(f"{SAMPLE}:tailed")
     with pytest.raises(StartError, match="does not call tailed"):
-        example_of_text(kernel, "jnp.ones(8)")
+        example_from_text(kernel, "jnp.ones(8)")
     with pytest.raises(StartError, match="raises NameError"):
-        example_of_text(kernel, "f(nobody)")
-    assert example_of_shapes(kernel, "x=8x1", "x=int8").leaves["x"].dtype.name == "int8"
+        example_from_text(kernel, "f(nobody)")
+    assert example_from_shapes(kernel, "x=8x1", "x=int8").leaves["x"].dtype.name == "int8"

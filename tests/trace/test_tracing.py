@@ -218,7 +218,7 @@ pairing = kt.oracle_for(vector_add, x=kt.array("n"), y=kt.array("n"))(lambda x, 
 result = kt.check(pairing, backends=["interpret", "interpret-tpu", "lower:sm_90", "simulate:gfx942"], depth="quick")
 assert not result.ok and not result.findings, result.findings
 assert result.unavailable.keys() == {"interpret", "lower:sm_90", "simulate:gfx942"}, result
-print(environment()["devices"], *result.unavailable.values(), sep=chr(10))
+print(jax_environment()["devices"], *result.unavailable.values(), sep=chr(10))
 """
 
 

@@ -8,9 +8,9 @@ import pytest
 from kerneltest.core.details import Access, Detail, MemoryFault, Mismatch, NotBuilt, Stage, Unavailable, Visit
 from kerneltest.core.details.base import without_numbers
 from kerneltest.core.verdicts import Verdict
-from kerneltest.records.evidence import Evidence, Fill, SpecialInput, SpecialValue
+from kerneltest.records.evidence import Evidence, FillExtent, SpecialInput, SpecialValue
 from kerneltest.records.schema import FaultLocation, Record, Reproducer
-from kerneltest.report.text.suspects import told
+from kerneltest.report.text.suspect_text import format_suspect
 from kerneltest.triage.predicates import Features, input_condition, signature_condition, two_conditions
 from kerneltest.triage.suspects import Suspect, find_suspects
 from tests.written import PAIRING, case
@@ -23,7 +23,7 @@ NAN = Evidence(index=(0,), actual=float("nan"), expected=1.0, wrong_blocks=(1, 1
 FAMILIES = (("structural", "ones"), ("structural", "ties"), ("numeric", "normal"), ("special", "nan_first"))
 X_NAN, Y_NAN = SpecialInput("x", SpecialValue.NAN), SpecialInput("y", SpecialValue.NAN)
 X_INF = SpecialInput("x", SpecialValue.NEGATIVE_INFINITY)
-ROW_INF = SpecialInput("x", SpecialValue.NEGATIVE_INFINITY, Fill.ROW)
+ROW_INF = SpecialInput("x", SpecialValue.NEGATIVE_INFINITY, FillExtent.ROW)
 
 
 def _run(fails: Any, backend: str = "interpret", dtypes: Sequence[str] = ("float32", "bfloat16")) -> list[Record]:
@@ -171,13 +171,13 @@ def test_a_smallest_case_belongs_to_the_suspect_it_was_made_from() -> None:
     assert structure.reproducer is not None
     assert structure.example is tiny
     assert precision.reproducer is None
-    assert any("born at kernels/k.py:5   x < n" in line for line in told(structure))
+    assert any("root cause: kernels/k.py:5   x < n" in line for line in format_suspect(structure))
 
 
 @pytest.mark.parametrize("records", [_run(_tail), _run(_outside, "simulate:sm_90"), _run(_unlowered, "lower:sm_90")])
 def test_a_suspect_is_told_in_at_most_twelve_lines(records: list[Record]) -> None:
     (suspect,) = _of(records)
-    lines = told(suspect, "report")
+    lines = format_suspect(suspect, "report")
     assert len(lines) <= 12
     assert lines[0].startswith(suspect.title)
     assert " of " in lines[0]

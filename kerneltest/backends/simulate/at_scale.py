@@ -206,7 +206,7 @@ def _samples(output: Any) -> OutputSamples:
     count = math.prod(output.shape)
     chosen = sample_positions(count, _SAMPLED, [count])
     undefined = np.zeros(chosen.size, bool)
-    if (known := output.places) is not None:
+    if (known := output.known_offsets) is not None:
         at = np.unique(np.minimum(np.searchsorted(known, chosen), max(known.size - 1, 0)))[: known.size]
         chosen = known[at]
         undefined = output.undefined[at] if output.undefined is not None else np.zeros(at.size, bool)

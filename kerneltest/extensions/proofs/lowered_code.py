@@ -26,7 +26,7 @@ _MOVES = frozenset({"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "tr
 
 
 @dataclass(frozen=True)
-class CallArray(Generic[N]):
+class LoweredArray(Generic[N]):
     """An array that a call reads or writes.
 
     Attributes:
@@ -58,13 +58,13 @@ class LoweredCode(Generic[N]):
     name: str
     body: SliceBlock[N]
     grid: tuple[N, ...]
-    arrays: tuple[CallArray[N], ...]
+    arrays: tuple[LoweredArray[N], ...]
 
     def map_numbers(self, change: Callable[[N], M]) -> "LoweredCode[M]":
         """Returns the code with each number replaced by its image under `change`, which is called in their order."""
         grid = tuple(map(change, self.grid))
         arrays = tuple(
-            CallArray(a.name, tuple(map(change, a.shape)), a.leaf, a.allocation, a.is_output) for a in self.arrays
+            LoweredArray(a.name, tuple(map(change, a.shape)), a.leaf, a.allocation, a.is_output) for a in self.arrays
         )
         return LoweredCode(self.name, map_block(self.body, change), grid, arrays)
 
@@ -114,11 +114,11 @@ def extract_code(traced: Traced, call: Call, target: Target, leaves: tuple[str, 
         traced.jaxpr.jaxpr, call.equation, dict(zip(traced.jaxpr.jaxpr.invars, leaves, strict=True))
     )
     arrays = [
-        CallArray(r.name, r.shape, path, i, is_output=False)
+        LoweredArray(r.name, r.shape, path, i, is_output=False)
         for i, (r, path) in enumerate(zip(inputs, paths or (), strict=True))
     ]
     for i, r in enumerate(outputs):
-        arrays.append(CallArray(r.name, r.shape, "", kernel.aliases.get(i, len(arrays)), is_output=True))
+        arrays.append(LoweredArray(r.name, r.shape, "", kernel.aliases.get(i, len(arrays)), is_output=True))
     return LoweredCode(call.name, slice_region(body), kernel.grid, tuple(arrays))
 
 

@@ -47,12 +47,14 @@ class NodeWorker:
     """Runs the items of a job on a node, in an isolated process and a folder of its own."""
 
     def __init__(self, job: JobSetup, node: str) -> None:
-        """Args:
-        job: the setup of the run's jobs.
-        node: the name of this machine in the cluster.
+        """Initialises the instance.
+
+        Args:
+          job: the setup of the run's jobs.
+          node: the name of this machine in the cluster.
 
         Raises:
-          CodeMismatchError: this machine has other code than the session.
+            CodeMismatchError: this machine has other code than the session.
         """
         self._folder = Path(tempfile.mkdtemp(prefix="kerneltest-")).resolve()
         self.node = node

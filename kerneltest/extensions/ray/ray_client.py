@@ -34,11 +34,13 @@ class RayCluster:
     """A connection to a cluster."""
 
     def __init__(self, address: str) -> None:
-        """Args:
-        address: as for `ray.init`: `local` for a cluster on this machine, `auto`, or `host:port`.
+        """Initialises the instance.
+
+        Args:
+          address: as for `ray.init`: `local` for a cluster on this machine, `auto`, or `host:port`.
 
         Raises:
-          ClusterError: no cluster answers.
+            ClusterError: no cluster answers.
         """
         if address.startswith("ray://"):
             raise ClusterError(

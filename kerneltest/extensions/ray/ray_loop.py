@@ -56,9 +56,11 @@ class RayLoop:
     """A pytest plugin that runs pairings on a cluster and all other tests here. It is the run's `Cluster`."""
 
     def __init__(self, run: PytestRun, progress_line: ProgressLine | None) -> None:
-        """Args:
-        run: of the session.
-        progress_line: shows each item that starts.
+        """Initialises the instance.
+
+        Args:
+          run: of the session.
+          progress_line: shows each item that starts.
         """
         self._run, self._progress_line = run, progress_line
         self._jobs: JobTable | None = None

@@ -1,6 +1,6 @@
-"""The HTML pages.
+"""Renders HTML pages: the report of one or more runs, and the comparison of two sets of runs.
 
-Merged runs and maps of what lowers enter `build.render`, a comparison enters `diff.html`; the text of one page that
-needs nothing else leaves. A page is made from records alone: `page` is what the template shows, `data` what the scripts
-in `static/` draw. It calls the rest of `report`, and of `text` what says a suspect or a comparison in words.
+`build` fills in the templates. `page` holds the values that the report's template shows, `data` the JSON document that
+the scripts in `static/` draw, with `findings` and `suspects` as parts of it. A page is made from records only, and
+needs no other file.
 """

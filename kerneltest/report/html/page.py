@@ -1,6 +1,6 @@
-"""What the page's template shows of merged runs, a property for each part of it.
+"""The values that the report's template shows.
 
-A new section of the page is a property here and its lines in `templates/report.html`.
+A new built-in section is a property of `Page` and its lines in `templates/report.html`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,42 +12,42 @@ from kerneltest.records.overlay import Overlay, OverlayRow, Past
 from kerneltest.records.runs import RunRecords
 from kerneltest.records.schema import Record
 from kerneltest.report.counts import (
-    future,
+    budget_remarks,
+    clock_warning,
     gaps,
-    hardly_asked,
-    kept,
-    left_out,
-    not_applicable,
-    slow,
-    suspected_lowerings,
+    inapplicable_backends,
+    lowering_remarks,
+    reuse_remarks,
+    slow_remarks,
+    undefined_remarks,
 )
-from kerneltest.report.html.suspects import Lineup, lineup
-from kerneltest.report.matrix import Matrix, by_backend, tallied
+from kerneltest.report.html.suspect_data import MOST_SUSPECTS, ShownSuspects
+from kerneltest.report.matrix import Matrix, by_backend, count_endings
 from kerneltest.triage.suspects import Suspect, suspects_in_overlay
 
 WIDTH, HEIGHT = 36, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Spark:
-    """Points of an SVG polyline, the last of them, and the same in words."""
+class Sparkline:
+    """A sparkline: the points of an SVG polyline, its last point, and its values in words."""
 
     points: str
     last: tuple[float, float]
     words: str
 
 
-def sparks(history: Mapping[tuple[str, str], Sequence[Past]]) -> dict[tuple[str, str], Spark]:
-    """A line for each pairing and backend with a history: findings, the fewest at the bottom."""
-    return {place: _spark(past) for place, past in history.items()}
+def sparklines(history: Mapping[tuple[str, str], Sequence[Past]]) -> dict[tuple[str, str], Sparkline]:
+    """Returns a sparkline of the number of findings for each pairing and backend with a history."""
+    return {place: _sparkline(past) for place, past in history.items()}
 
 
-def _spark(past: Sequence[Past]) -> Spark:
+def _sparkline(past: Sequence[Past]) -> Sparkline:
     most = max(1, *(each.findings for each in past))
     step = (WIDTH - 4) / (len(past) - 1)
     points = [(2 + i * step, 1 + (HEIGHT - 2) * (1 - each.findings / most)) for i, each in enumerate(past)]
     words = "findings by run: " + ", ".join(f"{each.run} {each.findings:,} of {each.cases:,}" for each in past)
-    return Spark(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), points[-1], words)
+    return Sparkline(" ".join(f"{x:.1f},{y:.1f}" for x, y in points), points[-1], words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class RunLine:
     """One run in the table of runs.
 
     Attributes:
-      run: as it was read.
+      run: the run.
       state: `INCOMPLETE`, `findings` or `no finding`.
-      shown: whether it served any backend, or alone planned it.
-      sums: its planned cells by how they ended.
+      shown: whether the page shows any of its cells.
+      sums: its planned cells by ending.
     """
 
     run: RunRecords
@@ -69,7 +69,7 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """Findings with one ending of a pairing on a backend, with the first one's message."""
+    """The findings of a pairing on a backend with one ending, and the message of the first."""
 
     pairing: str
     backend: str
@@ -84,9 +84,9 @@ class FamilyLine:
 
     Attributes:
       group, family: names.
-      sums: its cases by how they ended.
-      compared: elements.
-      used: the largest fraction of a bound that was used up; None where nothing had one.
+      sums: its cases by ending.
+      compared: the number of compared elements.
+      used: the largest error as a fraction of its bound; None if no case had a bound.
     """
 
     group: str
@@ -98,10 +98,10 @@ class FamilyLine:
 
 @dataclass(frozen=True)
 class Page:
-    """What the template shows of some runs.
+    """The values that the template shows.
 
     Attributes:
-      merged: the runs.
+      merged: the runs, overlaid.
     """
 
     merged: Overlay
@@ -112,36 +112,36 @@ class Page:
 
     @cached_property
     def suspects(self) -> tuple[Suspect, ...]:
-        """What is thought to be wrong."""
+        """All suspects of the runs."""
         return suspects_in_overlay(self.merged)
 
     @cached_property
-    def lineup(self) -> Lineup:
-        """Those of them that the page shows."""
-        return lineup(self.merged, self.suspects)
+    def shown_suspects(self) -> ShownSuspects:
+        """The suspects that the page has room for."""
+        return ShownSuspects(self.merged, self.suspects[:MOST_SUSPECTS])
 
     @property
-    def sparks(self) -> Mapping[tuple[str, str], Spark]:
-        """The history of a pairing on a backend, where there is one."""
-        return sparks(self.merged.history)
+    def sparks(self) -> Mapping[tuple[str, str], Sparkline]:
+        """Sparklines of each pairing and backend that several runs executed."""
+        return sparklines(self.merged.history)
 
     @property
     def totals(self) -> Mapping[Ending, int]:
-        """The planned cells by how they ended."""
-        return tallied(status.verdict for status in self.merged.cells.values())
+        """The planned cells by ending."""
+        return count_endings(status.verdict for status in self.merged.cells.values())
 
     @property
     def legend(self) -> list[Ending]:
-        """The endings that occur."""
-        return list(tallied(row.ending for row in self.merged.rows))
+        """The endings that occur, harmless first."""
+        return list(count_endings(row.ending for row in self.merged.rows))
 
     @cached_property
     def findings(self) -> int:
         return sum(row.is_finding for row in self.merged.rows)
 
     @cached_property
-    def kept(self) -> int:
-        """Cases that earlier runs judged."""
+    def reused(self) -> int:
+        """The number of cases whose verdicts are from earlier runs."""
         return sum(1 for row in self.merged.rows if row.record.case and row.record.reused_from)
 
     @property
@@ -150,29 +150,32 @@ class Page:
 
     @property
     def compared(self) -> int:
-        """Elements."""
+        """The number of compared elements."""
         return sum(row.record.compared for row in self.merged.rows)
 
     @property
     def gaps(self) -> list[str]:
-        """What is wrong with the bookkeeping of the runs shown."""
+        """Gaps in the bookkeeping of the runs that contribute to the page."""
         shown = [run for number, run in enumerate(self.merged.runs) if number in self.merged.contributing]
         return [f"{self._prefix(run)}{text}" for run in shown for text in gaps(run)]
 
     @property
     def remarks(self) -> list[str]:
-        """Where runs disagree, and clocks that cannot be right."""
+        """Disagreements between runs, and wrong clocks."""
         splits = [
             f"{split.pairing} on {split.backend}: "
             + ", ".join(f"{ending} in {run}" for run, ending in split.endings)
             + f" ({split.cells:,} cell{'s' * (split.cells > 1)}; the page shows the first)"
             for split in self.merged.splits
         ]
-        return [*splits, *(f"{self._prefix(run)}{text}" for run in self.merged.runs if (text := future(run.plan)))]
+        return [
+            *splits,
+            *(f"{self._prefix(run)}{text}" for run in self.merged.runs if (text := clock_warning(run.plan))),
+        ]
 
     @property
     def unavailable(self) -> list[tuple[str, str, str]]:
-        """Backend, reason and, where the matrix shows another run's results for it, that run's name; for each run."""
+        """Backend, reason, and the run whose results the matrix shows for it instead ("" if none), for each run."""
         lacking = {(number, name) for number, run in enumerate(self.merged.runs) for name in run.plan.unavailable}
         served = {
             row.record.backend: self.merged.runs[row.run].name
@@ -187,30 +190,30 @@ class Page:
 
     @property
     def not_applicable(self) -> list[tuple[str, str]]:
-        """Backends, and why they are not for how many kernels."""
-        return not_applicable(self.merged.runs)
+        """Backends, and the reason why they are not applicable, with counts."""
+        return inapplicable_backends(self.merged.runs)
 
     @property
     def xfails(self) -> list[tuple[str, str]]:
-        """Pairing and text of each declared xfail."""
+        """Pairing and text of each declared xfail, sorted."""
         return sorted(
             {(name, each) for run in self.merged.runs for name, all_ in run.plan.xfail.items() for each in all_}
         )
 
     @property
     def notes(self) -> list[str]:
-        """What all records together make somebody look at."""
+        """Remarks on run times, reused verdicts, undefined elements and suspected lowering bugs."""
         records = [row.record for row in self.merged.rows]
         costs = [
             f"{self._prefix(run)}{line}"
             for run in self.merged.runs
-            for line in (*left_out(run), *kept(run), *slow(run))
+            for line in (*budget_remarks(run), *reuse_remarks(run), *slow_remarks(run))
         ]
-        return [*costs, *hardly_asked(records), *suspected_lowerings(records)]
+        return [*costs, *undefined_remarks(records), *lowering_remarks(records)]
 
     @property
     def kinds(self) -> list[FindingKind]:
-        """Kinds of the findings that are no suspect's, as those of whole cells, the most severe first."""
+        """Findings outside of suspects, such as those of whole cells, by kind; the most severe first."""
         gathered = {id(record) for suspect in self.suspects for record in suspect.findings}
         grouped: dict[tuple[Ending, str, str], list[Record]] = {}
         for row in self.merged.rows:
@@ -225,12 +228,12 @@ class Page:
 
     @property
     def runs(self) -> list[RunLine]:
-        """In the order in which they were given."""
+        """The runs in the order in which they were given."""
         lines = []
         for number, run in enumerate(self.merged.runs):
             done = run.reconciled
             state = "INCOMPLETE" if not done.complete else "no finding" if done.green else "findings"
-            sums = tallied(status.verdict for status in done.cells.values())
+            sums = count_endings(status.verdict for status in done.cells.values())
             lines.append(RunLine(run, state, number in self.merged.contributing, sums))
         return lines
 
@@ -244,7 +247,7 @@ class Page:
             FamilyLine(
                 group,
                 family,
-                sums=tallied(row.ending for row in rows),
+                sums=count_endings(row.ending for row in rows),
                 compared=sum(row.record.compared for row in rows),
                 used=max(
                     (row.record.bound_fraction for row in rows if row.record.bound_fraction is not None), default=None

@@ -1,6 +1,5 @@
-"""Reports as text.
+"""Renders runs and comparisons as text.
 
-Runs, counts and comparisons enter; lines for a terminal (`terminal`, `diff`), a failed item's message (`failure`),
-Markdown for a job's page (`markdown`, `diff`) and badges (`badge`) leave. Whatever comes from records passes `escape`
-on its way out. It calls the rest of `report`, but neither `html` nor `reproduce`.
+`terminal` and `diff` make lines for a terminal, `markdown` and `diff` pages for a CI job, `markdown` badges, and
+`failure` the message of a failed item. All text from records passes `tables.for_terminal` or `tables.for_markdown`.
 """

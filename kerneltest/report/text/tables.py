@@ -1,4 +1,4 @@
-"""Tables as text, and the fields of the matrix in words or, where room is scarce, in signs."""
+"""Escaping for terminals and Markdown, tables, and the fields of the matrix as words or signs."""
 
 import re
 from collections import Counter
@@ -9,40 +9,40 @@ from tabulate import tabulate
 from kerneltest.core.verdicts import Ending, Verdict
 from kerneltest.report.matrix import Field
 
-MOST = 300  # characters of one text on a Markdown page: a job's page may have one MiB in all
+MAX_TEXT = 300  # characters of one text on a Markdown page, since the page of a CI job may have 1 MiB in all
 
 
 def for_terminal(text: str) -> str:
-    """One line without control characters: an escape sequence in a record moves no cursor and sets no colour."""
+    """Returns text as one line without control characters, so that records cannot inject escape sequences."""
     return "".join(c if c.isprintable() else "�" for c in re.sub(r"[\r\n\t]+", " ", text))
 
 
 def for_markdown(text: str) -> str:
-    """One line, cut off at `MOST`, in which nothing is markup, a link, a mention or the border of a table."""
+    """Returns text as one line of at most `MAX_TEXT` characters, with all Markdown syntax escaped."""
     shown = for_terminal(text)
-    shown = shown if len(shown) <= MOST else shown[: MOST - 1] + "…"
+    shown = shown if len(shown) <= MAX_TEXT else shown[: MAX_TEXT - 1] + "…"
     return re.sub(r"([\\`*_{}\[\]<>()#+!|~&@:$^-])", r"\\\1", shown)
 
 
-SIGNS_EXPLAINED = (
-    "✓ pass  ≈ xfail  – unavailable  ✗ finding  ? no verdict  ∅ nothing compared  · nothing asked; a number: cases"
+SIGNS_LEGEND = (
+    "✓ pass  ≈ xfail  – unavailable  ✗ finding  ? no verdict  ∅ nothing compared  · nothing asked; numbers: cases"
 )
 
 
 def terminal_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table, the headings first, with columns as wide as what they hold."""
+    """Formats a table with columns as wide as their content; returns its lines, the headings first."""
     shown = [[for_terminal(text) for text in row] for row in (headings, *rows)]
     return [line.rstrip() for line in tabulate(shown, tablefmt="plain", disable_numparse=True).splitlines()]
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of a Markdown page; all texts stay text."""
+    """Formats a Markdown table; all texts are escaped."""
     shown = [[for_markdown(text) for text in row] for row in rows]
     return str(tabulate(shown, [for_markdown(text) for text in headings], tablefmt="pipe", disable_numparse=True))
 
 
-def in_words(field: Field) -> str:
-    """`54 pass, 54 compile_error (gfx942 sm_90)`; "" where nothing was planned."""
+def field_words(field: Field) -> str:
+    """Formats a field as words: `54 pass, 54 compile_error (gfx942 sm_90)`; "" if nothing was planned."""
     return ", ".join(_words(field, ending, count) for ending, count in field.counts.items())
 
 
@@ -52,8 +52,8 @@ def _words(field: Field, ending: Ending, count: int) -> str:
     return f"{ending}{on}" if ending is Verdict.UNAVAILABLE else f"{count} {ending}{on}"
 
 
-def in_signs(field: Field) -> str:
-    """`✓54 ✗54`; "" where nothing was planned."""
+def field_signs(field: Field) -> str:
+    """Formats a field as signs: `✓54 ✗54`; "" if nothing was planned."""
     signs: Counter[str] = Counter()
     for ending, count in field.counts.items():
         signs["✗" if ending.is_finding and isinstance(ending, Verdict) else ending.letter] += count

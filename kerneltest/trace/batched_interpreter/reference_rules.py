@@ -162,7 +162,7 @@ def _swap(equation: Equation) -> EquationFunction:
 
 
 def _addupdate(equation: Equation) -> EquationFunction:
-    """`ref[...] += values`"""
+    """`ref[...] += values`."""
     locate = locator(_transforms(equation, _leaves(equation)[2:]), equation.invars[0].aval.shape)
 
     def evaluate(operands: Sequence[Value]) -> Sequence[Value]:

@@ -14,7 +14,7 @@ from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.record_files import write_plan
 from kerneltest.records.run_plan import Plan
 from kerneltest.records.runs import read_all
-from kerneltest.report.html.build import render
+from kerneltest.report.html.render_page import render
 from tests.extensions.lowering_map.sample_maps import EXP, MAP, with_exp, with_tpu
 from tests.pages import Page
 

@@ -1,4 +1,4 @@
-// Elements from plain values. Text becomes text nodes only; nothing from the data is ever parsed as markup.
+// Creates elements from plain values. Text becomes text nodes only; nothing from the data is ever parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -31,7 +31,7 @@ function tag(verdict, href, ...more) {
   return el(href ? "a" : "span", { class: `tag k-${verdict.kind}`, href, title: verdict.meaning }, inside);
 }
 
-// Text with a button that copies it; where a browser forbids that, the text is selected instead.
+// Text with a copy button. If the browser forbids copying, the button selects the text.
 function copyable(text, what) {
   const pre = el("pre", { tabindex: "0", role: "region", "aria-label": what }, text);
   const button = el("button", { type: "button", "aria-label": `Copy ${what}` }, "Copy");
@@ -48,7 +48,7 @@ function copyable(text, what) {
   return el("div", { class: "block" }, button, pre);
 }
 
-// The page's data: unpacked once, and indexed as the views need it.
+// The page's data: unpacked once, and indexed for the views.
 
 async function unpack(text) {
   const bytes = Uint8Array.from(atob(text.trim()), (c) => c.charCodeAt(0));
@@ -56,8 +56,8 @@ async function unpack(text) {
   return new Response(stream).json();
 }
 
-const ALL = "*";  // the dtype, family and signature of a row that stands for all of them
-const GAPS = new Set(["missing", "nothing compared"]);  // no record says more about them
+const ALL = "*";  // the dtype, family and signature of a row for a whole pairing on a backend
+const GAPS = new Set(["missing", "nothing compared"]);  // they have no records
 
 function index(data) {
   const rows = data.rows, count = rows.verdict.length;
@@ -67,7 +67,7 @@ function index(data) {
   data.pairingNumber = new Map(data.pairings.map((pairing, i) => [pairing.id, i]));
   data.short = data.pairings.map((pairing) => pairing.id.split("::").pop());
   data.byName = new Map(data.findings.map((finding) => [nameOf(data, finding), finding]));
-  data.message = (row) => (rows.text[row] < 0 ? "left out of this page; the record has it" : data.texts[rows.text[row]]);
+  data.message = (row) => (rows.text[row] < 0 ? "left out of this page; see the record" : data.texts[rows.text[row]]);
   data.lower = {};
   for (const [column, words] of Object.entries({
     pairing: data.pairings.map((each) => each.id),
@@ -82,7 +82,7 @@ function index(data) {
   return data;
 }
 
-// What a finding is called in the URL: the same in every report that holds it.
+// The name of a finding in the address, the same in every report that has it.
 function nameOf(data, finding) {
   const rows = data.rows, row = finding.row;
   const which = finding.case || `${data.dtypes[rows.dtype[row]]} ${data.families[rows.family[row]].id}`;

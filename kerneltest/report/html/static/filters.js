@@ -1,15 +1,15 @@
-// The address after # is the whole state: #/view/name?verdict=...&backend=...&dtype=...&family=...&suspect=...&text=...
+// The address after # holds the whole state: #/view/name?verdict=...&backend=...&dtype=...&family=...&suspect=...&text=...
 
 const FILTERS = ["verdict", "backend", "dtype", "family", "suspect", "text"];
 
 function parse(hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/");
-  const asked = new URLSearchParams(query || "");
+  const requested = new URLSearchParams(query || "");
   const filters = {};
-  for (const name of FILTERS) if (asked.get(name)) filters[name] = asked.get(name);
+  for (const name of FILTERS) if (requested.get(name)) filters[name] = requested.get(name);
   let name = "";
-  try { name = decodeURIComponent(parts.slice(1).join("/")); } catch { /* a damaged address names nothing */ }
+  try { name = decodeURIComponent(parts.slice(1).join("/")); } catch { /* an invalid address has no name */ }
   return { view: parts[0], name, filters };
 }
 
@@ -20,10 +20,10 @@ function address(view, name = "", filters = {}) {
   return `#/${view}${name ? "/" + encodeURIComponent(name) : ""}${text ? "?" + text : ""}`;
 }
 
-// Without what a cell of the matrix narrowed.
+// The filters without those that a cell of the matrix sets.
 const widened = (filters) => ({ ...filters, backend: "", dtype: "" });
 
-// The rows that filters leave, in order.
+// The rows that pass the filters, in order.
 function select(data, filters, { pairing = -1, findings = false } = {}) {
   const rows = data.rows, selected = [];
   const allowed = (words, wanted, all = () => false) => words.map((word) => !wanted || word === wanted || all(word, wanted));
@@ -48,7 +48,7 @@ function select(data, filters, { pairing = -1, findings = false } = {}) {
   return selected;
 }
 
-// The form shows the address's filters, and a change of the form is a new address.
+// The form shows the filters of the address, and a change of the form changes the address.
 function bindFilters(data, form, go) {
   const option = (value, text = value) => el("option", { value }, text);
   const fill = (name, ...options) => form.elements[name].append(option("", "all"), ...options.flat());

@@ -1,4 +1,4 @@
-// One finding: in words, where, the picture, the inputs, the source line, and how to see it again.
+// One finding: message, facts, picture, inputs, source line, and reproduction.
 
 function drawFinding(data, name, filters) {
   const finding = data.byName.get(name);
@@ -7,19 +7,19 @@ function drawFinding(data, name, filters) {
   const pairing = data.pairings[rows.pairing[row]], backend = data.backends[rows.backend[row]].id;
   const target = data.targets[rows.target[row]], message = data.message(row);
   const family = data.families[rows.family[row]].id + (target ? ` in ${target}` : "");
-  const line = lineNamed(pairing, message);
+  const line = sourceLine(pairing, finding.place);
   const [next, previous] = neighbours(data, row, filters);
   const step = (other, text) => (other ? el("a", { href: findingAddress(data, other, filters) }, text) : null);
   return [
     el("p", { class: "crumbs" }, el("a", { href: address("matrix", "", widened(filters)) }, "Matrix"), " › ", el("a", { href: address("pairing", pairing.id, filters) }, pairing.id), " › ", backend),
     el("div", { class: "head" }, el("h2", { tabindex: "-1" }, tag(verdict), ` ${data.short[rows.pairing[row]]} on ${backend}, ${data.dtypes[rows.dtype[row]]}`), el("span", { class: "grow" }), step(previous, "‹ previous"), step(next, "next ›")),
-    el("p", { class: "lead" }, firstOf(message, finding)),
-    finding.diagnosis ? el("div", { class: "why" }, el("b", {}, "What it looks like: "), finding.diagnosis) : null,
-    finding.suspect ? el("div", { class: "why" }, el("b", {}, "Suspected: "), finding.suspect) : null,
+    el("p", { class: "lead" }, withoutDiagnosis(message, finding)),
+    finding.diagnosis ? el("div", { class: "why" }, el("b", {}, "Diagnosis: "), finding.diagnosis) : null,
+    finding.suspect ? el("div", { class: "why" }, el("b", {}, "Probable culprit: "), finding.suspect) : null,
     el("div", { class: "split" },
       finding.picture ? drawPicture(finding.picture) : null,
       el("div", { class: "facts-of" }, pairs(factsOf(data, finding, verdict, family)), el("h3", {}, "The same case on other backends"), others(data, row, filters))),
-    finding.inputs && finding.inputs.length ? [el("h2", {}, "The inputs there"), el("div", { class: "split" }, finding.inputs.map((each) => drawInput(each)))] : argumentsOf(finding),
+    finding.inputs && finding.inputs.length ? [el("h2", {}, "Inputs around the worst element"), el("div", { class: "split" }, finding.inputs.map((each) => drawInput(each)))] : argumentsOf(finding),
     line ? [el("h2", {}, "Source ", el("span", { class: "dim" }, line.text)), drawSource(line.source, { here: line.line, around: 6 })]
       : pairing.kernel && pairing.kernel.parts.length ? [el("h2", {}, "Kernel ", el("span", { class: "dim" }, pairing.kernel.file)), drawSource(pairing.kernel)] : null,
     reproduction(data, finding),
@@ -29,24 +29,24 @@ function drawFinding(data, name, filters) {
   ];
 }
 
-// The message without the diagnosis that it ends with, which stands by itself.
-const firstOf = (message, finding) => message.split("\n").filter((line) => line !== finding.diagnosis).join("\n");
+// The message without the line of the diagnosis, which is shown separately.
+const withoutDiagnosis = (message, finding) => message.split("\n").filter((line) => line !== finding.diagnosis).join("\n");
 
 function factsOf(data, finding, verdict, family) {
   const row = finding.row, at = finding.at, facts = [["meaning", verdict.meaning], ["family", family], ["signature", el("code", {}, data.signatures[data.rows.signature[row]])]];
-  if (finding.tolerance) facts.push(["judged by", finding.tolerance]);
+  if (finding.tolerance) facts.push(["error model", finding.tolerance]);
   if (at) {
     facts.push(["where", `output ${at.output}, element [${at.index.join(", ")}]${finding.block ? `, block ${finding.block}` : ""}`]);
     facts.push(["counterexample", el("span", {}, "got ", el("code", {}, number(at.actual)), ", expected ", el("code", {}, number(at.expected)), " ± ", el("code", {}, number(at.bound)))]);
-    if (at.blocks[1] > 1) facts.push(["blocks", `${at.blocks[0]} of ${at.blocks[1]} hold a wrong element`]);
+    if (at.blocks[1] > 1) facts.push(["blocks", `${at.blocks[0]} of ${at.blocks[1]} have a wrong element`]);
   }
   const suspect = data.suspects[data.rows.suspect[row]];
   if (suspect) facts.push(["suspect", el("a", { href: address("suspects", suspect.id) }, suspect.title)]);
   if (finding.pattern) facts.push(["pattern", finding.pattern]);
   if (data.rows.used[row] >= 0) facts.push(["error / bound", number(data.rows.used[row])]);
-  if (finding.budget) facts.push(["the bound", [budgetBars(finding.budget), finding.unstable ? el("p", {}, worded(finding.unstable)) : null]]);
+  if (finding.budget) facts.push(["parts of the bound", [budgetBars(finding.budget), finding.unstable ? el("p", {}, worded(finding.unstable)) : null]]);
   if (finding.file) facts.push(["inputs saved", el("code", {}, finding.file)]);
-  if (at && !finding.picture) facts.push(["picture", "left out of this page or of the record; another finding of this kind has one"]);
+  if (at && !finding.picture) facts.push(["picture", "left out of this page or of the record; another finding of the same kind has one"]);
   return facts;
 }
 
@@ -55,7 +55,7 @@ function others(data, row, filters) {
   for (let other = 0; other < data.count; other++) {
     if (["pairing", "dtype", "family", "signature", "target"].every((column) => rows[column][other] === rows[column][row]) && other !== row) same.push(other);
   }
-  if (!same.length) return el("p", { class: "dim" }, "It ran on no other.");
+  if (!same.length) return el("p", { class: "dim" }, "It ran on no other backend.");
   return el("ul", { class: "tags" }, same.map((other) => {
     const detail = data.detail.get(other), verdict = data.verdicts[rows.verdict[other]];
     return el("li", {}, tag(verdict, detail && findingAddress(data, detail, filters), ` · ${data.backends[rows.backend[other]].id}`));
@@ -64,15 +64,15 @@ function others(data, row, filters) {
 
 function argumentsOf(finding) {
   const given = Object.entries(finding.arguments || {});
-  return given.length ? [el("h2", {}, "The inputs"), given.map(([path, text]) => el("div", { class: "block" }, el("pre", { tabindex: "0", role: "region", "aria-label": `Values of ${path}` }, `${path} = ${text}`)))] : null;
+  return given.length ? [el("h2", {}, "Inputs"), given.map(([path, text]) => el("div", { class: "block" }, el("pre", { tabindex: "0", role: "region", "aria-label": `Values of ${path}` }, `${path} = ${text}`)))] : null;
 }
 
 function reproduction(data, finding) {
   return [
     el("h2", {}, "Reproduce"),
     copyable(finding.commands.join("\n"), "the commands"),
-    finding.code ? [el("h3", {}, "Script ", el("code", {}, finding.script), " (beside the saved inputs)"), copyable(finding.code, "the script")]
-      : finding.script ? el("p", {}, "A script lies in the run's folder: ", el("code", {}, finding.script)) : null,
+    finding.code ? [el("h3", {}, "Script ", el("code", {}, finding.script), " (next to the saved inputs)"), copyable(finding.code, "the script")]
+      : finding.script ? el("p", {}, "The run's folder has a script: ", el("code", {}, finding.script)) : null,
     finding.python ? [el("h3", {}, "In Python"), copyable(finding.python, "the Python lines")] : null,
   ];
 }

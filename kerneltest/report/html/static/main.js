@@ -1,4 +1,4 @@
-// The address decides what is seen; everything that is clicked changes the address.
+// The address determines the view; every click changes the address.
 
 async function start() {
   const data = index(await unpack(byId("data").textContent));
@@ -33,7 +33,7 @@ async function start() {
       shown.textContent = `${whole(selected.length)} of ${plural(data.count, "result")}`;
       if (view === "matrix") drawMatrix(filters, selected);
       else list.show(selected);
-      lead.textContent = findings && data.findings.length < detailed ? `Details of ${whole(data.findings.length)} of ${whole(detailed)} findings are in this page; the records have all.` : "";
+      lead.textContent = findings && data.findings.length < detailed ? `This page has the details of ${whole(data.findings.length)} of ${whole(detailed)} findings; the records have all.` : "";
     } else if (view === "pairing") {
       byId("view-pairing").replaceChildren(...[drawn = drawPairing(data, name, filters)].flat(Infinity).filter(Boolean));
       shown.textContent = `${whole(select(data, filters, { pairing: data.pairingNumber.get(name) ?? -2 }).length)} of ${plural(data.count, "result")}`;
@@ -59,7 +59,7 @@ async function start() {
     draw();
   });
   document.querySelector(".skip").addEventListener("click", (event) => {
-    event.preventDefault();  // the address is the view's
+    event.preventDefault();  // the address must keep the view
     byId("main").focus();
   });
   addEventListener("hashchange", draw);

@@ -1,4 +1,4 @@
-// Source with line numbers; `here` is the line to point at.
+// Source with line numbers; `here` is the line to mark.
 
 function drawSource(source, { here = 0, around = 0, of = "" } = {}) {
   const items = [];
@@ -16,19 +16,15 @@ function drawSource(source, { here = 0, around = 0, of = "" } = {}) {
   return el("div", { class: "source", tabindex: "0", role: "region", "aria-label": `Source in ${source.file}${of}` }, el("ol", {}, items));
 }
 
-// The line of a pairing's sources that a message names as FILE:LINE, the first such if there are several.
-function lineNamed(pairing, message) {
-  for (const [, file, line] of message.matchAll(/([^\s()"',]+\.py):(\d+)/g)) {
-    for (const source of [pairing.kernel, pairing.oracle]) {
-      if (source && source.file === file && source.parts.some(([first, lines]) => +line >= first && +line < first + lines.length)) {
-        return { source, line: +line, text: `${file}:${line}` };
-      }
-    }
-  }
-  return null;
+// The line at a place, FILE:LINE, if the sources of the pairing have it.
+function sourceLine(pairing, place) {
+  const colon = place.lastIndexOf(":"), file = place.slice(0, colon), line = Number(place.slice(colon + 1));
+  const has = (source) => source && source.file === file && source.parts.some(([first, lines]) => line >= first && line < first + lines.length);
+  const source = [pairing.kernel, pairing.oracle].find(has);
+  return source ? { source, line, text: place } : null;
 }
 
-// One pairing: what it declares, its findings, how much of each bound was used, what compilers say, sources.
+// One pairing: declaration, findings, use of error bounds, compiled code, sources.
 
 function drawPairing(data, name, filters) {
   const number = data.pairingNumber.get(name);
@@ -56,7 +52,7 @@ function drawPairing(data, name, filters) {
   ];
 }
 
-const absent = (text) => [el("div", { class: "head" }, el("h2", { tabindex: "-1" }, "Not here")), el("p", {}, text, " ", el("a", { href: "#/matrix" }, "To the matrix"))];
+const absent = (text) => [el("div", { class: "head" }, el("h2", { tabindex: "-1" }, "Not found")), el("p", {}, text, " ", el("a", { href: "#/matrix" }, "To the matrix"))];
 
 function backendTag(data, name, backend, all, filters) {
   const counts = new Map();
@@ -70,24 +66,24 @@ function backendTag(data, name, backend, all, filters) {
     el("span", { class: "glyph", "aria-hidden": "true" }, verdict.letter), ` ${id}`, el("span", { class: "hidden" }, `: ${wordsOf(data, counts)}`)));
 }
 
-// Findings that differ only in signature, dtype and argument are one line.
+// Findings that differ only in signature, dtype and argument share a line.
 function findingsOf(data, name, selected, filters, narrowed) {
   const rows = data.rows, findings = selected.filter((row) => data.isFinding[rows.verdict[row]]);
   const kinds = [...group(findings, (row) => [rows.verdict[row], rows.backend[row], rows.family[row]].join()).values()];
   kinds.sort((a, b) => rows.verdict[b[0]] - rows.verdict[a[0]]);
-  const title = el("h2", {}, findings.length ? `${plural(findings.length, "finding")}` : "No finding", narrowed ? el("span", { class: "dim" }, " among what the filters leave") : null);
+  const title = el("h2", {}, findings.length ? `${plural(findings.length, "finding")}` : "No finding", narrowed ? el("span", { class: "dim" }, " among the filtered results") : null);
   if (!findings.length) return title;
-  const line = (alike) => {
-    const row = alike.find((each) => data.detail.has(each)) ?? alike[0], detail = data.detail.get(row);
+  const line = (kind) => {
+    const row = kind.find((each) => data.detail.has(each)) ?? kind[0], detail = data.detail.get(row);
     const verdict = data.verdicts[rows.verdict[row]], message = data.message(row);
-    const dtypes = [...new Set(alike.map((each) => data.dtypes[rows.dtype[each]]))];
+    const dtypes = [...new Set(kind.map((each) => data.dtypes[rows.dtype[each]]))];
     return el("tr", {},
       el("td", { class: `k-${verdict.kind} line` }, tagText(verdict, detail && findingAddress(data, detail, filters))),
       el("td", { class: "line" }, data.backends[rows.backend[row]].id), el("td", { class: "line" }, data.families[rows.family[row]].id),
-      el("td", { class: "line" }, dtypes.join(", ")), el("td", { class: "number" }, whole(alike.length)),
+      el("td", { class: "line" }, dtypes.join(", ")), el("td", { class: "number" }, whole(kind.length)),
       el("td", { class: "cut", title: message }, message.split("\n")[0]));
   };
-  const heads = ["verdict", "backend", "family", "dtypes", "cases", "the first"], most = 12;
+  const heads = ["verdict", "backend", "family", "dtypes", "cases", "first message"], most = 12;
   const rest = kinds.slice(most);
   const box = scrolled("Kinds of findings", heads, kinds.slice(0, most).map(line));
   const more = el("button", { type: "button" }, `Show ${plural(rest.length, "more kind")}`);
@@ -111,8 +107,8 @@ function boundsOf(data, selected) {
   if (!used.length) return null;
   const families = [...group(used, (row) => rows.family[row])].sort((a, b) => a[0] - b[0]);
   return [
-    el("h2", {}, "How much of the error bound was used"),
-    el("p", { class: "dim" }, "Each tick is a case: its largest error as a fraction of its bound, on a logarithmic axis. Right of the dashed line the bound is exceeded."),
+    el("h2", {}, "Error as a fraction of its bound"),
+    el("p", { class: "dim" }, "Each tick is the largest error of a case as a fraction of its bound, on a logarithmic axis. To the right of the dashed line, the bound is exceeded."),
     el("div", { class: "small-plots" }, families.map(([family, mine]) => {
       const byBackend = [...group(mine, (row) => rows.backend[row])].sort((a, b) => a[0] - b[0]);
       const entries = byBackend.map(([backend, own]) => [data.backends[backend].id, own.map((row) => rows.used[row])]);
@@ -121,13 +117,13 @@ function boundsOf(data, selected) {
   ];
 }
 
-// Of the case that uses up most of its bound on each backend.
+// The error budget of the case closest to its bound, for each backend.
 function budgetsOf(data, wanted, filters) {
   const mine = data.budgets.filter(([pairing, backend]) => pairing === wanted && (!filters.backend || data.backends[backend].id === filters.backend));
   if (!mine.length) return null;
   return [
-    el("h2", {}, "What makes the bound"),
-    el("p", { class: "dim" }, "Of the case that used most of its bound on each backend; of those that are no finding, where there are any."),
+    el("h2", {}, "Parts of the bound"),
+    el("p", { class: "dim" }, "For each backend, the parts of the bound of the case that comes closest to it; findings only if no case passes."),
     el("div", { class: "small-plots" }, mine.map(([, backend, family, used, parts]) => el("figure", {},
       el("figcaption", {}, `${data.backends[backend].id}: ${number(used)} of its bound, in ${data.families[family].id}`), budgetBars(parts)))),
   ];
@@ -138,12 +134,12 @@ function ulpsOf(data, name, filters) {
   if (!mine.length) return null;
   return [
     el("h2", {}, "Distance from the rounded oracle"),
-    el("p", { class: "dim" }, "Elements by their distance in units in the last place of the output; the bars' heights are logarithmic."),
+    el("p", { class: "dim" }, "Number of elements by their distance in units in the last place of the output. The heights of the bars are logarithmic."),
     el("div", { class: "small-plots" }, mine.map(([, backend, dtype, counts]) => ulpHistogram(`${backend}, ${dtype}`, counts))),
   ];
 }
 
-// Verdicts of families or signatures, a column a backend.
+// Verdicts by family or signature, with a column for each backend.
 function grouped(data, selected, column, title, head, name) {
   const rows = data.rows, named = selected.filter((row) => name(rows[column][row]) !== ALL);
   const backends = [...new Set(named.map((row) => rows.backend[row]))].sort((a, b) => a - b);
@@ -163,14 +159,14 @@ function grouped(data, selected, column, title, head, name) {
     el("summary", {}, el("h2", {}, `${title} `, el("span", { class: "dim" }, whole(groups.length)))),
     scrolled(title, [head, ...backends.map((backend) => data.backends[backend].id)], groups.slice(0, most).map(([key, mine]) =>
       el("tr", {}, el("th", { scope: "row", class: column === "signature" ? "mono" : null }, name(key)), backends.map((backend) => cell(mine, backend))))),
-    groups.length > most ? el("p", {}, `${whole(groups.length - most)} more are among all results.`) : null);
+    groups.length > most ? el("p", {}, `and ${whole(groups.length - most)} more; see All results`) : null);
 }
 
 function compiledOf(data, pairing) {
   if (!pairing.compiled.length && !pairing.artifacts.length) return null;
   return [
     el("h2", {}, "Compiled code"),
-    el("p", { class: "dim" }, "The largest over signatures: registers and bytes of stack and spills a thread, bytes of shared memory a block."),
+    el("p", { class: "dim" }, "Maxima over all signatures: registers, bytes of stack and bytes of spills per thread; bytes of shared memory per block."),
     pairing.compiled.length ? scrolled("Compiled code", ["backend", "kernel", "signatures", ...data.facts], pairing.compiled.map(([backend, kernel, signatures, facts]) =>
       el("tr", {}, el("th", { scope: "row" }, backend), el("td", {}, kernel), el("td", { class: "number" }, whole(signatures)), facts.map((fact) => el("td", { class: "number" }, whole(fact)))))) : null,
     pairing.advice.length ? el("ul", {}, pairing.advice.map(([backend, line, signatures]) => el("li", {}, `${backend}: ${line} (${plural(signatures.length, "signature")}, first `, el("code", {}, signatures[0]), ")"))) : null,

@@ -1,8 +1,8 @@
-// Small SVG plots: strips of error / bound on a log axis, what makes a bound, and histograms of distances in ULPs.
+// Small SVG plots: strips of error / bound on a logarithmic axis, parts of a bound, and histograms of distances in ULPs.
 
 const STRIP = { left: 4, right: 6, width: 300, row: 15, low: -6, high: 1.5 };
 
-// One strip a backend: a tick for each case, at the fraction of its bound that it used.
+// A strip for each backend with a tick for each case, at its error / bound.
 function strips(title, entries) {
   const { left, right, width, row, low, high } = STRIP;
   const names = Math.max(...entries.map(([name]) => name.length)) * 6.6 + 12;
@@ -25,7 +25,7 @@ function strips(title, entries) {
       power === 0 ? "bound" : power === -6 ? "≤1e-6" : `1e${power}`)));
 }
 
-// Bars of counts, their height on a log scale so that single outliers are seen.
+// Bars of counts on a logarithmic scale, so that single outliers are visible.
 function ulpHistogram(title, counts) {
   const width = 15, top = 46, most = Math.log10(Math.max(...counts) + 1), buckets = Math.max(counts.length, 6);
   const name = (i) => (i === 0 ? "0" : i === 15 ? "≥2^14" : `<${2 ** i}`);
@@ -41,13 +41,13 @@ function ulpHistogram(title, counts) {
     el("figcaption", {}, title));
 }
 
-// A mismatch on the block grid: each element a cell, blocks outlined, wrong ones marked; values by mouse or arrow keys.
+// A mismatch as a grid of elements: blocks are outlined, wrong elements marked, values shown on hover or by arrow keys.
 
 const FOLD = 32;
 
-const isOdd = (value) => typeof value === "string";  // NaN and infinities come as words
+const isSpecial = (value) => typeof value === "string";  // NaN and infinities are strings
 
-// The index of the i-th element of a window, over all axes of its array.
+// The index in its array of the i-th element of a window.
 function indexOf(window, i) {
   const [, columns] = window.extent, at = [...window.origin];
   if (at.length) at[at.length - 1] += i % columns;
@@ -83,7 +83,7 @@ function drawPicture(picture) {
   const grid = el("table", { class: "grid", role: "grid", "aria-label": gridName(picture) },
     el("thead", { "aria-hidden": "true" }, el("tr", {}, el("td", { class: "idle" }), marks.map((mark) => el("td", { class: "idle" }, mark)))), el("tbody", {}, lines));
   for (const mark of grid.tHead.rows[0].cells) mark.style.background = "none";
-  const tell = (i) => {
+  const showElement = (i) => {
     const at = indexOf(picture, i), [row, column] = [at.at(-2), at.at(-1)];
     const blocks = [picture.blocks[0] && row !== undefined ? Math.floor(row / picture.blocks[0]) : null, block ? Math.floor(column / block) : null].filter((each) => each !== null);
     readout.replaceChildren(...[
@@ -109,15 +109,15 @@ function drawPicture(picture) {
   });
   grid.addEventListener("focusin", (event) => {
     const i = cells.indexOf(event.target.closest("td"));
-    if (i >= 0) tell(i);
+    if (i >= 0) showElement(i);
   });
   grid.addEventListener("mouseover", (event) => {
     const i = cells.indexOf(event.target.closest("td"));
-    if (i >= 0) tell(i);
+    if (i >= 0) showElement(i);
   });
-  grid.addEventListener("mouseleave", () => tell(active));
+  grid.addEventListener("mouseleave", () => showElement(active));
   cells[active].tabIndex = 0;
-  tell(active);
+  showElement(active);
   return el("figure", {},
     el("div", { class: "wide" }, grid), key(picture), readout,
     el("figcaption", {}, caption(picture, flat)));
@@ -125,8 +125,8 @@ function drawPicture(picture) {
 
 function gridCell(picture, i, at, worst, flat, across) {
   const value = picture.values[i], wrong = picture.wrong[i] === "1";
-  const special = wrong && (isOdd(value) || isOdd(picture.expected[i]));
-  const mark = !wrong ? "" : value === "nan" ? "N" : isOdd(value) ? "∞" : "×";
+  const special = wrong && (isSpecial(value) || isSpecial(picture.expected[i]));
+  const mark = !wrong ? "" : value === "nan" ? "N" : isSpecial(value) ? "∞" : "×";
   const [rows, columns] = picture.blocks, classes = [];
   if (wrong) classes.push(special ? "special" : "wrong");
   if (picture.bound[i] === "inf" && !wrong) classes.push("idle");
@@ -146,7 +146,7 @@ function gridName(picture) {
 function caption(picture, flat) {
   const part = picture.values.length < picture.shape.reduce((a, b) => a * b, 1) ? "The part around the worst element of output" : "Output";
   const fixed = picture.origin.length > 2 ? `, at [${picture.origin.slice(0, -2).join(", ")}]` : "";
-  const blocks = picture.blocks.some(Boolean) ? `; lines bound blocks of ${picture.blocks.slice(picture.shape.length > 1 ? 0 : 1).map((each) => each || "all").join(" × ")}` : "";
+  const blocks = picture.blocks.some(Boolean) ? `; lines separate blocks of ${picture.blocks.slice(picture.shape.length > 1 ? 0 : 1).map((each) => each || "all").join(" × ")}` : "";
   return `${part} ${picture.output}, ${picture.dtype} [${picture.shape.join(", ")}]${fixed}${blocks}${flat ? "; one axis, folded" : ""}.`;
 }
 
@@ -155,39 +155,39 @@ function key(picture) {
   const has = (test) => picture.values.some((value, i) => picture.wrong[i] === "1" && test(value, picture.expected[i]));
   return el("ul", { class: "key" },
     sample("right", "", "right"),
-    has((value, expected) => !isOdd(value) && !isOdd(expected)) ? sample("wrong", "×", "wrong") : null,
-    has((value) => value === "nan") ? sample("special", "N", "NaN, wrongly") : null,
-    has((value) => isOdd(value) && value !== "nan") ? sample("special", "∞", "infinite, wrongly") : null,
-    has((value, expected) => !isOdd(value) && isOdd(expected)) ? sample("special", "×", "should be NaN or infinite") : null,
-    sample("outlined", "", "the worst"));
+    has((value, expected) => !isSpecial(value) && !isSpecial(expected)) ? sample("wrong", "×", "wrong") : null,
+    has((value) => value === "nan") ? sample("special", "N", "NaN, should not be") : null,
+    has((value) => isSpecial(value) && value !== "nan") ? sample("special", "∞", "infinite, should not be") : null,
+    has((value, expected) => !isSpecial(value) && isSpecial(expected)) ? sample("special", "×", "should be NaN or infinite") : null,
+    sample("outlined", "", "worst element"));
 }
 
-// Words with source between backticks.
+// Text in which backticks enclose source.
 const worded = (words) => words.split("`").map((text, i) => (i % 2 ? el("code", {}, text) : text));
 
-// What makes a bound, a bar for each part; many small ones are left over.
+// The parts of a bound as bars; the last one is the sum of all smaller parts.
 function budgetBars(parts) {
   const left = 1 - parts.reduce((sum, [, , part]) => sum + part, 0), width = 56, height = 9;
-  const rows = left >= .005 ? [...parts, ["all else", "", left]] : parts;
+  const rows = left >= .005 ? [...parts, ["other", "", left]] : parts;
   return el("ul", { class: "bars flat budget" }, rows.map(([words, place, part]) => el("li", {},
     svg("svg", { width, height, "aria-hidden": "true" }, svg("rect", { class: "track", x: .5, y: .5, width: width - 1, height: height - 1 }), svg("rect", { class: "share", x: 0, y: 0, width: Math.max(1, Math.round(width * part)), height })),
     el("span", { class: "number" }, `${Math.round(100 * part)}%`),
     el("span", {}, worded(words), place ? el("span", { class: "dim" }, ` ${place}`) : null))));
 }
 
-// The values of an argument around the element.
+// The values of an argument around the worst element.
 function drawInput(window, of = "") {
   const [rows, columns] = window.extent, across = rows === 1 ? Math.min(columns, 16) : columns;
   const title = [el("b", {}, window.name), ` ${window.dtype} [${window.shape.join(", ")}]`];
   const [one] = window.values;
   if (window.values.length > 1 && window.values.every((value) => Object.is(value, one))) {
-    return el("figure", {}, el("figcaption", {}, title, `: each is ${number(one)}`));
+    return el("figure", {}, el("figcaption", {}, title, `: all are ${number(one)}`));
   }
   const lines = [];
   for (let start = 0; start < window.values.length; start += across) {
     const at = indexOf(window, start), row = rows === 1 ? at.at(-1) : at.at(-2);
     lines.push(el("tr", {}, el("th", { scope: "row" }, row === undefined ? el("span", { class: "hidden" }, "value") : String(row)),
-      window.values.slice(start, start + across).map((value) => el("td", { class: isOdd(value) ? "odd" : null }, typeof value === "number" ? String(Number(value.toPrecision(4))) : String(value)))));
+      window.values.slice(start, start + across).map((value) => el("td", { class: isSpecial(value) ? "odd" : null }, typeof value === "number" ? String(Number(value.toPrecision(4))) : String(value)))));
   }
   const head = rows === 1 ? null : el("thead", {}, el("tr", {}, el("td", {}), Array.from({ length: across }, (_, j) => el("th", { scope: "col" }, String(window.origin.at(-1) + j)))));
   return el("figure", {}, el("figcaption", {}, title),

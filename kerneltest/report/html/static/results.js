@@ -1,4 +1,4 @@
-// The matrix: the table that the page holds without scripts, with counts of what the filters leave.
+// The matrix: fills the page's static table with the counts of the filtered results.
 
 function bindMatrix(data, table) {
   const lines = [...table.querySelectorAll("tr[data-pairing]")].map((line) => ({
@@ -58,7 +58,7 @@ function bindMatrix(data, table) {
         if (dtype >= 0) chosen.dtype = data.dtypes[dtype];
         link.setAttribute("href", address("pairing", line.dataset.pairing, chosen));
         const name = data.short[pairing] + (dtype >= 0 ? `, ${data.dtypes[dtype]}` : "");
-        const words = mine ? wordsOf(data, mine) : "nothing left by the filters";
+        const words = mine ? wordsOf(data, mine) : "no result passes the filters";
         link.querySelector(".hidden").textContent = `${name} on ${chosen.backend}: ${words}${tail}`;
         link.title = `${name} on ${chosen.backend}\n${words}${tail}`;
       });
@@ -73,7 +73,7 @@ function bindMatrix(data, table) {
   };
 }
 
-// The verdict table is in order of severity, so the worst has the greatest number.
+// Verdicts are numbered by severity.
 function paint(data, link, counts) {
   const worst = Math.max(...counts.keys());
   const verdict = data.verdicts[worst];
@@ -96,12 +96,12 @@ function tailOf(cell) {
   return title ? `; ${title.textContent}` : "";
 }
 
-// A list of results of any length: only the rows in sight are elements.
+// A virtual list of results: only the visible rows are elements.
 
 const ROW_HEIGHT = 28;
 
 function caseTable(data, { title = "" } = {}) {
-  const heads = [["verdict", "10.5rem"], ["pairing", "8rem"], ["backend", "9rem"], ["dtype", "5.5rem"], ["family", "11rem"], ["signature", "11rem"], ["bound used", "6rem"], ["message", "auto"]];
+  const heads = [["verdict", "10.5rem"], ["pairing", "8rem"], ["backend", "9rem"], ["dtype", "5.5rem"], ["family", "11rem"], ["signature", "11rem"], ["error / bound", "6rem"], ["message", "auto"]];
   const body = el("tbody");
   const table = el("table", {}, title ? el("caption", { class: "hidden" }, title) : null,
     el("thead", {}, el("tr", {}, heads.map(([name]) => el("th", { scope: "col" }, name)))), body);

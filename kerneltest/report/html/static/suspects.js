@@ -1,7 +1,7 @@
-// Suspects: what the page says of each without scripts becomes its head; the rest is drawn when it is opened.
+// Suspects: the static text becomes the head of each; its details are drawn when it is opened.
 
-const AT_FIRST = 6;  // are open
-const FEW = 16;  // elements that stand in full size
+const AT_FIRST = 6;  // suspects that are open at first
+const FEW = 16;  // elements that are drawn in full size
 
 function bindSuspects(data) {
   const articles = [...document.querySelectorAll(".suspect")];
@@ -41,12 +41,12 @@ function drawSuspect(data, suspect) {
     casesOf(data, suspect));
 }
 
-// The smallest case: the output and the inputs as drawn, or in words.
+// The smallest case: output and inputs as pictures, or as text.
 function smallestOf(suspect) {
   const [first, ...rest] = suspect.message.split("\n"), of = ` of suspect ${suspect.id}`;
   const given = (suspect.inputs || []).map((each) => drawInput(each, of)), few = (suspect.inputs || []).every((each) => each.values.length <= FEW);
   return [
-    el("h4", {}, suspect.smallest ? "The smallest case" : "For example"),
+    el("h4", {}, suspect.smallest ? "Smallest case" : "Example"),
     el("p", { class: "dim" }, [suspect.backend, suspect.signature, suspect.family].join(" · "), suspect.smallest ? [el("br"), howFound(suspect)] : null),
     suspect.picture ? el("div", { class: Math.max(...suspect.picture.extent) > FEW ? "split fine" : "split" },
       few ? given : null, drawPicture(suspect.picture), few ? null : given)
@@ -54,42 +54,42 @@ function smallestOf(suspect) {
         suspect.at ? el("p", {}, "got ", el("code", {}, number(suspect.at[1])), ", expected ", el("code", {}, number(suspect.at[2]))) : null,
         rest.length ? el("p", { class: "message dim" }, rest.join("\n")) : null],
     suspect.diagnosis ? el("div", { class: "why" }, suspect.diagnosis) : null,
-    suspect.budget.length ? [el("h4", {}, "What makes its bound"), budgetBars(suspect.budget), suspect.unstable ? el("p", { class: "dim" }, worded(suspect.unstable)) : null] : null,
+    suspect.budget.length ? [el("h4", {}, "Parts of its bound"), budgetBars(suspect.budget), suspect.unstable ? el("p", { class: "dim" }, worded(suspect.unstable)) : null] : null,
   ];
 }
 
 function howFound(suspect) {
-  const [unusual, tries, complete] = suspect.smallest;
-  const values = suspect.arguments.length ? `${plural(unusual, "input element")} neither 0 nor 1; ` : "";
-  return `${values}${plural(tries, "case")} tried${complete ? "" : ", then the time was over"}`;
+  const [nontrivial, attempts, complete] = suspect.smallest;
+  const values = suspect.arguments.length ? `${plural(nontrivial, "input element")} other than 0 and 1; ` : "";
+  return `${values}${plural(attempts, "case")} tried${complete ? "" : " until the time limit"}`;
 }
 
 function againOf(suspect) {
   return [
     el("h4", {}, "Reproduce"), copyable(suspect.commands.join("\n"), `the commands of suspect ${suspect.id}`),
-    suspect.cut ? el("details", {}, el("summary", {}, "The operations that fail, by themselves"), el("p", {}, el("code", {}, suspect.cut[0])), copyable(suspect.cut[1], `the script of suspect ${suspect.id}`)) : null,
+    suspect.reduced ? el("details", {}, el("summary", {}, "Only the failing operations"), el("p", {}, el("code", {}, suspect.reduced[0])), copyable(suspect.reduced[1], `the script of suspect ${suspect.id}`)) : null,
     suspect.python ? el("details", {}, el("summary", {}, "In Python"), copyable(suspect.python, `the Python lines of suspect ${suspect.id}`)) : null,
   ];
 }
 
-// Where it is born, as experiments show; else the lines that messages name.
+// The root cause that experiments show, or else the source lines of the findings.
 function placeOf(suspect, pairing) {
-  const [place, operation, words, certain, others] = suspect.birth || [suspect.lines[0] || ""];
-  const named = lineNamed(pairing, place);
+  const [place, operation, words, confirmed, others] = suspect.fault || [suspect.lines[0] || ""];
+  const found = sourceLine(pairing, place);
   const of = ` of suspect ${suspect.id}`;
-  const source = named ? drawSource(named.source, { here: named.line, around: 7, of })
+  const source = found ? drawSource(found.source, { here: found.line, around: 7, of })
     : pairing.kernel && pairing.kernel.parts.length ? drawSource(pairing.kernel, { of }) : null;
-  if (!place) return source ? [el("h4", {}, "The kernel"), el("p", { class: "dim" }, pairing.kernel.file), source] : null;
+  if (!place) return source ? [el("h4", {}, "Kernel"), el("p", { class: "dim" }, pairing.kernel.file), source] : null;
   return [
-    el("h4", {}, suspect.birth ? (certain ? "Born at " : "Perhaps born at ") : "At ", el("code", {}, place)),
-    operation ? el("p", { class: "born" }, el("code", {}, operation), el("span", {}, words)) : null,
+    el("h4", {}, suspect.fault ? (confirmed ? "Root cause: " : "Possible root cause: ") : "At ", el("code", {}, place)),
+    operation ? el("p", { class: "root-cause" }, el("code", {}, operation), el("span", {}, words)) : null,
     source,
-    others && others.length ? el("p", { class: "dim" }, `Or at ${others.join(", ")}: a change there makes it right as well.`) : null,
-    !suspect.birth && suspect.lines.length > 1 ? el("p", { class: "dim" }, `Also named: ${suspect.lines.slice(1).join(", ")}`) : null,
+    others && others.length ? el("p", { class: "dim" }, `Or ${others.join(", ")}: a change there fixes it as well.`) : null,
+    !suspect.fault && suspect.lines.length > 1 ? el("p", { class: "dim" }, `Also at ${suspect.lines.slice(1).join(", ")}`) : null,
   ];
 }
 
-// One feature: a bar for each of its values, as high as the share of cases that fail.
+// One feature: a bar for each of its values, whose height is the share of failing cases.
 const BAR = { width: 18, height: 26, long: 56, thin: 9 }, MOST_ROWS = 10, MOST_NAMES = 6, LONG = 9;
 
 function strip([name, values, more]) {
@@ -106,7 +106,7 @@ function strip([name, values, more]) {
     el("span", { "aria-hidden": "true" }, String(each[0])), flat ? el("span", { class: "number", "aria-hidden": "true" }, `${whole(each[1])}/${whole(each[2])}`) : null,
     el("span", { class: "hidden" }, words(each)));
   const shown = flat ? failing.slice(0, MOST_ROWS) : values;
-  if (flat && !more && values.every(([, bad, all]) => bad === all)) return el("figure", {}, el("figcaption", {}, name), el("p", { class: "dim" }, `all ${values.length} alike: every case fails`));
+  if (flat && !more && values.every(([, bad, all]) => bad === all)) return el("figure", {}, el("figcaption", {}, name), el("p", { class: "dim" }, `every case fails with each of ${values.length} values`));
   const left = more + failing.length - (flat ? shown.length : failing.length);
   return el("figure", {}, el("figcaption", {}, name),
     el("ul", { class: flat ? "bars flat" : "bars" }, shown.map(item)),
@@ -124,7 +124,7 @@ function casesOf(data, suspect) {
   });
   return el("details", {},
     el("summary", {}, plural(suspect.findings, "case")),
-    scrolled(`Cases of suspect ${suspect.id}`, ["verdict", "backend", "family", "cases", "the first"], lines),
+    scrolled(`Cases of suspect ${suspect.id}`, ["verdict", "backend", "family", "cases", "first message"], lines),
     el("p", {}, el("a", { href: address("findings", "", { suspect: suspect.id }) }, `List all ${whole(suspect.findings)}`), " · ",
       el("a", { href: address("suspects", suspect.id) }, "link to suspect ", el("code", {}, suspect.id))));
 }

@@ -1,6 +1,6 @@
-"""The commands that show a finding again, as reports print them for a shell, and the same for Python.
+"""The shell commands and Python lines that reproduce a finding, as reports print them.
 
-Their parts come from records, which may come from anywhere: `_command` is the one place that quotes them.
+Their parts come from records, which are untrusted: `_command` is the only place that quotes them.
 """
 
 import keyword
@@ -13,27 +13,27 @@ from kerneltest.records.schema import Record
 
 
 def pytest_command(plan: Plan | RunSettings, backend: str, item: str) -> str:
-    """Returns the command that runs one item again, with the same cases.
+    """Returns the shell command that runs one item again, with the same cases.
 
     Args:
-      plan: of the run, or its settings.
-      backend: the item's.
-      item: its node id, relative to the folder in which pytest is started.
+      plan: the plan of the run, or its settings.
+      backend: the item's backend.
+      item: the node id, relative to the folder in which pytest is started.
     """
     selected = f"./{item}" if item.startswith("-") else item  # not an option, whatever its name
     return _command("pytest", "-p", "kerneltest", *option_words(plan), "--kt-backends", backend, selected)
 
 
 def repro_command(folder: str, case: str, backend: str) -> str:
-    """The command that judges a finding's saved inputs again."""
+    """Returns the shell command that judges a finding's saved inputs again."""
     return _command("kerneltest", "repro", folder, case, "--backend", backend)
 
 
 def python_lines(plan: Plan, record: Record) -> str | None:
-    """The lines that check a record's case; None where there are none.
+    """Returns the Python lines that check a record's case; None if no such lines exist.
 
-    A drawn case is in the saved inputs alone, `kt.check` knows no proofs and no sanitizers, and a pairing may have no
-    name to import it by.
+    Cases that Hypothesis drew exist only as saved inputs, `kt.check` runs neither proofs nor sanitizers, and a pairing
+    may have no importable name.
     """
     file, _, name = record.pairing.partition("::")
     module = file.removesuffix(".py").replace("/", ".")
@@ -50,10 +50,10 @@ def python_lines(plan: Plan, record: Record) -> str | None:
 
 
 def _command(*words: str) -> str:
-    return " ".join(map(_quoted, words))
+    return " ".join(map(_quote, words))
 
 
-def _quoted(word: str) -> str:
-    """A word for a shell: in the double quotes that Windows takes too, where nothing in it is special in these."""
+def _quote(word: str) -> str:
+    """Quotes a word for a shell, if possible in double quotes, which Windows understands as well."""
     quoted = shlex.quote(word)
     return f'"{word}"' if quoted != word and not set(word) & set('"$`\\!\r\n') else quoted

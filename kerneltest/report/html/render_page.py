@@ -1,4 +1,4 @@
-"""One self-contained HTML page from one or more runs."""
+"""Fills in the HTML templates. Each page is one self-contained file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,31 +8,34 @@ from kerneltest.records.files import open_inside
 from kerneltest.records.overlay import Overlay, overlay_runs
 from kerneltest.records.runs import RunRecords
 from kerneltest.report import templating
-from kerneltest.report.html.data import compressed, data
 from kerneltest.report.html.page import Page
+from kerneltest.report.html.page_data import compress_json, page_data
 from kerneltest.report.panels import Section
-from kerneltest.report.text.diff import MOST_ROWS, conclusion, rows, suspect_rows, title
-from kerneltest.report.text.tables import MOST
+from kerneltest.report.text.diff_text import MOST_ROWS, change_rows, conclusion, describe_runs, suspect_rows
+from kerneltest.report.text.tables import MAX_TEXT
 from kerneltest.triage.changes import MEANING, REGRESSIONS
 from kerneltest.triage.run_comparison import RunComparison
 
-# In this order: each uses what is above it.
+# Concatenated in this order; each script uses those before it.
 _SCRIPTS = ("data", "filters", "results", "picture", "pairing", "finding", "suspects", "main")
 
 
 def write_html(path: Path, runs: Sequence[RunRecords]) -> Path:
-    """Writes the page for some runs; returns its path."""
+    """Writes the report of some runs and returns its path."""
     with open_inside(path.parent, path.name, "wb") as file:
         file.write(escape_surrogates(render(overlay_runs(runs))).encode())
     return path
 
 
 def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
-    """The page as text.
+    """Renders the report of some runs.
 
     Args:
-      merged: the runs that it shows.
-      sections: of panels, after the page's own.
+      merged: the runs to show.
+      sections: further sections, shown after the built-in ones.
+
+    Returns:
+      The page's HTML.
     """
     page = Page(merged)
     script = "\n".join(templating.static(f"{name}.js") for name in _SCRIPTS)
@@ -41,24 +44,24 @@ def render(merged: Overlay, sections: Sequence[Section] = ()) -> str:
         page=page,
         style=templating.static("page.css"),
         script=f'"use strict";\n(() => {{\n{script}}})();\n',
-        data=compressed(data(merged, page.matrix, page.lineup)),
+        data=compress_json(page_data(merged, page.matrix, page.shown_suspects)),
         sections=sections,
     )
 
 
-def diff_page(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:
-    """A page that stands alone and forbids what would come from elsewhere."""
+def render_diff(comparison: RunComparison, old: Sequence[RunRecords], new: Sequence[RunRecords]) -> str:
+    """Renders the comparison of two sets of runs; its content security policy forbids all external content."""
     return templating.render(
         "diff.html",
         comparison=comparison,
         conclusion=conclusion(comparison),
-        rows=rows(comparison),
+        rows=change_rows(comparison),
         suspects=suspect_rows(comparison, old, new),
         meaning=MEANING,
         regressions=REGRESSIONS,
-        old=title(old),
-        new=title(new),
+        old=describe_runs(old),
+        new=describe_runs(new),
         most=MOST_ROWS,
-        longest=MOST,
+        longest=MAX_TEXT,
         style=templating.static("diff.css"),
     )

@@ -1,28 +1,27 @@
-"""What a failed item says: its suspects, each with its smallest case, and how to see them again."""
+"""The message of a failed item: its suspects, each with its smallest case, and the command that runs it again."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from kerneltest.core.failures import escape_surrogates
 from kerneltest.execute.item import Item
 from kerneltest.records.schema import Record
-from kerneltest.report.text.suspects import told
+from kerneltest.report.text.suspect_text import format_suspect
 from kerneltest.triage.suspects import Suspect
 
 _MOST = 5  # suspects of an item
-_MARK = "E   "  # pytest's, and what editors and CI look for
+_MARK = "E   "  # pytest's prefix, which editors and CI look for
 
 
 def headline(findings: Sequence[Record], suspects: Sequence[Suspect]) -> str:
-    """The first suspect in one line, and how many more there are; the first finding where nothing is suspected."""
+    """Formats the first suspect in one line, with the number of further ones; the first finding if none exists."""
     if not suspects:
         return escape_surrogates(f"{_title(findings[0])}: {findings[0].message.partition(chr(10))[0]}")
     more = f" (and {len(suspects) - 1} more)" if len(suspects) > 1 else ""
     return escape_surrogates(f"{suspects[0].title}{more}")
 
 
-def failure(
+def format_failure(
     item: Item,
     findings: Sequence[Record],
     suspects: Sequence[Suspect],
@@ -32,26 +31,27 @@ def failure(
     *,
     cases: bool,
 ) -> list[str]:
-    """The suspects that show in an item, in lines, as pytest shows a failure.
+    """Formats the suspects of a failed item as lines of a pytest failure.
 
     Args:
-      item: that failed.
-      findings: of the item, at least one.
-      suspects: that show in it.
-      root: to which paths are relative.
-      report: the run's folder as the user named it; "" if nothing is kept.
-      command: that runs the item again.
-      cases: whether to show single cases as well.
+      item: the failed item.
+      findings: its findings, at least one.
+      suspects: the suspects with findings in the item.
+      root: the folder to which shown paths are relative.
+      report: the run's folder as the user wrote it; "" if the run is not saved.
+      command: the shell command that runs the item again.
+      cases: whether to list the cases of each suspect.
     """
     kernel, oracle = item.pairing.kernel, item.pairing.oracle
     count = f"{len(findings)} finding{'s' * (len(findings) > 1)}"
-    lines = [f"{_MARK}{count}: {_located(kernel, root)} against {_located(oracle, root)} on {item.backend.id}"]
+    names = f"{_name_with_location(kernel, root)} against {_name_with_location(oracle, root)}"
+    lines = [f"{_MARK}{count}: {names} on {item.backend.id}"]
     for suspect in suspects[:_MOST]:
-        lines += ["", *(_MARK + line for line in told(suspect, report))]
+        lines += ["", *(_MARK + line for line in format_suspect(suspect, report))]
         elsewhere = dict.fromkeys(r.item for r in suspect.findings if r.item != item.name)
         if elsewhere:
             shown = ", ".join(each.rpartition("[")[2].rstrip("]") for each in list(elsewhere)[:_MOST])
-            lines.append(f"{_MARK}  the same in {shown}" + ", ..." * (len(elsewhere) > _MOST))
+            lines.append(f"{_MARK}  also in {shown}" + ", ..." * (len(elsewhere) > _MOST))
         mine = [record for record in suspect.findings if record.item == item.name]
         for record in mine if cases else []:
             lines.append(f"{_MARK}  {_title(record)}: {record.message.partition(chr(10))[0]}")
@@ -67,8 +67,8 @@ def _title(record: Record) -> str:
     return f"{record.verdict}: {record.family}{target}, {record.signature}"
 
 
-def _located(function: Any, root: Path) -> str:
-    """The name of a function, and where it stands if it has a place: a partial has none."""
+def _name_with_location(function: object, root: Path) -> str:
+    """Returns the name of a function with its source location, which a partial does not have."""
     code = getattr(function, "__code__", None) or getattr(getattr(function, "__wrapped__", None), "__code__", None)
     name: str = getattr(function, "__name__", type(function).__name__)
     if code is None:

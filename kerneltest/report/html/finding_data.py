@@ -1,11 +1,10 @@
-"""The details of findings, as the page's data holds them; of very many, those that differ most."""
+"""The part of the page's JSON document that describes findings. If there are too many, the most diverse are kept."""
 
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from kerneltest.core.verdicts import Gap
 from kerneltest.records.error_budget_text import instability_note
@@ -14,46 +13,57 @@ from kerneltest.records.files import open_inside
 from kerneltest.records.overlay import Overlay, OverlayRow
 from kerneltest.records.runs import RunRecords, load_windows
 from kerneltest.records.schema import Record
-from kerneltest.report.commands import pytest_command, python_lines, repro_command
+from kerneltest.report.rerun_commands import pytest_command, python_lines, repro_command
 from kerneltest.triage.attribution import attributions
 
+Json = dict[str, object]
 
-def picture(evidence: Evidence) -> dict[str, Any] | None:
-    """The output around the worst element, for the page to draw on the block grid; None if it was not kept."""
+# Limits that keep the page small. Details beyond them are only in the records, and the page says so.
+MOST_FINDINGS = 2000
+MOST_DRAWN = 40_000  # elements in pictures
+MOST_SCRIPTS = 100
+MOST_TEXT = 4000  # characters of a message
+_MOST_SCRIPT = 20_000  # bytes
+_MOST_PARTS = 8  # of a bound
+_SCRIPT = re.compile(r"cases/(reproduce|cut)_\w+-\w+\.py", re.ASCII)
+
+
+def picture_data(evidence: Evidence) -> Json | None:
+    """Returns the output around the worst element, which the page draws on the block grid; None if not recorded."""
     window = evidence.window
     if window is None:
         return None
     return {
         **_window(window),
-        "expected": [number(value) for value in window.expected],
-        "bound": [number(float(f"{value:.3g}")) for value in window.bound],
+        "expected": [json_number(value) for value in window.expected],
+        "bound": [json_number(float(f"{value:.3g}")) for value in window.bound],
         "wrong": window.wrong,
         "worst": list(evidence.index),
         "output": evidence.output,
     }
 
 
-def inputs(evidence: Evidence) -> list[dict[str, Any]]:
-    """The arguments around it."""
+def input_data(evidence: Evidence) -> list[Json]:
+    """Returns the arguments around the worst element."""
     return [_window(window) for window in evidence.inputs]
 
 
-def budget(record: Record) -> list[list[Any]]:
-    """What makes a bound: words, FILE:LINE ("" for no one operation), and the part of it."""
+def budget_data(record: Record) -> list[list[object]]:
+    """Returns the parts of a bound: description, FILE:LINE ("" if not one operation), and fraction."""
     return [
         [each.words[:MOST_TEXT], f"{each.file[:MOST_TEXT]}:{each.line}" if each.file else "", each.part]
         for each in record.error_budget[:_MOST_PARTS]
     ]
 
 
-def number(value: float | int | bool | None) -> float | int | bool | str | None:
-    """A number as strict JSON holds it: words for NaN and infinities, nine digits of a float."""
+def json_number(value: float | int | bool | None) -> float | int | bool | str | None:
+    """Converts a number to strict JSON: strings for NaN and infinities, floats to nine digits."""
     if isinstance(value, float):
         return float(f"{value:.9g}") if math.isfinite(value) else str(value)
     return value
 
 
-def _window(window: Window) -> dict[str, Any]:
+def _window(window: Window) -> Json:
     return {
         "name": window.name,
         "dtype": window.dtype,
@@ -61,59 +71,50 @@ def _window(window: Window) -> dict[str, Any]:
         "origin": list(window.origin),
         "extent": list(window.extent),
         "blocks": list(window.blocks),
-        "values": [number(value) for value in window.values],
+        "values": [json_number(value) for value in window.values],
     }
 
 
-# Small pages open: what is over these limits stays in the records, and the page says so.
-MOST_FINDINGS = 2000
-MOST_DRAWN = 40_000  # elements in pictures
-MOST_SCRIPTS = 100
-MOST_TEXT = 4000  # characters of one message
-_MOST_SCRIPT = 20_000  # bytes
-_MOST_PARTS = 8  # of a bound
-_SCRIPT = re.compile(r"cases/(reproduce|cut)_\w+-\w+\.py", re.ASCII)
-
-
-def details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[dict[str, Any]]:
-    """Details of findings.
+def finding_details(merged: Overlay, rows: Sequence[OverlayRow]) -> list[Json]:
+    """Returns the details of findings.
 
     Args:
-      merged: the runs.
-      rows: theirs, in the page's order, by which a detail names its own.
+      merged: the runs, overlaid.
+      rows: their rows in the page's order; a detail refers to its row by number.
     """
     attributed = attributions([row.record for row in rows])
     scripts = 0
     chosen = []
-    numbers = _different_first(rows)[:MOST_FINDINGS]
-    shown = load_windows(merged.runs, _drawable(rows[number].record for number in numbers))
+    numbers = _most_diverse_first(rows)[:MOST_FINDINGS]
+    shown = load_windows(merged.runs, _records_to_draw(rows[number].record for number in numbers))
     for number in numbers:
         row = rows[number]
         record, run = row.record, merged.runs[row.run]
         evidence = record.evidence or Evidence()
         blamed = attributed.get((record.pairing, record.case, record.backend))
-        detail: dict[str, Any] = {
+        detail: Json = {
             "row": number,
             "run": row.run,
             "case": record.case,
+            "place": record.detail.place if record.detail is not None else "",
             "tolerance": record.tolerance,
             "suspect": blamed.text() if blamed is not None else "",
             "commands": _commands(record, run),
             "python": python_lines(run.plan, record) or "",
         } | _evidence(record, evidence)
         if record.error_budget:
-            detail["budget"], detail["unstable"] = budget(record), instability_note(record.error_budget)
-        if (pictured := shown.get(id(record))) is not None and (image := picture(pictured)) is not None:
-            detail["picture"], detail["inputs"] = image, inputs(pictured)
-        if scripts < MOST_SCRIPTS and (text := script(run.folder, evidence.script)):
+            detail["budget"], detail["unstable"] = budget_data(record), instability_note(record.error_budget)
+        if (pictured := shown.get(id(record))) is not None and (image := picture_data(pictured)) is not None:
+            detail["picture"], detail["inputs"] = image, input_data(pictured)
+        if scripts < MOST_SCRIPTS and (text := read_script(run.folder, evidence.script)):
             scripts += 1
             detail["code"] = text
         chosen.append(detail)
     return chosen
 
 
-def _drawable(records: Iterable[Record]) -> list[Record]:
-    """Those whose pictures a page has room for."""
+def _records_to_draw(records: Iterable[Record]) -> list[Record]:
+    """Returns the records whose pictures fit into the page."""
     chosen, drawn = [], 0
     for record in records:
         if drawn < MOST_DRAWN and record.evidence is not None and record.evidence.window is not None:
@@ -122,8 +123,8 @@ def _drawable(records: Iterable[Record]) -> list[Record]:
     return chosen
 
 
-def _different_first(rows: Sequence[OverlayRow]) -> list[int]:
-    """Numbers of the findings: the first of each kind first, pairings in turn, so that a limit cuts repetitions."""
+def _most_diverse_first(rows: Sequence[OverlayRow]) -> list[int]:
+    """Returns the numbers of findings such that a limit cuts repetitions: the first of each kind come first."""
     seen: Counter[tuple[str, ...]] = Counter()
     ranked = []
     for number, row in enumerate(rows):
@@ -138,15 +139,15 @@ def _different_first(rows: Sequence[OverlayRow]) -> list[int]:
 
 
 def _commands(record: Record, run: RunRecords) -> list[str]:
-    """For a shell: the item, and the saved inputs where there are any."""
+    """Returns the shell commands: one for the item, and one for the saved inputs if there are any."""
     commands = [pytest_command(run.plan, record.backend, record.item)]
     if record.evidence is not None and record.evidence.file:
         commands.append(repro_command(run.name, record.case, record.backend))
     return commands
 
 
-def _evidence(record: Record, evidence: Evidence) -> dict[str, Any]:
-    detail: dict[str, Any] = {name: getattr(evidence, name) for name in ("diagnosis", "block", "file", "script")}
+def _evidence(record: Record, evidence: Evidence) -> Json:
+    detail: Json = {name: getattr(evidence, name) for name in ("diagnosis", "block", "file", "script")}
     detail["pattern"] = evidence.pattern.text() if evidence.pattern is not None else ""
     detail["stderr"] = evidence.stderr[-MOST_TEXT:]
     detail["arguments"] = dict(evidence.arguments or {})
@@ -154,9 +155,9 @@ def _evidence(record: Record, evidence: Evidence) -> dict[str, Any]:
         detail["at"] = {
             "output": evidence.output,
             "index": list(evidence.index),
-            "actual": number(evidence.actual),
-            "expected": number(evidence.expected),
-            "bound": number(float(evidence.bound)),
+            "actual": json_number(evidence.actual),
+            "expected": json_number(evidence.expected),
+            "bound": json_number(float(evidence.bound)),
             "wrong": record.wrong,
             "compared": record.compared,
             "blocks": list(evidence.wrong_blocks),
@@ -164,8 +165,11 @@ def _evidence(record: Record, evidence: Evidence) -> dict[str, Any]:
     return {name: value for name, value in detail.items() if value not in ("", {}, None)}
 
 
-def script(folder: Path, name: str) -> str:
-    """A script that a run wrote, or "". Names in records come from outside: no other file is read."""
+def read_script(folder: Path, name: str) -> str:
+    """Reads a script that a run wrote; "" if it is missing or too long.
+
+    The name is from a record and not trusted: no other file is read.
+    """
     if not _SCRIPT.fullmatch(name):
         return ""
     try:

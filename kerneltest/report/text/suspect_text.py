@@ -1,38 +1,38 @@
-"""Suspects as text: how many things are wrong, what each is, the smallest case that shows it, where it is born."""
+"""Suspects as text: title, counts, smallest case and root cause."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from kerneltest.records.error_budget_text import format_budget, instability_note
 from kerneltest.records.run_plan import PairingSummary
 from kerneltest.records.schema import FaultLocation, Record
-from kerneltest.report.commands import repro_command
+from kerneltest.report.rerun_commands import repro_command
 from kerneltest.triage.suspects import Suspect
 from kerneltest.triage.symptoms import Level
 
 _MOST = 20  # suspects in a terminal; the page shows more
-_WIDTH = 110  # of a line of a terminal that an argument may take
+_WIDTH = 110  # characters of an argument's value
 _MOST_BACKENDS = 4
 
 
-def all_suspects(
+def format_suspects(
     suspects: Sequence[Suspect], declared: Mapping[str, PairingSummary], folder: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Lines and their colours ("" for none): by kernel, the most telling suspect first.
+    """Yields lines and their colours ("" for none): suspects by kernel, in the given order.
 
     Args:
-      suspects: of a run.
-      declared: its pairings.
-      folder: in which the run is kept, as the user named it; "" where it is not.
+      suspects: the suspects of a run.
+      declared: the run's pairings by name.
+      folder: the run's folder as the user wrote it; "" if the run is not saved.
     """
     by_pairing: dict[str, list[Suspect]] = {}
     for suspect in suspects[:_MOST]:
         by_pairing.setdefault(suspect.pairing, []).append(suspect)
     for pairing, mine in by_pairing.items():
         count = sum(suspect.pairing == pairing for suspect in suspects)
-        yield f"{count} suspect{'s' * (count > 1)} in {kernel_of(pairing, declared.get(pairing))}", "red"
+        yield f"{count} suspect{'s' * (count > 1)} in {kernel_with_location(pairing, declared.get(pairing))}", "red"
         yield "", ""
         for number, suspect in enumerate(mine, 1):
-            first, *others = told(suspect, folder)
+            first, *others = format_suspect(suspect, folder)
             yield f"{number}  {first}", ""
             yield from ((f"   {line}", "") for line in others)
         yield "", ""
@@ -40,8 +40,8 @@ def all_suspects(
         yield f"and {len(suspects) - _MOST} more suspects, which the report shows", "red"
 
 
-def kernel_of(pairing: str, declared: PairingSummary | None) -> str:
-    """`softmax (test_softmax.py:9)`; the pairing where its kernel has no source."""
+def kernel_with_location(pairing: str, declared: PairingSummary | None) -> str:
+    """Returns `softmax (test_softmax.py:9)`; the pairing's name if the kernel has no source."""
     if declared is None or not declared.kernel.parts:
         return pairing
     for line, text in declared.kernel.parts:
@@ -52,29 +52,29 @@ def kernel_of(pairing: str, declared: PairingSummary | None) -> str:
     return pairing
 
 
-def told(suspect: Suspect, folder: str = "") -> list[str]:
-    """A suspect in at most twelve lines, its title with counts first."""
-    lines = [f"{suspect.title}    {counts(suspect)}"]
+def format_suspect(suspect: Suspect, folder: str = "") -> list[str]:
+    """Formats a suspect in at most twelve lines. The first is its title with counts."""
+    lines = [f"{suspect.title}    {format_counts(suspect)}"]
     record = suspect.example
     if suspect.level in (Level.BUILD, Level.BROKEN):
         first, _, _ = record.message.partition("\n")
-        lines += [first, f"as with {record.signature}"]
+        lines += [first, f"e.g. {record.signature}"]
     else:
-        lines += smallest(record, "smallest" if suspect.reproducer is not None else "for example")
-    born = suspect.reproducer.fault if suspect.reproducer is not None else None
-    if born is not None:
-        lines += origin(born)
+        lines += format_case(record, "smallest" if suspect.reproducer is not None else "for example")
+    fault = suspect.reproducer.fault if suspect.reproducer is not None else None
+    if fault is not None:
+        lines += format_fault(fault)
     elif suspect.lines and suspect.level is not Level.BUILD:
         lines.append(f"at {', '.join(suspect.lines[:3])}")
     if folder and record.evidence is not None and record.evidence.file:
         lines.append(repro_command(folder, record.case, record.backend))
     if folder and suspect.reproducer is not None and suspect.reproducer.reduced_script:
-        lines.append(f"the operations that fail, by themselves: python {folder}/{suspect.reproducer.reduced_script}")
+        lines.append(f"only the failing operations: python {folder}/{suspect.reproducer.reduced_script}")
     return lines[:12]
 
 
-def counts(suspect: Suspect) -> str:
-    """`154 of 1,368 cases on interpret; also simulate:sm_90`."""
+def format_counts(suspect: Suspect) -> str:
+    """Formats counts: `154 of 1,368 cases on interpret; also simulate:sm_90`."""
     (backend, most), *others = suspect.backends.items()
     if suspect.level is Level.BUILD:
         shown = f"{suspect.signatures.failing} of {suspect.signatures.tried} signatures on {backend}"
@@ -87,14 +87,14 @@ def counts(suspect: Suspect) -> str:
     return f"{shown}; also {', '.join(names)}{more}"
 
 
-def smallest(record: Record, how: str) -> list[str]:
-    """The inputs of a case, the shortest first, and what came of them."""
+def format_case(record: Record, label: str) -> list[str]:
+    """Formats the inputs of a case, the shortest first, and its result."""
     evidence = record.evidence
     arguments = sorted((evidence.arguments or {}).items(), key=lambda pair: len(pair[1])) if evidence else []
     options = ", ".join(f"{name}={value}" for name, value in record.statics.items())
     shown = [f"{path} = {_one_line(text)}" for path, text in arguments]
     first, *rest = [*shown, *([options] if options else [])] or [record.signature]
-    lines = [f"{how}: {first}", *(f"  {line}" for line in rest[:4])]
+    lines = [f"{label}: {first}", *(f"  {line}" for line in rest[:4])]
     message = [line for line in record.message.splitlines() if line]
     if evidence is not None and evidence.actual is not None:
         place = f" at {list(evidence.index)}" if evidence.index and any(evidence.index) else ""
@@ -108,15 +108,16 @@ def smallest(record: Record, how: str) -> list[str]:
     return lines
 
 
-def origin(born: FaultLocation) -> list[str]:
-    """Where wrong values come from, and how sure that is."""
-    lines = [f"{'born at' if born.confirmed else 'perhaps born at'} {born.place}   {born.operation}", f"  {born.words}"]
-    if born.alternatives:
-        lines.append(f"  or at {', '.join(born.alternatives[:4])}: a change there makes it right as well")
+def format_fault(fault: FaultLocation) -> list[str]:
+    """Formats the location that wrong values come from."""
+    title = "root cause" if fault.confirmed else "possible root cause"
+    lines = [f"{title}: {fault.place}   {fault.operation}", f"  {fault.words}"]
+    if fault.alternatives:
+        lines.append(f"  or {', '.join(fault.alternatives[:4])}: a change there fixes it as well")
     return lines
 
 
 def _one_line(text: str) -> str:
-    """An array as text, in one line and no longer than a terminal is wide."""
+    """Formats the text of an array as one line, truncated to `_WIDTH` characters."""
     line = " ".join(text.split())
     return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"

@@ -1,4 +1,4 @@
-"""Example calls of a kernel: from shapes, from the text of a call, and what its arguments are."""
+"""Example calls of a kernel, from shapes or from the text of a call, and their arguments."""
 
 import importlib
 import inspect
@@ -19,17 +19,17 @@ from kerneltest.core.failures import format_exception
 
 
 class StartError(Exception):
-    """Why no pairing can be written; the message says what to do."""
+    """No pairing can be written. The message says why, and what to do."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Kernel:
+class KernelFunction:
     """A function in a module.
 
     Attributes:
-      module: its name.
-      path: of the function in it: `softmax`, `Layer.apply`.
-      function: itself.
+      module: the name of the module.
+      path: the qualified name of the function in it: `softmax`, `Layer.apply`.
+      function: the function.
     """
 
     module: str
@@ -46,10 +46,10 @@ class Example:
     """The arguments of one call, without their values.
 
     Attributes:
-      leaves: shape and dtype of each array, by path, in the order of the call.
-      trees: arguments that are arrays or pytrees of them, by name; each leaf is its path.
-      statics: all other arguments, but for those that have their default.
-      ranges: least and greatest value of each array of integers whose values are known.
+      leaves: the shape and dtype of each array, by path, in the order of the call.
+      trees: the arguments that are arrays or pytrees of arrays, by name, with paths as leaves.
+      statics: all other arguments that differ from their defaults.
+      ranges: the smallest and largest value of each integer array whose values are known.
     """
 
     leaves: Mapping[str, ShapeDtype]
@@ -58,51 +58,51 @@ class Example:
     ranges: Mapping[str, tuple[int, int]]
 
 
-def kernel_named(words: str) -> Kernel:
-    """The function that `MODULE:FUNCTION` names; the current folder is looked through first, as by `python -m`.
+def import_kernel(name: str) -> KernelFunction:
+    """Imports the function that `MODULE:FUNCTION` names, with the current folder first on the path, like `python -m`.
 
     Raises:
-      StartError: there is none.
+      StartError: the function does not exist.
     """
-    module_name, _, path = words.partition(":")
+    module_name, _, path = name.partition(":")
     if not (module_name and path):
-        raise StartError(f"{words!r} names no function: give MODULE:FUNCTION, as in kernels.softmax:softmax")
+        raise StartError(f"{name!r} does not name a function: give MODULE:FUNCTION, such as kernels.softmax:softmax")
     if os.getcwd() not in sys.path:  # noqa: PTH109
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
     try:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
         raise StartError(
-            f"{module_name} cannot be imported: {error}; start kerneltest where Python finds it, or install its package"
+            f"{module_name} cannot be imported: {error}; run kerneltest in its folder, or install its package"
         ) from error
     except Exception as error:
-        raise StartError(f"{module_name} raises as it is imported: {format_exception(error)}") from error
+        raise StartError(f"importing {module_name} raised {format_exception(error)}") from error
     for part in path.split("."):
         if not hasattr(found, part):
             known = [name for name, each in vars(found).items() if callable(each) and not name.startswith("_")]
             raise StartError(f"{module_name} has no {path!r}; it has {', '.join(sorted(known)) or 'no functions'}")
         found = getattr(found, part)
     if not callable(found):
-        raise StartError(f"{words} is no function but {type(found).__name__}")
-    return Kernel(module_name, path, found)
+        raise StartError(f"{name} is not a function, but of type {type(found).__name__}")
+    return KernelFunction(module_name, path, found)
 
 
-def example_of_shapes(kernel: Kernel, shapes: str, dtypes: str = "") -> Example:
-    """The call with arrays of some shapes, such as `x=8x128,y=128`, in float32 or in dtypes such as `y=int32`.
+def example_from_shapes(kernel: KernelFunction, shapes: str, dtypes: str = "") -> Example:
+    """Returns the call with arrays of the shapes `x=8x128,y=128`, in float32 or in the dtypes `y=int32`.
 
     Raises:
-      StartError: the text is none, or does not fit the kernel.
+      StartError: the text is invalid, or does not fit the kernel.
     """
-    named = _pairs("--shapes", shapes, "x=8x128,y=128")
-    chosen = _pairs("--dtypes", dtypes, "x=bfloat16,y=int32") if dtypes else {}
+    named = _parse_pairs("--shapes", shapes, "x=8x128,y=128")
+    chosen = _parse_pairs("--dtypes", dtypes, "x=bfloat16,y=int32") if dtypes else {}
     if unknown := sorted(chosen.keys() - named.keys()):
-        raise StartError(f"--dtypes: {unknown[0]!r} has no shape; give it one by --shapes")
+        raise StartError(f"--dtypes: {unknown[0]!r} has no shape; add it to --shapes")
     values: dict[str, Any] = {}
     for name, text in named.items():
         if not re.fullmatch(r"\(\)|\d+(x\d+)*", text):
             raise StartError(
-                f"--shapes: {name}={text} is no shape; write lengths with x between them, as in {name}=8x128, or () "
-                "for a scalar"
+                f"--shapes: {name}={text} is not a shape; separate lengths by x, as in {name}=8x128, and write () for "
+                "a scalar"
             )
         try:
             dtype = parse_dtype(chosen.get(name, "float32"))
@@ -112,35 +112,35 @@ def example_of_shapes(kernel: Kernel, shapes: str, dtypes: str = "") -> Example:
     parameters = inspect.signature(kernel.function).parameters
     if unknown := [name for name in values if name not in parameters]:
         raise StartError(f"{kernel.name} has no parameter {unknown[0]!r}; it has {', '.join(parameters)}")
-    lacking = [n for n, p in parameters.items() if p.default is p.empty and p.kind not in _MANY and n not in values]
-    if lacking:
+    missing = [n for n, p in parameters.items() if p.default is p.empty and p.kind not in _MANY and n not in values]
+    if missing:
         raise StartError(
-            f"{kernel.name} also needs {', '.join(lacking)}: give their shapes too, or a whole call, as in "
+            f"{kernel.name} also needs {', '.join(missing)}: give their shapes as well, or a whole call, as in "
             f"--call '{kernel.name}(jnp.ones((8, 128)), ...)'"
         )
-    return example_of(kernel, (), values)
+    return example_from_call(kernel, (), values)
 
 
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _pairs(option: str, text: str, like: str) -> dict[str, str]:
+def _parse_pairs(option: str, text: str, like: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",") if part]
     if not pairs or not all(name and equals for name, equals, _ in pairs):
-        raise StartError(f"{option}: {text!r} is not like {like}")
+        raise StartError(f"{option}: {text!r} is not of the form {like}")
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def example_of_text(kernel: Kernel, text: str) -> Example:
-    """The call that a text holds, such as `f(jnp.ones((8, 128)), axis=1)`; `f` and the kernel's name both stand for it.
+def example_from_text(kernel: KernelFunction, text: str) -> Example:
+    """Evaluates the text of a call, such as `f(jnp.ones((8, 128)), axis=1)`; `f` and the kernel's name both work.
 
     Raises:
-      StartError: the text raises, or calls no kernel.
+      StartError: the text raises, or does not call the kernel.
     """
     seen: list[Example] = []
 
     def stand_in(*args: Any, **kwargs: Any) -> None:
-        seen.append(example_of(kernel, args, kwargs))
+        seen.append(example_from_call(kernel, args, kwargs))
 
     names = {"jax": jax, "jnp": jnp, "np": np, "pl": pl, **vars(sys.modules[kernel.module])}
     try:
@@ -154,17 +154,17 @@ def example_of_text(kernel: Kernel, text: str) -> Example:
     return seen[0]
 
 
-def example_of(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Example:
-    """The arguments of a call.
+def example_from_call(kernel: KernelFunction, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Example:
+    """Returns the arguments of a call.
 
     Raises:
-      StartError: it does not fit the kernel's parameters, or mixes arrays and other things in one argument.
+      StartError: they do not fit the kernel's parameters, or one mixes arrays and other values.
     """
     signature = inspect.signature(kernel.function)
     try:
         bound = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
-        raise StartError(f"{kernel.name}{signature} cannot be called so: {error}") from error
+        raise StartError(f"{kernel.name}{signature} does not accept this call: {error}") from error
     leaves: dict[str, ShapeDtype] = {}
     trees: dict[str, Any] = {}
     statics: dict[str, Any] = {}
@@ -172,7 +172,7 @@ def example_of(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     for name, value in bound.items():
         parameter = signature.parameters[name]
         if parameter.kind in _MANY:
-            raise StartError(f"{kernel.name} takes *{name}: wrap it in a function whose arguments have names")
+            raise StartError(f"{kernel.name} takes *{name}: pair a function with named arguments that calls it")
         flat, structure = jax.tree_util.tree_flatten_with_path(value)
         arrays = [_is_array(leaf) for _, leaf in flat]
         if arrays and all(arrays):
@@ -180,14 +180,14 @@ def example_of(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any])
             trees[name] = jax.tree_util.tree_unflatten(structure, paths)
             for path, (_, leaf) in zip(paths, flat, strict=True):
                 leaves[path] = ShapeDtype(tuple(leaf.shape), np.dtype(leaf.dtype))
-                if known := _range(leaf):
+                if known := _value_range(leaf):
                     ranges[path] = known
         elif any(arrays):
             raise StartError(
-                f"argument {name!r} mixes arrays with other things; wrap {kernel.name} in a function that takes them "
-                "apart, and name that"
+                f"argument {name!r} mixes arrays and other values; pair a function that takes them as separate "
+                f"arguments and calls {kernel.name}"
             )
-        elif not _same(value, parameter.default):
+        elif not _is_default(value, parameter.default):
             statics[name] = value
     return Example(leaves, trees, statics, ranges)
 
@@ -200,15 +200,15 @@ def _path(name: str, keys: Any) -> str:
     return f"{name}.{jax.tree_util.keystr(keys, simple=True, separator='.')}" if keys else name
 
 
-def _range(leaf: Any) -> tuple[int, int] | None:
+def _value_range(leaf: Any) -> tuple[int, int] | None:
     traced = isinstance(leaf, (jax.core.Tracer, jax.ShapeDtypeStruct))
     if traced or not is_integer(np.dtype(leaf.dtype)) or not leaf.size:
         return None
     return int(leaf.min()), int(leaf.max())
 
 
-def _same(value: Any, default: Any) -> bool:
-    """Whether an argument has its default; where the two cannot be compared it has not."""
+def _is_default(value: Any, default: Any) -> bool:
+    """Returns whether an argument has its default value; False if the two cannot be compared."""
     try:
         return value is default or bool(type(value) is type(default) and value == default)
     except Exception:

@@ -1,4 +1,4 @@
-"""Traces a kernel at lengths and dtypes of choice, and keeps what a trace says of its lengths."""
+"""Traces a kernel at chosen lengths and dtypes, and summarises what depends on the lengths."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ import numpy as np
 from kerneltest.backends.registry import resolve
 from kerneltest.core.dtypes import ShapeDtype
 from kerneltest.core.failures import Failure
-from kerneltest.start.calls import Example, Kernel, StartError
+from kerneltest.start.example_calls import Example, KernelFunction, StartError
 from kerneltest.trace.tracing import Call, Traced, trace_function, without_debugging
 from kerneltest.trace.walk import (
     PALLAS_PRIMITIVES,
@@ -23,12 +23,12 @@ from kerneltest.trace.walk import (
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Slot:
-    """A place at which a call has a length.
+class LengthSlot:
+    """A length in a call.
 
     Attributes:
-      path: of an array, or the name of a static argument that is a number.
-      axis: of the array; None of a number.
+      path: the path of an array, or the name of an integer static argument.
+      axis: the axis of the array; None for a static argument.
     """
 
     path: str
@@ -38,83 +38,83 @@ class Slot:
         return self.path if self.axis is None else f"axis {self.axis} of {self.path}"
 
 
-Lengths = Mapping[Slot, int]
+Lengths = Mapping[LengthSlot, int]
 
-_HOMES = {"triton": "lower:sm_90", "mosaic_gpu": "lower:sm_90", "mosaic_tpu": "lower:tpu-v5e"}
+_BACKENDS = {"triton": "lower:sm_90", "mosaic_gpu": "lower:sm_90", "mosaic_tpu": "lower:tpu-v5e"}
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What a trace says of lengths.
+class TraceLengths:
+    """The lengths in a trace.
 
     Attributes:
-      outputs: the shapes that come out.
-      skeleton: which operations the Pallas calls are made of; looks of one skeleton can be compared number by number.
-      numbers: grids, shapes of values and numbers inside the calls, in the order of the skeleton.
-      grids: how many of the numbers are the lengths of grids; they come first.
+      outputs: the shapes of the outputs.
+      skeleton: the operations in the Pallas calls. If it is equal for two traces, their numbers correspond.
+      numbers: grids, shapes of values and literals inside the calls, in the order of the skeleton.
+      grid_count: the count of leading numbers that are grid dimensions.
     """
 
     outputs: tuple[tuple[int, ...], ...]
     skeleton: tuple[str, ...]
     numbers: tuple[int, ...]
-    grids: int
+    grid_count: int
 
 
 @dataclass(eq=False)
 class Probe:
-    """A kernel and one call of it, to be traced with other lengths.
+    """A kernel and a call of it, to be traced with other lengths.
 
     Attributes:
-      kernel: to trace.
+      kernel: the kernel.
       example: the call.
-      lengths: of the call.
+      lengths: the lengths in the call.
     """
 
-    kernel: Kernel
+    kernel: KernelFunction
     example: Example
     lengths: Lengths = field(init=False)
-    _looks: dict[tuple[int, ...], Look | None] = field(default_factory=dict)
+    _looks: dict[tuple[int, ...], TraceLengths | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         arrays = {
-            Slot(path, axis): n for path, leaf in self.example.leaves.items() for axis, n in enumerate(leaf.shape)
+            LengthSlot(path, axis): n for path, leaf in self.example.leaves.items() for axis, n in enumerate(leaf.shape)
         }
         whole = {name: value for name, value in self.example.statics.items() if type(value) is int and value > 0}
-        self.lengths = {**arrays, **{Slot(name, None): value for name, value in whole.items()}}
+        self.lengths = {**arrays, **{LengthSlot(name, None): value for name, value in whole.items()}}
         try:
             traced = self.trace({})
         except Failure as error:
             raise StartError(str(error)) from error
         if not traced.calls:
-            raise StartError(f"{self.kernel.name} reaches no Pallas call when it is called so; name one that does")
-        self.look({})
+            raise StartError(f"{self.kernel.name} reaches no Pallas call in this example; name a function that does")
+        self.trace_lengths({})
 
-    def look(self, changed: Lengths) -> Look | None:
-        """What a trace says where some lengths are others than in the example; None where the kernel refuses them."""
+    def trace_lengths(self, changed: Lengths) -> TraceLengths | None:
+        """Summarises the trace with some lengths changed; returns None if the kernel raises."""
         lengths = {**self.lengths, **changed}
         key = tuple(lengths[slot] for slot in self.lengths)
         if key not in self._looks:
             try:
-                self._looks[key] = _seen(self.trace(changed))
+                self._looks[key] = _summarize(self.trace(changed))
             except Failure:
                 self._looks[key] = None
         return self._looks[key]
 
     def trace(self, changed: Lengths, dtypes: Mapping[str, np.dtype[Any]] | None = None) -> Traced:
-        """The trace with some lengths and dtypes others than in the example.
+        """Traces the kernel with some lengths and dtypes changed.
 
         Raises:
-          Failure: the kernel refuses them.
+          Failure: the kernel raises.
         """
         lengths = {**self.lengths, **changed}
         inputs = tuple(
             ShapeDtype(
-                tuple(lengths[Slot(path, axis)] for axis in range(len(leaf.shape))),
+                tuple(lengths[LengthSlot(path, axis)] for axis in range(len(leaf.shape))),
                 (dtypes or {}).get(path, leaf.dtype),
             )
             for path, leaf in self.example.leaves.items()
         )
-        statics = {n: lengths.get(Slot(n, None), value) for n, value in self.example.statics.items()}
+        statics = {n: lengths.get(LengthSlot(n, None), value) for n, value in self.example.statics.items()}
 
         def flat(*arrays: Any) -> list[Any]:
             by_path = dict(zip(self.example.leaves, arrays, strict=True))
@@ -133,21 +133,21 @@ class Probe:
             return trace_function(flat, inputs, f"for {shown}" if shown else "without arrays")
 
     def lowers(self, changed: Lengths) -> bool:
-        """Whether the kernel lowers in the one language that it is written in; a portable one is not asked."""
+        """Returns whether the kernel lowers for its dialect; True without trying if it is portable or has several."""
         try:
             traced = self.trace(changed)
             (dialect,) = traced.dialects
-            if dialect in _HOMES:
-                resolve([_HOMES[dialect]])[0].prepare(traced)
+            if dialect in _BACKENDS:
+                resolve([_BACKENDS[dialect]])[0].prepare(traced)
         except Failure:
             return False
-        except ValueError:  # several languages
+        except ValueError:  # several dialects
             return True
         return True
 
-    def mapped(self) -> dict[Slot, str]:
-        """By which formula of which call each axis is cut into blocks, where a block spec of an argument says it."""
-        found: dict[Slot, str] = {}
+    def block_formulas(self) -> dict[LengthSlot, str]:
+        """Returns the Pallas call, the formula of the grid index and the block size of each axis with a block spec."""
+        found: dict[LengthSlot, str] = {}
         jaxpr = self.trace({}).jaxpr.jaxpr
         paths = list(self.example.leaves)
         numbered = {variable: number for number, variable in enumerate(jaxpr.invars)}
@@ -166,24 +166,24 @@ class Probe:
                     formula = str(out.val) if hasattr(out, "val") else named.get(out)
                     whole = getattr(size, "block_size", 1) == length
                     if formula is not None:
-                        found[Slot(paths[operand], axis)] = f"{place} {formula} {'whole' if whole else size}"
+                        found[LengthSlot(paths[operand], axis)] = f"{place} {formula} {'whole' if whole else size}"
         return found
 
 
-def _seen(traced: Traced) -> Look:
+def _summarize(traced: Traced) -> TraceLengths:
     grids = [length for call in traced.calls for length in call.grid]
     words: list[str] = [f"{len(call.grid)}" for call in traced.calls]
     numbers = list(grids)
     for call in traced.calls:
-        for word, found in _inside(call):
+        for word, found in _operations(call):
             words.append(f"{word} {len(found)}")
             numbers += found
     outputs = tuple(tuple(each.shape) for each in traced.outputs)
-    return Look(outputs, tuple(words), tuple(numbers), len(grids))
+    return TraceLengths(outputs, tuple(words), tuple(numbers), len(grids))
 
 
-def _inside(call: Call) -> Iterator[tuple[str, list[int]]]:
-    """The operations of a call, each with its numbers. The length of an array that is not loaded is none of them."""
+def _operations(call: Call) -> Iterator[tuple[str, list[int]]]:
+    """Yields the operations of a call with their numbers; the shapes of refs are not among these."""
     for value in call.equation.params.values():
         for body in nested_jaxprs(value):
             for equation, _ in iter_equations(body):
@@ -192,8 +192,8 @@ def _inside(call: Call) -> Iterator[tuple[str, list[int]]]:
                 found += [
                     int(v) for v in literals if isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iu"
                 ]
-                if isinstance(turns := equation.params.get("length"), int):
-                    found.append(turns)
+                if isinstance(trips := equation.params.get("length"), int):
+                    found.append(trips)
                 for variable in equation.outvars:
                     if type(variable.aval).__name__ == "ShapedArray":
                         found += [n for n in variable.aval.shape if isinstance(n, int)]

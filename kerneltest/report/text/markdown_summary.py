@@ -1,4 +1,4 @@
-"""The summary of some runs as Markdown, for a job's page."""
+"""The summary of some runs as Markdown for the page of a CI job, and as a badge."""
 
 import itertools
 import json
@@ -8,14 +8,14 @@ from pathlib import Path
 from kerneltest.records.files import write_text
 from kerneltest.records.overlay import overlay_runs
 from kerneltest.records.runs import RunRecords
-from kerneltest.report.commands import pytest_command
 from kerneltest.report.counts import Counts
 from kerneltest.report.matrix import by_tier
+from kerneltest.report.rerun_commands import pytest_command
 from kerneltest.report.templating import render
-from kerneltest.report.text.suspects import counts as in_counts
-from kerneltest.report.text.suspects import kernel_of, told
-from kerneltest.report.text.tables import for_markdown, for_terminal, in_words, markdown_table
-from kerneltest.report.text.terminal import remarks
+from kerneltest.report.text.suspect_text import format_counts as in_counts
+from kerneltest.report.text.suspect_text import format_suspect, kernel_with_location
+from kerneltest.report.text.tables import field_words, for_markdown, for_terminal, markdown_table
+from kerneltest.report.text.terminal_summary import remarks
 from kerneltest.triage.suspects import Suspect
 
 _MOST_SUSPECTS = 50
@@ -23,17 +23,17 @@ _MOST_NOTES = 100
 _SIGNS = {"red": "❌", "orange": "❌", "yellow": "⚠️", "brightgreen": "✅"}
 
 
-def markdown(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> str:
-    """A page of the suspects, the matrix, and what was not run."""
+def markdown_summary(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> str:
+    """Formats suspects, the matrix, and remarks as a Markdown page."""
     return "\n".join(_page(runs, counts, suspects)) + "\n"
 
 
 def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect]) -> Iterator[str]:
-    yield f"## {_SIGNS[colour(counts)]} Kernel conformance: {for_markdown(message(counts))}\n"
+    yield f"## {_SIGNS[badge_colour(counts)]} Kernel conformance: {for_markdown(badge_message(counts))}\n"
     yield from _suspects(runs, suspects)
     matrix = by_tier(runs)
     headings = ["pairing", *(column.title for column in matrix.columns)]
-    yield markdown_table(headings, [[line.pairing, *map(in_words, line.fields)] for line in matrix.lines])
+    yield markdown_table(headings, [[line.pairing, *map(field_words, line.fields)] for line in matrix.lines])
     notes = [f"{name}: not run" for name in counts.not_run]
     for run in runs:
         declared = [f"declared for {name}: {text}" for name, texts in run.plan.xfail.items() for text in texts]
@@ -46,13 +46,13 @@ def _page(runs: Sequence[RunRecords], counts: Counts, suspects: Sequence[Suspect
 
 
 def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterator[str]:
-    """A list for each kernel: what is wrong and how often, its smallest case, where it is born."""
+    """Yields a numbered list of suspects for each kernel, and the commands that run them again."""
     declared = overlay_runs(runs).pairings
     shown = suspects[:_MOST_SUSPECTS]
     for pairing, mine in itertools.groupby(shown, lambda each: each.pairing):
-        yield f"### {for_markdown(kernel_of(pairing, declared.get(pairing)))}\n"
+        yield f"### {for_markdown(kernel_with_location(pairing, declared.get(pairing)))}\n"
         for number, suspect in enumerate(mine, 1):
-            first, *rest = points(suspect)
+            first, *rest = suspect_points(suspect)
             yield f"{number}. {first}"
             yield from (f"   - {line}" for line in rest)
         yield ""
@@ -61,45 +61,51 @@ def _suspects(runs: Sequence[RunRecords], suspects: Sequence[Suspect]) -> Iterat
     known = set(map(id, firsts))
     run_of = {id(record): run for run in runs for record in run.records if id(record) in known}
     commands = dict.fromkeys(pytest_command(run_of[id(r)].plan, r.backend, r.item) for r in firsts)
-    yield from ["To see them again:\n\n```", *map(for_terminal, commands), "```\n"] if suspects else []
+    yield from ["Reproduce:\n\n```", *map(for_terminal, commands), "```\n"] if suspects else []
 
 
-def points(suspect: Suspect) -> list[str]:
-    """A suspect as Markdown: its title with counts and id, then a line for each thing that is told of it."""
+def suspect_points(suspect: Suspect) -> list[str]:
+    """Formats a suspect as Markdown lines; the first is its title with counts and id."""
     title = f"**{for_markdown(suspect.title)}** ({for_markdown(in_counts(suspect))}; {suspect.id})"
-    return [title, *(for_markdown(line.strip()) for line in told(suspect)[1:])]
+    return [title, *(for_markdown(line.strip()) for line in format_suspect(suspect)[1:])]
 
 
 _LABEL = "kernel conformance"
-_HEX = {"brightgreen": "#197b30", "yellow": "#8a6d00", "orange": "#b35900", "red": "#c0392b"}  # white on each: over 4.5
+# White text on each has a contrast over 4.5.
+_HEX = {
+    "brightgreen": "#197b30",
+    "yellow": "#8a6d00",
+    "orange": "#b35900",
+    "red": "#c0392b",
+}
 
 
 def write_badge(path: Path, counts: Counts) -> None:
-    """Writes a badge: `.svg`, or `.json` as shields.io takes it from an endpoint.
+    """Writes a badge: `.svg`, or `.json` for an endpoint of shields.io.
 
     Raises:
-      ValueError: another kind of file.
+      ValueError: the file has another suffix.
     """
     if path.suffix == ".json":
-        badge = {"schemaVersion": 1, "label": _LABEL, "message": message(counts), "color": colour(counts)}
+        badge = {"schemaVersion": 1, "label": _LABEL, "message": badge_message(counts), "color": badge_colour(counts)}
         write_text(path, json.dumps(badge) + "\n")
     elif path.suffix == ".svg":
-        words = message(counts)
-        left, right = (round(6.6 * len(text)) + 10 for text in (_LABEL, words))  # the letters are stretched to fit
-        fill = _HEX[colour(counts)]
+        words = badge_message(counts)
+        left, right = (round(6.6 * len(text)) + 10 for text in (_LABEL, words))  # stretched to fit
+        fill = _HEX[badge_colour(counts)]
         svg = render("badge.svg", label=_LABEL, message=words, left=left, right=right, colour=fill)
         write_text(path, svg + "\n")
     else:
         raise ValueError(f"{path}: a badge is an .svg or a .json file")
 
 
-def message(counts: Counts) -> str:
-    """What the runs come to, in a line."""
+def badge_message(counts: Counts) -> str:
+    """Returns the outcome of the runs in one line."""
     return for_terminal(str(counts) if counts.complete else f"incomplete, {counts}")
 
 
-def colour(counts: Counts) -> str:
-    """`brightgreen`, `yellow`, `orange` or `red`. What was not run is never green."""
+def badge_colour(counts: Counts) -> str:
+    """Returns `brightgreen`, `yellow`, `orange` or `red`. A run that lacks anything is never green."""
     if counts.failed:
         return "red"
     if not counts.complete:

@@ -1,4 +1,4 @@
-"""Source text as tokens, which a page shows with `textContent` alone."""
+"""Highlights Python source as tokens, which the page shows by `textContent` only."""
 
 from pygments import lex
 from pygments.lexers import PythonLexer
@@ -6,7 +6,7 @@ from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
 from kerneltest.records.run_plan import FunctionSource
 
-# Token types of Pygments, and the class that a page gives them.
+# Token types of Pygments and their CSS classes.
 _CLASSES = (
     (Comment, "c"),
     (String, "s"),
@@ -17,16 +17,17 @@ _CLASSES = (
     (Name.Function, "f"),
 )
 
-Line = list[list[str]]
+TokenLine = list[list[str]]
+"""The tokens of a line: pairs of a CSS class, "" for none, and text."""
 
 
-def tokens(source: FunctionSource) -> list[tuple[int, list[Line]]]:
-    """Each part as the number of its first line and its lines, a line being [class, text] pairs."""
-    return [(first, _lines(text)) for first, text in source.parts]
+def highlight_source(source: FunctionSource) -> list[tuple[int, list[TokenLine]]]:
+    """Highlights each part of a source; returns the number of its first line, and its lines."""
+    return [(first, _highlight_lines(text)) for first, text in source.parts]
 
 
-def _lines(text: str) -> list[Line]:
-    lines: list[Line] = [[]]
+def _highlight_lines(text: str) -> list[TokenLine]:
+    lines: list[TokenLine] = [[]]
     for token, value in lex(text, PythonLexer(stripnl=False)):
         name = next((name for parent, name in _CLASSES if token in parent), "")
         for number, piece in enumerate(value.split("\n")):

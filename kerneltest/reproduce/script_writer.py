@@ -1,7 +1,7 @@
-"""Writes a finding as a script that shows it again, without kerneltest where that is possible.
+"""Writes scripts that reproduce findings, without kerneltest if possible.
 
-A script is the text of `standalone.py` or of `rejudge.py`, with the constants between its two comments filled in by
-literals: what a record or a suite calls things is only ever data there.
+A script is the text of `standalone.py` or `rejudge.py` with the constants between its two comments filled in. They are
+literals, so that names from records and suites never become code.
 """
 
 import inspect
@@ -27,20 +27,32 @@ from kerneltest.plan.signatures import Signature
 from kerneltest.records.artifacts import save_arguments
 from kerneltest.records.files import open_inside
 from kerneltest.records.schema import Record
-from kerneltest.reproduce.rerun import signature_of
+from kerneltest.reproduce.rerun import record_signature
 from kerneltest.trace.cpu_options import PORTABLE_OPTIONS
 
 _SHOWN_BY_VALUES = (Verdict.MISMATCH, Verdict.SPECIAL_MISMATCH, Verdict.RUNTIME_ERROR)
-_BEFORE = "# What was found; the names in it are imported, and nothing in it is code.\n"
-_AFTER = "# What shows it again.\n"
+_BEFORE = "# The finding. Names are imported; nothing here is code.\n"
+_AFTER = "# Reproduction.\n"
 
-Description = tuple[Any, ...]  # of a value, as `standalone.value` takes it
+Description = tuple[object, ...]
+"""The description of a value, from which `standalone.value` builds it."""
 
 
-def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Array], kept: Path | None = None) -> Record:
-    """Saves the inputs of a finding, and beside them a script that shows it again; the record names both files.
+def save_reproduction(
+    folder: Path, record: Record, item: Item, arguments: Mapping[str, Array], run_folder: Path | None = None
+) -> Record:
+    """Saves the inputs of a finding and a script that reproduces it.
 
-    The script finds the kernel from where it is read: in `folder`, or else in `kept`.
+    Args:
+      folder: the folder to write to.
+      record: the finding.
+      item: its item.
+      arguments: its inputs by path.
+      run_folder: the folder from which the script will be run; by default `folder`. Paths in the script are relative to
+        it.
+
+    Returns:
+      The record with the names of both files.
     """
     assert record.evidence is not None
     backend = "".join(c if c.isalnum() else "_" for c in record.backend)
@@ -49,40 +61,40 @@ def saved(folder: Path, record: Record, item: Item, arguments: Mapping[str, Arra
     assert record.evidence is not None
     path = Path(file).with_name(f"reproduce_{Path(file).stem}.py")
     with open_inside(folder, path.as_posix(), "wb") as script:
-        script.write(_text((kept or folder) / path, record, item).encode())
+        script.write(_text((run_folder or folder) / path, record, item).encode())
     return replace(record, evidence=replace(record.evidence, script=path.as_posix()))
 
 
 def _text(path: Path, record: Record, item: Item) -> str:
-    signature = signature_of(item.pairing, record)
-    # An invariant calls the kernel in ways of its own.
+    signature = record_signature(item.pairing, record)
+    # An invariant does not call the kernel plainly.
     shown_by_values = not isinstance(item.group, InvariantGroup) and record.verdict in _SHOWN_BY_VALUES
     if shown_by_values and item.backend.runs_jaxpr and signature is not None:
         try:
-            return filled("standalone.py", _constants(path, record, item, signature))
+            return fill_script("standalone.py", _constants(path, record, item, signature))
         except _NotImportableError:
             pass
-    return filled("rejudge.py", {"CASE": record.case, "BACKEND": record.backend})
+    return fill_script("rejudge.py", {"CASE": record.case, "BACKEND": record.backend})
 
 
 class _NotImportableError(Exception):
-    """Neither the kernel nor its pairing has a name under which a script could import it."""
+    """A script cannot import the kernel: neither it nor its pairing has an importable name."""
 
 
-def filled(script: str, constants: Mapping[str, Any]) -> str:
-    """The text of a script of this folder, with its constants.
+def fill_script(script: str, constants: Mapping[str, object]) -> str:
+    """Returns the text of a script of this folder with its constants filled in.
 
     Raises:
-      TypeError: a constant is no literal.
+      TypeError: a constant is not a literal.
     """
     text = files("kerneltest.reproduce").joinpath(script).read_text(encoding="utf-8")
     before, _, rest = text.partition(_BEFORE)
     _, _, after = rest.partition(_AFTER)
-    lines = [f"{name} = {literal(value)}\n" for name, value in constants.items()]
+    lines = [f"{name} = {literal_source(value)}\n" for name, value in constants.items()]
     return "".join([before, _BEFORE, *lines, _AFTER, after])
 
 
-def _constants(path: Path, record: Record, item: Item, signature: Signature) -> dict[str, Any]:
+def _constants(path: Path, record: Record, item: Item, signature: Signature) -> dict[str, object]:
     pairing, evidence, imports = item.pairing, record.evidence, _Imports(path.parent)
     assert evidence is not None
     interpreted = item.backend.tier is Tier.INTERPRET
@@ -90,7 +102,7 @@ def _constants(path: Path, record: Record, item: Item, signature: Signature) -> 
     positional, keywords = _call(pairing, signature, imports)
     needs = "NumPy, JAX (with its ml_dtypes) and the kernel's module"
     if imports.uses_pairing:
-        needs += ". Also kerneltest: its pairing is imported, since the kernel or an option has no name of its own"
+        needs += ". Also kerneltest: the kernel or an option has no name, so its pairing is imported"
     return {
         "FOUND": f"{record.verdict}: {record.message}",
         "NEEDS": needs,
@@ -112,11 +124,11 @@ def _constants(path: Path, record: Record, item: Item, signature: Signature) -> 
 
 
 class _Imports:
-    """What a script imports.
+    """The imports of a script.
 
     Attributes:
-      folders: in which that lies, relative to the script's own.
-      uses_pairing: whether a pairing is among it.
+      folders: the folders to import from, relative to the script's folder.
+      uses_pairing: whether a pairing is imported.
     """
 
     def __init__(self, here: Path) -> None:
@@ -124,27 +136,27 @@ class _Imports:
         self.folders: list[str] = []
         self.uses_pairing = False
 
-    def of_object(self, wanted: Any) -> Description | None:
-        """A function or a class, or None where it has no importable name."""
+    def of_object(self, wanted: object) -> Description | None:
+        """Describes a function or class; None if it has no importable name."""
         module, name = getattr(wanted, "__module__", None), getattr(wanted, "__qualname__", None)
         if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
             return None
-        reached: Any = sys.modules.get(module)
+        reached: object = sys.modules.get(module)
         for part in name.split("."):
             reached = getattr(reached, part, None)
-        return self._named(module, name) if reached is wanted else None
+        return self._describe(module, name) if reached is wanted else None
 
     def of_pairing(self, pairing: Pairing, attribute: str) -> Description:
-        """An attribute of a pairing in its suite.
+        """Describes an attribute of a pairing in its suite.
 
         Raises:
           _NotImportableError: the suite has no name for the pairing.
         """
         module, name = self._suite(pairing)
-        return self._named(module, f"{name}.{attribute}")
+        return self._describe(module, f"{name}.{attribute}")
 
     def of_option(self, pairing: Pairing, argument: str, option: str) -> Description:
-        """An option of a static argument of a pairing in its suite.
+        """Describes an option of a static argument of a pairing in its suite.
 
         Raises:
           _NotImportableError: the suite has no name for the pairing.
@@ -152,13 +164,13 @@ class _Imports:
         return ("option", *self.of_argument(pairing, argument), option)
 
     def of_argument(self, pairing: Pairing, argument: str) -> tuple[str, ...]:
-        """The module, the name of a pairing in its suite and the name of its argument.
+        """Returns the module and name of a pairing in its suite, and the name of its argument.
 
         Raises:
           _NotImportableError: the suite has no name for the pairing.
         """
         module, name = self._suite(pairing)
-        _, *named = self._named(module, name)
+        _, *named = self._describe(module, name)
         return (*named, argument)
 
     def _suite(self, pairing: Pairing) -> tuple[str, str]:
@@ -168,7 +180,7 @@ class _Imports:
                 return pairing.module, name
         raise _NotImportableError
 
-    def _named(self, module: str, name: str) -> Description:
+    def _describe(self, module: str, name: str) -> tuple[str, str, str]:
         file = Path(getattr(sys.modules[module], "__file__", None) or ".").resolve()
         if not file.is_relative_to(sys.prefix) and file.is_file():
             root = file.parents[module.count(".") + (file.name == "__init__.py")]
@@ -181,7 +193,7 @@ class _Imports:
 def _call(
     pairing: Pairing, signature: Signature, imports: _Imports
 ) -> tuple[list[Description], dict[str, Description]]:
-    """The kernel's arguments: by position as far as its signature goes, as `Pairing.call_kernel` passes them."""
+    """Describes the kernel's positional and keyword arguments, as `Pairing.call_kernel` passes them."""
     parameters, present = inspect.signature(pairing.kernel).parameters, {path for path, _ in signature.dtypes}
     left: dict[str, Description] = {}
     for name, each in pairing.arguments.items():
@@ -214,20 +226,20 @@ def _argument(name: str, argument: Argument, pairing: Pairing, signature: Signat
             if described := imports.of_object(value):
                 return described
             try:
-                literal(value)
+                literal_source(value)
             except TypeError:
                 return imports.of_option(pairing, name, option)
             return "literal", value
 
 
 def _is_plain(branches: Any) -> bool:
-    """Whether a pytree is of nothing but dicts, lists and tuples."""
+    """Returns whether a pytree consists only of dicts, lists and tuples."""
     if type(branches) in (dict, list, tuple):
         return all(map(_is_plain, branches.values() if type(branches) is dict else branches))
     return isinstance(branches, ArrayArgument) and not branches.kind.is_key_object
 
 
-def _tree(path: str, branches: Any) -> Description:
+def _tree(path: str, branches: object) -> Description:
     if isinstance(branches, dict):
         return "dict", {key: _tree(f"{path}.{key}", branch) for key, branch in branches.items()}
     if isinstance(branches, (list, tuple)):
@@ -236,20 +248,20 @@ def _tree(path: str, branches: Any) -> Description:
     return "array", path
 
 
-def literal(value: Any) -> str:
-    """Python source of a plain value, ASCII alone, so that nothing in a record or a suite can become code.
+def literal_source(value: object) -> str:
+    """Returns the source of a plain value in ASCII, so that nothing in a record or a suite can become code.
 
     Raises:
-      TypeError: it is not one.
+      TypeError: the value is not a literal.
     """
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(key)}: {literal(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{literal_source(key)}: {literal_source(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):
-        return f"[{', '.join(map(literal, value))}]"
+        return f"[{', '.join(map(literal_source, value))}]"
     if isinstance(value, tuple):
-        return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
+        return f"({', '.join(map(literal_source, value))}{',' * (len(value) == 1)})"
     if type(value) is float:
         return repr(value) if math.isfinite(value) else f'float("{value}")'
     if value is None or type(value) in (bool, int, str):
         return ascii(value)
-    raise TypeError(f"{type(value).__name__} is no literal")
+    raise TypeError(f"{type(value).__name__} is not a literal")

@@ -1,0 +1,95 @@
+"""The terminal summary of a finished run: suspects, the matrix, and remarks."""
+
+from collections.abc import Iterable, Iterator
+
+from kerneltest.core.verdicts import Ending, Gap, Verdict
+from kerneltest.records.runs import RunRecords
+from kerneltest.report.counts import (
+    budget_remarks,
+    clock_warning,
+    gaps,
+    inapplicable_backends,
+    lowering_remarks,
+    reuse_remarks,
+    slow_remarks,
+    undefined_remarks,
+)
+from kerneltest.report.matrix import Matrix, by_tier
+from kerneltest.report.text.suspect_text import format_suspects
+from kerneltest.report.text.tables import SIGNS_LEGEND, field_signs, field_words, terminal_table
+from kerneltest.triage.suspects import suspects_in_run
+
+_MOST_REASONS = 4
+_MOST = 20  # gaps, and cells of one kind; the page shows more
+
+
+def summary_lines(run: RunRecords, width: int | None = None, folder: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the lines of a run's summary and their colours ("" for none).
+
+    Args:
+      run: the run to show.
+      width: the terminal's width in columns; a matrix of words that is wider is shown in signs. None for no limit.
+      folder: the run's folder as the user wrote it; "" if the run is not saved.
+    """
+    yield from format_suspects(suspects_in_run(run), run.plan.pairings, folder)
+    yield from matrix_lines(run, width)
+
+
+def matrix_lines(run: RunRecords, width: int | None = None) -> Iterator[tuple[str, str]]:
+    """Yields the lines of a run's matrix and remarks, with their colours."""
+    matrix = by_tier([run])
+    if matrix.lines:
+        yield from _matrix(matrix, width)
+    yield from remarks(run)
+
+
+def _matrix(matrix: Matrix, width: int | None) -> Iterator[tuple[str, str]]:
+    headings = ["", *(column.title for column in matrix.columns)]
+    words, signs = (
+        terminal_table(headings, [[line.pairing, *map(shown, line.fields)] for line in matrix.lines])
+        for shown in (field_words, field_signs)
+    )
+    narrow = width is not None and max(map(len, words)) > width
+    colours = ["", *(_colour({ending for field in line.fields for ending in field.counts}) for line in matrix.lines)]
+    yield from zip(signs if narrow else words, colours, strict=True)
+    if narrow:
+        yield SIGNS_LEGEND, ""
+
+
+def _colour(endings: set[Ending]) -> str:
+    if any(ending.is_finding for ending in endings):
+        return "red"
+    return "green" if Verdict.PASS in endings else "yellow"
+
+
+def remarks(run: RunRecords) -> Iterator[tuple[str, str]]:
+    """Yields remarks on what the matrix does not show, with their colours."""
+    plan, cells, missing = run.plan, run.reconciled.cells, run.reconciled.missing
+    if plan.shard and not plan.items:
+        yield (
+            f"shard {plan.shard} is empty: the run has fewer parts (pairings in one dtype) than shards",
+            "yellow",
+        )
+    yield from _with_colour("", (f"{backend} unavailable: {reason}" for backend, reason in plan.unavailable.items()))
+    reasons = inapplicable_backends([run])
+    yield from _with_colour("", (f"not applicable on {backends}: {why}" for backends, why in reasons[:_MOST_REASONS]))
+    if len(reasons) > _MOST_REASONS:
+        yield f"not applicable for {len(reasons) - _MOST_REASONS} more reasons; see the plan or the report", ""
+    if "warning" in plan.environment:
+        yield f"warning: {plan.environment['warning']}", "yellow"
+    if clock := clock_warning(plan):
+        yield clock, "yellow"
+    if wrong := gaps(run):
+        yield f"INCOMPLETE: {len(missing)} of {len(cells)} planned cells have cases without a record", "red"
+        yield from _with_colour("red", (f"  {line}" for line in wrong[:_MOST]))
+    idle = [cell for cell, status in cells.items() if status.verdict is Gap.NOTHING_COMPARED]
+    yield from _with_colour("red", (f"nothing compared: {' / '.join(cell)}" for cell in idle[:_MOST]))
+    yield from _with_colour("yellow", budget_remarks(run))
+    yield from _with_colour("", reuse_remarks(run))
+    yield from _with_colour("", slow_remarks(run))
+    yield from _with_colour("yellow", undefined_remarks(run.records))
+    yield from _with_colour("yellow", lowering_remarks(run.records))
+
+
+def _with_colour(colour: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    yield from ((line, colour) for line in lines)

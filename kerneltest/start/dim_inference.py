@@ -1,0 +1,123 @@
+"""Infers which axes of a kernel's arguments share a dim, by tracing the kernel with some of them longer.
+
+An axis that can be longer by itself is a dim of its own if the kernel's trace depends on it. If not, the kernel assumes
+that another axis has the same length. Axes that can only be longer together share a dim.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kerneltest.start.trace_probe import Lengths, LengthSlot, Probe, TraceLengths
+
+
+@dataclass(frozen=True, slots=True)
+class InferredDims:
+    """The axes of a call.
+
+    Attributes:
+      dims: the slots of each dim, the one that determines its length first.
+      fixed: slots with a fixed length.
+      assumptions: assumptions for the author to check, one line each.
+    """
+
+    dims: tuple[tuple[LengthSlot, ...], ...]
+    fixed: tuple[LengthSlot, ...]
+    assumptions: tuple[str, ...]
+
+
+_MOST = 10  # slots of equal length of which every subset is tried
+
+
+def infer_dims(probe: Probe, others: Sequence[Lengths] = ()) -> InferredDims:
+    """Infers the dims of a call.
+
+    Args:
+      probe: the call.
+      others: lengths in further calls; they separate axes that have equal lengths in the first only by chance.
+    """
+    groups: list[list[LengthSlot]] = []
+    followers: list[LengthSlot] = []
+    fixed: list[LengthSlot] = []
+    differ = _differ(probe, others)
+    # Group the slots whose lengths the kernel checks against each other.
+    for slot in probe.lengths:
+        if any(slot in group for group in groups):
+            continue
+        look = _trace_longer(probe, [slot])
+        if look is not None:
+            if slot.axis is None and look.outputs == _example_lengths(probe).outputs:
+                continue  # a number that affects no output shape is an option, such as a block size
+            (groups.append([slot]) if look != _example_lengths(probe) else followers.append(slot))
+            continue
+        equal = [s for s in probe.lengths if s != slot and not differ(s, slot)]
+        together = next((t for t in _subsets(slot, equal) if _trace_longer(probe, t) is not None), None)
+        if together is None:
+            if slot.axis is not None:
+                fixed.append(slot)
+            continue
+        overlapping = [group for group in groups if set(group) & set(together)]
+        merged = list(dict.fromkeys([*itertools.chain(*overlapping), *together]))
+        groups = [*(group for group in groups if group not in overlapping), merged]
+    # No check constrains the remaining slots: assume that each shares the most similar dim.
+    guesses = []
+    blocks = probe.block_formulas() if followers else {}
+    for slot in followers:
+        if any(slot in group for group in groups):
+            continue
+        candidates = [group for group in groups if not any(differ(slot, each) for each in group)]
+        if not candidates:
+            groups.append([slot])
+            continue
+        chosen = max(candidates, key=lambda group: _affinity(slot, group, blocks))
+        if _affinity(slot, chosen, blocks)[0] == 0:
+            leader = chosen[0]
+            guesses.append(
+                f"{slot} has the length of {leader}: they are equal in the example, and the kernel reads only the "
+                "latter's length"
+            )
+        chosen.append(slot)
+    order = {slot: number for number, slot in enumerate(probe.lengths)}
+    dims = sorted((tuple(group) for group in groups), key=lambda group: min(order[slot] for slot in group))
+    return InferredDims(tuple(dims), tuple(fixed), tuple(guesses))
+
+
+def _example_lengths(probe: Probe) -> TraceLengths:
+    look = probe.trace_lengths({})
+    assert look is not None  # a probe has traced its example
+    return look
+
+
+def _trace_longer(probe: Probe, slots: Sequence[LengthSlot]) -> TraceLengths | None:
+    """Traces with another length of some slots; returns None if none works. Length 1 is not tried, as it broadcasts."""
+    length = probe.lengths[slots[0]]
+    for other in (2 * length, 3 * length, length + 1, length // 2):
+        if other > 1:
+            look = probe.trace_lengths(dict.fromkeys(slots, other))
+            if look is not None:
+                return look
+    return None
+
+
+def _subsets(slot: LengthSlot, equal: Sequence[LengthSlot]) -> Iterator[list[LengthSlot]]:
+    """Yields sets of slots that contain a slot, smaller ones first, and limited to equal axes if there are many."""
+    same_axis = [each for each in equal if each.axis == slot.axis]
+    for size in range(1, min(len(equal), _MOST) + 1):
+        for chosen in itertools.combinations(equal[:_MOST], size):
+            yield [slot, *chosen]
+        if size == len(same_axis) and len(equal) > _MOST:
+            yield [slot, *same_axis]
+    if len(equal) > _MOST:
+        yield [slot, *equal]
+
+
+def _differ(probe: Probe, others: Sequence[Lengths]) -> Callable[[LengthSlot, LengthSlot], bool]:
+    """Returns a predicate: whether two slots have different lengths in one of the calls."""
+    every = [probe.lengths, *others]
+    return lambda one, other: any(each[one] != each[other] for each in every)
+
+
+def _affinity(slot: LengthSlot, group: Sequence[LengthSlot], mapped: dict[LengthSlot, str]) -> tuple[int, int, int]:
+    """Returns a sort key for how likely a slot belongs to a dim: equal blocks, equal axis, few slots in the dim."""
+    blocks = slot in mapped and any(mapped[slot] == mapped.get(each) for each in group)
+    return int(blocks), int(any(slot.axis == each.axis for each in group)), -len(group)
